@@ -84,7 +84,7 @@ def test_help_is_quick(tmp_path: Path, asked: list[str]):
     assert shown.startswith("Usage: hansard")
     assert not {"nats", "rich.console", "structlog", "duckdb", "asyncio"} & loaded
     own = {each.removeprefix("hansard.cli.") for each in loaded if "hansard.cli." in each}
-    assert own == {"common", "exit_codes"}
+    assert own == {"common"}
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ import pytest
 import hansard
 from hansard.broker.lease import peek
 from hansard.bus.portal import portal
-from hansard.cli.exit_codes import PIPE_CLOSED
+from hansard.cli.common import PIPE_CLOSED
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.planting import publish_raw

@@ -24,8 +24,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from hansard._version import __version__
-from hansard.cli.common import GlobalOptions, collect, keep
-from hansard.cli.exit_codes import ERROR, INTERRUPTED, PIPE_CLOSED
+from hansard.cli.common import ERROR, INTERRUPTED, PIPE_CLOSED, GlobalOptions, collect, keep, option
 from hansard.domain.errors import HansardError
 
 app = typer.Typer(
@@ -312,36 +311,33 @@ def _show_version(value: bool) -> None:
 @app.callback(cls=Root)
 def _globals(
     workspace: Annotated[
-        str | None, typer.Option("--workspace", "-w", help="The workspace [HANSARD_WORKSPACE].")
+        str | None, option("The workspace [HANSARD_WORKSPACE].", None, "--workspace", "-w")
     ] = None,
     data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Directory of the embedded broker's files [HANSARD_DATA_DIR]."),
+        Path | None, option("Directory of the embedded broker's files [HANSARD_DATA_DIR].")
     ] = None,
     nats: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Address of an external broker [HANSARD_NATS_URL]."),
+        str | None, option("Address of an external broker [HANSARD_NATS_URL].", "URL")
     ] = None,
     durability: Annotated[
         Literal["strict", "relaxed"] | None,
-        typer.Option(help="Guarantee of the embedded broker's acks [HANSARD_DURABILITY]."),
+        option("Guarantee of the embedded broker's acks [HANSARD_DURABILITY]."),
     ] = None,
     replicas: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Replicas of a new workspace's streams on an external cluster [HANSARD_NATS_REPLICAS].",
             min=1,
             max=5,
-            help="Replicas of a new workspace's streams on an external cluster "
-            "[HANSARD_NATS_REPLICAS].",
         ),
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", envvar="HANSARD_DEBUG", help="Log more; show tracebacks.")
+        bool, option("Log more; show tracebacks.", None, "--debug", envvar="HANSARD_DEBUG")
     ] = False,
     version: Annotated[  # noqa: ARG001 -- its callback prints and leaves
         bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        option(
+            "Show the version and exit.", None, "--version", callback=_show_version, is_eager=True
         ),
     ] = False,
 ) -> None:

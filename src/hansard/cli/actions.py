@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
-from hansard.cli.common import By, Json, Reason, Run, new_app, work
+from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.replay import Replayed
@@ -31,27 +30,22 @@ if TYPE_CHECKING:  # a command that replays nothing loads no client
     from hansard.client.record import AsyncRecord
     from hansard.client.session import AsyncSession
 
-app = new_app()
+app = Commands()
 
 Which = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME|FILE",
-        help="NAME or NAME@VERSION of a cache in the record; a .json file or a path with a slash.",
+    argument(
+        "NAME|FILE",
+        "NAME or NAME@VERSION of a cache in the record; a .json file or a path with a slash.",
     ),
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")]
-Param = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="A slot's value. Repeatable.")
-]
+Output = Annotated[Path | None, option("The file to write [stdout].", None, "--output", "-o")]
+Param = Annotated[list[str] | None, option("A slot's value. Repeatable.", "NAME=VALUE")]
 Once = Annotated[
-    str,
-    typer.Option(
-        help="Non-repeatable actions that may run again: 'allow', or their numbers ('2,5')."
-    ),
+    str, option("Non-repeatable actions that may run again: 'allow', or their numbers ('2,5').")
 ]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The cache's name in the record.")]
+Name = Annotated[str, argument("NAME", "The cache's name in the record.")]
 
 LIST = (
     Column("cache", whole=True),
@@ -79,17 +73,14 @@ COLUMNS = (
 
 
 @app.command()
-@work
 async def show(
     which: Run,
     param: Param = None,
     other: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Make a slot of each argument that differs in this run."),
+        str | None, option("Make a slot of each argument that differs in this run.", "RUN")
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only actions of this agent.")] = None,
+    agent: Annotated[str | None, option("Only actions of this agent.")] = None,
     output: Output = None,
-    json: Json = False,
 ) -> None:
     """Print the action cache of a run.
 
@@ -113,25 +104,22 @@ async def show(
     if output is not None:
         saved(cache, output)
     else:
-        shown.show(cache, lambda found: [Bytes(encode(found))], json=json)
+        shown.show(cache, lambda found: [Bytes(encode(found))])
 
 
 @app.command()
-@work
 async def run(
     which: Which,
     param: Param = None,
     secret: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VARIABLE", help="Environment variable of a secret."),
+        list[str] | None, option("Environment variable of a secret.", "NAME=VARIABLE")
     ] = None,
     once: Once = "refuse",
     max_xpath_retries: Annotated[
-        int, typer.Option(min=1, max=100, help="Most attempts on a changing page.")
+        int, option("Most attempts on a changing page.", min=1, max=100)
     ] = 3,
-    workflow: Annotated[str, typer.Option(help="Workflow of the run.")] = "actions",
-    debug: Annotated[bool, typer.Option("--attempts", help="List every attempt.")] = False,
-    json: Json = False,
+    workflow: Annotated[str, option("Workflow of the run.")] = "actions",
+    debug: Annotated[bool, flag("--attempts", "List every attempt.")] = False,
 ) -> int:
     """Replay actions in Chromium as a new run.
 
@@ -148,19 +136,18 @@ async def run(
             once=allowed,
             debug=debug,
         )
-    shown.show(report, _render_actions, json=json)
+    shown.show(report, _render_actions)
     return 0 if report.success else 1
 
 
-@app.command()
-@work
+@app.command(plain=True)
 async def script(
     which: Which,
     form: Annotated[
-        ScriptFormat, typer.Option("--format", help="Kind of program to write.")
+        ScriptFormat, option("Kind of program to write.", None, "--format")
     ] = ScriptFormat.PLAYWRIGHT_PY,
     module: Annotated[
-        str, typer.Option(metavar="MODULE", help="Module that the program imports its tools from.")
+        str, option("Module that the program imports its tools from.", "MODULE")
     ] = "",
     output: Output = None,
 ) -> None:
@@ -177,19 +164,16 @@ async def script(
 
 
 @app.command()
-@work
 async def revert(
     which: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME|FILE",
-            help="NAME of a cache in the record; a .json file or a path with a slash.",
+        argument(
+            "NAME|FILE", "NAME of a cache in the record; a .json file or a path with a slash."
         ),
     ],
-    to: Annotated[int, typer.Option(metavar="VERSION", help="Version to restore.")],
+    to: Annotated[int, option("Version to restore.", "VERSION")],
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Restore an earlier version as the next version."""
     from hansard.agents.artifacts import caches
@@ -207,17 +191,15 @@ async def revert(
     else:
         async with reading() as workspace:
             done = await caches.revert(workspace, which, to, reason=reason, by=by)
-    shown.show(done, f"{which} is at version {done.version}, equal to version {to}", json=json)
+    shown.show(done, f"{which} is at version {done.version}, equal to version {to}")
 
 
 @app.command("import")
-@work
 async def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of actions.")],
+    file: Annotated[Path, argument("FILE", "A file of actions.")],
     name: Name,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Save a file of actions in the record as a new version."""
     from hansard.agents.artifacts import caches, versions
@@ -231,35 +213,29 @@ async def import_(
     async with beginning() as workspace:
         label = await versions.label_of_runs(workspace, [cache.run])
         done = await caches.save(workspace, name, cache, reason=reason, by=by, label=label)
-    shown.show(done, f"{name} is at version {done.version}", json=json)
+    shown.show(done, f"{name} is at version {done.version}")
 
 
 @app.command("list")
-@work
-async def list_(json: Json = False) -> None:
+async def list_() -> None:
     """List saved action caches, and heals not yet reviewed."""
     async with answering() as reader:
         found = actions.caches(reader)
-    shown.show(found, _render_caches, json=json)
+    shown.show(found, _render_caches)
 
 
 @app.command()
-@work
-async def log(name: Name, json: Json = False) -> None:
+async def log(name: Name) -> None:
     """List versions of a saved action cache: who, when and why."""
     async with answering() as reader:
         found = actions.log(reader, name)
-    shown.show(found, _render_versions, json=json)
+    shown.show(found, _render_versions)
 
 
 @app.command()
-@work
 async def export(
-    which: Annotated[
-        str, typer.Argument(metavar="NAME", help="NAME or NAME@VERSION of a cache in the record.")
-    ],
+    which: Annotated[str, argument("NAME", "NAME or NAME@VERSION of a cache in the record.")],
     output: Output = None,
-    json: Json = False,
 ) -> None:
     """Print a saved action cache as a file."""
     from hansard.client.browser.replay import saved
@@ -269,24 +245,22 @@ async def export(
     if output is not None:
         saved(cache, output)
     else:
-        shown.show(cache, lambda found: [Bytes(encode(found))], json=json)
+        shown.show(cache, lambda found: [Bytes(encode(found))])
 
 
 @app.command("review")
-@work
 async def review(
     name: Name,
-    version: Annotated[int | None, typer.Option(help="Last reviewed version [newest].")] = None,
+    version: Annotated[int | None, option("Last reviewed version [newest].")] = None,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Mark a saved cache's versions as reviewed, up to one."""
     from hansard.agents.artifacts import caches
 
     async with reading() as workspace:
         done = await caches.review(workspace, name, version, reason=reason, by=by)
-    shown.show(done, f"{name} is reviewed up to version {done.version}", json=json)
+    shown.show(done, f"{name} is reviewed up to version {done.version}")
 
 
 def _is_file(which: str) -> bool:

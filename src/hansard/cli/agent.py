@@ -12,7 +12,7 @@ from hansard.agents.memory.search import import_extra
 from hansard.agents.steps.gating import watching_questions
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, new_app, work
+from hansard.cli.common import By, Commands, argument, flag, option
 from hansard.cli.opening import connecting
 from hansard.cli.output import Hint, Part
 from hansard.client.connect import connect
@@ -21,31 +21,22 @@ from hansard.domain.choices import counted
 from hansard.integrations.mcp import recording as rule_files
 from hansard.integrations.memory.agent_runs import AgentRun, run_folder
 
-app = new_app(name="agent", help="Run agents defined by folders, with every action recorded.")
+app = Commands(name="agent", help="Run agents defined by folders, with every action recorded.")
 
 
 @app.command()
-@work
 def run(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="AGENTS.md, tools.json, skills/, subagents/.")
-    ],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Task for the agent.")],
-    which: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Continue this run.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="PROVIDER:MODEL", help="Model [the one of agent.json].")
-    ] = None,
+    folder: Annotated[Path, argument("FOLDER", "AGENTS.md, tools.json, skills/, subagents/.")],
+    prompt: Annotated[str, argument("PROMPT", "Task for the agent.")],
+    which: Annotated[str | None, option("Continue this run.", "ID", "--run")] = None,
+    model: Annotated[str | None, option("Model [the one of agent.json].", "PROVIDER:MODEL")] = None,
     rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Effects of tools, and refusals: docs/mcp.md."),
+        Path | None, option("Effects of tools, and refusals: docs/mcp.md.", "FILE")
     ] = None,
     yolo: Annotated[
-        bool, typer.Option("--yolo", help="No approvals: set the policy of agent/NAME to 'off'.")
+        bool, flag("--yolo", "No approvals: set the policy of agent/NAME to 'off'.")
     ] = False,
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Run an agent from its folder, through deepagents.
 
@@ -62,7 +53,7 @@ def run(
         found = run_folder(
             record, folder, prompt, run=which, model=model, rules=rule_file, by=by, asks=not yolo
         )
-    output.show(found, _render_agent, json=json)
+    output.show(found, _render_agent)
 
 
 def _print_pending(found: Approval) -> None:

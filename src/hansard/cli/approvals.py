@@ -11,24 +11,22 @@ from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Json, do, new_app, work
+from hansard.cli.common import Commands, Json, argument, do, flag, option
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.approval import ApprovalStatus
 from hansard.inspect.payloads import recorded
 from hansard.inspect.roles import Approvals, Question, find_approval, list_approvals, question
 
-app = new_app(
+app = Commands(
     name="approvals",
     help="List calls that wait for approval; grant or deny them.",
     invoke_without_command=True,
 )
 
-Approval = Annotated[
-    str, typer.Argument(metavar="ID", help="An approval's id, or a unique prefix.")
-]
-By = Annotated[str, typer.Option(metavar="NAME", help="Who answers; not the requesting agent.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record and the agent.")]
+Approval = Annotated[str, argument("ID", "An approval's id, or a unique prefix.")]
+By = Annotated[str, option("Who answers; not the requesting agent.", "NAME")]
+Reason = Annotated[str, option("Reason, for the record and the agent.", "TEXT")]
 
 _STYLES = {
     ApprovalStatus.PENDING: "bold yellow",
@@ -53,41 +51,33 @@ COLUMNS = (
 @app.callback()
 def approvals(
     context: typer.Context,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also answered and expired approvals.")
-    ] = False,
+    every: Annotated[bool, flag("--all", "Also answered and expired approvals.")] = False,
     json: Json = False,
 ) -> None:
     """List calls that wait for approval, in all runs; grant or deny them."""
     if context.invoked_subcommand is None:
-        do(lambda: _list_approvals(every=every, json=json), json=json)
+        do(lambda: _list_approvals(every=every), json=json)
 
 
-async def _list_approvals(*, every: bool, json: bool) -> None:
+async def _list_approvals(*, every: bool) -> None:
     async with reading() as workspace:
         found = await list_approvals(workspace, every=every)
-    output.show(found, _render, json=json)
+    output.show(found, _render)
 
 
 @app.command()
-@work
-async def grant(
-    approval: Approval, reason: Reason = "", by: By = OS_USER, json: Json = False
-) -> None:
+async def grant(approval: Approval, reason: Reason = "", by: By = OS_USER) -> None:
     """Let a call run, once; the waiting agent continues."""
-    await _answer(approval, reason, by, granted=True, json=json)
+    await _answer(approval, reason, by, granted=True)
 
 
 @app.command()
-@work
-async def deny(
-    approval: Approval, reason: Reason = "", by: By = OS_USER, json: Json = False
-) -> None:
+async def deny(approval: Approval, reason: Reason = "", by: By = OS_USER) -> None:
     """Refuse a call. The waiting agent gets the refusal and its reason."""
-    await _answer(approval, reason, by, granted=False, json=json)
+    await _answer(approval, reason, by, granted=False)
 
 
-async def _answer(approval: str, reason: str, by: str, *, granted: bool, json: bool) -> None:
+async def _answer(approval: str, reason: str, by: str, *, granted: bool) -> None:
     """Grant or deny a call. Raises NotFound, Refused, RoleRefused, BadName."""
     async with reading() as workspace:
         found = await find_approval(workspace, approval)
@@ -96,7 +86,7 @@ async def _answer(approval: str, reason: str, by: str, *, granted: bool, json: b
         )
     value = question(ListedApproval(found.run, current, current.given))
     what = f"{value.tool} of {value.agent} in run {value.run}"
-    output.show(value, f"approval {value.approval} is {value.standing.value}: {what}", json=json)
+    output.show(value, f"approval {value.approval} is {value.standing.value}: {what}")
 
 
 def _render(found: Approvals) -> list[Part]:

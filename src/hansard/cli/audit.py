@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.common import Json, Run, new_app, work
+from hansard.cli.common import Commands, Run, argument, flag, option
 from hansard.cli.opening import answering
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
@@ -19,7 +18,7 @@ from hansard.inspect.answer import plain_text
 from hansard.inspect.audit import Audit, AuditFilter, CheckedTopic, Group, Trail
 from hansard.inspect.find import find_run_in
 
-app = new_app()
+app = Commands()
 
 SHOWN_MAX = 3
 """Most findings of one kind and experiment shown; --all and --json give all."""
@@ -28,29 +27,19 @@ COLOURS = {"high": "bold red", "medium": "yellow", "low": "dim"}
 
 
 @app.command()
-@work
 async def audit(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Only this run; 'last' is the newest.")
-    ] = None,
-    flip: Annotated[
-        float, typer.Option(min=0, metavar="X", help="Distance by which thresholds are moved.")
-    ] = 0.01,
+    run: Annotated[str | None, argument("[RUN]", "Only this run; 'last' is the newest.")] = None,
+    flip: Annotated[float, option("Distance by which thresholds are moved.", "X", min=0)] = 0.01,
     kind: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this topic or kind of finding; may be repeated."),
+        list[str] | None, option("Only this topic or kind of finding; may be repeated.", "NAME")
     ] = None,
-    experiment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only findings in this experiment.")
-    ] = None,
+    experiment: Annotated[str | None, option("Only findings in this experiment.", "NAME")] = None,
     severity: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only this severity or worse: high, medium or low."),
+        str | None, option("Only this severity or worse: high, medium or low.", "NAME")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All findings, not three of a kind and experiment.")
+        bool, flag("--all", "All findings, not three of a kind and experiment.")
     ] = False,
-    json: Json = False,
 ) -> int:
     """Find anomalies in the record.
 
@@ -65,17 +54,16 @@ async def audit(
     async with answering() as reader:
         found_in = find_run_in(reader, run) if run is not None else None
         made = reads.audit(reader, found_in, flip, only)
-    output.show(made, partial(_render_findings, most=None if every else SHOWN_MAX), json=json)
+    output.show(made, partial(_render_findings, most=None if every else SHOWN_MAX))
     return 1 if made.found else 0
 
 
 @app.command()
-@work
-async def trail(run: Run, json: Json = False) -> None:
+async def trail(run: Run) -> None:
     """List a run's main events, one line each, in words."""
     async with answering() as reader:
         made = reads.trail(reader, find_run_in(reader, run))
-    output.show(made, _events, json=json)
+    output.show(made, _events)
 
 
 def _render_findings(made: Audit, most: int | None) -> Iterator[Part]:

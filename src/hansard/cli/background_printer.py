@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TextIO
 
-from hansard.cli.exit_codes import PIPE_CLOSED
+from hansard.cli.common import PIPE_CLOSED
 
 WAITING_MAX = 10_000
 """Most queued lines of callers that do not wait, a few MB; further lines are dropped and counted.

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.text import Text
 
 from hansard.broker import private_copy
@@ -17,7 +16,7 @@ from hansard.broker.repair import RestoredStream
 from hansard.bus.validation import check as rechecking
 from hansard.bus.validation.check import Finding, Summary
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, flag
 from hansard.cli.opening import place_of, reading_raw, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client import opening
@@ -31,15 +30,14 @@ from hansard.projections import rebuild as rebuilding
 from hansard.projections.table_files import TableFiles
 from hansard.settings import SettingsError
 
-app = new_app()
+app = Commands()
 
 PROGRESS_EVERY = 500
 """Commits between two updates of the progress bar."""
 
 
 @app.command()
-@work
-async def check(json: Json = False) -> int:
+async def check() -> int:
     """Verify a whole workspace.
 
     Checks for gaps in positions and versions, bodies that do not match their subjects,
@@ -48,7 +46,7 @@ async def check(json: Json = False) -> int:
     """
 
     def tell(finding: Finding) -> None:
-        output.show(Found(finding), lambda _: [_line(finding)], json=json)
+        output.show(Found(finding), lambda _: [_line(finding)])
 
     config = settings()
     async with reading_raw(damaged=True) as raw:
@@ -57,7 +55,7 @@ async def check(json: Json = False) -> int:
             summary = await rechecking.check(
                 raw, tell, progress, known=known.known, found=known.found
             )
-    output.show(RecheckResult(summary), _words(summary), json=json)
+    output.show(RecheckResult(summary), _words(summary))
     return 1 if summary.wrong else 0
 
 
@@ -132,8 +130,7 @@ RESTORED = (
 
 
 @app.command()
-@work
-async def repair(json: Json = False) -> int:
+async def repair() -> int:
     """Restore lost metadata of a workspace's streams.
 
     For a workspace whose messages exist but which the embedded broker refuses, because 'meta.inf'
@@ -161,7 +158,7 @@ async def repair(json: Json = False) -> int:
     except Corrupt as error:
         lost = error
     if lost is None or restored:
-        output.show(restored, lambda found: _render_repair(found, config.workspace), json=json)
+        output.show(restored, lambda found: _render_repair(found, config.workspace))
     if lost is not None:
         output.hint(f"messages are lost, which 'hansard repair' cannot restore: {lost}")
     return 1 if lost is not None and not restored else 0
@@ -176,12 +173,10 @@ def _render_repair(restored: list[RestoredStream], workspace: str) -> Iterator[P
 
 
 @app.command()
-@work
 async def rebuild(
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare with the existing tables; replace nothing.")
+        bool, flag("--verify", "Compare with the existing tables; replace nothing.")
     ] = False,
-    json: Json = False,
 ) -> int:
     """Rebuild the workspace's tables from its log.
 
@@ -199,7 +194,7 @@ async def rebuild(
         with output.positions() as progress:
             made = await rebuilt(raw, place, progress)
     found = Rebuild(made, time.monotonic() - began_s)
-    output.show(found, lambda found: _render_rebuild(found, place), json=json)
+    output.show(found, lambda found: _render_rebuild(found, place))
     return 1 if made.differing else 0
 
 

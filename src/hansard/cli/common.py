@@ -1,87 +1,117 @@
-"""Options that many commands share, and the decorators that run a command."""
+"""Options that many commands share, and how a command runs."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import gc
+import inspect
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from hansard.cli.exit_codes import PIPE_CLOSED
+ERROR = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+"""Exit codes other than success; see the docstring of `hansard.cli`. 141: the reader of a pipe
+closed it or stopped reading.
+"""
 
-P = ParamSpec("P")
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.")]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, a unique prefix, or 'last'.")]
+def option(help_: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
+    """Declare an option of a command; without names it has that of its parameter."""
+    return typer.Option(*names, metavar=metavar, help=help_, **more)
+
+
+def flag(name: str, help_: str) -> Any:
+    """Declare an option without a value."""
+    return typer.Option(name, help=help_)
+
+
+def argument(metavar: str, help_: str) -> Any:
+    """Declare an argument of a command."""
+    return typer.Argument(metavar=metavar, help=help_)
+
+
+Json = Annotated[bool, flag("--json", "One JSON object a line on stdout.")]
+Run = Annotated[str, argument("RUN", "A run's id, a unique prefix, or 'last'.")]
 POINT = (
     "A position (1234), an event's address (1234.2), a step (researcher_1#8), agent@version "
     "(researcher_1@12), life@version, a time (2026-11-21T10:00:00Z), or the id of a commit, event "
     "or snapshot."
 )
 
-At = Annotated[str | None, typer.Option(metavar="POINT", help=POINT)]
-Agent = Annotated[str | None, typer.Option(help="Only this agent.")]
+At = Annotated[str | None, option(POINT, "POINT")]
+Agent = Annotated[str | None, option("Only this agent.")]
 By = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="Author, for the record [the operating system's user].",
-        show_default=False,
-    ),
+    option("Author, for the record [the operating system's user].", "NAME", show_default=False),
 ]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Reason, for the record.")]
-Command = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="A program, after '--'.")
-]
+Reason = Annotated[str, option("Reason, for the record.", "TEXT")]
+Command = Annotated[list[str] | None, argument("[-- COMMAND...]", "A program, after '--'.")]
 
 
 class GlobalOptions:
-    """Global options, for the command that follows them in the same process."""
+    """Global options and `--json`, for the command that follows them in the same process."""
 
     values: dict[str, Any] = {}
     debug = False
-
-
-def new_app(**value: Any) -> typer.Typer:
-    """Create the typer application of a module's commands."""
-    return typer.Typer(add_completion=False, rich_markup_mode=None, **value)
+    json = False
 
 
 def within(**filters: str | None) -> str:
     """Return the filters in use as a part of a sentence about an empty answer; "" for none."""
-    given = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
-    return f" of {', '.join(given)}" if given else ""
+    texts = [f"{name} {value!r:.80}" for name, value in filters.items() if value is not None]
+    return f" of {', '.join(texts)}" if texts else ""
 
 
 CommandResult = Coroutine[Any, Any, int | None] | int | None
 """Result of a command function: an exit code (None is 0), or a coroutine that returns one."""
 
+Function = TypeVar("Function", bound=Callable[..., CommandResult])
 
-def work(function: Callable[P, CommandResult]) -> Callable[P, None]:
-    """Make a function a command that runs to completion.
+
+class Commands(typer.Typer):
+    """Commands of one module. Each runs to completion and exits with the code that it returns.
 
     A command that calls functions of its user is not a coroutine function: they run in the main
     thread, where Ctrl-C ends them.
     """
-    return _run(function, service=False)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(add_completion=False, rich_markup_mode=None, **options)
+
+    def command(
+        self, name: str | None = None, *, plain: bool = False, service: bool = False, **more: Any
+    ) -> Callable[[Function], Function]:
+        """Register a function as a command with `--json`.
+
+        plain: the command has no `--json`. service: it serves until it is stopped, and logs JSON.
+        """
+        register = super().command(name, **more)
+
+        def add(function: Function) -> Function:
+            @functools.wraps(function)
+            def run(*args: Any, json: bool = False, **kwargs: Any) -> None:
+                do(functools.partial(function, *args, **kwargs), json=json, service=service)
+
+            signature = inspect.signature(function, eval_str=True)
+            own = list(signature.parameters.values())
+            as_json = [] if plain else [_JSON]
+            run.__signature__ = signature.replace(parameters=[*own, *as_json])  # type: ignore[attr-defined]
+            run.__annotations__ = {**run.__annotations__, _JSON.name: Json}
+            register(run)
+            return function
+
+        return add
 
 
-def service(function: Callable[P, CommandResult]) -> Callable[P, None]:
-    """Make a function a command that serves until it is stopped and logs JSON."""
-    return _run(function, service=True)
-
-
-def _run(function: Callable[P, CommandResult], *, service: bool) -> Callable[P, None]:
-    @functools.wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        command = functools.partial(function, *args, **kwargs)
-        do(command, json=bool(kwargs.get("json")), service=service)
-
-    return run
+_JSON = inspect.Parameter(
+    "json", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=Json
+)
+"""Parameter that each command has in addition to those of its function."""
 
 
 def keep() -> None:
@@ -107,6 +137,7 @@ def do(command: Callable[[], CommandResult], *, json: bool, service: bool = Fals
     from hansard import logging
     from hansard.domain.value_types import reading
 
+    GlobalOptions.json = json
     try:
         with reading(), contextlib.ExitStack() as stack:
             stream = None

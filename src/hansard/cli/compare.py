@@ -11,7 +11,7 @@ import typer
 
 from hansard.bus.file_lock import write_whole
 from hansard.cli import output as _show
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, flag, option
 from hansard.cli.opening import answering
 from hansard.cli.output import Bytes, Column, Hint, Lines, Part
 from hansard.inspect import comparison_parts as reads
@@ -27,7 +27,7 @@ from hansard.inspect.comparison_parts import (
 )
 from hansard.projections.report import Question, Report, task_labels
 
-app = new_app()
+app = Commands()
 
 NO_PICTURES = (
     "the page has no pictures: matplotlib, which draws them, is not installed: "
@@ -39,32 +39,27 @@ VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "": ""}
 
 
 AllPairs = Annotated[
-    bool,
-    typer.Option(
-        "--all-pairs", help="Compare all pairs of arms, and rank them; Holm over all pairs."
-    ),
+    bool, flag("--all-pairs", "Compare all pairs of arms, and rank them; Holm over all pairs.")
 ]
 Lower = Annotated[
-    list[str] | None,
-    typer.Option("--lower-is-better", metavar="METRIC", help="Lower is better. Repeatable."),
+    list[str] | None, option("Lower is better. Repeatable.", "METRIC", "--lower-is-better")
 ]
 Higher = Annotated[
-    list[str] | None,
-    typer.Option("--higher-is-better", metavar="METRIC", help="Higher is better. Repeatable."),
+    list[str] | None, option("Higher is better. Repeatable.", "METRIC", "--higher-is-better")
 ]
 Missing = Annotated[
     Literal["failure", "excluded", "worst-case"] | None,
-    typer.Option(
-        help="How a trial without a value counts [the plan's, else failure]. excluded "
-        "leaves out those that did not end as completed, too; worst-case counts all of them "
-        "as the worst under an arm and as the best under the baseline."
+    option(
+        "How a trial without a value counts [the plan's, else failure]. excluded leaves out those"
+        " that did not end as completed, too; worst-case counts all of them as the worst under an"
+        " arm and as the best under the baseline."
     ),
 ]
 Show = Annotated[
     str | None,
-    typer.Option(
-        metavar="SECTION,...",
-        help=f"Only these sections, of {', '.join(SECTIONS)} [all]. --json has all of them.",
+    option(
+        f"Only these sections, of {', '.join(SECTIONS)} [all]. --json has all of them.",
+        "SECTION,...",
     ),
 ]
 
@@ -74,30 +69,22 @@ Labels = Sequence[dict[str, Any]]
 
 
 @app.command()
-@work
-async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
+async def compare(
     experiment: Annotated[str, typer.Argument(help="The experiment's name.")],
-    metric: Annotated[
-        str | None, typer.Option(help="Judge by this metric instead of the plan's.")
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="ARM", help="Compare with this arm [the first one].")
-    ] = None,
+    metric: Annotated[str | None, option("Judge by this metric instead of the plan's.")] = None,
+    baseline: Annotated[str | None, option("Compare with this arm [the first one].", "ARM")] = None,
     all_pairs: AllPairs = False,
-    by: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Also by each value of a label of runs.")
-    ] = None,
+    by: Annotated[str | None, option("Also by each value of a label of runs.", "LABEL")] = None,
     lower: Lower = None,
     higher: Higher = None,
     missing: Missing = None,
     show: Show = None,
     form: Annotated[
-        Literal["table", "markdown", "html"], typer.Option("--format", "-f", help="Output format.")
+        Literal["table", "markdown", "html"], option("Output format.", None, "--format", "-f")
     ] = "table",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")
+        Path | None, option("The file to write [stdout].", None, "--output", "-o")
     ] = None,
-    json: Json = False,
 ) -> None:
     """Compare the arms of an experiment.
 
@@ -132,7 +119,7 @@ async def compare(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         labels: Labels = ()
         if form == "html":
             labels = await asyncio.to_thread(task_labels, answers, experiment)
-    _show.show(found, lambda found: _render(found.report, target, form, output, labels), json=json)
+    _show.show(found, lambda found: _render(found.report, target, form, output, labels))
 
 
 def _render(

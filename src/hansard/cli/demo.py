@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from hansard.cli.common import GlobalOptions, Json, new_app
+from hansard.cli.common import Commands, GlobalOptions, option
 from hansard.demo import main
 
-app = new_app()
+app = Commands()
 
 
 @app.command()
-def demo(
-    seed: Annotated[int | None, typer.Option(help="Seed of the kill times.")] = None,
-    json: Json = False,
-) -> None:
+def demo(seed: Annotated[int | None, option("Seed of the kill times.")] = None) -> int:
     """Watch three agents work, be killed, and resume.
 
     Takes about a minute, offline, on real input: the standard library's source.
     """
-    raise typer.Exit(main(json=json, data_dir=GlobalOptions.values.get("data_dir"), seed=seed))
+    return main(GlobalOptions.json, GlobalOptions.values.get("data_dir"), seed)

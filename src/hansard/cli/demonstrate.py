@@ -8,28 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hansard.cli import output as shown
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, argument, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Part
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.domain.choices import counted
 
-app = new_app()
+app = Commands()
 
 
 @app.command()
-@work
 async def demonstrate(
-    url: Annotated[str, typer.Argument(metavar="URL", help="First page: an address or a file.")],
-    task: Annotated[
-        str, typer.Option(help="Description of the task, recorded as the run's task.")
-    ] = "",
-    workflow: Annotated[str, typer.Option(help="Workflow of the new run.")] = "demonstration",
-    agent: Annotated[str, typer.Option(help="Name and role of the acting person.")] = "person",
-    json: Json = False,
+    url: Annotated[str, argument("URL", "First page: an address or a file.")],
+    task: Annotated[str, option("Description of the task, recorded as the run's task.")] = "",
+    workflow: Annotated[str, option("Workflow of the new run.")] = "demonstration",
+    agent: Annotated[str, option("Name and role of the acting person.")] = "person",
 ) -> None:
     """Record what you do in a browser window as a new run.
 
@@ -54,7 +48,7 @@ async def demonstrate(
             await session.message("user", task)
         shown.hint(f"run {session.run}: close the window, or press Ctrl-C, to finish")
         report = await demonstrated(session, page, address, ended)
-    shown.show(report, _render_demonstration, json=json)
+    shown.show(report, _render_demonstration)
 
 
 def _address(given: str) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hansard.agents.artifacts.bundles import (
     SUFFIX,
     InstalledBundle,
@@ -19,7 +17,7 @@ from hansard.agents.artifacts.experiences import is_name
 from hansard.bus.clock import OS_USER
 from hansard.cli import output as shown
 from hansard.cli.actions import Once, Param, allowed_once, pairs, replaying
-from hansard.cli.common import By, Json, Reason, new_app, work
+from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.client.browser.experienced import Experienced
@@ -36,21 +34,18 @@ from hansard.inspect.kept_experiences import (
     ShownExperience,
 )
 
-app = new_app()
+app = Commands()
 
 WHICH = "Name of a saved experience, or a folder: a path with a slash."
 VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder's path."
 
-Which = Annotated[str, typer.Argument(metavar="NAME|DIR", help=WHICH)]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a saved experience.")]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write its folder, too.")
-]
+Which = Annotated[str, argument("NAME|DIR", WHICH)]
+Name = Annotated[str, argument("NAME", "Name of a saved experience.")]
+Output = Annotated[Path | None, option("Write its folder, too.", "DIR", "--output", "-o")]
 
-Bundle = Annotated[Path, typer.Argument(metavar="FILE", help="A bundle.")]
+Bundle = Annotated[Path, argument("FILE", "A bundle.")]
 PublicKey = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A public Ed25519 key in PEM that must have signed it."),
+    Path | None, option("A public Ed25519 key in PEM that must have signed it.", "FILE")
 ]
 
 LIST = (
@@ -81,29 +76,24 @@ COLUMNS = (
 
 
 @app.command()
-@work
-async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the experience.")],
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Runs of one kind of task.")],
+async def distil(
+    name: Annotated[str, argument("NAME", "Name of the experience.")],
+    runs: Annotated[list[str], argument("RUN...", "Runs of one kind of task.")],
     task: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUN=TEXT", help="Task of a run [its first user message]. Repeatable."
-        ),
+        list[str] | None, option("Task of a run [its first user message]. Repeatable.", "RUN=TEXT")
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RUN/SLOT=VALUE",
-            help="A value of a run, which is a slot of this name; give each run the same slots. "
-            "Needed where two values are adjacent in the task.",
+        option(
+            "A value of a run, which is a slot of this name; give each run the same slots. Needed"
+            " where two values are adjacent in the task.",
+            "RUN/SLOT=VALUE",
         ),
     ] = None,
-    about: Annotated[str, typer.Option("--description", help="Purpose of the experience.")] = "",
+    about: Annotated[str, option("Purpose of the experience.", None, "--description")] = "",
     reason: Reason = "",
     by: By = OS_USER,
     output: Output = None,
-    json: Json = False,
 ) -> None:
     """Learn the next version of an experience from runs.
 
@@ -136,7 +126,7 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
         made = (await kept.get(workspace, name, done.version)).experience
     if output is not None:
         write_folder(made, output)
-    shown.show(made, _render_experience, json=json)
+    shown.show(made, _render_experience)
     shown.hint(
         f"{name} is at version {done.version}: `hansard experience confirm {name}` once its checks "
         "are right"
@@ -144,14 +134,10 @@ async def distil(  # noqa: PLR0913, PLR0917 -- the command's options are its par
 
 
 @app.command()
-@work
 async def show(
     which: Which,
-    point: Annotated[
-        str, typer.Option("--at", metavar="VERSION", help="Its number, or its digest [newest].")
-    ] = "",
+    point: Annotated[str, option("Its number, or its digest [newest].", "VERSION", "--at")] = "",
     output: Output = None,
-    json: Json = False,
 ) -> None:
     """Print an experience: task, plan, checks and record."""
     from hansard.agents.artifacts import experiences as kept
@@ -160,7 +146,7 @@ async def show(
     if not is_name(which):
         if point:
             raise BadValue("--at", f"{which} is a folder, which has no versions", "leave it away")
-        shown.show(read_folder(Path(which)), _render_experience, json=json)
+        shown.show(read_folder(Path(which)), _render_experience)
         return
     async with reading() as workspace:
         found = await kept.at(workspace, which, point)
@@ -168,15 +154,12 @@ async def show(
         write_folder(found.experience, output)
     async with answering() as reader:
         changes = inspected.log(reader, which)
-    shown.show(inspected.shown(found, changes), _render_version, json=json)
+    shown.show(inspected.shown(found, changes), _render_version)
 
 
 @app.command()
-@work
 async def diff(
-    before: Annotated[str, typer.Argument(metavar="A", help=VERSION)],
-    after: Annotated[str, typer.Argument(metavar="B", help=VERSION)],
-    json: Json = False,
+    before: Annotated[str, argument("A", VERSION)], after: Annotated[str, argument("B", VERSION)]
 ) -> None:
     """Print how the files of two versions differ."""
     from hansard.agents.artifacts import experiences as kept
@@ -191,29 +174,26 @@ async def diff(
                 items.append((await kept.at(workspace, name, point)).content)
         else:
             items.append(content_of(read_folder(Path(each))))
-    shown.show(inspected.difference(items[0], items[1], (before, after)), _render_diff, json=json)
+    shown.show(inspected.difference(items[0], items[1], (before, after)), _render_diff)
 
 
 @app.command("list")
-@work
-async def list_(json: Json = False) -> None:
+async def list_() -> None:
     """List experiences: permitted use, and how replays ended."""
     async with answering() as reader:
         found = inspected.experiences(reader)
-    shown.show(found, _render_list, json=json)
+    shown.show(found, _render_list)
 
 
 @app.command()
-@work
 async def find(
-    task: Annotated[str, typer.Argument(metavar="[TASK]", help="Task text, or words of it.")] = "",
+    task: Annotated[str, argument("[TASK]", "Task text, or words of it.")] = "",
     tool: Annotated[
-        list[str] | None, typer.Option(help="A tool that the experience calls. Repeatable.")
+        list[str] | None, option("A tool that the experience calls. Repeatable.")
     ] = None,
-    address: Annotated[str, typer.Option(help="Place of the task: an address or a host.")] = "",
-    limit: Annotated[int, typer.Option(help="Most experiences to list.")] = inspected.HITS_MAX,
-    every: Annotated[bool, typer.Option("--all", help="Also retired experiences.")] = False,
-    json: Json = False,
+    address: Annotated[str, option("Place of the task: an address or a host.")] = "",
+    limit: Annotated[int, option("Most experiences to list.")] = inspected.HITS_MAX,
+    every: Annotated[bool, flag("--all", "Also retired experiences.")] = False,
 ) -> None:
     """Rank experiences that fit a task, and say why.
 
@@ -227,22 +207,16 @@ async def find(
     async with answering() as reader:
         with contextlib.closing(inspected.ExperienceIndex(FileWords())) as index:
             found = inspected.find(reader, query, index)
-    shown.show(found, _render_hits, json=json)
+    shown.show(found, _render_hits)
 
 
 @app.command()
-@work
 async def confirm(
     which: Which,
-    check: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this check [all]. Repeatable.")
-    ] = None,
-    digest: Annotated[
-        str, typer.Option(help="Digest of the reviewed version; required for a bundle.")
-    ] = "",
+    check: Annotated[list[str] | None, option("Only this check [all]. Repeatable.", "NAME")] = None,
+    digest: Annotated[str, option("Digest of the reviewed version; required for a bundle.")] = "",
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Confirm an experience's checks, so that it may act.
 
@@ -252,47 +226,39 @@ async def confirm(
     from hansard.agents.artifacts.experiences import confirm_folder
 
     if not is_name(which):
-        shown.show(confirm_folder(Path(which), check or ()), _render_experience, json=json)
+        shown.show(confirm_folder(Path(which), check or ()), _render_experience)
         return
     async with beginning() as workspace:
         done = await kept.confirm(
             workspace, which, check or (), digest=digest, reason=reason, by=by
         )
         found = await kept.get(workspace, which, done.version)
-    shown.show(found.experience, _render_experience, json=json)
+    shown.show(found.experience, _render_experience)
 
 
 @app.command()
-@work
-async def retire(name: Name, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
+async def retire(name: Name, reason: Reason = "", by: By = OS_USER) -> None:
     """Retire an experience until a version is confirmed again."""
     from hansard.agents.artifacts import experiences as kept
 
     async with beginning() as workspace:
         done = await kept.retire(workspace, name, reason=reason, by=by)
-    shown.show(done, f"{name} is retired{'' if done.is_new else ' already'}", json=json)
+    shown.show(done, f"{name} is retired{'' if done.is_new else ' already'}")
 
 
 @app.command()
-@work
 async def publish(
     name: Name,
-    license_: Annotated[
-        str, typer.Option("--license", metavar="SPDX", help="License: Apache-2.0.")
-    ],
+    license_: Annotated[str, option("License: Apache-2.0.", "SPDX", "--license")],
     key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A private Ed25519 key in PEM, which signs it [none]."),
+        Path | None, option("A private Ed25519 key in PEM, which signs it [none].", "FILE")
     ] = None,
-    point: Annotated[
-        str, typer.Option("--at", metavar="VERSION", help="Its number, or its digest [newest].")
-    ] = "",
+    point: Annotated[str, option("Its number, or its digest [newest].", "VERSION", "--at")] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="[NAME" + SUFFIX + "].")
+        Path | None, option("[NAME" + SUFFIX + "].", "FILE", "--output", "-o")
     ] = None,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Write a version as one bundle file for others.
 
@@ -311,29 +277,27 @@ async def publish(
             reason=reason,
             by=by,
         )
-    shown.show(report, _render_publication, json=json)
+    shown.show(report, _render_publication)
 
 
 @app.command()
-def verify(file: Bundle, key: PublicKey = None, json: Json = False) -> None:
+def verify(file: Bundle, key: PublicKey = None) -> None:
     """Check that a bundle is whole, and who signed it.
 
     Needs no record, and runs nothing from the bundle.
     """
     from hansard.agents.artifacts.bundles import verify as verified
 
-    shown.show(verified(file, key), _render_bundle, json=json)
+    shown.show(verified(file, key), _render_bundle)
 
 
 @app.command()
-@work
 async def install(
     file: Bundle,
-    name: Annotated[str, typer.Option(help="Name in the record [that of the bundle].")] = "",
+    name: Annotated[str, option("Name in the record [that of the bundle].")] = "",
     key: PublicKey = None,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Save a bundle as untrusted.
 
@@ -343,19 +307,17 @@ async def install(
 
     async with beginning() as workspace:
         report = await installed(workspace, file, name=name, key=key, reason=reason, by=by)
-    shown.show(report, _render_installation, json=json)
+    shown.show(report, _render_installation)
 
 
 @app.command()
-@work
 async def run(
     which: Which,
-    task: Annotated[str, typer.Option(help="Task in the learned wording, with values.")] = "",
+    task: Annotated[str, option("Task in the learned wording, with values.")] = "",
     param: Param = None,
-    address: Annotated[str, typer.Option(help="The page to begin on: an address, or a file.")] = "",
+    address: Annotated[str, option("The page to begin on: an address, or a file.")] = "",
     once: Once = "refuse",
-    workflow: Annotated[str, typer.Option(help="Workflow of the new run.")] = "experience",
-    json: Json = False,
+    workflow: Annotated[str, option("Workflow of the new run.")] = "experience",
 ) -> int:
     """Replay an experience in Chromium as a new run.
 
@@ -371,7 +333,7 @@ async def run(
         report = await session.run_experience(
             experience, pairs(param, "--param"), task=task, once=allowed
         )
-    shown.show(report, _render_replay, json=json)
+    shown.show(report, _render_replay)
     return 0 if report.success else 1
 
 

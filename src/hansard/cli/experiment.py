@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hansard.agents.experiments import plans as experiments
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
-from hansard.cli.common import By, Json, Reason, new_app, work
+from hansard.cli.common import By, Commands, Reason, argument, flag
 from hansard.cli.opening import answering, beginning, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -28,9 +26,9 @@ from hansard.inspect.experiments import (
     list_experiments,
 )
 
-app = new_app()
+app = Commands()
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The experiment's name.")]
+Name = Annotated[str, argument("NAME", "The experiment's name.")]
 
 FILE_BYTES_MAX = 1024 * 1024
 """Largest plan file, in bytes; no real plan comes near it."""
@@ -52,15 +50,13 @@ def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
 
 
 @app.command("register")
-@work
 async def register(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Name and plan.")],
+    file: Annotated[Path, argument("FILE.toml", "Name and plan.")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a plan of that name that has no run yet.")
+        bool, flag("--replace", "Replace a plan of that name that has no run yet.")
     ] = False,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Register an experiment: arms, metrics, and how it is judged.
 
@@ -78,7 +74,7 @@ async def register(
     done = "is registered, in the place of the plan before it" if replace else "is registered"
     text = done if is_new else "is registered already, with this plan"
     fields = {"experiment": name, "registered": is_new, "replaced": is_new and replace}
-    output.show(fields, f"experiment {name} {text}", json=json)
+    output.show(fields, f"experiment {name} {text}")
     for metric in plan.metrics:
         if metric.better is Better.NOT_STATED:
             output.hint(
@@ -88,26 +84,22 @@ async def register(
 
 
 @app.command()
-@work
-async def stop(name: Name, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
+async def stop(name: Name, reason: Reason = "", by: By = OS_USER) -> None:
     """Stop assigning runs to an experiment."""
     async with reading() as workspace:
         is_new = await experiments.stop(workspace, name, reason=reason, by=by)
     text = "is stopped: no run is assigned any more" if is_new else "is stopped already"
-    output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {text}", json=json)
+    output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {text}")
 
 
 @app.command()
-@work
 async def assign(
-    name: Name,
-    unit: Annotated[str, typer.Argument(metavar="UNIT", help="A task, a run, a conversation ...")],
-    json: Json = False,
+    name: Name, unit: Annotated[str, argument("UNIT", "A task, a run, a conversation ...")]
 ) -> None:
     """Print the arm that a unit's hash assigns; record nothing."""
     async with reading() as workspace:
         found, is_stopped = await assigned(workspace, name, unit)
-    output.show(found, found.arm, json=json)
+    output.show(found, found.arm)
     if is_stopped:
         output.hint("the experiment is stopped: no run is assigned any more")
 
@@ -139,12 +131,11 @@ METRICS = (
 
 
 @app.command("list")
-@work
-async def list_(json: Json = False) -> None:
+async def list_() -> None:
     """List experiments, registered or named by runs."""
     async with answering() as reader:
         found = list_experiments(reader)
-    output.show(found, _render_list, json=json)
+    output.show(found, _render_list)
 
 
 def _render_list(found: list[Listed]) -> list[Part]:
@@ -152,12 +143,11 @@ def _render_list(found: list[Listed]) -> list[Part]:
 
 
 @app.command()
-@work
-async def show(name: Name, json: Json = False) -> None:
+async def show(name: Name) -> None:
     """Show a plan, whether it predates the data, and runs by arm."""
     async with answering() as reader:
         found = experiment(reader, name)
-    output.show(found, _render, json=json)
+    output.show(found, _render)
 
 
 def _render(found: Experiment) -> Iterator[Part]:

@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hansard.agents.exchange.format import Missing
 from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.exchange.writer import export_view
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import whole
 from hansard.cli import output as _show
-from hansard.cli.common import new_app, work
+from hansard.cli.common import Commands, argument, option
 from hansard.cli.opening import reading
 from hansard.domain.choices import counted
 from hansard.inspect.find import find_run
@@ -27,21 +25,17 @@ NAMED_MAX = 5
 Write = Callable[[bytes], object]
 
 
-app = new_app()
+app = Commands()
 
 
-@app.command()
-@work
+@app.command(plain=True)
 async def export(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Ids, unique prefixes, or 'last'.")
-    ],
+    runs: Annotated[list[str], argument("RUN...", "Ids, unique prefixes, or 'last'.")],
     role: Annotated[
-        str | None,
-        typer.Option(help="Only what this role sees; such a file cannot be imported again."),
+        str | None, option("Only what this role sees; such a file cannot be imported again.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write [stdout].")
+        Path | None, option("The file to write [stdout].", None, "--output", "-o")
     ] = None,
 ) -> int:
     """Export runs as JSON lines with their exact stored bytes.

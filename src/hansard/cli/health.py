@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.client.opening import data_dir_of
 from hansard.domain.choices import counted
 from hansard.inspect.watch import Health, health
 
-app = new_app()
+app = Commands()
 
 
 @app.command(name="health")
-@work
-async def check_health(json: Json = False) -> int:
+async def check_health() -> int:
     """Show whether 'hansard up' is watching, and what it found.
 
     Reads one file of the data directory; needs no broker. Exits with 1 if no 'hansard up' watches,
     if it could not compare a log for 30 s, or if it found a log damaged or forged since it started.
     """
     found = health(data_dir_of(settings()))
-    output.show(found, _render, json=json)
+    output.show(found, _render)
     return 0 if found.healthy else 1
 
 

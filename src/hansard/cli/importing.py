@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -39,14 +38,14 @@ from hansard.agents.importers.sources import (
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, argument, flag, option
 from hansard.cli.opening import beginning
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect.answer import plain_text
 
-app = new_app()
+app = Commands()
 
 BAD_SHOWN_MAX = 100
 """Most bad records shown to people; the rest are counted. `--json` shows all."""
@@ -58,13 +57,10 @@ UNANSWERED_SHOWN_MAX = 5
 class _Watcher:
     """Progress display of an import."""
 
-    def __init__(
-        self, progress: Progress | None, task: TaskID | None, *, strict: bool, json: bool
-    ) -> None:
+    def __init__(self, progress: Progress | None, task: TaskID | None, *, strict: bool) -> None:
         self._progress = progress
         self._task = task
         self._strict = strict
-        self._json = json
         self._told = 0
 
     def read(self, count: int) -> None:
@@ -75,7 +71,7 @@ class _Watcher:
     def bad(self, bad: Bad) -> None:
         """Report a bad record. Raises BadRecord under --strict."""
         self._told += 1
-        output.show(bad, self._render, json=self._json)
+        output.show(bad, self._render)
         if self._strict:
             raise BadRecord(bad)
 
@@ -94,27 +90,21 @@ class _Watcher:
 
 
 @app.command("import")
-@work
 async def import_(
     named: Annotated[
         list[str],
-        typer.Argument(
-            metavar="[FORMAT] FILE...",
-            help=f"FORMAT is {', '.join(NAMES[:-1])} or {NAMES[-1]}; left out, each file is "
+        argument(
+            "[FORMAT] FILE...",
+            f"FORMAT is {', '.join(NAMES[:-1])} or {NAMES[-1]}; left out, each file is "
             "recognised by its content. '-' is stdin.",
         ),
     ],
-    experiment: Annotated[
-        str | None, typer.Option(help="The experiment of runs that name none.")
-    ] = None,
-    arm: Annotated[str | None, typer.Option(help="The arm of runs that name none.")] = None,
+    experiment: Annotated[str | None, option("The experiment of runs that name none.")] = None,
+    arm: Annotated[str | None, option("The arm of runs that name none.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at the first bad record instead of skipping it.")
+        bool, flag("--strict", "Stop at the first bad record instead of skipping it.")
     ] = False,
-    no_guesses: Annotated[
-        bool, typer.Option("--no-guesses", help="Stop where a source lacks a value.")
-    ] = False,
-    json: Json = False,
+    no_guesses: Annotated[bool, flag("--no-guesses", "Stop where a source lacks a value.")] = False,
 ) -> int:
     """Import recorded runs.
 
@@ -135,7 +125,7 @@ async def import_(
         try:
             with _bar() as progress:
                 task = progress.add_task("import", total=_size(files)) if progress else None
-                watcher = _Watcher(progress, task, strict=strict, json=json)
+                watcher = _Watcher(progress, task, strict=strict)
                 tally, stopped = Tally(), False
                 groups = {format_: paths} if format_ else {}
                 try:
@@ -157,7 +147,7 @@ async def import_(
             remedy = "what was read before it stays; try again"
             raise BadValue("import", str(error), remedy) from error
     text = _summary(tally, stopped=stopped, events=[*groups] == [EVENTS])
-    output.show([*_lines(tally, stopped=stopped)], text, json=json)
+    output.show([*_lines(tally, stopped=stopped)], text)
     return 1 if tally.bad else 0
 
 

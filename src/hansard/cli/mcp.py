@@ -19,7 +19,7 @@ import typer
 
 from hansard.broker import access
 from hansard.cli import output
-from hansard.cli.common import Command, GlobalOptions, Json, new_app, service, work
+from hansard.cli.common import Command, Commands, GlobalOptions, flag, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import termination_event, until
@@ -46,7 +46,7 @@ from hansard.settings import Settings
 if TYPE_CHECKING:
     from hansard.service.mcp.sessions import Sessions
 
-app = new_app()
+app = Commands()
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Name of a header (RFC 9110, token)."""
@@ -57,82 +57,58 @@ TOKEN_BYTES = 32
 
 TokenFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="With --http: file with the token of trusted clients; created if missing.",
-    ),
+    option("With --http: file with the token of trusted clients; created if missing.", "FILE"),
 ]
 AllowHost = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="With --http: a host name that clients may use. Repeatable."),
+    list[str] | None, option("With --http: a host name that clients may use. Repeatable.", "NAME")
 ]
-AgentName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The client's agent name [HANSARD_AGENT].")
-]
-RoleName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The client's role [HANSARD_ROLE].")
-]
+AgentName = Annotated[str | None, option("The client's agent name [HANSARD_AGENT].", "NAME")]
+RoleName = Annotated[str | None, option("The client's role [HANSARD_ROLE].", "NAME")]
 
-Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="A server over HTTP, instead of a command.")
-]
-TokenEnv = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --url: the variable with its bearer token.")
-]
-Servers = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Several servers, in a client's mcpServers form."),
-]
+Url = Annotated[str | None, option("A server over HTTP, instead of a command.", "URL")]
+TokenEnv = Annotated[str | None, option("With --url: the variable with its bearer token.", "NAME")]
+Servers = Annotated[Path | None, option("Several servers, in a client's mcpServers form.", "FILE")]
 Http = Annotated[
     str | None,
-    typer.Option(
-        metavar="[HOST:]PORT",
-        help="Clients connect over HTTP, at /mcp of this port; 0: a free one.",
-    ),
+    option("Clients connect over HTTP, at /mcp of this port; 0: a free one.", "[HOST:]PORT"),
 ]
 
 HeaderEnv = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="HEADER=NAME",
-        help="With --url: a header, and the variable that holds its value. Repeatable.",
+    option(
+        "With --url: a header, and the variable that holds its value. Repeatable.", "HEADER=NAME"
     ),
 ]
 
 ClientId = Annotated[
     str | None,
-    typer.Option(
-        metavar="ID",
-        help="With --url: log in there as this OAuth client (client credentials); takes "
+    option(
+        "With --url: log in there as this OAuth client (client credentials); takes "
         "--client-secret-env and --issuer.",
+        "ID",
     ),
 ]
 ClientSecretEnv = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With --client-id: the variable with its secret.")
+    str | None, option("With --client-id: the variable with its secret.", "NAME")
 ]
 Issuer = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="With --client-id: the authorization server, alone given the secret."
-    ),
+    str | None, option("With --client-id: the authorization server, alone given the secret.", "URL")
 ]
 Scope = Annotated[
-    str | None,
-    typer.Option(metavar="SCOPES", help="With --client-id: scopes [those the server names]."),
+    str | None, option("With --client-id: scopes [those the server names].", "SCOPES")
 ]
 
 ProxyMode = Annotated[
     Literal["live", "resume", "strict", "offline"] | None,
-    typer.Option(
-        help="Use of the record [live for a new run, else resume]. strict and offline "
-        "answer from the record alone: no server is started."
+    option(
+        "Use of the record [live for a new run, else resume]. strict and offline answer from the "
+        "record alone: no server is started."
     ),
 ]
 
 
-@app.command()
-@service
-async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
+@app.command(plain=True, service=True)
+async def proxy(
     command: Command = None,
     url: Url = None,
     token_env: TokenEnv = None,
@@ -145,19 +121,16 @@ async def proxy(  # noqa: PLR0913, PLR0917 -- the command's options are its para
     http: Http = None,
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
-    run: Annotated[
-        str, typer.Option(metavar="ID|new|last", help="Run to record in; last: of this workflow.")
-    ] = NEW,
+    run: Annotated[str, option("Run to record in; last: of this workflow.", "ID|new|last")] = NEW,
     mode: ProxyMode = None,
-    workflow: Annotated[str, typer.Option(metavar="NAME", help="Workflow of a new run.")] = "mcp",
+    workflow: Annotated[str, option("Workflow of a new run.", "NAME")] = "mcp",
     agent: AgentName = None,
     role: RoleName = None,
     rules: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Effects of tools, and refusals: docs/mcp.md."),
+        Path | None, option("Effects of tools, and refusals: docs/mcp.md.", "FILE")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Longest duration of a call, in seconds.")
+        float, option("Longest duration of a call, in seconds.", min=0.1)
     ] = TIMEOUT_S,
 ) -> None:
     """Record the calls between an MCP client and a server.
@@ -237,37 +210,33 @@ def _variable(option: str, name: str) -> str:
     return found
 
 
-@app.command("serve")
-@service
+@app.command("serve", plain=True, service=True)
 async def serve_record(
     agent: AgentName = None,
     role: RoleName = None,
     http: Annotated[
-        str | None,
-        typer.Option(metavar="[HOST:]PORT", help="Use streamable HTTP instead; 0: a free port."),
+        str | None, option("Use streamable HTTP instead; 0: a free port.", "[HOST:]PORT")
     ] = None,
     as_: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
+            "With --http: credentials of an agent whose token clients may send. Repeatable.",
+            "FILE",
             "--as",
-            metavar="FILE",
-            help="With --http: credentials of an agent whose token clients may send. Repeatable.",
         ),
     ] = None,
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
     tools: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="GROUP|TOOL",
-            help="Tools to offer: default, run, board, team, memory, ask, actions, "
-            "experiences, harness, all, or a tool's name. Repeatable.",
+        option(
+            "Tools to offer: default, run, board, team, memory, ask, actions, experiences, "
+            "harness, all, or a tool's name. Repeatable.",
+            "GROUP|TOOL",
             show_default="default",
         ),
     ] = None,
-    prefix: Annotated[
-        str, typer.Option(metavar="NAME", help="Put NAME_ before the name of each tool.")
-    ] = "",
+    prefix: Annotated[str, option("Put NAME_ before the name of each tool.", "NAME")] = "",
 ) -> None:
     """Serve the record to MCP clients.
 
@@ -354,8 +323,7 @@ def _opening(
 
 
 @app.command()
-@work
-async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
+async def install(
     client: Annotated[
         Literal["claude", "claude-desktop", "cursor", "vscode"],
         typer.Argument(help="Client to configure. claude is Claude Code."),
@@ -365,28 +333,20 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         typer.Argument(help="Server to record through the proxy [add the record's own server]."),
     ] = None,
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="The project's folder.", show_default="this one")
+        Path, option("The project's folder.", "DIR", show_default="this one")
     ] = Path(),
     user: Annotated[
-        bool,
-        typer.Option("--user", help="Change the user's configuration instead of the project's."),
+        bool, flag("--user", "Change the user's configuration instead of the project's.")
     ] = False,
     agent: AgentName = None,
     url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Without NAME: address of a running 'hansard mcp serve --http'."
-        ),
+        str | None, option("Without NAME: address of a running 'hansard mcp serve --http'.", "URL")
     ] = None,
     token_env: Annotated[
-        str | None,
-        typer.Option(metavar="VARIABLE", help="With --url: the variable with the client's token."),
+        str | None, option("With --url: the variable with the client's token.", "VARIABLE")
     ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the file instead of printing it.")
-    ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Undo a former install.")] = False,
-    json: Json = False,
+    write: Annotated[bool, flag("--write", "Write the file instead of printing it.")] = False,
+    undo: Annotated[bool, flag("--undo", "Undo a former install.")] = False,
 ) -> None:
     """Configure an MCP client of a project to use the record.
 
@@ -414,7 +374,7 @@ async def install(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
         proxy_it = [*base, "mcp", "proxy", "--workflow", name or "", *who]
         made = files.installed(kind, where, name, serve_it, proxy_it)
     backup = made.write() if write and made.changes else ""
-    output.show(made, lambda made: _render_install(made, backup, write=write), json=json)
+    output.show(made, lambda made: _render_install(made, backup, write=write))
 
 
 def _render_install(made: files.Installed, backup: str, *, write: bool) -> Iterator[Part]:

@@ -7,7 +7,6 @@ from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory import reflection as upkeep
@@ -26,7 +25,7 @@ from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, Reason, new_app, work
+from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, connecting, interruptible, named, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
@@ -55,35 +54,27 @@ from hansard.inspect.memory import (
     MemoryProposals,
 )
 
-app = new_app(name="memory", help="Read, change and restore files that outlive runs.")
+app = Commands(name="memory", help="Read, change and restore files that outlive runs.")
 
-Space = Annotated[
-    str, typer.Argument(metavar="SPACE", help="agent/NAME, user/PRINCIPAL, or org (shared by all).")
-]
-Path = Annotated[str, typer.Argument(metavar="PATH", help="A file, from the root of the tree.")]
-SomePath = Annotated[str | None, typer.Argument(metavar="[PATH]", help="Only this file.")]
+Space = Annotated[str, argument("SPACE", "agent/NAME, user/PRINCIPAL, or org (shared by all).")]
+Path = Annotated[str, argument("PATH", "A file, from the root of the tree.")]
+SomePath = Annotated[str | None, argument("[PATH]", "Only this file.")]
 ReflectWith = Annotated[
     str | None,
-    typer.Option(
-        "--with",
-        metavar="MODULE:FUNCTION",
-        help="Function that proposes changes [the /remember messages].",
-    ),
+    option("Function that proposes changes [the /remember messages].", "MODULE:FUNCTION", "--with"),
 ]
 AskModel = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Function that calls a model: takes a prompt, returns the answer. Instead of --with.",
+        "MODULE:FUNCTION",
         "--ask",
-        metavar="MODULE:FUNCTION",
-        help="Function that calls a model: takes a prompt, returns the answer. Instead of --with.",
     ),
 ]
 Point = Annotated[
     str | None,
-    typer.Option(
-        "--at",
-        metavar="POINT",
-        help="A version of the space (@3), a position, a time, or the id of a change.",
+    option(
+        "A version of the space (@3), a position, a time, or the id of a change.", "POINT", "--at"
     ),
 ]
 
@@ -114,80 +105,63 @@ HITS = (
 
 
 @app.command("ls")
-@work
 async def list_files(
-    space: Annotated[
-        str | None, typer.Argument(metavar="[SPACE]", help="Only this space [all].")
-    ] = None,
+    space: Annotated[str | None, argument("[SPACE]", "Only this space [all].")] = None,
     at: Point = None,
-    json: Json = False,
 ) -> None:
     """List the files of memory, now or at any point."""
     async with reading() as workspace:
         found = await memory.listing(workspace, space, at)
-    output.show(found, _render_files, json=json)
+    output.show(found, _render_files)
 
 
 @app.command()
-@work
-async def show(space: Space, path: Path, at: Point = None, json: Json = False) -> None:
+async def show(space: Space, path: Path, at: Point = None) -> None:
     """Print a file, now or at any point."""
     async with reading() as workspace:
         found = await MemoryStore(workspace, space).entry(path, at)
-    output.show(found, _render_file, json=json)
+    output.show(found, _render_file)
 
 
 @app.command("log")
-@work
-async def show_log(space: Space, path: SomePath = None, json: Json = False) -> None:
+async def show_log(space: Space, path: SomePath = None) -> None:
     """List the changes of a file or a space, newest first."""
     async with reading() as workspace:
         versions = await MemoryStore(workspace, space).versions(path)
     found = MemoryLog(space=space, versions=versions)
-    output.show(found, _render_log, json=json)
+    output.show(found, _render_log)
 
 
 @app.command()
-@work
 async def diff(
     space: Space,
-    before: Annotated[str, typer.Option("--from", metavar="POINT", help="A point as of 'ls'.")],
+    before: Annotated[str, option("A point as of 'ls'.", "POINT", "--from")],
     path: SomePath = None,
-    after: Annotated[
-        str | None, typer.Option("--to", metavar="POINT", help="Last point [now].")
-    ] = None,
-    binary: Annotated[
-        bool, typer.Option("--binary", help="Include binary files, for git apply.")
-    ] = False,
-    json: Json = False,
+    after: Annotated[str | None, option("Last point [now].", "POINT", "--to")] = None,
+    binary: Annotated[bool, flag("--binary", "Include binary files, for git apply.")] = False,
 ) -> None:
     """Show changes of files between two points as a git diff."""
     async with reading() as workspace:
         changed = await MemoryStore(workspace, space).diff(path, before, after, binary=binary)
     found = MemoryDiff(space=space, diff=changed)
-    output.show(found, _render_diff, json=json)
+    output.show(found, _render_diff)
 
 
 @app.command()
-@work
-async def blame(space: Space, path: Path, json: Json = False) -> None:
+async def blame(space: Space, path: Path) -> None:
     """Show which change brought each line of a file."""
     async with reading() as workspace:
         blamed = await MemoryStore(workspace, space).blame(path)
     found = MemoryBlame(space=space, path=path, blamed=blamed)
-    output.show(found, _render_blame, json=json)
+    output.show(found, _render_blame)
 
 
 @app.command()
-@work
 async def revert(
     space: Space,
-    change: Annotated[
-        str, typer.Argument(metavar="CHANGE", help="A change's id, or its version (@3).")
-    ],
+    change: Annotated[str, argument("CHANGE", "A change's id, or its version (@3).")],
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Undo a change, all of its files or none.
 
@@ -196,24 +170,18 @@ async def revert(
     async with reading() as workspace:
         version = await MemoryStore(workspace, space).revert(change, by, reason)
     report = MemoryChangeMade(space=space, version=version, changed=True)
-    output.show(report, f"{space} is at version {version}: {change} is undone", json=json)
+    output.show(report, f"{space} is at version {version}: {change} is undone")
 
 
 @app.command()
-@work
 async def remember(
-    what: Annotated[
-        str, typer.Argument(metavar="SPACE", help="Space to add TEXT to; without TEXT, a run.")
-    ],
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="Line to add.")] = None,
-    path: Annotated[str, typer.Option(metavar="PATH", help="File to add it to.")] = AGENTS,
-    space: Annotated[
-        str, typer.Option(metavar="SPACE", help="With a run: space of the proposal.")
-    ] = ORG,
+    what: Annotated[str, argument("SPACE", "Space to add TEXT to; without TEXT, a run.")],
+    text: Annotated[str | None, argument("TEXT", "Line to add.")] = None,
+    path: Annotated[str, option("File to add it to.", "PATH")] = AGENTS,
+    space: Annotated[str, option("With a run: space of the proposal.", "SPACE")] = ORG,
     function: ReflectWith = None,
     ask: AskModel = None,
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Add a line to instructions, or propose a run's lessons.
 
@@ -228,38 +196,31 @@ async def remember(
             files = await memory.tree_of(record.workspace, space)
             model = interruptible(named(ask, "--ask")) if ask is not None else None
             found = await reflection.reflect(record, space, files, propose, run=run, ask=model)
-        output.show(found, _render_reflection, json=json)
+        output.show(found, _render_reflection)
         return
     async with reading() as workspace:
         version = await MemoryStore(workspace, what).remember(text, by, path)
     report = MemoryChangeMade(space=what, version=version, changed=True)
-    output.show(report, f"{what} is at version {version}: {path} has one line more", json=json)
+    output.show(report, f"{what} is at version {version}: {path} has one line more")
 
 
 @app.command()
-@work
-async def proposals(space: Space, json: Json = False) -> None:
+async def proposals(space: Space) -> None:
     """List proposed changes of a space, each with its diff.
 
     Reflections and compactions make proposals.
     """
     async with reading() as workspace:
         found = await memory.proposals(workspace, space)
-    output.show(found, _render_proposals, json=json)
+    output.show(found, _render_proposals)
 
 
 @app.command()
-@work
 async def apply(
     space: Space,
-    proposal: Annotated[
-        str, typer.Argument(metavar="PROPOSAL", help="Event of the proposal, or 'last'.")
-    ] = LAST,
-    path: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH]...", help="Only of these files.")
-    ] = None,
+    proposal: Annotated[str, argument("PROPOSAL", "Event of the proposal, or 'last'.")] = LAST,
+    path: Annotated[list[str] | None, argument("[PATH]...", "Only of these files.")] = None,
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Apply a proposal as a change.
 
@@ -268,27 +229,22 @@ async def apply(
     async with reading() as workspace:
         version, diff = await made(workspace, space_name(space), proposal, path or [], by)
     report = MemoryProposalMade(space=space, version=version, diff=diff)
-    output.show(report, _render_proposal, json=json)
+    output.show(report, _render_proposal)
 
 
 @app.command()
-@work
 async def policy(
     space: Space,
     approval: Annotated[
-        MemoryApproval | None,
-        typer.Argument(metavar="[ask|off]", help="ask: changes wait for a person's approval."),
+        MemoryApproval | None, argument("[ask|off]", "ask: changes wait for a person's approval.")
     ] = None,
-    until: Annotated[str, typer.Option(metavar="TIME", help="End of 'off', with time zone.")] = "",
+    until: Annotated[str, option("End of 'off', with time zone.", "TIME")] = "",
     untrusted: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PATTERN", help="Paths without approval even if they rest on untrusted input."
-        ),
+        option("Paths without approval even if they rest on untrusted input.", "PATTERN"),
     ] = None,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Show or set whether agents' changes need approval.
 
@@ -296,7 +252,7 @@ async def policy(
     """
     async with reading() if approval is None else beginning() as workspace:
         if approval is None:
-            output.show(await _standing(workspace, space), _render_policy, json=json)
+            output.show(await _standing(workspace, space), _render_policy)
             return
         query = MemoryPolicySet(
             approval=approval,
@@ -309,7 +265,7 @@ async def policy(
         version = (await store.state()).version
     text = f"changes of {space} {_in_words(query)}" + ("" if is_new else ", as they did")
     report = MemoryChangeMade(space=space, version=version, changed=is_new)
-    output.show(report, text, json=json)
+    output.show(report, text)
 
 
 async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
@@ -318,11 +274,8 @@ async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
 
 
 @app.command()
-@work
 async def glob(
-    space: Space,
-    pattern: Annotated[str, typer.Argument(metavar="GLOB", help="Such as 'skills/*/SKILL.md'.")],
-    json: Json = False,
+    space: Space, pattern: Annotated[str, argument("GLOB", "Such as 'skills/*/SKILL.md'.")]
 ) -> None:
     """List files whose path matches a pattern.
 
@@ -330,19 +283,15 @@ async def glob(
     """
     async with reading() as workspace:
         found = await memory.glob(workspace, space, pattern)
-    output.show(found, _render_paths, json=json)
+    output.show(found, _render_paths)
 
 
 @app.command()
-@work
 async def grep(
     space: Space,
-    pattern: Annotated[str, typer.Argument(metavar="PATTERN", help="In RE2 syntax.")],
-    within: Annotated[
-        str, typer.Option("--glob", metavar="GLOB", help="Only in these files.")
-    ] = "",
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
-    json: Json = False,
+    pattern: Annotated[str, argument("PATTERN", "In RE2 syntax.")],
+    within: Annotated[str, option("Only in these files.", "GLOB", "--glob")] = "",
+    ignore_case: Annotated[bool, option("Ignore case.", None, "--ignore-case", "-i")] = False,
 ) -> None:
     """List lines that match a regular expression.
 
@@ -350,22 +299,18 @@ async def grep(
     """
     async with reading() as workspace:
         found = await memory.grep(workspace, space, pattern, glob=within, ignore_case=ignore_case)
-    output.show(found, _render_lines, json=json)
+    output.show(found, _render_lines)
 
 
 @app.command("search")
-@work
 async def search_files(
     space: Space,
-    question: Annotated[str, typer.Argument(metavar="WORDS", help="Words, or a sentence.")],
-    within: Annotated[str, typer.Option("--glob", metavar="GLOB", help="Only these files.")] = "",
-    kind: Annotated[
-        str, typer.Option("--kind", metavar="KIND", help="Only this kind: procedural or semantic.")
-    ] = "",
+    question: Annotated[str, argument("WORDS", "Words, or a sentence.")],
+    within: Annotated[str, option("Only these files.", "GLOB", "--glob")] = "",
+    kind: Annotated[str, option("Only this kind: procedural or semantic.", "KIND", "--kind")] = "",
     meaning: Annotated[
-        bool, typer.Option("--meaning", help="Rank also by meaning; needs hansard[semantic].")
+        bool, flag("--meaning", "Rank also by meaning; needs hansard[semantic].")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Rank files by a query, by words or also by meaning.
 
@@ -376,36 +321,29 @@ async def search_files(
         found = await memory.search(
             workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
-    output.show(found, _render_hits, json=json)
+    output.show(found, _render_hits)
 
 
 @app.command()
-@work
 async def compact(
     space: Space,
     function: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Function that proposes: takes findings and files, returns new texts by path.",
+            "MODULE:FUNCTION",
             "--with",
-            metavar="MODULE:FUNCTION",
-            help="Function that proposes: takes findings and files, returns new texts by path.",
         ),
     ] = None,
     keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PHRASE", help="Must stay findable, like those in keep.md."),
+        list[str] | None, option("Must stay findable, like those in keep.md.", "PHRASE")
     ] = None,
     drop_max: Annotated[
-        float, typer.Option(metavar="SHARE", help="Largest share of tokens and lines to drop.")
+        float, option("Largest share of tokens and lines to drop.", "SHARE")
     ] = DROP_MAX,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Apply the change, unless it is refused.")
-    ] = False,
-    propose: Annotated[
-        bool, typer.Option("--propose", help="Propose it for 'hansard memory apply'.")
-    ] = False,
+    apply: Annotated[bool, flag("--apply", "Apply the change, unless it is refused.")] = False,
+    propose: Annotated[bool, flag("--propose", "Propose it for 'hansard memory apply'.")] = False,
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Find text that can be shortened.
 
@@ -435,17 +373,15 @@ async def compact(
         elif propose and found.compacted.changes:
             changes = found.compacted.changes
             found.proposed = await upkeep.propose(workspace, space, by, state, changes, label)
-    output.show(found, _render_compaction, json=json)
+    output.show(found, _render_compaction)
 
 
 @app.command()
-@work
 async def reflect(
     space: Space,
     function: ReflectWith = None,
     ask: AskModel = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="Most runs.")] = RUNS_MAX,
-    json: Json = False,
+    limit: Annotated[int, option("Most runs.", "N")] = RUNS_MAX,
 ) -> None:
     """Reflect on runs that ended since the last reflection.
 
@@ -458,19 +394,16 @@ async def reflect(
         files = await memory.tree_of(record.workspace, space)
         model = interruptible(named(ask, "--ask")) if ask is not None else None
         found = await reflection.reflect(record, space, files, propose, limit=limit, ask=model)
-    output.show(found, _render_reflection, json=json)
+    output.show(found, _render_reflection)
 
 
 @app.command()
-@work
 async def judge(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A reflection's own run.")],
+    run: Annotated[str, argument("RUN", "A reflection's own run.")],
     key: Annotated[
-        FilePath,
-        typer.Argument(metavar="KEY", help="JSON [{path, words, never}]: the expected proposals."),
+        FilePath, argument("KEY", "JSON [{path, words, never}]: the expected proposals.")
     ],
     by: By = "answer key",
-    json: Json = False,
 ) -> None:
     """Compare what a reflection proposed with an answer key.
 
@@ -480,7 +413,7 @@ async def judge(
     target = _key(key)
     async with connect_async(**connecting()) as record:
         found = await reflection.judge(record, await find_run(record.workspace, run), target, by)
-    output.show(found, _render_score, json=json)
+    output.show(found, _render_score)
 
 
 def _key(path: FilePath) -> list[ExpectedLine]:

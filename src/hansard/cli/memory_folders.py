@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hansard.agents.memory.portable import checkouts, folders, harnesses, imports
 from hansard.agents.memory.portable.checkouts import CommitResult
 from hansard.agents.memory.portable.harnesses import Harness
@@ -16,7 +14,7 @@ from hansard.agents.memory.validation import tree
 from hansard.agents.memory.validation.texts import of_space
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, Reason, new_app, work
+from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
@@ -25,28 +23,23 @@ from hansard.domain.memory.events import ORG, space_name
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict
 
-app = new_app()
+app = Commands()
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.")]
-Space = Annotated[
-    str, typer.Option(metavar="SPACE", help="agent/NAME, user/PRINCIPAL or org.", show_default=True)
-]
-As = Annotated[Harness, typer.Option("--as", help="Layout of the folder.")]
+Folder = Annotated[Path, argument("DIR", "The folder.")]
+Space = Annotated[str, option("agent/NAME, user/PRINCIPAL or org.", "SPACE", show_default=True)]
+As = Annotated[Harness, option("Layout of the folder.", None, "--as")]
 AT = "A version ('@3'), a position, a time, or the id of a change."
 
 
 @app.command()
-@work
 async def export(
     folder: Folder,
     harness: As = Harness.AGENTS_MD,
     space: Space = ORG,
-    at: Annotated[str | None, typer.Option(metavar="POINT", help=AT)] = None,
+    at: Annotated[str | None, option(AT, "POINT")] = None,
     settings: Annotated[
-        bool,
-        typer.Option("--settings", help="Export files that configure the harness itself, too."),
+        bool, flag("--settings", "Export files that configure the harness itself, too.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Write a space's files to a new folder.
 
@@ -65,35 +58,29 @@ async def export(
         "notes": made.notes,
     }
     text = f"{counted(len(made.tree), 'file')} of {space} (version {state.version}) in {folder}"
-    output.show(fields, lambda _: _render_lines(text, made.notes), json=json)
+    output.show(fields, lambda _: _render_lines(text, made.notes))
 
 
 @app.command("import")
-@work
-async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Folder of a harness.")
-    ] = None,
+async def import_(
+    folder: Annotated[Path | None, argument("[DIR]", "Folder of a harness.")] = None,
     harness: As = Harness.AGENTS_MD,
     git: Annotated[
-        Path | None,
-        typer.Option(metavar="REPO", help="A git repository: each commit becomes a change."),
+        Path | None, option("A git repository: each commit becomes a change.", "REPO")
     ] = None,
-    revision: Annotated[str, typer.Option(help="With --git: last commit to import.")] = "HEAD",
+    revision: Annotated[str, option("With --git: last commit to import.")] = "HEAD",
     space: Space = ORG,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Delete files that the folder does not have.")
+        bool, flag("--replace", "Delete files that the folder does not have.")
     ] = False,
     skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Leave out files that are not valid.")
+        bool, flag("--skip-invalid", "Leave out files that are not valid.")
     ] = False,
     keep_invalid: Annotated[
-        bool,
-        typer.Option("--keep-invalid", help="Keep files that are not valid, and warn of them."),
+        bool, flag("--keep-invalid", "Keep files that are not valid, and warn of them.")
     ] = False,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Import a folder or a git history into a space.
 
@@ -125,7 +112,7 @@ async def import_(  # noqa: PLR0913, PLR0917 -- the command's options are its pa
                 keep=keep_invalid,
                 by=by,
             )
-    output.show(report, _render_import, json=json)
+    output.show(report, _render_import)
 
 
 def _render_import(report: ImportResult) -> Iterator[Part]:
@@ -138,10 +125,7 @@ def _render_import(report: ImportResult) -> Iterator[Part]:
 
 
 @app.command()
-@work
-async def checkout(
-    folder: Folder, harness: As = Harness.AGENTS_MD, space: Space = ORG, json: Json = False
-) -> None:
+async def checkout(folder: Folder, harness: As = Harness.AGENTS_MD, space: Space = ORG) -> None:
     """Write a space to a folder to be edited as real files.
 
     'hansard memory commit DIR' records your edits as one change.
@@ -150,12 +134,11 @@ async def checkout(
         mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
     fields = {"space": mark.space, "version": mark.version, "folder": str(folder), "notes": notes}
     text = f"{mark.space} (version {mark.version}) is in {folder}"
-    output.show(fields, lambda _: _render_lines(text, notes), json=json)
+    output.show(fields, lambda _: _render_lines(text, notes))
 
 
 @app.command()
-@work
-async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER, json: Json = False) -> int:
+async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER) -> int:
     """Record the edits of a checkout as one change.
 
     Afterwards the folder has the space's current files. Files are compared by their digests at
@@ -175,9 +158,9 @@ async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER, json: Js
                 "version": int(str(lost.version)),
             }
             parts = [*_render_conflict(lost)]
-            output.show(fields, lambda _: parts, json=json)
+            output.show(fields, lambda _: parts)
             return 1
-    output.show(done, _render_commit, json=json)
+    output.show(done, _render_commit)
     return 1 if done.left else 0
 
 
@@ -201,13 +184,9 @@ def _render_conflict(lost: MemoryConflict) -> Iterator[Part]:
 
 
 @app.command()
-@work
 async def validate(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="A folder; else the space.")
-    ] = None,
+    folder: Annotated[Path | None, argument("[DIR]", "A folder; else the space.")] = None,
     space: Space = ORG,
-    json: Json = False,
 ) -> int:
     """Validate a folder or a space.
 
@@ -222,7 +201,7 @@ async def validate(
     problems = tree.problems(files)
     found = counted(len(problems), "problem") if problems else "no problem"
     text = "\n".join([*map(str, problems), f"{counted(len(files), 'file')}, {found}"])
-    output.show({"files": len(files), "problems": problems}, text, json=json)
+    output.show({"files": len(files), "problems": problems}, text)
     return 1 if problems else 0
 
 

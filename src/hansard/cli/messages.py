@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Protocol
 
 import msgspec
-import typer
 from rich.text import Text
 
 from hansard.bus.times import Time
 from hansard.cli import output
-from hansard.cli.common import At, Json, new_app, work
+from hansard.cli.common import At, Commands, argument
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -21,7 +20,7 @@ from hansard.inspect.answer import plain_text
 from hansard.inspect.messages import Compacted, Conversation, Message, RunPart, Summary
 from hansard.inspect.payloads import Payloads
 
-app = new_app()
+app = Commands()
 
 FOLD_LINES = 8
 """Most lines shown of a message's content; `--json` has all of it."""
@@ -203,24 +202,21 @@ RUNS = (
 
 
 @app.command()
-@work
 async def show(
-    conversation: Annotated[str, typer.Argument(metavar="ID", help="The conversation's id.")],
-    at: At = None,
-    json: Json = False,
+    conversation: Annotated[str, argument("ID", "The conversation's id.")], at: At = None
 ) -> None:
     """Show a conversation's runs and messages."""
     async with reading() as workspace:
         found = await reads.conversation(workspace, conversation, at)
         for error in found.left_out:
             output.hint(f"a run of the conversation is left out: {error}")
-        output.show(found, _render, json=json)
+        output.show(found, _render)
         fetch = Payloads(workspace)
         for part in found.parts:
-            output.show(part, _heading, json=json)
+            output.show(part, _heading)
             async for message in found.messages(part, fetch):
                 output.hint_erased(fetch)
-                output.show(message, apart, json=json)
+                output.show(message, apart)
 
 
 def _render(found: Conversation) -> Iterator[Part]:

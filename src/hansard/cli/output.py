@@ -25,6 +25,7 @@ import msgspec
 
 from hansard.bus.file_lock import write_whole
 from hansard.bus.times import Clock, EventTime, Time
+from hansard.cli.common import GlobalOptions
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.domain.values import SAFE_INT
@@ -138,15 +139,15 @@ class TwoAnswers(CallerError):
         super().__init__("-o - writes the page to stdout, where --json would write too: leave one")
 
 
-def check_one_answer(path: Path | None, *, json: bool) -> None:
+def check_one_answer(path: Path | None) -> None:
     """Raise TwoAnswers if a page and --json would both use stdout."""
-    if path == STDOUT and json:
+    if path == STDOUT and GlobalOptions.json:
         raise TwoAnswers
 
 
-def show(answer: T, people: str | Callable[[T], Iterable[Part]], *, json: bool) -> None:
+def show(answer: T, people: str | Callable[[T], Iterable[Part]]) -> None:
     """Print an answer: a line of NDJSON for each of its lines, or its rendering for people."""
-    if json:
+    if GlobalOptions.json:
         for line in lines(answer):
             emit(line)
         return
@@ -157,13 +158,13 @@ def show(answer: T, people: str | Callable[[T], Iterable[Part]], *, json: bool) 
             write(part)
 
 
-def page(data: bytes, path: Path, plain: object, *more: Hint, json: bool) -> None:
+def page(data: bytes, path: Path, plain: object, *more: Hint) -> None:
     """Write a page to a file and print its path, or write it to stdout alone. Raises Unwritable."""
     if path == STDOUT:
         write(Bytes(data))
         return
     write_whole(path, data)
-    show(plain, lambda _: [str(path), *more], json=json)
+    show(plain, lambda _: [str(path), *more])
 
 
 def lines(answer: Any) -> Iterator[Any]:

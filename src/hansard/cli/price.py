@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from hansard.agents.experiments import scoring
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, new_app, work
+from hansard.cli.common import By, Commands, argument, option
 from hansard.cli.opening import answering, beginning
 from hansard.cli.output import Column, Part
 from hansard.domain.errors import BadValue
@@ -17,7 +15,7 @@ from hansard.domain.times import moment
 from hansard.inspect import experiments
 from hansard.inspect.experiments import Price
 
-app = new_app()
+app = Commands()
 
 COLUMNS = (
     Column("model", whole=True),
@@ -47,20 +45,15 @@ def numbers(arguments: list[str]) -> dict[str, float]:
 
 
 @app.command("state")
-@work
 async def state_price(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model in the record.")],
+    model: Annotated[str, argument("MODEL", "Name of the model in the record.")],
     amounts: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="USAGE=AMOUNT...", help="Of one million: input_tokens=2.5 output_tokens=10."
-        ),
+        list[str], argument("USAGE=AMOUNT...", "Of one million: input_tokens=2.5 output_tokens=10.")
     ],
-    since: Annotated[str, typer.Option(metavar="TIME", help="First time, with zone.")],
-    currency: Annotated[str, typer.Option(metavar="CODE", help="ISO 4217 code.")] = "USD",
-    source: Annotated[str, typer.Option(metavar="TEXT", help="Source of the price.")] = "",
+    since: Annotated[str, option("First time, with zone.", "TIME")],
+    currency: Annotated[str, option("ISO 4217 code.", "CODE")] = "USD",
+    source: Annotated[str, option("Source of the price.", "TEXT")] = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """State what one million of each usage of a model costs."""
     terms = scoring.Terms(since=moment("--since", since), currency=currency, source=source)
@@ -69,21 +62,17 @@ async def state_price(
         is_new = await scoring.state(workspace, model, prices, terms, by=by)
     text = f"the prices of {model} are stated" + ("" if is_new else " so already")
     fields = {"model": model, "amounts": prices, "since": terms.since, "stated": is_new}
-    output.show(fields, text, json=json)
+    output.show(fields, text)
 
 
 @app.command("list")
-@work
 async def list_prices(
-    model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="Only of this model.")
-    ] = None,
-    json: Json = False,
+    model: Annotated[str | None, argument("[MODEL]", "Only of this model.")] = None,
 ) -> None:
     """List stated prices, the newest for each day."""
     async with answering() as reader:
         found = experiments.list_prices(reader, model)
-    output.show(found, _render_list, json=json)
+    output.show(found, _render_list)
 
 
 def _render_list(found: list[Price]) -> list[Part]:

@@ -9,14 +9,14 @@ import typer
 from hansard.agents.access import principals as recorded
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, Reason, do, new_app, work
+from hansard.cli.common import By, Commands, Json, Reason, argument, do, option
 from hansard.cli.opening import reading, settings
 from hansard.cli.output import Column
 from hansard.client.credentials import sync_broker
 from hansard.domain.principal import PrincipalKind
 from hansard.inspect.roles import Standing, list_logins
 
-app = new_app(
+app = Commands(
     name="principals",
     help="List principals and their tokens; revoke access.",
     invoke_without_command=True,
@@ -43,23 +43,21 @@ COLUMNS = (
 def principals(context: typer.Context, json: Json = False) -> None:
     """List principals with their tokens, validity, and the label carried between runs."""
     if context.invoked_subcommand is None:
-        do(lambda: _list_principals(json=json), json=json)
+        do(_list_principals, json=json)
 
 
-async def _list_principals(*, json: bool) -> None:
+async def _list_principals() -> None:
     async with reading() as workspace:
         found = await list_logins(workspace)
-    output.show(found, lambda logins: [output.listing(COLUMNS, logins)], json=json)
+    output.show(found, lambda logins: [output.listing(COLUMNS, logins)])
 
 
 @app.command()
-@work
 async def register(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the principal.")],
-    kind: Annotated[Kind, typer.Option(help="Kind of principal; it cannot be changed.")] = "person",
-    about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
+    name: Annotated[str, argument("NAME", "Name of the principal.")],
+    kind: Annotated[Kind, option("Kind of principal; it cannot be changed.")] = "person",
+    about: Annotated[str, option("For the record.", "TEXT")] = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Register a principal that does not log in, so that others can act on behalf of it.
 
@@ -69,18 +67,14 @@ async def register(
         is_new = await recorded.register(workspace, name, PrincipalKind(kind), about=about, by=by)
     fields = {"principal": name, "kind": kind, "registered": is_new}
     text = f"principal {name} ({kind}) is registered{'' if is_new else ' already'}"
-    output.show(fields, text, json=json)
+    output.show(fields, text)
 
 
 @app.command()
-@work
 async def revoke(
-    which: Annotated[
-        str, typer.Argument(metavar="TOKEN|NAME", help="A token's id, or a principal.")
-    ],
+    which: Annotated[str, argument("TOKEN|NAME", "A token's id, or a principal.")],
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Revoke tokens immediately and for good; logins that use one are disconnected.
 
@@ -92,6 +86,6 @@ async def revoke(
     for each in ended:
         done = {"principal": each.principal, "token": each.token, "revoked": each.is_new}
         text = f"token {each.token} of {each.principal} is revoked"
-        output.show(done, text if each.is_new else f"{text} already", json=json)
+        output.show(done, text if each.is_new else f"{text} already")
     outside = "the broker is not ours: take these logins out of its configuration, too"
-    output.show([], lambda _: [] if report else [output.Hint(outside)], json=json)
+    output.show([], lambda _: [] if report else [output.Hint(outside)])

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
 from hansard.agents import workspace as run_index
 from hansard.agents.errors import NotAnswered, ShadowedEffect
@@ -20,7 +19,7 @@ from hansard.agents.runs import fork_swapped
 from hansard.agents.workspace import RunLife, Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
-from hansard.cli.common import By, Command, Json, new_app, work
+from hansard.cli.common import By, Command, Commands, argument, flag, option
 from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
@@ -43,7 +42,7 @@ from hansard.inspect.probes import (
     fairness,
 )
 
-app = new_app()
+app = Commands()
 
 JOBS_MAX = 64
 """Most programs run at a time."""
@@ -85,57 +84,43 @@ class _Fork(msgspec.Struct, frozen=True):
 
 
 RunsArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUNS",
-        help="Ids or prefixes with commas, a pattern ('loan-*'), or 'all'; no forks.",
-    ),
+    str, argument("RUNS", "Ids or prefixes with commas, a pattern ('loan-*'), or 'all'; no forks.")
 ]
 SwapOption = Annotated[
     str,
-    typer.Option(
-        metavar="PATH=VALUE,VALUE",
-        help="The value, by its path in what a call returned, and what to put in its place; "
-        "values with commas as a JSON list.",
+    option(
+        "The value, by its path in what a call returned, and what to put in its place; values "
+        "with commas as a JSON list.",
+        "PATH=VALUE,VALUE",
     ),
 ]
 DecisionOption = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Only decisions on questions with this prefix, as one."),
+    str | None, option("Only decisions on questions with this prefix, as one.", "TEXT")
 ]
 
 
 @app.command()
-@work
-async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
+async def probe(
     runs: RunsArgument,
     command: Command = None,
     swap: SwapOption = "",
-    workflow: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")
-    ] = None,
+    workflow: Annotated[str | None, option("Only runs of this workflow.", "NAME")] = None,
     decision: DecisionOption = None,
     margin: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=1.0, help="Share of changed decisions that is negligible."),
+        float | None, option("Share of changed decisions that is negligible.", min=0.0, max=1.0)
     ] = None,
     score_margin: Annotated[
-        float | None, typer.Option(min=0.0, help="Mean difference of a score that is negligible.")
+        float | None, option("Mean difference of a score that is negligible.", min=0.0)
     ] = None,
-    alpha: Annotated[
-        float, typer.Option(min=1e-6, max=0.5, help="Probability of a false alarm.")
-    ] = 0.05,
+    alpha: Annotated[float, option("Probability of a false alarm.", min=1e-6, max=0.5)] = 0.05,
     live: Annotated[
-        bool, typer.Option("--live", help="Run model calls that the record does not answer.")
+        bool, flag("--live", "Run model calls that the record does not answer.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Run all forks again, including finished ones.")
+        bool, flag("--again", "Run all forks again, including finished ones.")
     ] = False,
-    jobs: Annotated[
-        int, typer.Option(min=1, max=JOBS_MAX, help="Most programs run at a time.")
-    ] = 1,
+    jobs: Annotated[int, option("Most programs run at a time.", min=1, max=JOBS_MAX)] = 1,
     by: By = OS_USER,
-    json: Json = False,
 ) -> int:
     """Test whether another input value changes runs' decisions.
 
@@ -154,7 +139,7 @@ async def probe(  # noqa: PLR0913, PLR0917 -- the command's options are the func
         probed = await _probed(workspace, runs, target)
     async with answering() as reader:
         made = await asyncio.to_thread(fairness, reader, probed, request)
-    output.show(made, _render, json=json)
+    output.show(made, _render)
     return 1 if made.differs else 0
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from hansard.agents.artifacts import prompt_imports
 from hansard.agents.artifacts import prompts as evolving
@@ -24,7 +23,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import read_text
 from hansard.cli import compare as compared
 from hansard.cli import output
-from hansard.cli.common import By, Json, Reason, new_app, work
+from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
@@ -47,15 +46,12 @@ from hansard.inspect.prompts import (
 from hansard.operations.prompts import PRODUCTION, Promotion, promoted
 from hansard.projections.reader import Reader
 
-app = new_app()
+app = Commands()
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The prompt's name.")]
-Reference = Annotated[
-    str, typer.Argument(metavar="NAME@VERSION", help="By number or alias: rag@3, rag@production.")
-]
+Name = Annotated[str, argument("NAME", "The prompt's name.")]
+Reference = Annotated[str, argument("NAME@VERSION", "By number or alias: rag@3, rag@production.")]
 Experiment = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Experiment that judges [the newest of both versions]."),
+    str | None, option("Experiment that judges [the newest of both versions].", "NAME")
 ]
 
 LIST = (
@@ -115,12 +111,11 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 @app.command("list")
-@work
-async def list_(json: Json = False) -> None:
+async def list_() -> None:
     """List the prompts, and what their aliases name."""
     async with answering() as reader:
         found = inspected.list_prompts(reader)
-    output.show(found, _render_list, json=json)
+    output.show(found, _render_list)
 
 
 def _render_list(found: list[ListedPrompt]) -> list[Part]:
@@ -128,12 +123,11 @@ def _render_list(found: list[ListedPrompt]) -> list[Part]:
 
 
 @app.command()
-@work
-async def show(reference: Reference, json: Json = False) -> None:
+async def show(reference: Reference) -> None:
     """Show a version: its text, its parents and its feedback."""
     async with reading() as workspace:
         found = await inspected.show(workspace, reference)
-    output.show(found, _render_version, json=json)
+    output.show(found, _render_version)
 
 
 def _render_version(found: ShownPrompt) -> Iterator[Part]:
@@ -164,12 +158,11 @@ def _feedback_line(each: dict[str, Any]) -> str:
 
 
 @app.command("log")
-@work
-async def log_(name: Name, json: Json = False) -> None:
+async def log_(name: Name) -> None:
     """Show a prompt's versions, their results and its aliases."""
     async with answering() as reader:
         found = inspected.log(reader, name)
-    output.show(found, _render_log, json=json)
+    output.show(found, _render_log)
 
 
 def _render_log(found: PromptLog) -> Iterator[Part]:
@@ -180,20 +173,14 @@ def _render_log(found: PromptLog) -> Iterator[Part]:
 
 
 @app.command("diff")
-@work
 async def diff_(
-    before: Annotated[
-        str, typer.Argument(metavar="NAME@VERSION", help="A version; alone: with its parent.")
-    ],
-    after: Annotated[
-        str | None, typer.Argument(metavar="[NAME@VERSION]", help="Version to compare with.")
-    ] = None,
-    json: Json = False,
+    before: Annotated[str, argument("NAME@VERSION", "A version; alone: with its parent.")],
+    after: Annotated[str | None, argument("[NAME@VERSION]", "Version to compare with.")] = None,
 ) -> None:
     """Compare two versions, or a version and its parent."""
     async with reading() as workspace:
         found = await inspected.diff(workspace, before, after)
-    output.show(found, _render_diff, json=json)
+    output.show(found, _render_diff)
 
 
 def _render_diff(found: PromptDiff) -> Iterator[Part]:
@@ -205,20 +192,16 @@ def _render_diff(found: PromptDiff) -> Iterator[Part]:
 
 
 @app.command()
-@work
 async def add(
     name: Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File with the text; - for stdin.")],
-    model: Annotated[str, typer.Option(metavar="NAME", help="Intended model.")] = "",
+    file: Annotated[Path, argument("FILE", "File with the text; - for stdin.")],
+    model: Annotated[str, option("Intended model.", "NAME")] = "",
     parameters: Annotated[
-        str, typer.Option(metavar="JSON", help="Further parameters of the model, as a JSON object.")
+        str, option("Further parameters of the model, as a JSON object.", "JSON")
     ] = "",
-    parent: Annotated[
-        list[int] | None, typer.Option(metavar="VERSION", help="Parent; twice for a merge.")
-    ] = None,
+    parent: Annotated[list[int] | None, option("Parent; twice for a merge.", "VERSION")] = None,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Add a version to a prompt; an equal text adds none."""
     draft = Draft(
@@ -231,7 +214,7 @@ async def add(
     async with beginning() as workspace:
         added = await store.add(workspace, name, draft, by=by)
     text = f"{name}@{added.version}" + ("" if added.is_new else " is equal already")
-    output.show(added, text, json=json)
+    output.show(added, text)
 
 
 def _text(file: Path) -> str:
@@ -252,17 +235,13 @@ def _object(where: str, text: str) -> dict[str, Any]:
 
 
 @app.command()
-@work
 async def alias(
     reference: Reference,
-    name: Annotated[str, typer.Argument(metavar="ALIAS", help="Alias, such as production.")],
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the alias.")] = False,
-    expected: Annotated[
-        int | None, typer.Option(metavar="VERSION", help="Refuse unless it is this now.")
-    ] = None,
+    name: Annotated[str, argument("ALIAS", "Alias, such as production.")],
+    remove: Annotated[bool, flag("--remove", "Remove the alias.")] = False,
+    expected: Annotated[int | None, option("Refuse unless it is this now.", "VERSION")] = None,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Point an alias to a version.
 
@@ -276,7 +255,7 @@ async def alias(
     )
     async with reading() as workspace:
         moved = await store.move(workspace, reference, move, by=by)
-    output.show(moved, _render_alias(moved), json=json)
+    output.show(moved, _render_alias(moved))
 
 
 def _render_alias(moved: ArtifactChange) -> str:
@@ -285,34 +264,27 @@ def _render_alias(moved: ArtifactChange) -> str:
 
 
 @app.command()
-@work
 async def feedback(
     reference: Reference,
-    text: Annotated[str, typer.Argument(metavar="[TEXT]", help="Text of the feedback.")] = "",
-    rating: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Satisfaction from 0 to 1.")
-    ] = None,
-    run: Annotated[str, typer.Option(metavar="RUN", help="Run that the feedback is about.")] = "",
+    text: Annotated[str, argument("[TEXT]", "Text of the feedback.")] = "",
+    rating: Annotated[float | None, option("Satisfaction from 0 to 1.", "NUMBER")] = None,
+    run: Annotated[str, option("Run that the feedback is about.", "RUN")] = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Record feedback on a version."""
     async with reading() as workspace:
         feedback_ = await store.feed_back(workspace, reference, text, rating=rating, run=run, by=by)
-    output.show(feedback_, f"feedback on {feedback_.name}@{feedback_.version}", json=json)
+    output.show(feedback_, f"feedback on {feedback_.name}@{feedback_.version}")
 
 
 @app.command()
-@work
 async def evolve(
     reference: Reference,
     feedback_: Annotated[
-        list[str],
-        typer.Argument(metavar="FEEDBACK...", help=f"To answer: {', '.join(evolving.RULES)}."),
+        list[str], argument("FEEDBACK...", f"To answer: {', '.join(evolving.RULES)}.")
     ],
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Add a version that answers feedback, by rules on its text."""
     value = evolving.feedback_list(feedback_)
@@ -324,7 +296,7 @@ async def evolve(
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} is unchanged"
     added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)
-    output.show(added, words, json=json)
+    output.show(added, words)
 
 
 def _rule(feedback: str) -> str:
@@ -333,32 +305,23 @@ def _rule(feedback: str) -> str:
 
 
 @app.command()
-@work
-async def retire(
-    reference: Reference, reason: Reason = "", by: By = OS_USER, json: Json = False
-) -> None:
+async def retire(reference: Reference, reason: Reason = "", by: By = OS_USER) -> None:
     """Retire a version; it can still be read."""
     async with reading() as workspace:
         retired = await store.retire(workspace, reference, reason=reason, by=by)
     already = "" if retired.is_new else " already"
-    output.show(retired, f"{retired.name}@{retired.version} is retired{already}", json=json)
+    output.show(retired, f"{retired.name}@{retired.version} is retired{already}")
 
 
 @app.command()
-@work
 async def report(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Only of this prompt.")
-    ] = None,
-    alpha: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Intervals have confidence 1 - alpha.")
-    ] = ALPHA,
-    json: Json = False,
+    name: Annotated[str | None, argument("[NAME]", "Only of this prompt.")] = None,
+    alpha: Annotated[float, option("Intervals have confidence 1 - alpha.", "NUMBER")] = ALPHA,
 ) -> None:
     """Show completion, tokens, scores, satisfaction by version."""
     async with answering() as reader:
         found = inspected.report(reader, name, alpha)
-    output.show(found, _render_report, json=json)
+    output.show(found, _render_report)
 
 
 def _render_report(found: PromptReport) -> Iterator[Part]:
@@ -368,14 +331,12 @@ def _render_report(found: PromptReport) -> Iterator[Part]:
 
 
 @app.command("promote")
-@work
 async def promote_(
     reference: Reference,
-    alias: Annotated[str, typer.Argument(metavar="[ALIAS]", help="The alias.")] = PRODUCTION,
+    alias: Annotated[str, argument("[ALIAS]", "The alias.")] = PRODUCTION,
     experiment: Experiment = None,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Move an alias to a version that an experiment found better."""
 
@@ -397,24 +358,18 @@ async def promote_(
         experiment=found.experiment if found is not None else "",
     )
     why = f": {found.metric} is better in experiment {found.experiment}" if found else ""
-    output.show(moved, _render_alias(moved) + why, json=json)
+    output.show(moved, _render_alias(moved) + why)
 
 
 @app.command()
-@work
 def optimize(
     reference: Reference,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE.py", help="Defines tasks, evaluate and propose.")
-    ],
-    alias: Annotated[str, typer.Option(metavar="NAME", help="Alias to move.")] = PRODUCTION,
-    budget: Annotated[int, typer.Option(metavar="N", help="Most evaluations in total.")] = BUDGET,
-    holdout: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the tasks held out for judging.")
-    ] = 0.5,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="Metric of the scores.")] = "score",
+    file: Annotated[Path, argument("FILE.py", "Defines tasks, evaluate and propose.")],
+    alias: Annotated[str, option("Alias to move.", "NAME")] = PRODUCTION,
+    budget: Annotated[int, option("Most evaluations in total.", "N")] = BUDGET,
+    holdout: Annotated[float, option("Share of the tasks held out for judging.", "SHARE")] = 0.5,
+    metric: Annotated[str, option("Metric of the scores.", "NAME")] = "score",
     by: By = "optimizer",
-    json: Json = False,
 ) -> None:
     """Search for a better version, judge it, and move the alias.
 
@@ -438,7 +393,7 @@ def optimize(
             propose=names["propose"],
             **options,
         )
-    output.show(found, _render_optimization, json=json)
+    output.show(found, _render_optimization)
 
 
 def _program(file: Path) -> dict[str, Any]:
@@ -474,24 +429,17 @@ def _render_optimization(found: Optimized) -> Iterator[Part]:
 
 
 @app.command("compare")
-@work
-def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
-    baseline: Annotated[str, typer.Argument(metavar="A", help="A text file, or NAME@VERSION.")],
-    candidate: Annotated[str, typer.Argument(metavar="B", help="Likewise; compared with A.")],
-    cases: Annotated[
-        Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file, one case per row.")
-    ],
-    evaluate: Annotated[str, typer.Option(metavar="MODULE:FUNCTION", help="Scores (text, case).")],
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The prompt of text files [A's file name].")
-    ] = None,
+def compare_(
+    baseline: Annotated[str, argument("A", "A text file, or NAME@VERSION.")],
+    candidate: Annotated[str, argument("B", "Likewise; compared with A.")],
+    cases: Annotated[Path, option("A .csv or .jsonl file, one case per row.", "FILE")],
+    evaluate: Annotated[str, option("Scores (text, case).", "MODULE:FUNCTION")],
+    name: Annotated[str | None, option("The prompt of text files [A's file name].", "NAME")] = None,
     column: Annotated[
-        str | None,
-        typer.Option("--id", metavar="COLUMN", help="Column of case names [id, if there is one]."),
+        str | None, option("Column of case names [id, if there is one].", "COLUMN", "--id")
     ] = None,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="Metric of the scores.")] = "score",
+    metric: Annotated[str, option("Metric of the scores.", "NAME")] = "score",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Compare two prompts over a table of cases.
 
@@ -534,7 +482,7 @@ def compare_(  # noqa: PLR0913, PLR0917 -- the command's options are its paramet
         f"{counted(len(rows), 'case')} of {cases.name}, evaluated by {evaluate}: {run}",
         f"for other questions: hansard compare {shlex.quote(experiment)}",
     ]
-    output.show(found, lambda _: [*map(Hint, chosen), *compared.table(found.report)], json=json)
+    output.show(found, lambda _: [*map(Hint, chosen), *compared.table(found.report)])
 
 
 def _cases(file: Path, column: str | None) -> dict[str, Any]:
@@ -580,19 +528,12 @@ def _version(record: Any, source: str, prompt: str, by: str) -> str:
 
 
 @app.command("import")
-@work
 async def import_(
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PATH", help="A GEPA run folder, .json (GEPA, DSPy), .dot or .jsonl."
-        ),
+        Path, argument("PATH", "A GEPA run folder, .json (GEPA, DSPy), .dot or .jsonl.")
     ],
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The prompt; else the file's name.")
-    ] = None,
+    name: Annotated[str | None, option("The prompt; else the file's name.", "NAME")] = None,
     by: By = "import",
-    json: Json = False,
 ) -> None:
     """Import versions with their origins.
 
@@ -616,7 +557,7 @@ async def import_(
         }
         for each in found
     ]
-    output.show(imported, lambda _: _render_import(found, source.notes), json=json)
+    output.show(imported, lambda _: _render_import(found, source.notes))
 
 
 def _render_import(found: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:

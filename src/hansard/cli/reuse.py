@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import typer
-
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Json, Reason, new_app, within, work
+from hansard.cli.common import By, Commands, Reason, argument, option, within
 from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -26,10 +24,10 @@ from hansard.inspect.savings import (
     savings_of,
 )
 
-app = new_app()
+app = Commands()
 
-Tool = Annotated[str | None, typer.Option(metavar="NAME", help="Only of this tool.")]
-Run = Annotated[str | None, typer.Option(metavar="RUN", help="Only of this run; 'last' works.")]
+Tool = Annotated[str | None, option("Only of this tool.", "NAME")]
+Run = Annotated[str | None, option("Only of this run; 'last' works.", "RUN")]
 
 LIST = (
     Column("key", whole=True),
@@ -51,34 +49,30 @@ USED = (
 
 
 @app.command("list")
-@work
-async def list_(tool: Tool = None, run: Run = None, json: Json = False) -> None:
+async def list_(tool: Tool = None, run: Run = None) -> None:
     """List answers that later runs may reuse, newest of each key."""
     async with answering() as reader:
         of = find_run_in(reader, run) if run is not None else None
         found = inspected.offered(reader, tool, of)
-    output.show(found, _render_offered, json=json)
+    output.show(found, _render_offered)
 
 
 @app.command()
-@work
-async def used(tool: Tool = None, run: Run = None, json: Json = False) -> None:
+async def used(tool: Tool = None, run: Run = None) -> None:
     """List calls answered from earlier runs, and what that saved."""
     async with answering() as reader:
         of = find_run_in(reader, run) if run is not None else None
         found = inspected.reused(reader, tool, of)
-    output.show(found, lambda found: _render_reused(found, within(tool=tool, run=of)), json=json)
+    output.show(found, lambda found: _render_reused(found, within(tool=tool, run=of)))
 
 
 @app.command()
-@work
 async def invalidate(
-    tool: Annotated[str, typer.Option(metavar="NAME", help="Answers of this tool.")] = "",
-    run: Annotated[str, typer.Option(metavar="RUN", help="Answers of this run, by its id.")] = "",
-    key: Annotated[str, typer.Option(metavar="KEY", help="Answers of this key.")] = "",
+    tool: Annotated[str, option("Answers of this tool.", "NAME")] = "",
+    run: Annotated[str, option("Answers of this run, by its id.", "RUN")] = "",
+    key: Annotated[str, option("Answers of this key.", "KEY")] = "",
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Declare answers stale, recorded ones and those of open calls."""
     from hansard.agents.steps import reused as reusing
@@ -88,7 +82,7 @@ async def invalidate(
         await reusing.invalidate(workspace, report, by=by)
     of = f"tool {tool}" if tool else f"run {run}" if run else f"key {key}"
     text = f"the answers of {of} until now are stale"
-    output.show({"tool": tool, "run": run, "key": key}, text, json=json)
+    output.show({"tool": tool, "run": run, "key": key}, text)
 
 
 def _amount_text(amount: float | None, form: str) -> str:
@@ -121,19 +115,13 @@ COLUMNS = (
 
 
 @app.command()
-@work
 async def savings(
-    run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="Only of this run; 'last' is the newest.")
-    ] = None,
-    workflow: Annotated[str | None, typer.Option(help="Only of runs of this workflow.")] = None,
+    run: Annotated[str | None, argument("[RUN]", "Only of this run; 'last' is the newest.")] = None,
+    workflow: Annotated[str | None, option("Only of runs of this workflow.")] = None,
     month: Annotated[
-        str | None, typer.Option(metavar="YYYY-MM", help="Only of sessions that began then, UTC.")
+        str | None, option("Only of sessions that began then, UTC.", "YYYY-MM")
     ] = None,
-    by: Annotated[
-        Literal["run", "workflow", "month"], typer.Option(help="Grouping of the sums.")
-    ] = "run",
-    json: Json = False,
+    by: Annotated[Literal["run", "workflow", "month"], option("Grouping of the sums.")] = "run",
 ) -> None:
     """Show what resumes and forks answered from the record.
 
@@ -146,7 +134,7 @@ async def savings(
         rows = reader.rows(SAVINGS, SavingsQuery(of, workflow, month, by).parameters)
         found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
     request = within(run=of, workflow=workflow, month=month)
-    output.show(found, lambda found: _savings(found, request), json=json)
+    output.show(found, lambda found: _savings(found, request))
 
 
 def _savings(found: SavingsAnswer, question: str) -> Iterator[Part]:

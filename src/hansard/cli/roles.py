@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from hansard.agents.access import roles
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.cli import output
 from hansard.cli import output as _show
-from hansard.cli.common import By, Json, Reason, new_app, work
+from hansard.cli.common import By, Commands, Reason, argument, option
 from hansard.cli.opening import address_of, answering, beginning, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.credentials import CreatedCredentials, CredentialsRequest, acting_for, make
@@ -24,25 +22,20 @@ from hansard.inspect import roles as reads
 from hansard.inspect.find import role_names
 from hansard.inspect.roles import RoleExplanation, Roles
 
-app = new_app()
+app = Commands()
 
-Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role.")]
+Role = Annotated[str, argument("ROLE", "The role.")]
 RoleAt = Annotated[
     str | None,
-    typer.Option(
-        metavar="POINT", help="The rules as of a position (1234) or a time (2026-11-21T10:00:00Z)."
-    ),
+    option("The rules as of a position (1234) or a time (2026-11-21T10:00:00Z).", "POINT"),
 ]
 
 REMEDY = "see 'hansard roles show'"
 
 
 @app.command()
-@work
 async def apply(
-    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="Roles and their rules.")],
-    by: By = OS_USER,
-    json: Json = False,
+    file: Annotated[Path, argument("FILE.toml", "Roles and their rules.")], by: By = OS_USER
 ) -> None:
     """Set the rules of roles from a file.
 
@@ -54,12 +47,11 @@ async def apply(
     async with beginning() as workspace:
         for name, is_new in (await roles.apply_all(workspace, found, by=by)).items():
             text = f"role {name} has these rules{'' if is_new else ' already'}"
-            output.show({"role": name, "applied": is_new}, text, json=json)
+            output.show({"role": name, "applied": is_new}, text)
 
 
 @app.command()
-@work
-async def withdraw(role: Role, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
+async def withdraw(role: Role, reason: Reason = "", by: By = OS_USER) -> None:
     """Withdraw a role's rules.
 
     From now on the role sees nothing and may do nothing.
@@ -67,17 +59,13 @@ async def withdraw(role: Role, reason: Reason = "", by: By = OS_USER, json: Json
     async with reading() as workspace:
         is_new = await roles.withdraw(workspace, role, reason=reason, by=by)
     text = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
-    output.show({"role": role, "withdrawn": is_new}, f"role {role} {text}", json=json)
+    output.show({"role": role, "withdrawn": is_new}, f"role {role} {text}")
 
 
 @app.command()
-@work
 async def show(
-    role: Annotated[
-        str | None, typer.Argument(metavar="[ROLE]", help="Role to print [list all roles].")
-    ] = None,
+    role: Annotated[str | None, argument("[ROLE]", "Role to print [list all roles].")] = None,
     at: RoleAt = None,
-    json: Json = False,
 ) -> None:
     """Print a role's rules as a file, or list the roles.
 
@@ -91,7 +79,7 @@ async def show(
         found = await reads.read_roles(workspace, names, at)
     if role is not None and not found.roles:
         raise NotFound(f"role {role!r} at position {found.position}", REMEDY)
-    output.show(found, _list if role is None else _rules, json=json)
+    output.show(found, _list if role is None else _rules)
 
 
 LIST = (
@@ -125,14 +113,10 @@ def _file(role: reads.Role) -> str:
 
 
 @app.command()
-@work
 async def explain(
     role: Role,
-    event: Annotated[
-        str, typer.Argument(metavar="EVENT", help="An event's id, or its address (position.index).")
-    ],
+    event: Annotated[str, argument("EVENT", "An event's id, or its address (position.index).")],
     at: RoleAt = None,
-    json: Json = False,
 ) -> None:
     """Explain why a role may or may not see an event.
 
@@ -142,7 +126,7 @@ async def explain(
     address = await address_of(event)
     async with reading() as workspace:
         found = await reads.explain(workspace, role, address, at)
-    output.show(found, _render_explanation, json=json)
+    output.show(found, _render_explanation)
 
 
 def _render_explanation(found: RoleExplanation) -> list[Part]:
@@ -152,30 +136,21 @@ def _render_explanation(found: RoleExplanation) -> list[Part]:
 
 
 @app.command()
-@work
-async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are its parameters
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role; it must have rules.")],
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Principal of the login [the role's name].")
-    ] = None,
+async def credentials(
+    role: Annotated[str, argument("ROLE", "The role; it must have rules.")],
+    name: Annotated[str | None, option("Principal of the login [the role's name].", "NAME")] = None,
     kind: Annotated[
-        Literal["agent", "person", "service"] | None,
-        typer.Option(help="Kind of a new principal [agent]."),
+        Literal["agent", "person", "service"] | None, option("Kind of a new principal [agent].")
     ] = None,
-    expires: Annotated[
-        str, typer.Option(metavar="LIFE", help="Validity: 12h, 30d, 8w, never.")
-    ] = "30d",
+    expires: Annotated[str, option("Validity: 12h, 30d, 8w, never.", "LIFE")] = "30d",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File to write [hansard-NAME.json]."),
+        Path | None, option("File to write [hansard-NAME.json].", "FILE", "--output", "-o")
     ] = None,
-    about: Annotated[str, typer.Option(metavar="TEXT", help="For the record.")] = "",
+    about: Annotated[str, option("For the record.", "TEXT")] = "",
     on_behalf_of: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Principal it acts for, the nearest first. Repeatable."),
+        list[str] | None, option("Principal it acts for, the nearest first. Repeatable.", "NAME")
     ] = None,
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Create a login that reaches the service in one role.
 
@@ -192,11 +167,11 @@ async def credentials(  # noqa: PLR0913, PLR0917 -- the command's options are it
         by=by,
         on_behalf_of=tuple(on_behalf_of or ()),
     )
-    _print_credentials(await make(settings(), target), json=json)
+    _print_credentials(await make(settings(), target))
 
 
-def _print_credentials(made: CreatedCredentials, *, json: bool) -> None:
-    _show.show(made, _render, json=json)
+def _print_credentials(made: CreatedCredentials) -> None:
+    _show.show(made, _render)
 
 
 def _render(report: CreatedCredentials) -> Iterator[Part]:

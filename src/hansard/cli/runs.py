@@ -4,54 +4,36 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
-
 from hansard.agents.workspace import RunFilter
 from hansard.bus.times import Time
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, flag, option
 from hansard.cli.opening import gone, reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted
 from hansard.inspect.run import Run, Runs, list_runs
 
-app = new_app()
+app = Commands()
 
 
 @app.command()
-@work
-async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
+async def runs(
     status: Annotated[
         Literal["open", "completed", "failed", "cancelled", "unknown"] | None,
-        typer.Option(help="Only runs of this status; unknown: no valid life event."),
+        option("Only runs of this status; unknown: no valid life event."),
     ] = None,
-    workflow: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs of this workflow.")
-    ] = None,
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs that this agent has joined.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs joined in this role.")
-    ] = None,
-    experiment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only trials of this experiment.")
-    ] = None,
+    workflow: Annotated[str | None, option("Only runs of this workflow.", "NAME")] = None,
+    agent: Annotated[str | None, option("Only runs that this agent has joined.", "NAME")] = None,
+    role: Annotated[str | None, option("Only runs joined in this role.", "NAME")] = None,
+    experiment: Annotated[str | None, option("Only trials of this experiment.", "NAME")] = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Only runs begun then or later by their source; with zone."
-        ),
+        str | None, option("Only runs begun then or later by their source; with zone.", "TIME")
     ] = None,
     until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Only runs begun then or before by their source; with zone."
-        ),
+        str | None, option("Only runs begun then or before by their source; with zone.", "TIME")
     ] = None,
-    probes: Annotated[bool, typer.Option("--probes", help="Also forks of probes.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Most runs to show; 0 shows all.")] = 20,
-    json: Json = False,
+    probes: Annotated[bool, flag("--probes", "Also forks of probes.")] = False,
+    limit: Annotated[int, option("Most runs to show; 0 shows all.", min=0)] = 20,
 ) -> None:
     """List runs, the most recently recorded first.
 
@@ -79,7 +61,7 @@ async def runs(  # noqa: PLR0913, PLR0917 -- the command's options are the funct
         made = await list_runs(workspace, query, limit, probes=probes)
         for run in made.runs:
             run.gone = await gone(workspace, run)
-    output.show(made, _render, json=json)
+    output.show(made, _render)
     _tell_left_out(made)
     if not made.found and not made.probed:
         _explain_absence(made, str(query))

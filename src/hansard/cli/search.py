@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.common import Agent, Json, new_app, within, work
+from hansard.cli.common import Agent, Commands, argument, flag, option, within
 from hansard.cli.opening import reading_raw, reading_run, settings
 from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
@@ -21,7 +20,7 @@ from hansard.projections.errors import Held
 from hansard.projections.search import search as index
 from hansard.projections.search.search import Answer, Hit, IndexPlace, Question
 
-app = new_app()
+app = Commands()
 
 _INDENT = "    "
 
@@ -34,30 +33,18 @@ class Nothing(CallerError):
 
 
 @app.command()
-@work
 async def search(
     words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="WORDS", help='Words that must all occur; "..." is a phrase.'),
+        list[str] | None, argument("WORDS", 'Words that must all occur; "..." is a phrase.')
     ] = None,
-    run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Only this run: its id, a prefix, or 'last'.")
-    ] = None,
+    run: Annotated[str | None, option("Only this run: its id, a prefix, or 'last'.", "RUN")] = None,
     agent: Agent = None,
     type_: Annotated[
-        str | None,
-        typer.Option(
-            "--type", metavar="TYPE", help="Only events of this type, e.g. decision.made."
-        ),
+        str | None, option("Only events of this type, e.g. decision.made.", "TYPE", "--type")
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Most events to show; 0 shows all.")] = 20,
-    query: Annotated[
-        bool, typer.Option("--query", help="WORDS are a query in SQLite's FTS5 syntax.")
-    ] = False,
-    rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild the index from the log first.")
-    ] = False,
-    json: Json = False,
+    limit: Annotated[int, option("Most events to show; 0 shows all.", min=0)] = 20,
+    query: Annotated[bool, flag("--query", "WORDS are a query in SQLite's FTS5 syntax.")] = False,
+    rebuild: Annotated[bool, flag("--rebuild", "Rebuild the index from the log first.")] = False,
 ) -> None:
     """Search the text of events, best match first.
 
@@ -85,7 +72,7 @@ async def search(
     if busy is not None:
         by = f"process {busy.pid}" if busy.pid else "another process"
         output.hint(f"{by} is indexing: this answers from what it has indexed")
-    output.show([*_lines(found)], lambda _: _render(found), json=json)
+    output.show([*_lines(found)], lambda _: _render(found))
     if not found.hits:
         of = within(run=run, agent=agent, type=type_)
         output.hint(

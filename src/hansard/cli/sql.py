@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
 from msgspec.structs import replace
 
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import whole, write_whole
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, GlobalOptions, argument, flag, option
 from hansard.cli.opening import place_of, published, settings
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
@@ -26,7 +25,7 @@ from hansard.projections.sql_sandbox.files import ARROW_FORMS, Form, answer_file
 from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 
-app = new_app()
+app = Commands()
 
 Format = Literal["table", "ndjson", "csv", "parquet", "arrow"]
 
@@ -72,67 +71,57 @@ TABLES = """
 
 Own = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "A table of your own to join: Parquet, CSV, JSON, NDJSON or Arrow. Repeatable.",
+        "NAME=FILE",
         "--with",
-        metavar="NAME=FILE",
-        help="A table of your own to join: Parquet, CSV, JSON, NDJSON or Arrow. Repeatable.",
     ),
 ]
 CsvFormulas = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--csv-formulas",
-        help="In CSV, write texts that begin a formula (= + - @) as they are, without an "
-        "apostrophe before them: a spreadsheet would run them.",
+        "In CSV, write texts that begin a formula (= + - @) as they are, without an apostrophe "
+        "before them: a spreadsheet would run them.",
     ),
 ]
 
 
 @app.command()
-@work
-async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
+async def sql(
     question: Annotated[
-        str | None,
-        typer.Argument(metavar="SQL", help="One statement that reads; '-' or none reads stdin."),
+        str | None, argument("SQL", "One statement that reads; '-' or none reads stdin.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")
+        Path | None, option("Read the statement from a file.", None, "--file", "-f")
     ] = None,
     list_tables: Annotated[
-        bool, typer.Option("--tables", help="List the tables and views, with what each holds.")
+        bool, flag("--tables", "List the tables and views, with what each holds.")
     ] = False,
     form: Annotated[
-        Format | None, typer.Option("--format", help="Format [by the name of -o, else table].")
+        Format | None, option("Format [by the name of -o, else table].", None, "--format")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the answer there.")
-    ] = None,
+    out: Annotated[Path | None, option("Write the answer there.", "FILE", "--out", "-o")] = None,
     wait_for: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="POSITION", help="At this position or later [the log's end]."),
+        int | None, option("At this position or later [the log's end].", "POSITION", min=0)
     ] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, max=86_400, metavar="S", help="Longest time, in s [10; with -o 600]."
-        ),
+        float | None, option("Longest time, in s [10; with -o 600].", "S", min=0.1, max=86_400)
     ] = None,
     rows: Annotated[
-        int | None,
-        typer.Option(min=1, help="Most rows of the answer [10,000; with -o all there are]."),
+        int | None, option("Most rows of the answer [10,000; with -o all there are].", min=1)
     ] = None,
     memory: Annotated[
-        int, typer.Option(min=64, max=65_536, metavar="MIB", help="Memory limit of DuckDB, in MiB.")
+        int, option("Memory limit of DuckDB, in MiB.", "MIB", min=64, max=65_536)
     ] = 512,
     role: Annotated[
-        str | None, typer.Option(help="Answer what this role may see, and put that on record.")
+        str | None, option("Answer what this role may see, and put that on record.")
     ] = None,
     by: Annotated[
-        str, typer.Option(help="With --role: the reader, for the record.", show_default=False)
+        str, option("With --role: the reader, for the record.", show_default=False)
     ] = OS_USER,
     own: Own = None,
     csv_formulas: CsvFormulas = False,
-    json: Json = False,
 ) -> int:
     """Query the record in SQL, read-only.
 
@@ -144,7 +133,7 @@ async def sql(  # noqa: PLR0913, PLR0917 -- the command's options are the functi
     all: an answer of more than --rows rows, or a table (--format table) of more than 1 GiB, is not
     written and exits with 4.
     """
-    request = _format_of(form, out, json=json)
+    request = _format_of(form, out)
     statement = _question(question, file, list_tables=list_tables)
     limits = _limits(rows, timeout, memory, out, request)
     tables = await asyncio.to_thread(_own_tables, own or [])
@@ -254,11 +243,11 @@ def _limits(
     return limits if rows is None else replace(limits, rows_max=rows)
 
 
-def _format_of(form: Format | None, out: Path | None, *, json: bool) -> Format:
+def _format_of(form: Format | None, out: Path | None) -> Format:
     """Return the format: the option, else the file's extension, else table. Raises NoQuestion."""
-    if json and form not in {None, "ndjson"}:
+    if GlobalOptions.json and form not in {None, "ndjson"}:
         raise NoQuestion(f"--json is --format ndjson, and --format is {form}: give one of them")
-    if json:
+    if GlobalOptions.json:
         return "ndjson"
     if form is not None or out is None or not out.suffix:
         return form or "table"

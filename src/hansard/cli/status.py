@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
 from hansard.bus.jetstream.raw import Figures
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, flag
 from hansard.cli.opening import settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.inspect.status import Projection, Published, Status, WorkspaceStatus
 from hansard.service.running import read_status
 
-app = new_app()
+app = Commands()
 
 MEANING = {
     "strict": "an acknowledged commit is on disk",
@@ -43,17 +41,15 @@ OPEN_SHOWN_MAX = 3
 
 
 @app.command()
-@work
 async def status(
-    start: Annotated[bool, typer.Option("--start", help="Start the broker if none runs.")] = False,
-    json: Json = False,
+    start: Annotated[bool, flag("--start", "Start the broker if none runs.")] = False,
 ) -> int:
     """Show the broker and what the workspace holds.
 
     Exits with 1 if no broker runs or the log is damaged.
     """
     found = await read_status(settings(), start=start)
-    output.show(found, _render, json=json)
+    output.show(found, _render)
     if not found.broker.running:
         output.hint("start one with 'hansard up', or look with 'hansard status --start'")
     damaged = isinstance(found.workspace, WorkspaceStatus) and found.workspace.damage

@@ -9,11 +9,10 @@ from datetime import UTC
 from typing import Annotated
 
 import msgspec
-import typer
 
 from hansard.agents.workspace import Workspace
 from hansard.cli import output
-from hansard.cli.common import At, Json, Run, new_app, work
+from hansard.cli.common import At, Commands, Run, argument, flag
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.processes import termination_event, until
@@ -35,7 +34,7 @@ from hansard.inspect.team import (
     keys,
 )
 
-app = new_app()
+app = Commands()
 
 _STYLES = {
     "done": "green",
@@ -82,14 +81,12 @@ TASKS = (
 
 
 @app.command()
-@work
 async def team(
     which: Run,
     at: At = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Then show each change until all tasks are done.")
+        bool, flag("--follow", "Then show each change until all tasks are done.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Show a run's agents and tasks.
 
@@ -97,17 +94,17 @@ async def team(
     """
     async with reading_run(which) as (workspace, run):
         found = await reads.team(workspace, run, await workspace.points.up_to(run, at))
-        output.show(found, _render, json=json)
+        output.show(found, _render)
         sys.stdout.flush()
         if follow:
             with termination_event() as stop:
-                await until(stop, _follow(workspace, found, json=json))
+                await until(stop, _follow(workspace, found))
 
 
-async def _follow(workspace: Workspace, found: Team, *, json: bool) -> None:
+async def _follow(workspace: Workspace, found: Team) -> None:
     async with contextlib.aclosing(follow_team(workspace, found)) as changes:
         async for change in changes:
-            output.show(change, _render_change, json=json)
+            output.show(change, _render_change)
             sys.stdout.flush()
 
 
@@ -146,15 +143,12 @@ HISTORY_SHOWN_MAX = 50
 
 
 @app.command()
-@work
 async def board(
     which: Run,
     key: Annotated[
-        str | None,
-        typer.Argument(metavar="[KEY]", help="Show this key in full, with its writes [all keys]."),
+        str | None, argument("[KEY]", "Show this key in full, with its writes [all keys].")
     ] = None,
     at: At = None,
-    json: Json = False,
 ) -> None:
     """Show the state that a run's agents share.
 
@@ -163,12 +157,12 @@ async def board(
     async with reading_run(which) as (workspace, run):
         up_to = await workspace.points.up_to(run, at)
         if key is None:
-            output.show(await keys(workspace, run, up_to), _list, json=json)
+            output.show(await keys(workspace, run, up_to), _list)
             return
         fetch = Payloads(workspace)
         found = await key_history(workspace, run, key, up_to, fetch)
     output.hint_erased(fetch)
-    output.show(found, _key, json=json)
+    output.show(found, _key)
 
 
 def _value(write: Write) -> str:

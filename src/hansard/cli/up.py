@@ -12,7 +12,6 @@ from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import typer
 
 from hansard import settings as configuration
 from hansard.broker import private_copy
@@ -22,7 +21,7 @@ from hansard.bus.redacted_log import ForwardingLog
 from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
 from hansard.cli.background_printer import BackgroundPrinter
-from hansard.cli.common import GlobalOptions, Json, new_app, service
+from hansard.cli.common import Commands, GlobalOptions, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
 from hansard.cli.processes import termination_event, until
@@ -40,7 +39,7 @@ from hansard.settings import Settings
 
 T = TypeVar("T")
 
-app = new_app()
+app = Commands()
 
 NONE_YET = (
     "no workspace is there yet: the first program that connects makes one (hansard.connect(NAME), "
@@ -48,14 +47,11 @@ NONE_YET = (
 )
 
 
-@app.command()
-@service
+@app.command(service=True)
 async def up(
     after: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="POSITION", help="Show the log from here [only new commits]."),
+        int | None, option("Show the log from here [only new commits].", "POSITION", min=0)
     ] = None,
-    json: Json = False,
 ) -> None:
     """Run the broker, fill the tables and serve restricted agents.
 
@@ -70,7 +66,7 @@ async def up(
         raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
     with termination_event() as stop, contextlib.ExitStack() as ends:
         broker = await find_broker(config)
-        shows = _Shows(stop, json=json)
+        shows = _Shows(stop)
         ends.callback(shows.end)
         try:
             made = mine is not None and await _ensure_streams(config)
@@ -85,7 +81,7 @@ async def up(
                 await until(stop, doing)
         finally:
             await broker.release()
-    output.show([], lambda _: [Hint("stopped")], json=json)
+    output.show([], lambda _: [Hint("stopped")])
 
 
 class _Shows:
@@ -94,8 +90,7 @@ class _Shows:
     A reader that stops reading blocks only the commits that are shown.
     """
 
-    def __init__(self, stop: asyncio.Event, *, json: bool) -> None:
-        self._json = json
+    def __init__(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         self._printer = BackgroundPrinter(self._missed, lambda: _unless_closed(loop, stop.set))
 
@@ -125,7 +120,7 @@ class _Shows:
         self._show(Problem("output", fact), lambda trouble: [Hint(trouble.fact)])
 
     def _show(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
-        output.show(answer, people, json=self._json)
+        output.show(answer, people)
         sys.stdout.flush()
 
 

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from hansard.agents.access.views import View
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, state_lines
-from hansard.cli.common import At, Json, Run, new_app, work
+from hansard.cli.common import At, Commands, Run, argument, flag, option
 from hansard.cli.opening import address_of, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted
@@ -26,11 +24,10 @@ from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.roles import Knowledge, Moment, RoleView
 
-app = new_app()
+app = Commands()
 
 HashKey = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="File of 32 or more secret bytes, for masks that hash."),
+    Path | None, option("File of 32 or more secret bytes, for masks that hash.", "FILE")
 ]
 
 EVENTS_SHOWN_MAX = 50
@@ -49,17 +46,13 @@ EVENTS = (
 
 
 @app.command()
-@work
 async def view(
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="The role.")],
+    role: Annotated[str, argument("ROLE", "The role.")],
     which: Run,
     at: At = None,
     key: HashKey = None,
-    by: Annotated[
-        str, typer.Option(metavar="NAME", help="The reader.", show_default=False)
-    ] = OS_USER,
-    follow: Annotated[bool, typer.Option("--follow", help="Then show each change.")] = False,
-    json: Json = False,
+    by: Annotated[str, option("The reader.", "NAME", show_default=False)] = OS_USER,
+    follow: Annotated[bool, flag("--follow", "Then show each change.")] = False,
 ) -> None:
     """Show what a role may see of a run.
 
@@ -72,12 +65,12 @@ async def view(
     async with reading_run(which) as (workspace, run):
         if not follow:
             found = await role_views.role_view(workspace, role, run, at, by, secret)
-            output.show(found, _render, json=json)
+            output.show(found, _render)
             return
         changes = role_views.follow_view(workspace, role, run, by, secret)
         async with contextlib.aclosing(changes):
             async for change in changes:
-                output.show(change, _render, json=json)
+                output.show(change, _render)
                 sys.stdout.flush()
 
 
@@ -116,29 +109,24 @@ def _events(found: View, known: int = 0) -> Iterator[Part]:
 
 
 @app.command()
-@work
 async def knew(
     moment: Annotated[
         str,
-        typer.Argument(
-            metavar="DECISION|EVENT|RUN[@POINT]",
-            help="An event's id or its address (position.index): the agent before it. A run's "
-            "id, or 'last': before its newest decision, or else at its end. With a point of the "
-            "run (last@1234): the agent that acted last.",
+        argument(
+            "DECISION|EVENT|RUN[@POINT]",
+            "An event's id or its address (position.index): the agent before it. A run's id, or "
+            "'last': before its newest decision, or else at its end. With a point of the run "
+            "(last@1234): the agent that acted last.",
         ),
     ],
     role: Annotated[
-        str | None, typer.Option(metavar="ROLE", help="As this role sees it, not the agent's own.")
+        str | None, option("As this role sees it, not the agent's own.", "ROLE")
     ] = None,
     rules: Annotated[
         str | None,
-        typer.Option(
-            metavar="POINT",
-            help="Use the role's rules at a position, a time or 'now' [at the decision].",
-        ),
+        option("Use the role's rules at a position, a time or 'now' [at the decision].", "POINT"),
     ] = None,
     key: HashKey = None,
-    json: Json = False,
 ) -> None:
     """Show what an agent knew when it decided.
 
@@ -149,7 +137,7 @@ async def knew(
     async with reading() as workspace:
         where = await _moment(workspace, moment, role)
         found = await role_views.knew(workspace, where, rules, secret)
-    output.show(found, _render_knowledge, json=json)
+    output.show(found, _render_knowledge)
 
 
 async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:

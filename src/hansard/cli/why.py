@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, argument, flag, option
 from hansard.cli.opening import answering
 from hansard.cli.output import Column, Hint, Part
 from hansard.inspect import why as reads
@@ -18,7 +17,7 @@ from hansard.inspect.comparison_parts import Heading, Paragraph, Table
 from hansard.inspect.why import DecisionFacts, Decisions
 from hansard.web.pages import decision_page
 
-app = new_app()
+app = Commands()
 
 CUT_CHARACTERS = 120
 """Most characters of a text in a decision's tables."""
@@ -37,24 +36,21 @@ class Page(msgspec.Struct, tag_field="kind", tag="page", kw_only=True):
 
 
 @app.command()
-@work
 async def why(
     decision: Annotated[
         str,
-        typer.Argument(
-            metavar="DECISION",
-            help="An event's id or a unique prefix, its address (position.index), or a run: "
-            "its only decision, or the list of its decisions.",
+        argument(
+            "DECISION",
+            "An event's id or a unique prefix, its address (position.index), or a run: its only "
+            "decision, or the list of its decisions.",
         ),
     ],
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write one HTML file instead; '-' is stdout."),
+        Path | None, option("Write one HTML file instead; '-' is stdout.", "FILE")
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--all", help="List everything in full, as --json and --html do.")
+        bool, flag("--all", "List everything in full, as --json and --html do.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Show why a decision was made.
 
@@ -62,21 +58,21 @@ async def why(
     alternatives and how close they were, the verdict of the gate, the versions of prompts, models
     and tools, the principal that acted, and the consequences.
     """
-    output.check_one_answer(html, json=json)
+    output.check_one_answer(html)
     async with answering() as answers:
         found = reads.why(answers, decision)
         if isinstance(found, Decisions) and len(found.rows) == 1:
             found = reads.why(answers, found.rows[0]["decision"])
     if isinstance(found, Decisions):
-        output.show(found, _list, json=json)
+        output.show(found, _list)
     elif html is None:
-        output.show(found, lambda found: _render(found, whole=whole), json=json)
+        output.show(found, lambda found: _render(found, whole=whole))
     else:
         data = decision_page(reads.decision_text(found), found.position)
         report = Page(
             decision=found.decision, path=str(html), bytes=len(data), position=found.position
         )
-        output.page(data, html, report, json=json)
+        output.page(data, html, report)
 
 
 def _list(found: Decisions) -> Iterator[Part]:

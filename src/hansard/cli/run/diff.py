@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from hansard.cli import output
-from hansard.cli.common import Json, new_app, work
+from hansard.cli.common import Commands, argument
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
@@ -19,7 +18,7 @@ from hansard.inspect.find import find_run
 from hansard.inspect.payloads import recorded
 from hansard.inspect.run_diff import AgentPair, Comparability, Comparable, RunDiff, run_diff
 
-app = new_app()
+app = Commands()
 
 SHOWN_MAX = 100
 """Most differences of an agent shown; --json has all."""
@@ -44,11 +43,9 @@ _LABELS = {
 
 
 @app.command()
-@work
 async def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="First run: its id, a prefix, or 'last'.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Second run.")],
-    json: Json = False,
+    a: Annotated[str, argument("A", "First run: its id, a prefix, or 'last'.")],
+    b: Annotated[str, argument("B", "Second run.")],
 ) -> int:
     """Compare two runs step by step.
 
@@ -60,7 +57,7 @@ async def diff(
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
         found = await run_diff(workspace, *runs)
-    output.show(found, _render, json=json)
+    output.show(found, _render)
     return 1 if found.differs else 0
 
 

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import typer
 
 from hansard.cli import output as _show
-from hansard.cli.common import Json, Run, new_app, work
+from hansard.cli.common import Commands, Run, option
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Hint
 from hansard.inspect import page as reads
 from hansard.web.pages import page_name, run_page
 
-app = new_app()
+app = Commands()
 
 
 class Written(msgspec.Struct, kw_only=True):
@@ -28,14 +27,11 @@ class Written(msgspec.Struct, kw_only=True):
 
 
 @app.command()
-@work
 async def html(
     which: Run,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The file to write; '-' is stdout [RUN.html]."),
+        Path | None, option("The file to write; '-' is stdout [RUN.html].", None, "--output", "-o")
     ] = None,
-    json: Json = False,
 ) -> None:
     """Write a run as one HTML file that needs no server.
 
@@ -43,7 +39,7 @@ async def html(
     as a chat, and a search.
     """
     # The run and the page are held in memory: some five times the page's size.
-    _show.check_one_answer(output, json=json)
+    _show.check_one_answer(output)
     async with reading_run(which) as (workspace, run):
         found = await reads.gather(workspace, run)
     data = run_page(found)
@@ -52,7 +48,7 @@ async def html(
     absent = [
         Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in found.absent.items()
     ]
-    _show.page(data, path, report, *absent, json=json)
+    _show.page(data, path, report, *absent)
 
 
 def default_path(run: str) -> Path:

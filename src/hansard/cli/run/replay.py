@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from hansard.cli import output, processes
-from hansard.cli.common import Command, Json, Run, new_app, work
+from hansard.cli.common import Command, Commands, Run, flag
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
@@ -18,18 +17,14 @@ from hansard.inspect.rederive import CheckedCall, Replayed
 from hansard.inspect.trace import Line
 from hansard.state.replay import RunView
 
-app = new_app()
+app = Commands()
 
 
 @app.command()
-@work
 async def replay(
     which: Run,
     command: Command = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="With a command: allow changed tools too.")
-    ] = False,
-    json: Json = False,
+    offline: Annotated[bool, flag("--offline", "With a command: allow changed tools too.")] = False,
 ) -> int:
     """Replay a run without running tools.
 
@@ -51,7 +46,7 @@ async def replay(
         return code
     async with reading_run(which) as (workspace, run):
         found = await reads.replay(workspace, run)
-    output.show(found, _render, json=json)
+    output.show(found, _render)
     return 1 if found.summary.differ else 0
 
 

@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Annotated, Literal
 
-import typer
-
 from hansard.agents import runs as actions
 from hansard.agents.experiments import scoring
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
-from hansard.cli.common import At, By, Command, Json, Reason, Run, new_app, work
+from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option
 from hansard.cli.opening import reading_run
 from hansard.cli.price import numbers
 from hansard.client.person import result_from
@@ -21,7 +19,7 @@ from hansard.domain.run import ForkEffects, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.state.replay import RunView
 
-app = new_app()
+app = Commands()
 
 
 class OneVerdict(CallerError):
@@ -52,8 +50,7 @@ def verdict_of(
     return named[options[0]][1]
 
 
-@app.command()
-@work
+@app.command(plain=True)
 async def resume(which: Run, command: Command = None) -> int:
     """Resume a run: run its program again.
 
@@ -77,15 +74,13 @@ async def resume(which: Run, command: Command = None) -> int:
 
 
 @app.command()
-@work
 async def fork(
     which: Run,
     at: At = None,
     effects: Annotated[
         Literal["shadow", "live"],
-        typer.Option(help="shadow: the fork's tools with effects do not run; live: they run."),
+        option("shadow: the fork's tools with effects do not run; live: they run."),
     ] = "shadow",
-    json: Json = False,
 ) -> None:
     """Start a new run from a point of another; print its id."""
     chosen = ForkEffects(effects)
@@ -93,9 +88,7 @@ async def fork(
         child = await actions.fork(workspace, run, at, chosen)
         life = await workspace.states.life(child)
     vector = life.forked.at if life.forked is not None else {}
-    output.show(
-        {"run": child, "parent": run, "effects": chosen, "vector": vector}, child, json=json
-    )
+    output.show({"run": child, "parent": run, "effects": chosen, "vector": vector}, child)
     meant = {
         ForkEffects.SHADOW: "tools with effects return the parent's outcome or a declared shadow",
         ForkEffects.LIVE: "tools with effects run, and may repeat what the parent did",
@@ -104,33 +97,28 @@ async def fork(
 
 
 @app.command()
-@work
-async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the function's parameters
+async def settle(
     which: Run,
     step: Annotated[
         str,
-        typer.Argument(
-            metavar="STEP",
-            help="agent#number, the address of one of its events (1234.2), or its number in a run "
-            "of one agent.",
+        argument(
+            "STEP",
+            "agent#number, the address of one of its events (1234.2), or its number in a run of "
+            "one agent.",
         ),
     ],
     happened: Annotated[
-        str | None,
-        typer.Option(metavar="RESULT", help="It happened; its result as JSON, else as text."),
+        str | None, option("It happened; its result as JSON, else as text.", "RESULT")
     ] = None,
     did_not_happen: Annotated[
-        bool, typer.Option("--did-not-happen", help="It did not happen and may run again.")
+        bool, flag("--did-not-happen", "It did not happen and may run again.")
     ] = False,
-    reuse: Annotated[
-        bool, typer.Option("--reuse", help="If diverged: use the recorded outcome.")
-    ] = False,
+    reuse: Annotated[bool, flag("--reuse", "If diverged: use the recorded outcome.")] = False,
     run_again: Annotated[
-        bool, typer.Option("--run-again", help="If diverged: run it again with its effect.")
+        bool, flag("--run-again", "If diverged: run it again with its effect.")
     ] = False,
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """State the outcome of a step in doubt or diverged."""
     verdict = verdict_of(happened, did_not_happen=did_not_happen, reuse=reuse, run_again=run_again)
@@ -146,61 +134,53 @@ async def settle(  # noqa: PLR0913, PLR0917 -- the command's options are the fun
         f"step {name} ({settled.tool}) is settled: {settled.verdict} by {settled.settled_by}, "
         f"now {settled.status}"
     )
-    output.show(fields, text, json=json)
+    output.show(fields, text)
     output.hint(_next(view))
 
 
 @app.command()
-@work
 async def reopen(
     which: Run,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id, see 'hansard team'.")],
+    task: Annotated[str, argument("TASK", "A task's id, see 'hansard team'.")],
     reason: Reason = "",
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Let a failed task be claimed again."""
     async with reading_run(which) as (workspace, run):
         is_new = await actions.reopen(workspace, run, task, by=by, reason=reason)
     text = "is open again" if is_new else "is not over: nothing was written"
     fields = {"run": run, "task": task, "reopened": is_new}
-    output.show(fields, f"task {task} of run {run} {text}", json=json)
+    output.show(fields, f"task {task} of run {run} {text}")
     if is_new:
         output.hint("its next claim is another agent's to make, or a resumed one's")
 
 
 @app.command()
-@work
 async def finish(
     which: Run,
     reason: Reason = "",
     failed: Annotated[
-        str | None,
-        typer.Option(metavar="REASON", help="Mark it as failed instead, for this reason."),
+        str | None, option("Mark it as failed instead, for this reason.", "REASON")
     ] = None,
     by: By = OS_USER,
-    json: Json = False,
 ) -> None:
     """Mark a run as completed, or as failed.
 
     Works even if agents have not left it, for example because their process was killed.
     """
-    await _end(which, partial(actions.finish, failed=failed), reason, by, json=json)
+    await _end(which, partial(actions.finish, failed=failed), reason, by)
 
 
 @app.command()
-@work
-async def cancel(which: Run, reason: Reason = "", by: By = OS_USER, json: Json = False) -> None:
+async def cancel(which: Run, reason: Reason = "", by: By = OS_USER) -> None:
     """Mark a run as cancelled.
 
     Works even if agents have not left it; no agent is stopped.
     """
-    await _end(which, actions.cancel, reason, by, json=json)
+    await _end(which, actions.cancel, reason, by)
 
 
-async def _end(
-    which: str, say: Callable[..., Awaitable[bool]], reason: str, by: str, *, json: bool
-) -> None:
+async def _end(which: str, say: Callable[..., Awaitable[bool]], reason: str, by: str) -> None:
     """Record the end of a run. Raises NotFound, Refused, BadName."""
     async with reading_run(which) as (workspace, run):
         missing = (await workspace.states.life(run)).missing
@@ -208,7 +188,7 @@ async def _end(
         status = (await workspace.states.life(run)).status
     text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
     fields = {"run": run, "status": status, "ended": is_new, "at_work": missing}
-    output.show(fields, text, json=json)
+    output.show(fields, text)
     if is_new and missing:
         output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
 
@@ -251,15 +231,11 @@ def _how(run: str, life: RunState) -> str:
 
 
 @app.command()
-@work
 async def score(
     which: Run,
-    metrics: Annotated[
-        list[str], typer.Argument(metavar="METRIC=NUMBER...", help="Such as reward=1 cost=0.2.")
-    ],
+    metrics: Annotated[list[str], argument("METRIC=NUMBER...", "Such as reward=1 cost=0.2.")],
     by: By = OS_USER,
     reason: Reason = "",
-    json: Json = False,
 ) -> None:
     """Record a score of a run."""
     scores = numbers(metrics)
@@ -267,4 +243,4 @@ async def score(
         is_new = await scoring.score(workspace, run, scores, by=by, reason=reason)
     text = "is scored" if is_new else "has just these scores already"
     fields = {"run": run, "by": by, "metrics": scores, "recorded": is_new}
-    output.show(fields, f"run {run} {text} by {by}", json=json)
+    output.show(fields, f"run {run} {text} by {by}")

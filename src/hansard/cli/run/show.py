@@ -8,12 +8,11 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.text import Text
 
 from hansard.bus.times import Clock
 from hansard.cli import messages, output
-from hansard.cli.common import Agent, At, Json, Run, new_app, work
+from hansard.cli.common import Agent, At, Commands, Run, flag
 from hansard.cli.opening import gone, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
@@ -34,28 +33,23 @@ from hansard.inspect.run import OpenStep, RunAgent, RunReport, RunState, Unreada
 from hansard.inspect.state import as_json
 from hansard.inspect.what_left import Egress, what_left
 
-app = new_app()
+app = Commands()
 
 KEYS_SHOWN_MAX = 200
 """Most characters of shared keys' names; `hansard board` has all."""
 
 
 @app.command()
-@work
 async def show(
     which: Run,
     at: At = None,
     agent: Agent = None,
     snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="One snapshot per agent, in the exchange format.")
+        bool, flag("--snapshot", "One snapshot per agent, in the exchange format.")
     ] = False,
     snapshots: Annotated[
-        bool,
-        typer.Option(
-            "--snapshots", help="The chain of snapshots: request, around each call, final."
-        ),
+        bool, flag("--snapshots", "The chain of snapshots: request, around each call, final.")
     ] = False,
-    json: Json = False,
 ) -> None:
     """Show the state of a run, now or at any point."""
     async with reading_run(which) as (workspace, run):
@@ -63,14 +57,14 @@ async def show(
         if isinstance(found, RunReport) and at is None:
             found.run.gone = await gone(workspace, found.run)
         if isinstance(found, Unreadable):
-            output.show(found, _unreadable, json=json)
+            output.show(found, _unreadable)
             output.hint(str(found.error))
         elif snapshot or snapshots:
             made = reads.agent_snapshots(workspace, found, chained=snapshots)
             async for each in made:
-                output.show(as_json(each), _snapshot, json=json)
+                output.show(as_json(each), _snapshot)
         else:
-            output.show(found, _render, json=json)
+            output.show(found, _render)
 
 
 def _unreadable(found: Unreadable) -> list[Part]:
@@ -238,18 +232,12 @@ def _number(amount: float | None) -> str:
 
 
 @app.command()
-@work
 async def context(
     which: Run,
     at: At = None,
     agent: Agent = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Show the messages behind each summary in full.")
-    ] = False,
-    team: Annotated[
-        bool, typer.Option("--team", help="All agents' messages, in the record's order.")
-    ] = False,
-    json: Json = False,
+    every: Annotated[bool, flag("--all", "Show the messages behind each summary in full.")] = False,
+    team: Annotated[bool, flag("--team", "All agents' messages, in the record's order.")] = False,
 ) -> None:
     """Show the context window of a run's agents at a point.
 
@@ -260,23 +248,23 @@ async def context(
     async with reading_run(which) as (workspace, run):
         found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
         fetch = Payloads(workspace)
-        output.show(found, _heading, json=json)
+        output.show(found, _heading)
         for each in found.agents:
-            output.show(found.context(each), _window, json=json)
+            output.show(found.context(each), _window)
             if not team:
-                await _write(found.messages(each, fetch, every=every), fetch, every, json)
+                await _write(found.messages(each, fetch, every=every), fetch, every)
         if team:
-            await _write(found.team(fetch, every=every), fetch, every, json)
+            await _write(found.team(fetch, every=every), fetch, every)
     if not found.agents:
         output.hint(f"run {run} had no agents at this point")
 
 
 async def _write(
-    report: AsyncIterator[Message | Summary | Compacted], fetch: Payloads, every: bool, json: bool
+    report: AsyncIterator[Message | Summary | Compacted], fetch: Payloads, every: bool
 ) -> None:
     async for part in report:
         output.hint_erased(fetch)
-        output.show(part, partial(messages.part, every=every), json=json)
+        output.show(part, partial(messages.part, every=every))
 
 
 def _heading(found: Contexts) -> list[Part]:
@@ -301,8 +289,7 @@ COLUMNS = (
 
 
 @app.command()
-@work
-async def left(which: Run, json: Json = False) -> None:
+async def left(which: Run) -> None:
     """Show what a run sent to models, pages and tools, in order.
 
     Lists each call that was made or may have been made (status `requested` or `in_doubt`) with its
@@ -312,7 +299,7 @@ async def left(which: Run, json: Json = False) -> None:
         fetch = Payloads(workspace)
         found = Egress(run=run, sent=await what_left(workspace, run, fetch))
         output.hint_erased(fetch)
-    output.show(found, _render_calls, json=json)
+    output.show(found, _render_calls)
 
 
 def _render_calls(found: Egress) -> Iterator[Part]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from hansard.cli import output, state_lines
-from hansard.cli.common import Agent, At, Json, Run, new_app, work
+from hansard.cli.common import Agent, At, Commands, Run, option
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Part
 from hansard.domain.choices import counted
@@ -17,7 +16,7 @@ from hansard.domain.errors import CallerError
 from hansard.inspect import state as reads
 from hansard.inspect.state import Data, Difference
 
-app = new_app()
+app = Commands()
 
 
 class TwoPoints(CallerError):
@@ -28,26 +27,23 @@ class TwoPoints(CallerError):
 
 
 @app.command()
-@work
 async def state(
     which: Run,
     at: At = None,
     diff: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="P Q", help="Changes between two points; 'now' is the newest."),
+        tuple[str, str] | None, option("Changes between two points; 'now' is the newest.", "P Q")
     ] = None,
     agent: Agent = None,
-    json: Json = False,
 ) -> None:
     """Show a run's whole state at a point, or changes between two."""
     if at is not None and diff is not None:
         raise TwoPoints
     async with reading_run(which) as (workspace, run):
         if diff is None:
-            output.show(await reads.state(workspace, run, at, agent), _state, json=json)
+            output.show(await reads.state(workspace, run, at, agent), _state)
         else:
             found = await reads.difference(workspace, run, diff, agent)
-            output.show(found, _difference, json=json)
+            output.show(found, _difference)
 
 
 def _state(data: Data) -> Iterator[Part]:

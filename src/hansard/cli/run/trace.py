@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from hansard.bus.times import Clock, EventTime, imported
 from hansard.cli import output
-from hansard.cli.common import At, Json, Run, new_app, work
+from hansard.cli.common import At, Commands, Run, flag
 from hansard.cli.opening import reading_run
 from hansard.cli.output import Hint, Part
 from hansard.domain.ids import run_of
@@ -21,31 +20,27 @@ from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.payloads import Payloads, recorded
 from hansard.inspect.trace import AgentHistory, Trace, WholeStep
 
-app = new_app()
+app = Commands()
 
 
 @app.command()
-@work
 async def trace(
     which: Run,
     at: At = None,
-    full: Annotated[
-        bool, typer.Option("--full", help="Show values in full; fetch large ones.")
-    ] = False,
-    json: Json = False,
+    full: Annotated[bool, flag("--full", "Show values in full; fetch large ones.")] = False,
 ) -> None:
     """List the steps of a run, nested as they ran."""
     async with reading_run(which) as (workspace, run):
         history = await workspace.states.history(run, await workspace.points.up_to(run, at))
         found = reads.trace(run, history)
         if not full:
-            output.show(found, _render, json=json)
+            output.show(found, _render)
             return
         fetch = Payloads(workspace)
-        output.show([], lambda _: _heading(found), json=json)
+        output.show([], lambda _: _heading(found))
         async for step in found.whole(fetch):
             output.hint_erased(fetch)
-            output.show(step, lambda step: _block(found, step), json=json)
+            output.show(step, lambda step: _block(found, step))
 
 
 def _render(found: Trace) -> Iterator[Part]:
