@@ -309,7 +309,7 @@ async def _of_aggregates(
     """Add the commits of the aggregates that a run used, and of those saved together with them;
     return the runs that saved them before.
     """
-    runs: list[str] = []
+    writers: list[str] = []
     waiting = list((await outside.aggregates_of(workspace, commits)).items())
     while waiting:
         named, version = waiting.pop()
@@ -319,21 +319,21 @@ async def _of_aggregates(
         needed_commits = await workspace.log.read(stream_of(named), to=version, up_to=up_to)
         needed.aggregates[named] = needed_commits
         new = needed_commits[len(known) :]
-        runs += outside.runs(new, AggregateChanged)
+        writers += outside.runs(new, AggregateChanged)
         for stored in new:
             waiting += (await outside.saved_beside(workspace, stored)).items()
-    return runs
+    return writers
 
 
 async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored]) -> list[str]:
     """Add the commits of the memory spaces that a run used; return the runs that changed them."""
-    runs: list[str] = []
+    writers: list[str] = []
     for space, space_commits in (await outside.spaces_of(workspace, commits)).items():
         known = needed.memories.get(space, [])
         if len(space_commits) > len(known):
             needed.memories[space] = space_commits
-            runs += outside.runs(space_commits[len(known) :], MemoryChanged, MemoryRejected)
-    return runs
+            writers += outside.runs(space_commits[len(known) :], MemoryChanged, MemoryRejected)
+    return writers
 
 
 async def _in_order(

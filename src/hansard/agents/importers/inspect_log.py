@@ -7,15 +7,11 @@ come from its model and tool events.
 
 from __future__ import annotations
 
-import sys
-import zipfile
-import zlib
 from collections import Counter, deque
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
-from hansard.agents.importers import files
 from hansard.agents.importers.chat import (
     TOOL,
     ChatRun,
@@ -26,18 +22,11 @@ from hansard.agents.importers.chat import (
     labels_of,
     metrics,
 )
-from hansard.agents.memory.search import ExtraMissing, import_extra
 
 INSPECT = "inspect"
 
-ZSTANDARD = 93
-"""Zstandard's method number in a ZIP archive; `zipfile` supports it from Python 3.14 on."""
-
 VERSION_MAX = 3
 """Newest log version that can be read; Inspect writes 2, and for a while wrote 3."""
-
-ENTRIES_MAX = 1_000_000
-"""Largest number of entries in an archive; their names are all in memory."""
 
 VALUES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Values of Inspect's grades: correct, incorrect, partial, no answer."""
@@ -124,75 +113,6 @@ class Log(msgspec.Struct, frozen=True):
         if self.version > VERSION_MAX:
             fact = f"version {self.version} of the format is not known"
             raise ValueError(f"{fact}: convert the log with 'inspect log convert'")
-
-
-class Archive:
-    """A log that is a ZIP archive; one entry is in memory at a time.
-
-    Raises NotADocument if it cannot be read.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._broken: tuple[type[Exception], ...] = (
-            *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
-            *(NotImplementedError, RuntimeError, ValueError),  # raised for an encrypted entry
-        )
-        try:
-            self._zip: zipfile.ZipFile = zipfile.ZipFile(file)
-            methods = {entry.compress_type for entry in self._zip.infolist()}
-            if ZSTANDARD in methods and sys.version_info < (3, 14):
-                what = "a .eval file of this version of Inspect"
-                name = "backports.zstd"
-                module = import_extra(f"{name}.zipfile", what, name, "inspect")
-                zstd_error = import_extra(name, what, name, "inspect").ZstdError
-                self._broken += (module.BadZipFile, zstd_error)
-                self._zip = module.ZipFile(file)
-        except ExtraMissing as error:
-            raise files.NotADocument(str(error)) from error
-        except self._broken as error:
-            reason = f"it is not a complete ZIP archive ({error}): copy it again"
-            raise files.NotADocument(reason) from error
-        self._entries = {entry.filename: entry for entry in self._zip.infolist()}
-        if len(self._entries) > ENTRIES_MAX:
-            fact = f"the archive has {len(self._entries):,} entries, the limit is {ENTRIES_MAX:,}"
-            raise files.NotADocument(fact)
-
-    def log(self) -> Log:
-        """Return the log's header. Raises NotADocument."""
-        for name in ("header.json", "_journal/start.json"):
-            if name in self._entries:
-                try:
-                    return msgspec.convert(files.decode(self.read(name), constants=True), Log)
-                except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                    raise files.NotADocument(f"entry {name!r}: {error}") from error
-        raise files.NotADocument("it is not a log of Inspect: it has no entry header.json")
-
-    def samples(self) -> list[tuple[str, int]]:
-        """Return the names of the sample entries, with their compressed length in bytes."""
-        return [
-            (name, entry.compress_size)
-            for name, entry in self._entries.items()
-            if name.startswith("samples/") and name.endswith(".json")
-        ]
-
-    def read(self, name: str) -> bytes:
-        """Read an entry. Raises NotADocument."""
-        size = self._entries[name].file_size
-        if size > files.RECORD_BYTES_MAX:
-            raise files.NotADocument(files.too_long("it", size))
-        try:
-            return self._zip.read(self._entries[name])
-        except self._broken as error:
-            raise files.NotADocument(f"it cannot be read ({error}): copy the log again") from error
-
-
-def is_archive(head: bytes) -> bool:
-    """Return whether the start of a ZIP archive is that of a log."""
-    name = head[30:][: int.from_bytes(head[26:28], "little")]
-    return name.startswith((b"_journal/", b"samples/")) or name in (
-        b"header.json",
-        b"summaries.json",
-    )
 
 
 def from_sample(raw: Any, defaults: ImportDefaults, log: Log) -> ChatRun:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +26,7 @@ from hansard.agents.importers.chat import (
     from_chat,
     unknown_field,
 )
+from hansard.agents.memory.search import ExtraMissing, import_extra
 from hansard.domain.errors import CallerError
 
 # Progress and result of an import.
@@ -276,7 +280,7 @@ def _inspect(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> I
 
 
 def _inspect_archive(file: BinaryIO, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    archive = inspect_log.Archive(file)
+    archive = Archive(file)
     log, samples = archive.log(), archive.samples()
     watcher.read(file.seek(0, os.SEEK_END) - sum(length for _, length in samples))
     for number, (name, length) in enumerate(samples, 1):
@@ -295,6 +299,83 @@ def _inspect_archive(file: BinaryIO, defaults: ImportDefaults, watcher: Watcher)
         yield number, record if isinstance(record, ChatRun) else f"entry {name!r:.200}: {record}"
     if not samples:
         yield 1, "the log has no samples"
+
+
+ZSTANDARD = 93
+"""Zstandard's method number in a ZIP archive; `zipfile` supports it from Python 3.14 on."""
+
+ENTRIES_MAX = 1_000_000
+"""Largest number of entries in an archive; their names are all in memory."""
+
+
+class Archive:
+    """A log that is a ZIP archive; one entry is in memory at a time.
+
+    Raises NotADocument if it cannot be read.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._broken: tuple[type[Exception], ...] = (
+            *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
+            *(NotImplementedError, RuntimeError, ValueError),  # raised for an encrypted entry
+        )
+        try:
+            self._zip: zipfile.ZipFile = zipfile.ZipFile(file)
+            methods = {entry.compress_type for entry in self._zip.infolist()}
+            if ZSTANDARD in methods and sys.version_info < (3, 14):
+                what = "a .eval file of this version of Inspect"
+                name = "backports.zstd"
+                module = import_extra(f"{name}.zipfile", what, name, "inspect")
+                zstd_error = import_extra(name, what, name, "inspect").ZstdError
+                self._broken += (module.BadZipFile, zstd_error)
+                self._zip = module.ZipFile(file)
+        except ExtraMissing as error:
+            raise files.NotADocument(str(error)) from error
+        except self._broken as error:
+            reason = f"it is not a complete ZIP archive ({error}): copy it again"
+            raise files.NotADocument(reason) from error
+        self._entries = {entry.filename: entry for entry in self._zip.infolist()}
+        if len(self._entries) > ENTRIES_MAX:
+            fact = f"the archive has {len(self._entries):,} entries, the limit is {ENTRIES_MAX:,}"
+            raise files.NotADocument(fact)
+
+    def log(self) -> inspect_log.Log:
+        """Return the log's header. Raises NotADocument."""
+        for name in ("header.json", "_journal/start.json"):
+            if name in self._entries:
+                try:
+                    header = files.decode(self.read(name), constants=True)
+                    return msgspec.convert(header, inspect_log.Log)
+                except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                    raise files.NotADocument(f"entry {name!r}: {error}") from error
+        raise files.NotADocument("it is not a log of Inspect: it has no entry header.json")
+
+    def samples(self) -> list[tuple[str, int]]:
+        """Return the names of the sample entries, with their compressed length in bytes."""
+        return [
+            (name, entry.compress_size)
+            for name, entry in self._entries.items()
+            if name.startswith("samples/") and name.endswith(".json")
+        ]
+
+    def read(self, name: str) -> bytes:
+        """Read an entry. Raises NotADocument."""
+        size = self._entries[name].file_size
+        if size > files.RECORD_BYTES_MAX:
+            raise files.NotADocument(files.too_long("it", size))
+        try:
+            return self._zip.read(self._entries[name])
+        except self._broken as error:
+            raise files.NotADocument(f"it cannot be read ({error}): copy the log again") from error
+
+
+def is_archive(head: bytes) -> bool:
+    """Return whether the start of a ZIP archive is that of a log."""
+    name = head[30:][: int.from_bytes(head[26:28], "little")]
+    return name.startswith((b"_journal/", b"samples/")) or name in (
+        b"header.json",
+        b"summaries.json",
+    )
 
 
 class _Document:
@@ -317,11 +398,11 @@ class _Document:
         file.seek(0)
         self.head = file.read(HEAD_BYTES)
         try:
-            outline = files.outline(file, list_)
+            parts = files.outline(file, list_)
         except files.NotADocument as error:
             reason = files.why_not_json(self.head, error) if self.head else EMPTY
             raise files.NotADocument(reason + self.hint) from error
-        self.members, self.elements = outline.members, outline.elements
+        self.members, self.elements = parts.members, parts.elements
         watcher.read(file.seek(0, os.SEEK_END) - sum(span.size for span in self.elements or ()))
 
     @property
@@ -454,7 +535,7 @@ FORMATS = (
     Format(
         inspect_log.INSPECT,
         lambda head: (
-            (head.data.startswith(ZIP) and inspect_log.is_archive(head.data))
+            (head.data.startswith(ZIP) and is_archive(head.data))
             or head.has("version", "status", "eval")
         ),
         _inspect,
