@@ -30,7 +30,7 @@ from hansard.bus import errors as broker_errors
 from hansard.domain import errors, values
 from hansard.domain.fingerprint import UNORDERED
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
-from hansard.integrations.mcp.http import server
+from hansard.integrations.mcp import http_server
 
 
 def memory() -> Any:
@@ -417,7 +417,7 @@ def test_an_error_is_found_by_its_name(cls: type[errors.HansardError], module: s
 
 def test_of_two_errors_with_one_name_the_recorded_module_decides():
     """Two modules have a Refused."""
-    assert type(raised("Refused", server.__name__)) is server.Refused
+    assert type(raised("Refused", http_server.__name__)) is http_server.Refused
 
 
 def test_a_name_of_another_package_is_no_error_of_hansard():

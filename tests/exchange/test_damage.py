@@ -8,7 +8,7 @@ import random
 import pytest
 
 from hansard import settings
-from hansard.agents.exchange.format import LINE_BYTES_MAX
+from hansard.agents.exchange.writer import LINE_BYTES_MAX
 from hansard.client.opening import open_workspace
 from hansard.domain.ids import run_of
 from tests.exchange.support import (

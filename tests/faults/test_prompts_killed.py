@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.agents.exchange.format import blobs_of
+from hansard.agents.exchange.writer import blobs_of
 from hansard.agents.steps import payloads
 from hansard.domain.payload import references
 from tests.cli.support import environment

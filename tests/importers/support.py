@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hansard import settings
-from hansard.agents.importers.chat import ImportDefaults, from_chat
-from hansard.agents.importers.mapping import Mapped, mapped, run_id
+from hansard.agents.importers.chat import ImportDefaults, Mapped, from_chat, mapped, run_id
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import encode, revive
 from hansard.bus.log import Append, Stored

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import ChatRun, ImportDefaults
-from hansard.agents.importers.mapping import mapped, run_id
+from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_id
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
 from hansard.domain.agent import MessageAdded

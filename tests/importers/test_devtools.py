@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.mapping import FILLED, FRAMES, KEYS, MASKED, NOT_DONE
+from hansard.agents.importers.chat import FILLED, FRAMES, KEYS, MASKED, NOT_DONE
 from hansard.client.record import Record
 from hansard.domain.actions.cache import ActionCache
 from tests.cli.support import Call

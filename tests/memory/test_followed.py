@@ -12,7 +12,7 @@ from hansard.bus.errors import Unreachable
 from hansard.bus.log import EventLog, Stored
 from hansard.domain.memory.space import initial
 from hansard.state.memories import SPACES_MAX, Memories
-from hansard.testing.memory import Memory, workspace_of
+from hansard.testing.programs import Memory, workspace_of
 
 SPACE = "org"
 WITHIN_S = 30.0

@@ -21,7 +21,7 @@ from hansard.domain.events import Actor
 from hansard.domain.memory import space
 from hansard.domain.memory.events import MemoryChanged, digest_of, stream_of
 from hansard.inspect.memory import listing
-from hansard.testing.memory import Memory, MemoryBlobs, workspace_of
+from hansard.testing.programs import Memory, MemoryBlobs, workspace_of
 
 pytestmark = pytest.mark.slow
 

@@ -29,7 +29,7 @@ from hansard.domain.memory.space import MemoryState
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from hansard.projections.search.files import FileWords
 from hansard.state.memories import MemoryEventAt, by_of
-from hansard.testing.memory import Memory, workspace_of
+from hansard.testing.programs import Memory, workspace_of
 
 T = TypeVar("T")
 

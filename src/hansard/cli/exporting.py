@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from hansard.agents.exchange.format import Missing
+from hansard.agents.exchange.writer import Missing, export_view
 from hansard.agents.exchange.writer import export as write_out
-from hansard.agents.exchange.writer import export_view
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import whole
 from hansard.cli import output as _show

@@ -21,9 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hansard.agents.importers.chat import ImportDefaults
-from hansard.agents.importers.files import head
-from hansard.agents.importers.mapping import WORDS
+from hansard.agents.importers.chat import WORDS, ImportDefaults
 from hansard.agents.importers.reader import STDIN, Importer
 from hansard.agents.importers.sources import (
     EMPTY,
@@ -33,6 +31,7 @@ from hansard.agents.importers.sources import (
     Bad,
     BadRecord,
     Tally,
+    head,
     recognised,
 )
 from hansard.agents.workspace import Workspace

@@ -44,7 +44,7 @@ from hansard.integrations.mcp.serving import (
 from hansard.settings import Settings
 
 if TYPE_CHECKING:
-    from hansard.service.mcp.sessions import Sessions
+    from hansard.service.mcp.offers import Sessions
 
 app = Commands()
 
@@ -313,8 +313,7 @@ def _opening(
     _demand_http(http, *of_http)
     try:
         importlib.import_module("hansard.service.mcp.server")
-        from hansard.service.mcp.offers import offers
-        from hansard.service.mcp.sessions import Sessions
+        from hansard.service.mcp.offers import Sessions, offers
     except ModuleNotFoundError as error:
         raise NotInstalled("hansard mcp serve", error.name or "mcp") from None
     names = [name for each in tools for name in each.split(",")]

@@ -10,19 +10,21 @@ The client is the same as over a broker; a log in this process's memory takes th
 Depends on the client and the layers below it.
 """
 
-from hansard.testing.memory import Memory, record, record_async
 from hansard.testing.programs import (
     Call,
     Decided,
     Decider,
     Decision,
     Given,
+    Memory,
     Then,
     answered,
     decided,
     decider,
     given,
     ran,
+    record,
+    record_async,
 )
 
 __all__ = [

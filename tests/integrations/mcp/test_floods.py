@@ -20,14 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.integrations.mcp import frames, upstream
-from hansard.integrations.mcp.bridge import NEW, Bridge
 from hansard.integrations.mcp.frames import VERSION_KEY, BadFrame, Notification, Request
-from hansard.integrations.mcp.http.local import QUEUED_MAX, LocalServers
-from hansard.integrations.mcp.http.server import SESSION
+from hansard.integrations.mcp.http_proxy import QUEUED_MAX, LocalServers
+from hansard.integrations.mcp.http_server import SESSION
 from hansard.integrations.mcp.upstream import (
     INBOX_BYTES_MAX,
     INBOX_MAX,
+    NEW,
     QUESTIONS_MAX,
+    Bridge,
     Inbox,
     Lines,
     Upstream,

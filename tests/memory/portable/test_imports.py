@@ -8,7 +8,7 @@ import pytest
 from hansard.agents.memory.portable import folders, imports
 from hansard.agents.memory.store import MemoryStore
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryInvalid
-from hansard.testing.memory import Memory, workspace_of
+from hansard.testing.programs import Memory, workspace_of
 
 FILES = 700
 """Number of files that exceeds one change."""

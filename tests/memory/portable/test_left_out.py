@@ -8,7 +8,7 @@ import pytest
 from hansard.agents.memory.portable import checkouts, folders, harnesses, imports
 from hansard.agents.memory.portable.harnesses import Harness
 from hansard.agents.memory.validation.texts import of_space
-from hansard.testing.memory import Memory, workspace_of
+from hansard.testing.programs import Memory, workspace_of
 from tests.memory.portable.test_harnesses import SKILL
 
 HIDDEN = {

@@ -74,8 +74,8 @@ async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, wor
     """A caller that waits for a person receives the call and the question's id."""
     from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
 
+    from hansard.service.mcp.offers import Sessions  # noqa: PLC0415 -- as the server's
     from hansard.service.mcp.server import serving as server_of  # noqa: PLC0415 -- as its own import
-    from hansard.service.mcp.sessions import Sessions  # noqa: PLC0415 -- as the server's
 
     async with hansard.connect_async(
         workspace, data_dir=data_dir, gate=[hansard.ask_first("send_mail", timeout_s=WAIT_S)]

@@ -20,9 +20,8 @@ from hansard.domain.actions.cache import encode
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus
 from hansard.operations.session import OPERATIONS
-from hansard.service.mcp.offers import BLOCKS, IN_RUN, offers
+from hansard.service.mcp.offers import BLOCKS, GROUPS, IN_RUN, PREFIXED, offers
 from hansard.service.mcp.resources import PROMPTS, TEMPLATES
-from hansard.service.mcp.tools import GROUPS, PREFIXED
 from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
 from tests.experience import journeys

@@ -15,7 +15,7 @@ import pytest
 
 import hansard
 from hansard.broker import access
-from hansard.service.mcp import updates
+from hansard.service.mcp import resources
 from hansard.service.mcp.resources import PROMPTS
 from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
@@ -30,7 +30,7 @@ pytestmark = [
 
 CHANGED = "notifications/prompts/list_changed"
 
-ASKED_AGAIN_S = 4 * updates.POLL_S_MAX
+ASKED_AGAIN_S = 4 * resources.POLL_S_MAX
 """Longest time until a polling client is notified."""
 
 SILENCE_S = 1.0
@@ -186,9 +186,9 @@ async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(setup, 
                 assert str(refused.value) == str(unread.value)
             else:
                 assert fact in str(refused.value)
-        most = [f"board://{ada.run}/findings/{number}" for number in range(updates.WATCHED_MAX)]
+        most = [f"board://{ada.run}/findings/{number}" for number in range(resources.WATCHED_MAX)]
         await rob.watch(*most)
-        with pytest.raises(MCPError, match=f"holds {updates.WATCHED_MAX} subscriptions"):
+        with pytest.raises(MCPError, match=f"holds {resources.WATCHED_MAX} subscriptions"):
             await rob.watch(f"run://{ada.run}/trace")
         await rob.leave(*most)
         await rob.watch(f"run://{ada.run}/trace")
@@ -214,7 +214,7 @@ async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: s
                 while True:
                     await rob.heard.get()
                     cues += 1
-        assert cues <= 2 + (took_s + SILENCE_S) / updates.QUIET_S
+        assert cues <= 2 + (took_s + SILENCE_S) / resources.QUIET_S
         assert (await rob.team.get("board_entry", run_id=ada.run, key="findings/1"))["value"] == 199
 
 
@@ -252,7 +252,7 @@ async def test_a_restricted_agent_is_told_of_what_it_is_shown(setup, house, tmp_
         uris = [f"run://{ada.run}/view", f"board://{ada.run}/findings/1"]
         await rob.watch(*uris)
         await ada.board.put("plans/secret", SECRET)
-        await asyncio.sleep(updates.POLL_S_MIN * (1 + updates.POLL_GROWTH))
+        await asyncio.sleep(resources.POLL_S_MIN * (1 + resources.POLL_GROWTH))
         await rob.silent()
         await ada.board.put("findings/1", "krill")
         await rob.told(*uris)
@@ -268,7 +268,7 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
         other(setup) as ada,
         serving(setup, "--token-file", given(tmp_path), "--agent", "rob") as (url, _),
     ):
-        most = [f"board://{ada.run}/findings/{number}" for number in range(updates.WATCHED_MAX)]
+        most = [f"board://{ada.run}/findings/{number}" for number in range(resources.WATCHED_MAX)]
         for _ in range(2):
             rob = Watcher(mode)
             async with asking(url, TOKEN, mode, **rob.options) as rob.team, asyncio.timeout(WAIT_S):
@@ -379,7 +379,7 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         await record.add_prompt("hidden", SECRET)
         assert await frames_until_word(asking["eva"]) == [{"jsonrpc": "2.0", "method": CHANGED}]
         assert await listed(asking["eva"]) == {*PROMPTS, "hidden"}
-        await asyncio.sleep(updates.POLL_S_MAX + SILENCE_S)
+        await asyncio.sleep(resources.POLL_S_MAX + SILENCE_S)
         assert not rob.done()
 
         allowed = ROLES.replace('kinds = ["board.*"]', 'kinds = ["board.*", "prompt.*"]', 1)

@@ -10,40 +10,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import heapq
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import msgspec
 
-from hansard.agents.exchange import outside
-from hansard.agents.exchange.format import (
-    FORMAT,
-    LINE_BYTES_MAX,
-    PART_BYTES,
-    BlobLine,
-    CommitLine,
-    End,
-    Header,
-    Line,
-    Missing,
-    SeenLine,
-    View,
-    blobs_of,
-    seal,
-)
+from hansard.agents.aggregates import operations as aggregates
+from hansard.agents.memory import operations as memories
 from hansard.agents.workspace import Workspace
-from hansard.bus.commits import revive, torn
+from hansard.bus.commits import revive, torn, whole_at
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, Blobs, Origin, Stored
+from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, Blobs, Origin, Stored
 from hansard.bus.validation.reads import unchecked
 from hansard.domain import aggregate_types, conversation, experiment, prompt
 from hansard.domain.agent import HandedOff
 from hansard.domain.aggregate_types import AggregateChanged, stream_of
 from hansard.domain.conversation import RunJoined
-from hansard.domain.errors import BadValue, Corrupt, UnknownEvent
-from hansard.domain.events import Event, Recorded, Tx
-from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
+from hansard.domain.errors import BadValue, CallerError, Corrupt, RecordError, UnknownEvent
+from hansard.domain.events import UPCASTERS, Commit, Event, Recorded, Tx
+from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.integrity.authorship import Fold
+from hansard.domain.memory import events as memory
 from hansard.domain.memory import events as memory_events
 from hansard.domain.memory.events import MemoryChanged, MemoryRejected
 from hansard.domain.payload.references import blobs_named
@@ -59,7 +48,308 @@ from hansard.domain.run import (
     RunResumed,
     RunStarted,
 )
-from hansard.domain.steps import StepRequested
+from hansard.domain.steps import StepCompleted, StepRequested
+from hansard.domain.values import Plain
+from hansard.state.aggregates import in_full
+
+# File format of exported runs: JSON lines, in sections that can be concatenated.
+#
+# A section is a header, the commits in the order of the log, each after the blobs it names, and an
+# end. Lines are numbered from 0; each carries a digest of itself, and the end the hash of all lines
+# before it, so any damage is detected and located by line. `docs/events-jsonl.md` documents the
+# format.
+
+FORMAT = 1
+"""Format version; raised when an older reader could not read the output."""
+
+PART_BYTES = 384 * 1024
+"""Bytes of a blob in one line, before base64, which adds a third."""
+
+LINE_BYTES_MAX = 4 * COMMIT_BYTES_MAX
+"""Longest line, in bytes: a body at most doubles in size as a JSON text."""
+
+DIGEST_CHARACTERS = 32
+"""Hex digits of the SHA-256 at the end of a line: 128 bits against damage, not against forgery."""
+
+HEADER_MARK = b'{"kind":"hansard-events",'
+"""Prefix of a section's first line."""
+
+_TAIL = b',"digest":"%b"}\n'
+_TAIL_BYTES = len(_TAIL % (b"0" * DIGEST_CHARACTERS))
+_TAIL_FORM = re.compile(rb',"digest":"[0-9a-f]{32}"}\n')
+
+
+class Damaged(CallerError):
+    """Raised for data that differs from what was exported, or does not fit the workspace; nothing
+    of its section was written.
+    """
+
+
+class Missing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run or blob that belongs to the section but is not in it, and the reason."""
+
+    what: str
+    why: str
+
+
+class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The role whose view a section holds."""
+
+    role: str
+
+
+class Header(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="kind",
+    tag="hansard-events",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """First line of a section. `runs` are the requested runs, `carries` all runs in the section.
+
+    `missing` lists runs that others build on. `view` is set for the view of one role, which is not
+    a complete record.
+    """
+
+    n: int
+    format: int
+    runs: list[str]
+    carries: list[str]
+    missing: list[Missing]
+    view: View | None = None
+
+
+class BlobLine(
+    msgspec.Struct, frozen=True, tag_field="kind", tag="blob", forbid_unknown_fields=True
+):
+    """A part of a blob: `part` of `parts`, from 0; `size` is the whole blob's, in bytes."""
+
+    n: int
+    sha256: str
+    size: int
+    part: int
+    parts: int
+    data: bytes
+
+
+class CommitLine(
+    msgspec.Struct, frozen=True, tag_field="kind", tag="commit", forbid_unknown_fields=True
+):
+    """A commit: its stream, the exact stored text, and its original position."""
+
+    n: int
+    stream: StreamId
+    version: int
+    body: str
+    origin: Origin
+
+
+class SeenLine(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="kind",
+    tag="event",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """An event of a view. For an event of the run's own stream, `agent` and `role` are empty."""
+
+    n: int
+    run: str
+    agent: str
+    role: str
+    type: str
+    id: str
+    data: msgspec.Raw
+    at: str
+    occurred_at: str | None = None
+
+
+class End(msgspec.Struct, frozen=True, tag_field="kind", tag="end", forbid_unknown_fields=True):
+    """Last line: the counts of commits (of a view: events) and blobs, and the blobs that could not
+    be read. `sha256` covers all bytes of the section before this line.
+    """
+
+    n: int
+    commits: int
+    blobs: int
+    missing: list[Missing]
+    sha256: str
+
+
+Line = Header | BlobLine | CommitLine | SeenLine | End
+
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+
+
+def seal(line: Line) -> bytes:
+    """Encode a line for the file: its JSON, with a digest of all that precedes the digest."""
+    head = _encode(line)[:-1]
+    return head + _TAIL % _digest(head)
+
+
+def unseal(data: bytes) -> Line:
+    """Decode a line of the file. Raises Damaged."""
+    head, tail = data[:-_TAIL_BYTES], data[-_TAIL_BYTES:]
+    if not data.endswith(b"\n"):
+        raise Damaged("the line is cut off: the file is not whole; export it again")
+    if data.endswith(b"\r\n"):
+        raise Damaged("the line ends as on Windows: the file was changed; copy it as it is")
+    if not _TAIL_FORM.fullmatch(tail):
+        raise Damaged("it is not a line of 'hansard export', or its end is damaged")
+    if tail != _TAIL % _digest(head):
+        raise Damaged("the line is damaged: its digest is another; export it again")
+    try:
+        return _decoder.decode(head + b"}")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Damaged(
+            f"it is not a line that this version can read ({error}): upgrade hansard"
+        ) from error
+    except RecursionError as error:
+        raise Damaged("it is nested too deep to be a line of 'hansard export'") from error
+
+
+def _digest(head: bytes) -> bytes:
+    return hashlib.sha256(head).hexdigest()[:DIGEST_CHARACTERS].encode()
+
+
+def blobs_of(commit: Commit) -> dict[str, int]:
+    """Return the blobs that a commit's events name: size by hash."""
+    return dict(found for recorded in commit.events for found in blobs_named(bytes(recorded.data)))
+
+
+# Workspace data that a run's commits refer to: memory spaces and aggregates that its steps read,
+# saved or changed. Events of unknown types are exported as bytes only.
+
+_E = TypeVar("_E", bound=Event)
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+
+def events(commits: Iterable[Stored], *kinds: type[_E]) -> Iterator[tuple[Stored, _E]]:
+    """Yield the events of some types, each with its commit, in order."""
+    tags = {*UPCASTERS, *(kind.tag for kind in kinds)}
+    for stored in commits:
+        for recorded in stored.commit.events:
+            if recorded.type not in tags:
+                continue
+            try:
+                event = revive(recorded)
+            except RecordError:
+                continue
+            if isinstance(event, kinds):
+                yield stored, event
+
+
+async def results(
+    workspace: Workspace, commits: Iterable[Stored], kind: str
+) -> AsyncIterator[Plain]:
+    """Yield the full results of completed steps of a kind, if the commits also hold their
+    requests.
+    """
+    names: set[tuple[AgentStream, int]] = set()
+    of_steps: Iterator[tuple[Stored, StepRequested | StepCompleted]]
+    of_steps = events(commits, StepRequested, StepCompleted)
+    for stored, event in of_steps:
+        if not isinstance(stored.stream, AgentStream):
+            continue
+        step = (stored.stream, event.step)
+        match event:
+            case StepRequested(kind=of) if of == kind:
+                names.add(step)
+            case StepCompleted() if step in names:
+                yield await in_full(workspace.blobs, event.result)
+            case _:
+                pass
+
+
+def runs(
+    commits: Iterable[Stored],
+    *kinds: type[AggregateChanged | MemoryChanged | MemoryRejected],
+) -> list[str]:
+    """Return the runs whose steps recorded these events, each once, in order."""
+    return list(dict.fromkeys(event.run for _, event in events(commits, *kinds) if event.run))
+
+
+async def _transaction(workspace: Workspace, stored: Stored, kind: str) -> list[Stored]:
+    """Return a transaction's commits to streams of a kind, by one of its commits."""
+    tx = stored.commit.tx
+    if tx is None:
+        return []
+    first = stored.position - tx.index
+    whole = [await workspace.log.at(position) for position in range(first, first + tx.count)]
+    return [
+        each
+        for each in whole
+        if isinstance(each.stream, WorkspaceStream) and each.stream.kind == kind
+    ]
+
+
+class _Space(msgspec.Struct):
+    """Result of a memory step, reduced to its space."""
+
+    space: str = ""
+
+
+class _Saved(msgspec.Struct):
+    """An aggregate as named in a step's outcome."""
+
+    id: str
+    version: int
+
+
+class _SavedOrGot(msgspec.Struct):
+    """Result of a save (several aggregates) or a get (one)."""
+
+    saved: list[_Saved] = []
+    id: str = ""
+    version: int = 0
+
+
+def _converted(plain: Plain, kind: type[_S]) -> _S | None:
+    try:
+        return None if plain is None else msgspec.convert(plain, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+async def spaces_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
+    """Return the commits of the spaces that a run's agents read or changed, up to the run's end."""
+    spaces: set[str] = set()
+    for stored in commits:
+        if isinstance(stored.stream, AgentStream):
+            changed = await _transaction(workspace, stored, memory.KIND)
+            spaces.update(getattr(each.stream, "id", "") for each in changed)
+    async for plain in results(workspace, commits, memories.KIND):
+        result = _converted(plain, _Space)
+        if result is not None and result.space:
+            spaces.add(result.space)
+    end = AtPosition(max(map(whole_at, commits), default=0))
+    return {
+        space: await workspace.log.read(memory.stream_of(space), up_to=end)
+        for space in sorted(spaces)
+    }
+
+
+async def aggregates_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, int]:
+    """Return the aggregates that a run's agents saved or got, by id, with the newest version
+    involved.
+    """
+    versions: dict[str, int] = {}
+    async for plain in results(workspace, commits, aggregates.KIND):
+        result = _converted(plain, _SavedOrGot)
+        if result is not None:
+            for each in result.saved or [_Saved(result.id, result.version)]:
+                versions[each.id] = max(each.version, versions.get(each.id, 0))
+    return versions
+
+
+async def saved_beside(workspace: Workspace, stored: Stored) -> dict[str, int]:
+    """Return the aggregates saved in a commit's transaction, with their versions."""
+    saved = await _transaction(workspace, stored, aggregate_types.KIND)
+    return {getattr(each.stream, "id", ""): each.commit.last_version for each in saved}
+
 
 # Lines of one section: numbered, hashed, each blob once and before the first commit naming it.
 
@@ -130,9 +420,7 @@ async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, l
     named = (
         each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
     )
-    names = {
-        use.prompt for _, event in outside.events(named, StepRequested) for use in event.prompts
-    }
+    names = {use.prompt for _, event in events(named, StepRequested) for use in event.prompts}
     up_to = AtPosition(max((stored.position for stored in commits), default=0))
     return {
         name: await workspace.log.read(WorkspaceStream(KIND, name), up_to=up_to)
@@ -263,7 +551,7 @@ async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> 
         for name, own in (await of_run(workspace, commits)).items():
             if len(own) > len(needed.prompts.get(name, [])):
                 needed.prompts[name] = own
-        match next((event for _, event in outside.events(life[:1], RunForked, RunStarted)), None):
+        match next((event for _, event in events(life[:1], RunForked, RunStarted)), None):
             case RunForked(parent=parent):
                 waiting.append((parent, f"run {run} is a fork of it; {_ABSENT}"))
             case RunStarted(conversation_id=str(name)):
@@ -283,7 +571,7 @@ async def _conversation(
     earlier: list[str] = []
     for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
         commits.append(stored)
-        joined = [event.run for _, event in outside.events([stored], RunJoined)]
+        joined = [event.run for _, event in events([stored], RunJoined)]
         if run in joined:
             if len(commits) > len(needed.conversations.get(name, ())):
                 needed.conversations[name] = commits
@@ -296,7 +584,7 @@ async def _experiments(
     workspace: Workspace, needed: _Needed, life: list[Stored], up_to: AtPosition
 ) -> None:
     """Add the registered experiments that a run is a trial of."""
-    for _, event in outside.events(life, RunAssigned):
+    for _, event in events(life, RunAssigned):
         name = event.experiment
         if name and name not in needed.experiments:
             stream = WorkspaceStream(EXPERIMENT, name)
@@ -310,7 +598,7 @@ async def _of_aggregates(
     return the runs that saved them before.
     """
     writers: list[str] = []
-    waiting = list((await outside.aggregates_of(workspace, commits)).items())
+    waiting = list((await aggregates_of(workspace, commits)).items())
     while waiting:
         named, version = waiting.pop()
         known = needed.aggregates.get(named, [])
@@ -319,20 +607,20 @@ async def _of_aggregates(
         needed_commits = await workspace.log.read(stream_of(named), to=version, up_to=up_to)
         needed.aggregates[named] = needed_commits
         new = needed_commits[len(known) :]
-        writers += outside.runs(new, AggregateChanged)
+        writers += runs(new, AggregateChanged)
         for stored in new:
-            waiting += (await outside.saved_beside(workspace, stored)).items()
+            waiting += (await saved_beside(workspace, stored)).items()
     return writers
 
 
 async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored]) -> list[str]:
     """Add the commits of the memory spaces that a run used; return the runs that changed them."""
     writers: list[str] = []
-    for space, space_commits in (await outside.spaces_of(workspace, commits)).items():
+    for space, space_commits in (await spaces_of(workspace, commits)).items():
         known = needed.memories.get(space, [])
         if len(space_commits) > len(known):
             needed.memories[space] = space_commits
-            writers += outside.runs(space_commits[len(known) :], MemoryChanged, MemoryRejected)
+            writers += runs(space_commits[len(known) :], MemoryChanged, MemoryRejected)
     return writers
 
 

@@ -1,22 +1,63 @@
 """The chat-jsonl format: one run a line, as a chat in the form of OpenAI's API.
 
 `docs/chat-jsonl.md` describes it. Every other chat format is converted to a `ChatRun`, so that
-there is one mapping to events (`hansard.agents.importers.mapping`).
+there is one mapping to events, below.
+
+Long because the format and its mapping to events define each other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
+from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents.steps import payloads
+from hansard.agents.steps.failures import failure_digest
+from hansard.agents.steps.payloads import EVENT_BYTES_MAX
+from hansard.agents.steps.scope import Scope
+from hansard.bus.log import Append
 from hansard.domain import ids, values
+from hansard.domain.agent import AgentLeft, MessageAdded, SessionBegan
 from hansard.domain.choices import nearest
-from hansard.domain.errors import BadValue
-from hansard.domain.steps import Effects
+from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.events import Actor, Commit, Event, Recorded
+from hansard.domain.fingerprint import (
+    UNORDERED,
+    call_base,
+    call_key,
+    canonical,
+    digest,
+    fact_base,
+    fact_fingerprint,
+    fingerprint,
+)
+from hansard.domain.ids import AgentStream, RunStream, StreamId, uuid8
+from hansard.domain.integrity.authorship import IMPORTER
+from hansard.domain.run import (
+    AgentJoined,
+    RunAssigned,
+    RunCompleted,
+    RunFailed,
+    RunScored,
+    RunStarted,
+)
+from hansard.domain.steps import (
+    NULL,
+    Effects,
+    Failure,
+    StepCompleted,
+    StepFailed,
+    StepRequested,
+    ToolDeclared,
+)
 from hansard.domain.times import claimed_time
+from hansard.domain.values import SAFE_INT, recordable
 
 CHAT_JSONL = "chat-jsonl"
 
@@ -367,3 +408,634 @@ def _is_finite(value: float) -> bool:
 def text_of(value: Any) -> str:
     """Return a text unchanged, any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# Map a chat to events: the one mapping for every chat format.
+#
+# The run's own stream has its start and end; each agent's stream has one commit a message. A call
+# is a step with the call key and fingerprint that a session would have computed: the calls of one
+# message overlap, so all but the first are unordered. Ids are digests of the run's content, so
+# that mapping the same chat again gives the same commits, except for `at`, the importer's clock.
+
+# Calls in a chat: which message answers which, and the arguments.
+
+CallIndex = tuple[int, int]
+"""Position of a call: its message's number, and its index in the message; both from 0."""
+
+USER = "user"
+
+ARGUMENTS = "arguments"
+"""Name of the single argument of a call whose arguments are not a JSON object."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Answers(msgspec.Struct):
+    """Calls and results of a chat. `of` maps a result's message to its call, `answered` holds all
+    calls with a result, `unasked` the results without a call, and `matched` the results without an
+    id that were matched by order with calls without one.
+    """
+
+    of: dict[int, CallIndex] = {}
+    answered: set[CallIndex] = set()
+    unasked: set[int] = set()
+    matched: set[int] = set()
+
+
+def answers(messages: list[Message]) -> Answers:
+    """Match each tool's message with its call: of equal ids, with the newest call without a result.
+
+    Equal ids in one message are matched in order, and so are calls without an id with the results
+    without one that directly follow. The calls of a user, who has tools of their own in tau2-bench,
+    are not steps; their results match no step.
+    """
+    result = Answers()
+    waiting: dict[str, list[deque[CallIndex | None]]] = {}
+    nameless = deque[CallIndex]()
+    for number, message in enumerate(messages):
+        if message.role != TOOL:
+            request = message.tool_calls if message.role != USER else None
+            nameless = deque((number, n) for n, call in enumerate(request or ()) if call.id is None)
+        elif message.answers is None and nameless:
+            result.of[number] = nameless.popleft()
+            result.answered.add(result.of[number])
+            result.matched.add(number)
+            continue
+        if message.tool_calls:
+            fresh: dict[str, deque[CallIndex | None]] = {}
+            for index, call in enumerate(message.tool_calls):
+                if call.id is not None:
+                    place = None if message.role == USER else (number, index)
+                    fresh.setdefault(call.id, deque()).append(place)
+            for call_id, places in fresh.items():
+                waiting.setdefault(call_id, []).append(places)
+        if message.role == TOOL:
+            groups = waiting.get(message.answers or "")
+            if not groups:
+                result.unasked.add(number)
+                continue
+            answered = groups[-1].popleft()
+            if not groups[-1]:
+                groups.pop()
+            if answered is not None:
+                result.of[number] = answered
+                result.answered.add(answered)
+    return result
+
+
+def is_object(value: Any) -> bool:
+    """Return whether a call's arguments are a JSON object, or a text that holds one."""
+    if isinstance(value, str):
+        try:
+            value = _decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+    return isinstance(value, dict)
+
+
+def arguments(call: ToolCall) -> dict[str, Any]:
+    """Return a call's arguments by name, as plain values.
+
+    Arguments that are neither a JSON object nor a text that holds one become the single argument
+    `arguments`, unchanged.
+    """
+    raw = call.raw_arguments
+    if raw is msgspec.UNSET:
+        return {}
+    if isinstance(raw, str):
+        try:
+            value = _decode(raw)
+            plain = values.plain(value, "arguments")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadValue):
+            return {ARGUMENTS: raw}
+    else:
+        value, plain = raw, values.plain(raw, "arguments")
+    return plain if isinstance(value, dict) else {ARGUMENTS: plain}
+
+
+# One agent's messages and calls as the commits of its stream.
+
+_MAPPED = {"role", "content", "timestamp", "cost"}
+"""Keys of a message that are never kept among its fields."""
+
+
+USAGE_NAMES = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
+"""Recorded names of usage numbers whose names differ between sources."""
+
+USAGE_NUMBERS_MAX = 200
+"""Largest number of usage numbers of one message; they share its event. If there are more, the
+usage stays a field, unchanged."""
+
+COMMIT_EVENTS_BYTES_MAX = 192 * 1024
+"""Largest size of a commit's events, in bytes; more go into the next commit. A commit may have 256
+KiB: the rest is for its envelope, which may repeat a name of 1,000 characters several times."""
+
+ENVELOPE_BYTES = 200
+"""Bytes counted for each event besides its data: tag, id, and their names."""
+
+TIMESTAMP_LENGTH_MAX = 200
+"""Longest timestamp, in characters; it is stored unchanged with each event of its message."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class Stream:
+    """Builds one stream's commits in order; each goes to `out` when it is complete.
+
+    `version` is that of the newest event; `bytes` is the approximate size of all events.
+    """
+
+    def __init__(
+        self, run: str, stream: StreamId, actor: Actor, epoch: int, at: datetime, out: list[Append]
+    ) -> None:
+        self.version = 0
+        self.bytes = 0
+        self._run = run
+        self._stream = stream
+        self._name = str(stream)
+        self._actor = actor
+        self._epoch = epoch
+        self._at = at
+        self._out = out
+        self._events: list[Recorded] = []
+        self._bytes = 0
+        self._first = 1
+
+    def add(self, event: Event, occurred_at: str | None = None) -> None:
+        """Add an event to the commit that is being built. Raises BadValue."""
+        data = _encoder.encode(event)
+        if len(data) > EVENT_BYTES_MAX:
+            remedy = f"keep them under {EVENT_BYTES_MAX:,} in all"
+            raise BadValue(event.tag, f"{len(data):,} bytes of texts", remedy)
+        size = len(data) + ENVELOPE_BYTES
+        if occurred_at is not None:
+            if len(occurred_at) > TIMESTAMP_LENGTH_MAX:
+                remedy = f"use at most {TIMESTAMP_LENGTH_MAX}"
+                raise BadValue("timestamp", f"{len(occurred_at):,} characters", remedy)
+            size += len(_encoder.encode(occurred_at))
+        if self._events and self._bytes + size > COMMIT_EVENTS_BYTES_MAX:
+            self.commit()
+        self.version += 1
+        index = str(len(self._events))
+        event_id = uuid8(self._run, self._name, str(self._first), index)
+        self._events.append(Recorded(event.tag, event_id, msgspec.Raw(data), None, occurred_at))
+        self._bytes += size
+        self.bytes += size
+
+    def commit(self) -> None:
+        """Complete the commit of the events added since the last one."""
+        if not self._events:
+            return
+        commit = Commit(
+            id=uuid8(self._run, self._name, str(self._first)),
+            version=self._first,
+            at=self._at,
+            actor=self._actor,
+            epoch=self._epoch,
+            events=tuple(self._events),
+        )
+        self._out.append(Append(self._stream, commit))
+        self._first = self.version + 1
+        self._events = []
+        self._bytes = 0
+
+
+class StepReference(msgspec.Struct, frozen=True):
+    """A call that became a step."""
+
+    number: int
+    unordered: bool
+
+
+class Agent:
+    """State of one agent during mapping: its stream, and the causal chain of its calls.
+
+    `blobs` collects payloads that must be stored before the commits. `effects` holds the effect
+    policies of tools that are not `ONCE`.
+    """
+
+    def __init__(
+        self, name: str, stream: Stream, blobs: list[bytes], effects: Mapping[str, Effects]
+    ) -> None:
+        self.stream = stream
+        self._effects = effects
+        self._name = name
+        self._blobs = blobs
+        self._scope = Scope(self, "", "", (), None)
+        self._steps = 0
+        self._tools: set[str] = set()
+
+    def add_request(
+        self,
+        message: Message,
+        fields: dict[str, Any],
+        answered: list[bool],
+        *,
+        routed: bool,
+    ) -> list[StepReference]:
+        """Add a message and its first `len(answered)` calls; `answered` marks those with a result.
+
+        The calls overlap; one without a result counts as open until the end of its message.
+        `routed` is true if the message's name is its agent's.
+        """
+        used = _used(message)
+        plain = _plain(message, fields, used, routed=routed)
+        self._message(message, plain, used, None)
+        pairs = zip(message.tool_calls or (), answered, strict=False)
+        request = [self._call(call, message.occurred_at) for call, _ in pairs]
+        self._scope.open -= answered.count(False)
+        return request
+
+    def add_result(self, step: StepReference, message: Message, fields: dict[str, Any]) -> None:
+        """Add a tool's message: the outcome of its step, and the message itself."""
+        used = _used(message)
+        plain = _plain(message, fields, used, routed=False)
+        content = plain[1]
+        if message.error is True:
+            error = Failure("ToolError", recordable(text_of(content), None), module=IMPORTER)
+            result = failure_digest(error)
+            failed = StepFailed(step=step.number, error=error, digest=result)
+            self.stream.add(failed, message.occurred_at)
+        else:
+            result = digest(canonical(content))
+            raw = self._packed(content, "content")
+            done = StepCompleted(step=step.number, result=raw, digest=result)
+            self.stream.add(done, message.occurred_at)
+        self._scope.open -= 1
+        if not step.unordered:
+            self._scope.go_on(result, (step.number,))
+        self._message(message, plain, used, step.number)
+
+    # ------------------------------------------------------------ events
+
+    def _message(self, message: Message, plain: list[Any], used: Used, step: int | None) -> None:
+        base = fact_base("message", self._scope.path, canonical(plain))
+        head = UNORDERED if self._scope.open else self._scope.head
+        fields = plain[3]
+        added = MessageAdded(
+            role=ids.name("message role", message.role),
+            content=self._packed(plain[1], "content"),
+            fingerprint=fact_fingerprint(base, self._scope.occurrence(base), head),
+            fields=self._packed(fields, "fields") if fields else NULL,
+            step=step,
+            usage=used.numbers,
+        )
+        self.stream.add(added, message.occurred_at)
+
+    def _call(self, call: ToolCall, occurred_at: str | None) -> StepReference:
+        scope = self._scope
+        tool = ids.name("tool", call.tool)
+        plain = arguments(call)
+        effects = self._effects.get(tool, Effects.ONCE)
+        base = call_base(tool, "", self._name, scope.path, canonical(plain))
+        key = call_key(base, scope.occurrence(base))
+        unordered = scope.open > 0
+        scope.open += 1
+        self._steps += 1
+        if tool not in self._tools:
+            self._tools.add(tool)
+            self.stream.add(ToolDeclared(tool=tool, effects=effects), occurred_at)
+        packed = payloads.pack_arguments(plain)
+        self._blobs += packed.blobs
+        request = StepRequested(
+            step=self._steps,
+            tool=tool,
+            effects=effects,
+            arguments=packed.raw,
+            call=key,
+            fingerprint=fingerprint(key, UNORDERED if unordered else scope.head),
+            after=scope.after,
+            unordered=unordered,
+            call_id=ids.name("call id", call.id) if call.id else None,
+        )
+        self.stream.add(request, occurred_at)
+        return StepReference(self._steps, unordered)
+
+    def _packed(self, plain: Any, where: str) -> msgspec.Raw:
+        packed = payloads.pack(plain, where)
+        self._blobs += packed.blobs
+        return packed.raw
+
+
+def _plain(message: Message, raw: dict[str, Any], used: Used, *, routed: bool) -> list[Any]:
+    """Return the values that a session's message fingerprint covers: role, content, tokens and
+    fields.
+    """
+    fields = {
+        key: value
+        for key, value in raw.items()
+        if key not in _MAPPED
+        and not (key == "usage" and used.whole)
+        and not (key == "name" and routed)
+    }
+    plain: list[Any] = values.plain([message.role, message.content, None, fields], "message")
+    return plain
+
+
+class Used(msgspec.Struct, frozen=True):
+    """Usage numbers by name; `whole` is true if they are all of the source's usage data."""
+
+    numbers: dict[str, float]
+    whole: bool
+
+
+def _used(message: Message) -> Used:
+    """Return a message's usage: nested numbers under dotted names, and its cost in US dollars.
+
+    Null values are missing.
+    """
+    numbers: dict[str, float] = {}
+    whole = message.usage is None or _flatten(message.usage, "", numbers)
+    if len(numbers) > USAGE_NUMBERS_MAX:
+        numbers, whole = {}, False
+    if message.cost is not None:
+        whole = whole and numbers.get("cost", message.cost) == message.cost
+        numbers["cost"] = message.cost
+    return Used(numbers, whole)
+
+
+def _flatten(usage: dict[str, Any], prefix: str, numbers: dict[str, float]) -> bool:
+    whole = True
+    for key, value in usage.items():
+        name = prefix + (USAGE_NAMES.get(key, key) if not prefix else key)
+        if isinstance(value, dict):
+            whole = _flatten(value, f"{name}.", numbers) and whole
+        elif type(value) in (int, float) and abs(value) <= SAFE_INT:
+            whole = numbers.setdefault(name, value) == value and whole
+        elif value is not None:
+            whole = False
+    return whole
+
+
+# Kinds of assumptions about what a source does not state.
+
+MATCHED = "results without an id"
+NO_ZONE = "times without a zone"
+UNITS = "numbers as times"
+CONVENTION = "errors by convention"
+UNPARSED = "arguments that are no object"
+FILLED = "changes as texts filled in"
+FRAMES = "frames by their place"
+KEYS = "keys without an element"
+NOT_DONE = "steps that no replay does"
+MASKED = "values of fields called a password"
+
+WORDS = {
+    MATCHED: ("result without an id taken for the call before", "give it a tool_call_id"),
+    NO_ZONE: ("time without a zone read as UTC", "give it one, such as Z or +01:00"),
+    UNITS: ("number read as a time, its unit by its size", "give ISO 8601 with a zone"),
+    CONVENTION: ("result read as failed by the source's convention", 'give it "error": true'),
+    FILLED: (
+        "change of an element without a stated role, taken for a text filled in",
+        "record it with aria selectors that name the role",
+    ),
+    FRAMES: ("frame taken by its place on the page", "record it in the page itself"),
+    KEYS: ("key taken to go to the element of the step before", "click its element first"),
+    NOT_DONE: ("step that no replay does, kept as a message", "take it out of the file"),
+    MASKED: (
+        "value of a field that is called a password left out, a secret by name",
+        "take the value out of the file",
+    ),
+    UNPARSED: ("call with arguments that are no JSON object, kept as they are", "give one"),
+}
+"""Description of each kind of assumption, and the remedy if nothing may be assumed."""
+
+
+class Assumed(msgspec.Struct):
+    """Count of one kind of assumption, and its first message's number from 0 (None: the run
+    itself).
+    """
+
+    count: int
+    first: int | None
+
+
+def of(chat: ChatRun, answers: Answers) -> dict[str, Assumed]:
+    """Return all assumptions about a run, by kind."""
+    kinds: dict[str, Assumed] = {}
+    for kind, number in _each(chat, answers):
+        value = kinds.setdefault(kind, Assumed(0, number))
+        value.count += 1
+    return kinds
+
+
+def _each(chat: ChatRun, answers: Answers) -> Iterator[tuple[str, int | None]]:
+    if chat.format != CHAT_JSONL:  # there, a run's times are its messages'
+        for each_text in (chat.began_at, chat.ending.at if chat.ending is not None else None):
+            if each_text is not None and (kind := _of_time(each_text)) is not None:
+                yield kind, None
+    yield from chat.assumed
+    for number, (message, item) in enumerate(zip(chat.messages, chat.raw_messages, strict=True)):
+        if number in answers.matched:
+            yield MATCHED, number
+        if message.occurred_at is not None and (kind := _of_time(message.occurred_at)) is not None:
+            yield kind, number
+        if message.error is True and not says_error(item):
+            yield CONVENTION, number
+        if message.role != USER:
+            for call in message.tool_calls or ():
+                if _is_unparsed(call.raw_arguments):
+                    yield UNPARSED, number
+
+
+def _of_time(text: str) -> str | None:
+    try:
+        return NO_ZONE if datetime.fromisoformat(text).tzinfo is None else None
+    except ValueError:
+        return UNITS
+
+
+def _is_unparsed(value: Any) -> bool:
+    return value is not msgspec.UNSET and not is_object(value)
+
+
+MAPPING = "1"
+"""Version of the mapping; part of every id, so that a changed mapping gives other runs."""
+
+EPOCH = 1
+"""Epoch of every imported agent; a process that resumes the run takes the next."""
+
+
+class InMessage(CallerError):
+    """Raised for a message that cannot be mapped; nothing of its run was written."""
+
+    def __init__(self, number: int, error: CallerError) -> None:
+        super().__init__(f"messages[{number}]: {error}")
+        self.number = number
+
+
+class Mapped(msgspec.Struct):
+    """A run's commits in order, and the blobs that must be stored before them.
+
+    `size` is the approximate total in bytes; `unanswered` holds ids of calls without a result;
+    `unasked` counts results without a call; `assumed` holds assumptions about what the source does
+    not state; `left_out` counts what was not imported.
+    """
+
+    run: str
+    appends: list[Append] = []
+    blobs: list[bytes] = []
+    size: int = 0
+    events: int = 0
+    messages: int = 0
+    calls: int = 0
+    unanswered: list[str] = []
+    unasked: int = 0
+    assumed: dict[str, Assumed] = {}
+    left_out: dict[str, int] = {}
+
+
+def run_id(chat: ChatRun) -> str:
+    """Return the run's id: a digest of its content, its format and the mapping's version."""
+    return ids.uuid8("import", f"{chat.format}/{MAPPING}", canonical(chat.content).decode())
+
+
+def mapped(chat: ChatRun, run: str, source: str, at: datetime) -> Mapped:
+    """Map a chat to the commits of a run; `source` is the file's name, recorded as a label.
+
+    Raises CallerError; InMessage if a message cannot be mapped.
+    """
+    return _Mapping(chat, run, at).all(source)
+
+
+class _Mapping:
+    def __init__(self, chat: ChatRun, run: str, at: datetime) -> None:
+        self._chat = chat
+        self._at = at
+        self._out = Mapped(run, messages=len(chat.messages))
+        self._main = chat.agent or AGENT
+        self._answers = answers(chat.messages)
+        self._steps: dict[CallIndex, StepReference] = {}
+        self._agents: dict[str, Agent] = {}
+        self._streams: list[Stream] = []
+
+    def all(self, source: str) -> Mapped:
+        chat, out = self._chat, self._out
+        routes: list[str] = []
+        for number, message in enumerate(chat.messages):
+            routes.append(self._route(number, message, routes))
+        roster = self._roster(routes)
+        life = self._stream(RunStream(out.run), self._main, 0)
+        self._begin(life, roster, source)
+        for number, agent in enumerate(routes):
+            try:
+                self._message(number, self._agents[agent])
+            except CallerError as error:
+                raise InMessage(number, error) from error
+        if chat.ending is not None:
+            self._end(life, chat.ending)
+        out.unasked = len(self._answers.unasked)
+        out.left_out = chat.left_out
+        out.assumed = of(chat, self._answers)
+        out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._streams)
+        out.events = sum(stream.version for stream in self._streams)
+        return out
+
+    # ------------------------------------------------------------ agents
+
+    def _route(self, number: int, message: Message, routes: list[str]) -> str:
+        """Return the agent whose stream a message goes to: the named one, the caller, else the
+        run's own.
+        """
+        if message.role == TOOL:
+            place = self._answers.of.get(number)
+            return routes[place[0]] if place is not None else self._main
+        is_agent = message.name is not None and message.name in self._chat.roles
+        return message.name if is_agent and message.name else self._main
+
+    def _roster(self, routes: list[str]) -> dict[str, str]:
+        """Return the role of each agent, the run's own agent first if it takes part. Raises
+        CallerError.
+        """
+        roles = self._chat.roles
+        roster: dict[str, str] = {}
+        if self._chat.agent is not None or not roles or self._main in routes:
+            roster[self._main] = self._chat.role or roles.get(self._main) or AGENT
+        for agent, role in roles.items():
+            if roster.setdefault(agent, role) != role:
+                fact = f"agent {agent!r} is {roster[agent]!r} by role and {role!r} by roles"
+                raise BadValue("roles", fact, "an agent has one role in a run")
+        for agent, role in roster.items():
+            ids.name("agent", agent)
+            ids.name("role", role)
+        return roster
+
+    def _stream(self, stream: StreamId, agent: str, epoch: int) -> Stream:
+        actor = Actor(IMPORTER, (agent,))
+        made = Stream(self._out.run, stream, actor, epoch, self._at, self._out.appends)
+        self._streams.append(made)
+        return made
+
+    # ------------------------------------------------------------ the run
+
+    def _begin(self, life: Stream, roster: dict[str, str], source: str) -> None:
+        chat = self._chat
+        labels = {**chat.labels, SOURCE: chat.format, "source_file": source}
+        started = RunStarted(workflow=ids.name("workflow", chat.workflow), labels=labels)
+        life.add(started, chat.began_at)
+        assigned = RunAssigned(
+            experiment=_name_or_nothing("experiment", chat.experiment),
+            arm=_name_or_nothing("arm", chat.arm),
+            task=_name_or_nothing("task", chat.task),
+            trial=chat.trial,
+        )
+        if assigned != RunAssigned():
+            life.add(assigned)
+        for agent, role in roster.items():
+            life.add(AgentJoined(agent=agent, role=role), chat.began_at)
+        life.commit()
+        for agent, role in roster.items():
+            stream = self._stream(AgentStream(self._out.run, role, agent), agent, EPOCH)
+            began = SessionBegan(
+                epoch=EPOCH,
+                agent=agent,
+                role=role,
+                server_version=SERVER_VERSION,
+                protocol_version=PROTOCOL_VERSION,
+            )
+            stream.add(began, chat.began_at)
+            stream.commit()
+            self._agents[agent] = Agent(agent, stream, self._out.blobs, chat.effects)
+
+    def _end(self, life: Stream, ending: Ending) -> None:
+        error: Failure | None = None
+        if ending.error is not None:
+            error = Failure("Error", recordable(ending.error, None), module=IMPORTER)
+        outcome = "completed" if error is None else "failed"
+        for agent in self._agents.values():
+            agent.stream.add(AgentLeft(outcome=outcome, error=error), ending.at)
+            agent.stream.commit()
+        if ending.metrics or ending.details is not None:
+            packed = payloads.pack(values.plain(ending.details, "details"), "details")
+            self._out.blobs += packed.blobs
+            details = packed.raw if ending.details is not None else NULL
+            by = self._chat.format
+            life.add(RunScored(metrics=ending.metrics, by=by, details=details), ending.at)
+        life.add(RunFailed(error=error) if error is not None else RunCompleted(), ending.at)
+        life.commit()
+
+    # ------------------------------------------------------------ messages
+
+    def _message(self, number: int, agent: Agent) -> None:
+        message, content = self._chat.messages[number], self._chat.raw_messages[number]
+        place = self._answers.of.get(number)
+        if place is not None:
+            agent.add_result(self._steps[place], message, content)
+        else:
+            routed = message.role != TOOL and message.name in self._chat.roles
+            asks = message.tool_calls if message.role != USER else None
+            places = [(number, index) for index in range(len(asks or ()))]
+            answered = [place in self._answers.answered for place in places]
+            request = agent.add_request(message, content, answered, routed=routed)
+            self._steps.update(zip(places, request, strict=True))
+            self._count(asks or [], answered)
+        agent.stream.commit()
+
+    def _count(self, asks: list[Any], answered: list[bool]) -> None:
+        self._out.calls += len(asks)
+        missing = [call.id or "" for call, has in zip(asks, answered, strict=True) if not has]
+        self._out.unanswered += missing
+
+
+def _name_or_nothing(kind: str, text: str) -> str:
+    return ids.name(kind, text) if text else ""

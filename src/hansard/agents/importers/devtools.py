@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents.importers import mapping
+from hansard.agents.importers import chat
 from hansard.agents.importers.chat import (
     TOOL,
     ChatRun,
@@ -194,7 +194,7 @@ class _Reading:
 
     def _keep_step(self, number: int) -> None:
         """Keep a step that a replay does not perform as a message."""
-        self._count(mapping.NOT_DONE)
+        self._count(chat.NOT_DONE)
         value = self._raw[number]
         if _secret_of(msgspec.convert(value, _Step)) is not None:
             value = {name: each for name, each in value.items() if name != "value"}
@@ -214,10 +214,10 @@ class _Reading:
         targets, _ = _targets(step, where)
         is_list = targets.role in ("combobox", "listbox") or _SELECT.search(targets.css)
         if not is_list and not targets.role:
-            self._count(mapping.FILLED)
+            self._count(chat.FILLED)
         value: str | Secret = step.value
         if (named := _secret_of(step)) is not None:
-            self._count(mapping.MASKED)
+            self._count(chat.MASKED)
             name = f"password_{len(self._secrets) + 1}" if self._secrets else "password"
             value = Secret(self._secrets.setdefault(named, name))
         self._act(step, where, "selectOption" if is_list else "fill", value)
@@ -232,7 +232,7 @@ class _Reading:
         if self._focused is None:
             self._keep_step(number)
             return
-        self._count(mapping.KEYS)
+        self._count(chat.KEYS)
         on = msgspec.structs.replace(self._focused, assertedEvents=step.assertedEvents)
         self._act(on, where, "press", pressed)
 
@@ -242,7 +242,7 @@ class _Reading:
             fact = f"a frame in a frame: {step.frame}"
             raise BadValue(f"{where}.frame", fact, "record what is done there with the frame alone")
         if step.frame:
-            self._count(mapping.FRAMES)
+            self._count(chat.FRAMES)
         frame = step.frame[0] + 1 if step.frame else 0
         self._focused = step
         once = METHODS[method][1] == Effects.ONCE.value

@@ -16,11 +16,18 @@ from cachetools import LRUCache
 
 from hansard.agents import workspace as run_index
 from hansard.agents.importers import sources
-from hansard.agents.importers.chat import SOURCE, SOURCE_RUN, ChatRun, ImportDefaults
-from hansard.agents.importers.claude_code import CLAUDE_CODE
-from hansard.agents.importers.mapping import WORDS, Mapped, mapped, run_id
+from hansard.agents.importers.chat import (
+    SOURCE,
+    SOURCE_RUN,
+    WORDS,
+    ChatRun,
+    ImportDefaults,
+    Mapped,
+    mapped,
+    run_id,
+)
+from hansard.agents.importers.formats import CLAUDE_CODE, Claims
 from hansard.agents.importers.sources import Bad, BadRecord, Tally, Watcher
-from hansard.agents.importers.tau import Claims
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict

@@ -2,23 +2,30 @@
 
 `FORMATS` is the one table. A file is read one run at a time; a record that is not a run yields a
 reason instead.
+
+Long because the table of formats names the readers of all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import shutil
+import stat
 import sys
+import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from hansard.agents.importers import atif, claude_code, devtools, files, inspect_log, tau
+from hansard.agents.importers import devtools, formats
 from hansard.agents.importers.chat import (
     CHAT_JSONL,
     ChatRun,
@@ -28,6 +35,306 @@ from hansard.agents.importers.chat import (
 )
 from hansard.agents.memory.search import ExtraMissing, import_extra
 from hansard.domain.errors import CallerError
+
+# Read records from files in bounded memory: JSON lines, and parts of one JSON document.
+
+RECORD_BYTES_MAX = 64 * 1024 * 1024
+"""Longest record, in bytes: a line, an element of a document's list, an entry of an archive. Its
+decoded form takes several times that. A longer record is skipped and reported."""
+
+PIECE_BYTES = 1024 * 1024
+"""Bytes of one read."""
+
+BLANKS = b" \t\r\n"
+BOM = b"\xef\xbb\xbf"
+
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+"""Half of a surrogate pair, which UTF-8 cannot encode."""
+
+_NO_NUMBER = re.compile(rb"[:,\[]\s*-?(?:NaN|Infinity)\b")
+"""Non-standard number constants that some programs write."""
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_BLANK = re.compile(rb"[ \t\r\n]*+")
+_TEXT = re.compile(_STRING, re.DOTALL)
+_WORD = re.compile(rb'[^\s,:"\[\]{}]++(?=[\s,\]}])')
+"""A number, true, false or null, up to its terminator."""
+_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|%b)*+[{}\[\]]' % _STRING, re.DOTALL)
+"""Everything up to the next bracket outside a string."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class NotADocument(ValueError):
+    """Raised for a file that is not one JSON document of the expected form."""
+
+
+class DoubledKey(ValueError):
+    """Raised for an object with a duplicate key; which value counts is undefined."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line, stripped, with its number and size in bytes; `data` is None if it is too long."""
+
+    number: int
+    data: bytes | None
+    size: int
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Position of a value in a file, in bytes."""
+
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """The value's length in bytes."""
+        return self.end - self.begin
+
+
+class Outline(msgspec.Struct):
+    """Parts of a document: an object's members by name, and the elements of its list.
+
+    `elements` is None if the document has no such list.
+    """
+
+    members: dict[str, Span] = {}
+    elements: list[Span] | None = None
+
+
+@contextlib.contextmanager
+def opened(path: Path | None) -> Generator[BinaryIO]:
+    """Open a file, or standard input for None. Raises OSError."""
+    if path is None:
+        yield sys.stdin.buffer
+        return
+    with path.open("rb", buffering=PIECE_BYTES) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def seekable(path: Path | None) -> Generator[BinaryIO]:
+    """Open a file that can be read twice; standard input (None) and pipes are spooled to disk
+    first. Raises OSError.
+    """
+    with contextlib.ExitStack() as stack:
+        # A small read-ahead, so that an export that changes between the two passes is noticed.
+        file = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
+        regular: BinaryIO = file
+        if path is None or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            regular = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(file, regular, PIECE_BYTES)
+            regular.seek(0)
+        yield regular
+
+
+def head(path: Path | None) -> bytes | None:
+    """Return a file's first bytes; None for a named pipe, which can be read only once. Raises
+    OSError.
+    """
+    if path is not None and not path.is_file():
+        return None
+    with opened(path) as file:
+        return bytes(file.peek(PIECE_BYTES))  # type: ignore[attr-defined]  # every binary file here is buffered
+
+
+def lines(file: BinaryIO) -> Iterator[Line]:
+    """Yield a file's lines, without a byte order mark at its start. `data` is empty for a blank
+    line.
+    """
+    number = 0
+    while data := file.readline(RECORD_BYTES_MAX + 1):
+        number += 1
+        size = len(data)
+        if size > RECORD_BYTES_MAX and not data.endswith(b"\n"):
+            while more := file.readline(PIECE_BYTES):
+                size += len(more)
+                if more.endswith(b"\n"):
+                    break
+            yield Line(number, None, size)
+            continue
+        if number == 1:
+            data = data.removeprefix(BOM)
+        yield Line(number, data.strip(BLANKS), size)
+
+
+def too_long(what: str, size: int) -> str:
+    """Return the reason that a record is skipped."""
+    return f"{what} has {size:,} bytes, the limit is {RECORD_BYTES_MAX:,}"
+
+
+def part(file: BinaryIO, span: Span) -> bytes:
+    """Read the bytes of a value."""
+    file.seek(span.begin)
+    return file.read(span.size)
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def decode(data: bytes, *, constants: bool = False) -> Any:
+    """Decode a record. With `constants`, NaN and Infinity are null.
+
+    Raises DoubledKey, DecodeError, RecursionError, UnicodeDecodeError.
+    """
+    try:
+        value = _decode(data)
+    except msgspec.DecodeError:
+        if not constants or not _NO_NUMBER.search(data):
+            raise
+        return json.loads(data, object_pairs_hook=_object, parse_constant=lambda _: None)
+    json.loads(data, object_pairs_hook=_object)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        doubled = next(name for name in names if names.count(name) > 1)
+        raise DoubledKey(f"the key {doubled!r:.80} is there twice in one object: leave one out")
+    return members
+
+
+def why_not_json(data: bytes, error: Exception) -> str:
+    """Return the reason that a record cannot be decoded."""
+    if isinstance(error, DoubledKey):
+        return str(error)
+    if isinstance(error, RecursionError):
+        return "it is nested too deep to be read: flatten it"
+    begin = data[:4]
+    if b"\x00" in begin or begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "it is not UTF-8 text (UTF-16, UTF-32 or binary): save it as UTF-8"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 ({error.reason}): save it as UTF-8"
+    if _SURROGATE.search(data):
+        return f"it is not JSON ({error}; it contains half a surrogate pair)"
+    if _NO_NUMBER.search(data):
+        return f"it is not JSON ({error}; NaN and Infinity are not JSON: use null, or leave it out)"
+    return f"it is not JSON ({error})"
+
+
+# ---------------------------------------------------------------- documents
+
+
+def outline(file: BinaryIO, lists: Collection[str] = ()) -> Outline:
+    """Locate the parts of a document, reading it once in pieces; their contents are not checked.
+
+    The list is the document itself, or its first member that `lists` names. Raises NotADocument.
+    """
+    scan = _Scanner(file)
+    parts = Outline()
+    if scan.next() == b"[":
+        parts.elements = scan.elements()
+    elif scan.next() == b"{":
+        for name in scan.names():
+            if name in parts.members:
+                raise NotADocument(f"the key {name!r:.80} is there twice: leave one out")
+            if name in lists and parts.elements is None and scan.next() == b"[":
+                parts.members[name] = Span(scan.place, scan.place)
+                parts.elements = scan.elements()
+            else:
+                parts.members[name] = scan.value()
+    else:
+        scan.fail("it begins with neither { nor [")
+    if scan.next():
+        scan.fail("more follows its end")
+    return parts
+
+
+class _Scanner:
+    """Scans JSON in pieces, keeping at most one string in memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        file.seek(0)
+        self._data = file.read(PIECE_BYTES)
+        self._at = len(BOM) if self._data.startswith(BOM) else 0
+        self._base = 0
+
+    @property
+    def place(self) -> int:
+        """Offset of the next byte in the file."""
+        return self._base + self._at
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raise NotADocument with the current offset."""
+        raise NotADocument(f"it is not JSON (byte {self.place}: {reason})")
+
+    def next(self) -> bytes:
+        """Return the next byte that is not a blank, without consuming it; empty at the end."""
+        while True:
+            blank = _BLANK.match(self._data, self._at)
+            self._at = blank.end() if blank else self._at
+            if self._at < len(self._data) or not self._more():
+                return self._data[self._at : self._at + 1]
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of an object's members; the caller consumes each value before the
+        next.
+        """
+        for _ in self._items(b"}"):
+            text = self._take(_TEXT, "a name in quotation marks")
+            try:
+                name = _decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                self.fail(str(error))
+            self._expect(b":")
+            yield name
+
+    def elements(self) -> list[Span]:
+        """Return the positions of a list's elements."""
+        return [self.value() for _ in self._items(b"]")]
+
+    def value(self) -> Span:
+        """Skip the next value and return its position."""
+        kind = self.next()
+        begin = self.place
+        if kind == b'"':
+            self._take(_TEXT, "the end of a text")
+        elif kind not in (b"{", b"["):
+            self._take(_WORD, "a value")
+        else:
+            depth = 0
+            while True:
+                bracket = self._take(_TO_BRACKET, "the end of a list or object")[-1:]
+                depth += 1 if bracket in b"{[" else -1
+                if not depth:
+                    break
+        return Span(begin, self.place)
+
+    def _items(self, closing: bytes) -> Iterator[None]:
+        self._at += 1
+        if self.next() != closing:
+            yield
+            while self.next() == b",":
+                self._at += 1
+                yield
+        self._expect(closing)
+
+    def _expect(self, mark: bytes) -> None:
+        if self.next() != mark:
+            self.fail(f"expected {mark.decode()!r}" if self._data[self._at :] else "truncated")
+        self._at += 1
+
+    def _take(self, pattern: re.Pattern[bytes], what: str) -> bytes:
+        self.next()
+        while (match := pattern.match(self._data, self._at)) is None:
+            if not self._more():
+                self.fail(f"expected {what}")
+        self._at = match.end()
+        return match[0]
+
+    def _more(self) -> bool:
+        """Read on by at least twice the kept bytes, so that a long text is scanned few times."""
+        kept = self._data[self._at :]
+        piece = self._file.read(max(PIECE_BYTES, 2 * len(kept)))
+        self._base += self._at
+        self._data, self._at = kept + piece, 0
+        return bool(piece)
+
 
 # Progress and result of an import.
 
@@ -64,7 +371,7 @@ class Tally(msgspec.Struct):
     the same import. `unanswered` holds tool calls without a result in the source, as run and call
     id; `unasked` counts results without a call; `claims` counts the figures that submissions claim.
     `assumed` counts assumptions about what the source does not state, by kind
-    (`hansard.agents.importers.mapping`); `left_out` counts what was not imported. `absent` holds
+    (`hansard.agents.importers.chat`); `left_out` counts what was not imported. `absent` holds
     the hashes of large payloads that the source could not read either.
     """
 
@@ -118,12 +425,12 @@ EMPTY = "the file is empty: give one that holds recorded runs"
 HEAD_BYTES = 256 * 1024
 """Bytes at the start of a file by which its format is recognised."""
 
-Found = tuple[int, ChatRun | tau.Claims | str]
+Found = tuple[int, ChatRun | formats.Claims | str]
 """A record's number, from 1, and its run or claims, or the reason that it is neither."""
 
 _Header = TypeVar("_Header", bound=msgspec.Struct)
 
-_UNREADABLE = (msgspec.DecodeError, files.DoubledKey, RecursionError, UnicodeDecodeError)
+_UNREADABLE = (msgspec.DecodeError, DoubledKey, RecursionError, UnicodeDecodeError)
 
 
 def records(
@@ -134,7 +441,7 @@ def records(
     assert reader is not None  # noqa: S101 -- the command accepts no other names
     try:
         yield from reader(path, defaults, watcher)
-    except files.NotADocument as error:
+    except NotADocument as error:
         yield 1, str(error)
 
 
@@ -142,13 +449,13 @@ def records(
 
 
 def _chat_jsonl(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    with files.opened(path) as file:
+    with opened(path) as file:
         head = file.peek()  # type: ignore[attr-defined]  # every binary file here is buffered
         is_first = True
-        for line in files.lines(file):
+        for line in lines(file):
             watcher.read(line.size)
             if line.data is None:
-                yield line.number, files.too_long("the line", line.size)
+                yield line.number, too_long("the line", line.size)
                 is_first = False
             elif line.data:
                 record = _run(line.data, lambda raw: from_chat(raw, defaults), SEE)
@@ -164,36 +471,36 @@ def _chat_jsonl(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -
 
 
 def _tau_bench(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    with files.seekable(path) as file:
-        document = _Document(file, tau.TAU_BENCH, watcher)
+    with seekable(path) as file:
+        document = _Document(file, formats.TAU_BENCH, watcher)
         if document.members:
-            yield 1, f"it is not a {tau.TAU_BENCH} file: it is not a list{document.hint}"
+            yield 1, f"it is not a {formats.TAU_BENCH} file: it is not a list{document.hint}"
             return
-        yield from document.runs(lambda raw: tau.from_tau(raw, defaults))
+        yield from document.runs(lambda raw: formats.from_tau(raw, defaults))
 
 
 def _tau2_bench(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    with files.seekable(path) as file:
-        document = _Document(file, tau.TAU2_BENCH, watcher, "simulations")
-        whole = document.header(tau.Tau2File)
+    with seekable(path) as file:
+        document = _Document(file, formats.TAU2_BENCH, watcher, "simulations")
+        whole = document.header(formats.Tau2File)
         if whole.results is not None:
             yield 1, _claims(whole.results, defaults)
         elif document.elements is None or not document.members:
             fact = "it has neither simulations nor results"
             hint = document.hint or _no_list(document)
-            yield 1, f"it is not a {tau.TAU2_BENCH} file: {fact}{hint}"
+            yield 1, f"it is not a {formats.TAU2_BENCH} file: {fact}{hint}"
             return
         if document.elements is not None:
-            labels = tau.labels_of_file(whole.info)
-            yield from document.runs(lambda raw: tau.from_tau2(raw, defaults, labels))
+            labels = formats.labels_of_file(whole.info)
+            yield from document.runs(lambda raw: formats.from_tau2(raw, defaults, labels))
 
 
-def _claims(results: dict[str, Any], defaults: ImportDefaults) -> tau.Claims | str:
+def _claims(results: dict[str, Any], defaults: ImportDefaults) -> formats.Claims | str:
     """Return a submission's claims, or the reason that they cannot be imported."""
     if not defaults.experiment:
         return "its results are claims about an arm of an experiment: give --experiment and --arm"
     try:
-        return tau.claims_of(results)
+        return formats.claims_of(results)
     except CallerError as error:
         return str(error)
 
@@ -206,8 +513,8 @@ def _devtools(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> 
 
 def _atif(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
     remedy = "it is not a trajectory of ATIF-v1: docs/chat-jsonl.md lists what is read"
-    limit = files.RECORD_BYTES_MAX
-    yield 1, _read_run(path, defaults, watcher, limit, atif.ATIF, atif.from_atif, remedy)
+    limit = RECORD_BYTES_MAX
+    yield 1, _read_run(path, defaults, watcher, limit, formats.ATIF, formats.from_atif, remedy)
 
 
 def _read_run(
@@ -220,37 +527,37 @@ def _read_run(
     remedy: str,
 ) -> ChatRun | str:
     """Read a file that is one run; return the run, or the reason that it is none."""
-    with files.opened(path) as file:
+    with opened(path) as file:
         data = file.read(limit + 1)
         watcher.read(len(data))
-        if not data.removeprefix(files.BOM).strip(files.BLANKS):
+        if not data.removeprefix(BOM).strip(BLANKS):
             return EMPTY
         if len(data) > limit:
             return f"the file has more than {limit:,} bytes, which is the limit for one run"
-    record = _run(data.removeprefix(files.BOM), lambda raw: convert(raw, defaults), remedy)
+    record = _run(data.removeprefix(BOM), lambda raw: convert(raw, defaults), remedy)
     return record + hint_of(data, format_) if isinstance(record, str) else record
 
 
 def _claude_code(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    session = claude_code.Session()
+    session = formats.Session()
     size = 0
-    with files.opened(path) as file:
+    with opened(path) as file:
         head = file.peek()  # type: ignore[attr-defined]  # every binary file here is buffered
-        for line in files.lines(file):
+        for line in lines(file):
             watcher.read(line.size)
             size += line.size
-            if line.data is None or size > files.RECORD_BYTES_MAX:
-                yield line.number, files.too_long("the session up to here", size)
+            if line.data is None or size > RECORD_BYTES_MAX:
+                yield line.number, too_long("the session up to here", size)
                 return
             if line.data:
                 wrong = _add_line(session, line.data)
                 if wrong is not None:
                     whole = "; a session is imported whole or not at all: take the line out"
-                    yield line.number, wrong + (hint_of(head, claude_code.CLAUDE_CODE) or whole)
+                    yield line.number, wrong + (hint_of(head, formats.CLAUDE_CODE) or whole)
                     return
     if session.is_empty:
         fact = "the file has no messages of a user or an assistant"
-        yield 1, fact + hint_of(head, claude_code.CLAUDE_CODE)
+        yield 1, fact + hint_of(head, formats.CLAUDE_CODE)
         return
     try:
         yield 1, session.run(defaults)
@@ -258,25 +565,25 @@ def _claude_code(path: Path | None, defaults: ImportDefaults, watcher: Watcher) 
         yield 1, str(error)
 
 
-def _add_line(session: claude_code.Session, data: bytes) -> str | None:
+def _add_line(session: formats.Session, data: bytes) -> str | None:
     """Add a line to a session; return the reason if it does not belong to one."""
     try:
-        session.take(files.decode(data))
+        session.take(decode(data))
     except msgspec.ValidationError as error:
         return str(error)
     except _UNREADABLE as error:
-        return files.why_not_json(data, error)
+        return why_not_json(data, error)
     return None
 
 
 def _inspect(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    with files.seekable(path) as file:
+    with seekable(path) as file:
         if file.read(len(ZIP)) == ZIP:
             yield from _inspect_archive(file, defaults, watcher)
             return
-        document = _Document(file, inspect_log.INSPECT, watcher, "samples", constants=True)
-        log = document.header(inspect_log.Log)
-        yield from document.runs(lambda raw: inspect_log.from_sample(raw, defaults, log))
+        document = _Document(file, formats.INSPECT, watcher, "samples", constants=True)
+        log = document.header(formats.Log)
+        yield from document.runs(lambda raw: formats.from_sample(raw, defaults, log))
 
 
 def _inspect_archive(file: BinaryIO, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
@@ -287,12 +594,12 @@ def _inspect_archive(file: BinaryIO, defaults: ImportDefaults, watcher: Watcher)
         watcher.read(length)
         try:
             data = archive.read(name)
-        except files.NotADocument as error:
+        except NotADocument as error:
             yield number, f"entry {name!r:.200}: {error}"
             continue
         record = _run(
             data,
-            lambda raw: inspect_log.from_sample(raw, defaults, log),
+            lambda raw: formats.from_sample(raw, defaults, log),
             "it is not a sample of an Inspect log",
             constants=True,
         )
@@ -330,25 +637,25 @@ class Archive:
                 self._broken += (module.BadZipFile, zstd_error)
                 self._zip = module.ZipFile(file)
         except ExtraMissing as error:
-            raise files.NotADocument(str(error)) from error
+            raise NotADocument(str(error)) from error
         except self._broken as error:
             reason = f"it is not a complete ZIP archive ({error}): copy it again"
-            raise files.NotADocument(reason) from error
+            raise NotADocument(reason) from error
         self._entries = {entry.filename: entry for entry in self._zip.infolist()}
         if len(self._entries) > ENTRIES_MAX:
             fact = f"the archive has {len(self._entries):,} entries, the limit is {ENTRIES_MAX:,}"
-            raise files.NotADocument(fact)
+            raise NotADocument(fact)
 
-    def log(self) -> inspect_log.Log:
+    def log(self) -> formats.Log:
         """Return the log's header. Raises NotADocument."""
         for name in ("header.json", "_journal/start.json"):
             if name in self._entries:
                 try:
-                    header = files.decode(self.read(name), constants=True)
-                    return msgspec.convert(header, inspect_log.Log)
+                    header = decode(self.read(name), constants=True)
+                    return msgspec.convert(header, formats.Log)
                 except (msgspec.DecodeError, ValueError, RecursionError) as error:
-                    raise files.NotADocument(f"entry {name!r}: {error}") from error
-        raise files.NotADocument("it is not a log of Inspect: it has no entry header.json")
+                    raise NotADocument(f"entry {name!r}: {error}") from error
+        raise NotADocument("it is not a log of Inspect: it has no entry header.json")
 
     def samples(self) -> list[tuple[str, int]]:
         """Return the names of the sample entries, with their compressed length in bytes."""
@@ -361,12 +668,12 @@ class Archive:
     def read(self, name: str) -> bytes:
         """Read an entry. Raises NotADocument."""
         size = self._entries[name].file_size
-        if size > files.RECORD_BYTES_MAX:
-            raise files.NotADocument(files.too_long("it", size))
+        if size > RECORD_BYTES_MAX:
+            raise NotADocument(too_long("it", size))
         try:
             return self._zip.read(self._entries[name])
         except self._broken as error:
-            raise files.NotADocument(f"it cannot be read ({error}): copy the log again") from error
+            raise NotADocument(f"it cannot be read ({error}): copy the log again") from error
 
 
 def is_archive(head: bytes) -> bool:
@@ -398,10 +705,10 @@ class _Document:
         file.seek(0)
         self.head = file.read(HEAD_BYTES)
         try:
-            parts = files.outline(file, list_)
-        except files.NotADocument as error:
-            reason = files.why_not_json(self.head, error) if self.head else EMPTY
-            raise files.NotADocument(reason + self.hint) from error
+            parts = outline(file, list_)
+        except NotADocument as error:
+            reason = why_not_json(self.head, error) if self.head else EMPTY
+            raise NotADocument(reason + self.hint) from error
         self.members, self.elements = parts.members, parts.elements
         watcher.read(file.seek(0, os.SEEK_END) - sum(span.size for span in self.elements or ()))
 
@@ -420,25 +727,25 @@ class _Document:
             return msgspec.convert(members, type_)
         except (*_UNREADABLE, msgspec.ValidationError) as error:
             reason = f"it is not a file of {self._format} ({error}){self.hint}"
-            raise files.NotADocument(reason) from error
+            raise NotADocument(reason) from error
 
     def runs(self, convert: Callable[[Any], ChatRun]) -> Iterator[Found]:
         """Yield the file's records as runs."""
         for number, span in enumerate(self.elements or (), 1):
             self._watcher.read(span.size)
-            if span.size > files.RECORD_BYTES_MAX:
-                yield number, files.too_long("the record", span.size)
+            if span.size > RECORD_BYTES_MAX:
+                yield number, too_long("the record", span.size)
                 continue
-            data = files.part(self._file, span)
+            data = part(self._file, span)
             remedy = "it is not a run of this format"
             yield number, _run(data, convert, remedy, constants=self._constants)
         if not self.elements:
             yield 1, f"the file has no runs{self.hint}"
 
-    def _decoded(self, span: files.Span) -> Any:
-        if span.size > files.RECORD_BYTES_MAX:
-            raise files.NotADocument(files.too_long("its header", span.size))
-        return files.decode(files.part(self._file, span), constants=self._constants)
+    def _decoded(self, span: Span) -> Any:
+        if span.size > RECORD_BYTES_MAX:
+            raise NotADocument(too_long("its header", span.size))
+        return decode(part(self._file, span), constants=self._constants)
 
 
 def _run(
@@ -446,13 +753,13 @@ def _run(
 ) -> ChatRun | str:
     """Convert a record to a run, or return the reason that it is none."""
     try:
-        return convert(files.decode(data, constants=constants))
+        return convert(decode(data, constants=constants))
     except msgspec.ValidationError as error:
         return f"{error}; {unknown_field(error)}{remedy}"
     except CallerError as error:
         return str(error)
     except _UNREADABLE as error:
-        return files.why_not_json(data, error)
+        return why_not_json(data, error)
 
 
 def _no_list(document: _Document) -> str:
@@ -466,7 +773,7 @@ def _no_list(document: _Document) -> str:
 
 def _not_lines(head: bytes, first: bytes) -> str:
     """Return the remedy for JSON that is not one record a line."""
-    begun = head.removeprefix(files.BOM).lstrip(files.BLANKS)
+    begun = head.removeprefix(BOM).lstrip(BLANKS)
     if begun.startswith(b"["):
         return "; it is a list; write one record a line: jq -c '.[]' FILE"
     if begun.startswith(b"{") and not _is_json(first):
@@ -477,10 +784,10 @@ def _not_lines(head: bytes, first: bytes) -> str:
 def _is_json(line: bytes) -> bool:
     """Return whether a line is complete JSON, or invalid for another reason than truncation."""
     try:
-        files.decode(line)
+        decode(line)
     except msgspec.DecodeError as error:
         return "truncated" not in str(error)
-    except (files.DoubledKey, RecursionError, UnicodeDecodeError):
+    except (DoubledKey, RecursionError, UnicodeDecodeError):
         return True
     return True
 
@@ -533,7 +840,7 @@ def _as_chat(record: str, how: str) -> str:
 FORMATS = (
     Format("gzip", lambda head: head.data.startswith(GZIP), way="gunzip it, import the result"),
     Format(
-        inspect_log.INSPECT,
+        formats.INSPECT,
         lambda head: (
             (head.data.startswith(ZIP) and is_archive(head.data))
             or head.has("version", "status", "eval")
@@ -546,9 +853,9 @@ FORMATS = (
         way="unpack it, and import its files",
     ),
     Format(EVENTS, lambda head: b'"hansard-events"' in head.data.partition(b"\n")[0]),
-    Format(tau.TAU_BENCH, lambda head: head.is_list and head.has("traj"), _tau_bench),
+    Format(formats.TAU_BENCH, lambda head: head.is_list and head.has("traj"), _tau_bench),
     Format(
-        tau.TAU2_BENCH,
+        formats.TAU2_BENCH,
         lambda head: (
             not head.is_list
             and (
@@ -560,12 +867,12 @@ FORMATS = (
         _tau2_bench,
     ),
     Format(
-        atif.ATIF,
+        formats.ATIF,
         lambda head: head.has("schema_version") and b'"ATIF-v' in head.data,
         _atif,
     ),
     Format(
-        claude_code.CLAUDE_CODE,
+        formats.CLAUDE_CODE,
         lambda head: (
             head.has("type", "sessionId")
             or (head.has("type", "message") and _SPEAKER.search(head.data) is not None)
@@ -670,7 +977,7 @@ _MARK = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*:)?|[{}\[\]]', re.DOTALL)
 
 def recognised(data: bytes) -> Format | None:
     """Return the format that the start of a file resembles, or None."""
-    data = data.removeprefix(files.BOM).lstrip(files.BLANKS)[:HEAD_BYTES]
+    data = data.removeprefix(BOM).lstrip(BLANKS)[:HEAD_BYTES]
     is_list = data.startswith(b"[")
     keys: set[str] = set()
     depth = 0
@@ -696,7 +1003,7 @@ def _is_table(data: bytes) -> bool:
     first, _, rest = data.partition(b"\n")
     second = rest.partition(b"\n")[0]
     for mark in (b",", b";", b"\t"):
-        names = first.strip(files.BLANKS).split(mark)
+        names = first.strip(BLANKS).split(mark)
         if len(names) > 1 and mark in second and all(map(_NAME.fullmatch, names)):
             return True
     return False

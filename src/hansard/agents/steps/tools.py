@@ -682,3 +682,19 @@ def _may_call(cloud: Tool[Any, Any], local: Tool[Any, Any]) -> bool:
     if local.spec.name in request:
         return False
     return cloud.spec.name in request or ledger.label.flows_to(level(cloud.spec.takes))
+
+
+# Tools that are run elsewhere; their arguments may have any names.
+
+
+class ForwardedTool(ToolSpec, frozen=True, kw_only=True):
+    """Tool that another program runs."""
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments by name, unchanged."""
+        del args
+        return dict(kwargs)
+
+    def passed(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments by name."""
+        return (), dict(arguments)

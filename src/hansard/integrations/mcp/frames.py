@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from hansard.agents.steps.tools import ForwardedTool
 from hansard.domain import ids
 from hansard.domain.errors import CallerError
 from hansard.domain.steps import Effects
-from hansard.integrations.forwarded import ForwardedTool
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """Longest line in bytes; a longer one is refused."""

@@ -25,6 +25,7 @@ from hansard.agents.errors import NotDone
 from hansard.agents.policy import approvals
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import watching_questions
+from hansard.agents.steps.tools import ForwardedTool
 from hansard.agents.workspace import Workspace
 from hansard.bus.loggers import logger
 from hansard.domain.approval import Approval, ApprovalStatus
@@ -32,7 +33,6 @@ from hansard.domain.choices import counted, nearest
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.roles.model import DOT, read, tool_matches
 from hansard.domain.steps import Effects
-from hansard.integrations.forwarded import ForwardedTool
 from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.frames import (
     CALL,

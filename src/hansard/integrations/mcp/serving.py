@@ -28,7 +28,6 @@ from hansard.domain.approval import Approval
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.bridge import Bridge
 from hansard.integrations.mcp.frames import (
     INITIALIZE,
     Answer,
@@ -55,6 +54,7 @@ from hansard.integrations.mcp.upstream import (
     NOTHING,
     PIPE_BYTES_MAX,
     QUESTIONS_MAX,
+    Bridge,
     Declared,
     Lines,
     Login,
@@ -497,7 +497,7 @@ async def _reached(server: Declared, command: Sequence[str], login: Login | None
 def _http(option: str) -> Any:
     """Import the HTTP module, which belongs to an extra. Raises NotInstalled."""
     try:
-        return importlib.import_module("hansard.integrations.mcp.http.proxy")
+        return importlib.import_module("hansard.integrations.mcp.http_proxy")
     except ModuleNotFoundError as error:
         raise NotInstalled(f"hansard mcp proxy {option}", error.name or "httpx2") from None
 

@@ -50,7 +50,7 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import lines
 from hansard.domain.memory.paths import AGENTS
-from hansard.integrations.mcp.http import server
+from hansard.integrations.mcp import http_server
 from hansard.integrations.mcp.recording import ToolEffects
 
 T = TypeVar("T")
@@ -431,7 +431,7 @@ def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[st
 
     @session.tool(effects="pure", kind="resource", name=tool_lists.LISTED, gives="untrusted")
     def listed(url: str) -> list[dict[str, Any]]:
-        return asyncio.run(server.tools_of(url))
+        return asyncio.run(http_server.tools_of(url))
 
     found: dict[str, BaseTool] = {}
     for url in dict.fromkeys(tool.mcp_server_url for tool in named):
@@ -457,12 +457,12 @@ def _tool(session: Session, url: str, fields: Mapping[str, Any], effects: ToolEf
 
     @session.tool(effects=effects.of(name), name=name, gives="untrusted")
     def call(arguments: dict[str, Any]) -> dict[str, Any]:
-        return asyncio.run(server.call_tool(url, name, arguments))
+        return asyncio.run(http_server.call_tool(url, name, arguments))
 
     def run(**arguments: Any) -> str:
         try:
             return _text(call(arguments))
-        except (Blocked, NotDone, server.McpError) as error:
+        except (Blocked, NotDone, http_server.McpError) as error:
             raise ToolException(str(error)) from error
 
     return StructuredTool(

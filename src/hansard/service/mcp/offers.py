@@ -7,10 +7,22 @@ Long because the tools are one list, each with its request and its answer.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import re
+import secrets
+import time
 import types
 import typing
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, Union, get_type_hints
@@ -20,27 +32,431 @@ import msgspec
 from hansard.agents.artifacts import caches as kept_caches
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.versions import ArtifactChange
-from hansard.agents.errors import RoleRefused
+from hansard.agents.errors import RoleRefused, SessionEnded
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.policy import permits
+from hansard.agents.policy.permits import Need
+from hansard.agents.steps.scope import Scope, drop, enter, leave
 from hansard.agents.steps.tools import ToolSpec, operation
-from hansard.bus.errors import NotFound
+from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
+from hansard.domain import ids
 from hansard.domain.actions.cache import decode, encode
 from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
+from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.experience.kept import EXPERIENCES, content_of
+from hansard.domain.label import Label
 from hansard.domain.memory.paths import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
 from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
 from hansard.operations import session as operations
 from hansard.operations.declare import Kind, Operation, SecretName
 from hansard.operations.protocol import shapes, wire
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.errors import AccessRefused, NotOffered, ServiceGone
 from hansard.operations.session import Claim, Function, Raised
-from hansard.service.mcp.sessions import WORKFLOW, Sessions, Work
-from hansard.service.mcp.tools import ALL, IN_A_RUN, chosen, described, prefixed
-from hansard.service.operations import given, run
+from hansard.service.operations import Claims, given, run
+
+# The tools that a client is offered, their names, and descriptions of their parameters.
+
+ALL, DEFAULT = "all", "default"
+"""Names of groups."""
+
+IN_A_RUN = ("start_run", "resume_run", "leave_run")
+"""Tools without which no other can name a run."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    DEFAULT: (
+        *IN_A_RUN,
+        *("record_step", "message", "decide", "checkpoint", "why"),
+        *("board_put", "board_entry", "board_keys"),
+        *("team_add", "team_claim", "team_complete", "team_tasks", "team_send", "team_inbox"),
+        *("memory_search", "memory_entry", "memory_remember"),
+    ),
+    "run": (
+        *IN_A_RUN,
+        *("fork_run", "view_run", "list_runs", "record_step", "message", "context", "decide"),
+        *("checkpoint", "checkpoint_data", "latest_checkpoint", "resource", "hand_off"),
+    ),
+    "ask": ("list_runs", "view_run", "sql", "why", "compare", "egress"),
+    "actions": (
+        *("list_action_caches", "action_cache_log", "action_cache"),
+        *("keep_actions", "revert_actions", "review_actions"),
+    ),
+    "experiences": ("list_experiences", "find_experience", "experience"),
+    "harness": ("fetch_context", "update_context"),
+}
+"""Groups by name. `board`, `team` and `memory` are groups of the tools with that prefix."""
+
+PREFIXED = ("board", "team", "memory")
+
+_PREFIX = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+def chosen(selection: Sequence[str], known: Iterable[str]) -> list[str]:
+    """Return the tools of some groups and names, in the order that they are known in.
+
+    Raises BadValue for what is neither a group nor a tool.
+    """
+    tools = [*known]
+    found: set[str] = set()
+    for name in selection:
+        if name == ALL:
+            found.update(tools)
+        elif name in GROUPS:
+            found.update(GROUPS[name])
+        elif name in PREFIXED:
+            found.update(each for each in tools if each.startswith(f"{name}_"))
+        elif name in tools:
+            found.add(name)
+        else:
+            groups = [ALL, *GROUPS, *PREFIXED]
+            remedy = f"{nearest(name, [*groups, *tools])}groups are {', '.join(groups)}"
+            raise BadValue("--tools", f"{name!r:.80} is neither a group nor a tool", remedy)
+    return [each for each in tools if each in found]
+
+
+def prefixed(prefix: str, name: str) -> str:
+    """Return a tool's name under a prefix. Raises BadValue for a prefix that is no name."""
+    if prefix and not _PREFIX.fullmatch(prefix):
+        fact = f"{prefix!r:.80} is not a valid prefix"
+        raise BadValue("--prefix", fact, "give lower-case letters, digits and _")
+    return f"{prefix}_{name}" if prefix else name
+
+
+REWORDED = {
+    r"\bls\(\)": "memory_ls",
+    r"\bentry\(\)": "memory_entry",
+    r"'hansard memory (ls|glob|grep|search|history)[^']*'": r"memory_\1",
+    r"'hansard memory log[^']*'": "memory_history",
+    r"'hansard memory (?:show|cat)[^']*'": "memory_entry",
+    r"'hansard runs[^']*'": "list_runs",
+    r"'hansard sql[^']*'": "sql",
+    r"'hansard actions[^']*'": "list_action_caches",
+    r"'hansard experience[^']*'": "list_experiences",
+    r"\bsession\.(board|team|memory)\.(\w+)(?:\(\))?": r"\1_\2",
+    r"\b(board|team|memory)\.(?=(\w+)\()(\w+)": r"\1_\3",
+}
+"""Methods and commands in errors, and the tools that do the same."""
+
+
+def for_client(text: str, names: Mapping[str, str]) -> str:
+    """Return an error's text with the tools that a client can call, by their own names."""
+    for pattern, tool in REWORDED.items():
+        text = re.sub(pattern, partial(_offered, tool, names), text)
+    return text
+
+
+def _offered(tool: str, names: Mapping[str, str], found: re.Match[str]) -> str:
+    name = found.expand(tool)
+    return names.get(name, name)
+
+
+PARAMETERS: dict[str, str] = {
+    "action_cache.name": "Name of the action cache, as in list_action_caches.",
+    "agent": "Name of the agent; omit it to address any agent of the role.",
+    "agent_id": "Name of this client's own agent, as returned by start_run.",
+    "all_pairs": "Compare every pair of arms, not only each with the baseline.",
+    "alternatives": "The options that were considered and not selected.",
+    "amount": "Whole number to add; negative to subtract.",
+    "arguments": "Arguments of the call, by name.",
+    "arm": "Arm of the experiment that this run belongs to.",
+    "at": "A point in time: agent@version or an ISO 8601 time. Omit it for now.",
+    "baseline": "Arm that the others are compared with.",
+    "budget": "Most characters of the returned text.",
+    "by": "Label or column by which the results are split.",
+    "cache": "The cache, an object of the format hansard.actions.v1.",
+    "change": "Id of the change, as in memory_history.",
+    "checkpoint.name": "Name of the stage, such as 'drafted'.",
+    "checkpoint_data.name": "Name of the checkpoint.",
+    "confidence": "Confidence in the decision, from 0 to 1.",
+    "content": "Content of the message: a text, or any JSON value.",
+    "context": "The new context: files by path, and lines of preferences.",
+    "conversation": "Id of the conversation that the run continues.",
+    "data": "Values of this stage, by name; checkpoint_data returns them.",
+    "decision": "Id or decision:// address of a decision; a run's id for all of its decisions.",
+    "effects": "shadow: effects of the fork are withheld; live: they happen.",
+    "error": "The reason of the failure; empty if there was none.",
+    "expected": "Version that the key must be at, or 'any'. By default the one last seen.",
+    "experience.name": "Name of the experience, as in list_experiences.",
+    "experiment": "Name of the experiment.",
+    "fields": "Further fields of the message in the provider's form, by name.",
+    "find_experience.address": "URL or host of the task.",
+    "find_experience.task": "The task, in words.",
+    "find_experience.tools": "Names of the available tools.",
+    "folder": "Folder whose files are listed; empty for all.",
+    "glob": "Pattern of paths that are searched, such as skills/**.",
+    "higher_is_better": "Metrics of which more is better.",
+    "inputs": "What the decision was based on: addresses, ids or facts.",
+    "item": "The item, any JSON value.",
+    "key": "Key of the shared state, such as findings/1.",
+    "kind": "procedural, semantic or episodic; omit it for all.",
+    "labels": "Labels by name.",
+    "lease_s": "Seconds that the task stays claimed unless it is extended.",
+    "limit": "Most results.",
+    "line": "Number of the line after which the text is inserted; 0 for the start.",
+    "link": "Path that the file links to, instead of a text.",
+    "lower_is_better": "Metrics of which less is better.",
+    "merge": "max, min (numbers or texts), or union (objects).",
+    "metric": "Metric to compare; omit it for all.",
+    "missing": "How trials without a result count.",
+    "name": "Name of the action cache, as in list_action_caches.",
+    "new": "Text that replaces the old one.",
+    "old": "Text to replace, exactly; it must occur once in the file.",
+    "operation": "The kind of use, such as read or write.",
+    "ops": "The changes, in order.",
+    "parameters": "Values for $1, $2 and so on, in order.",
+    "path": "Path of the file, such as skills/review/SKILL.md.",
+    "memory_glob.pattern": "Glob pattern of paths, such as skills/**.",
+    "memory_grep.pattern": "Regular expression (RE2).",
+    "memory_search.question": "Search text, in words.",
+    "payload": "Data that the receiver needs to continue, any JSON value.",
+    "query": "A DuckDB SELECT statement.",
+    "question": "The question that was decided.",
+    "reason": "Reason, for readers of the record.",
+    "resolve": "On a conflict: 'last writer' replaces, 'merge' unites objects.",
+    "result": "The result, any JSON value.",
+    "retired": "Include experiences that were retired.",
+    "role": "Name of the role; omit it for any.",
+    "message.role": "Role of the author.",
+    "run_id": "The run, as returned by start_run.",
+    "selected": "The option that was selected.",
+    "sources": "Addresses of the sources of the text.",
+    "space": "Memory space, such as org or agent/NAME; omit it for the agent's own.",
+    "status": "Only runs with this status, such as running, completed or failed.",
+    "sync_type": "incremental: files that are not named stay; full: the agent's own are deleted.",
+    "task": "Name of the task that the run is a trial of.",
+    "team_add.task": "Id for the new task; omit it to have one made.",
+    "team_reopen.task": "Id of the failed task.",
+    "team_wait_for.task": "Id of the task to wait for.",
+    "team_wait_for.key": "Key of the shared state to wait for.",
+    "text": "The text.",
+    "threshold": "Least confidence required.",
+    "timeout_s": "Most seconds to wait.",
+    "timestamp": "The timestamp returned by fetch_context.",
+    "title": "The task, in one line.",
+    "to": "Name of the agent or role.",
+    "memory_rename.to": "New path of the file.",
+    "revert_actions.to": "Version that becomes the newest again.",
+    "tokens": "Number of tokens of the message, if known.",
+    "tool": "Name of the tool that was called.",
+    "trial": "Number of the trial, from 0.",
+    "ttl_s": "Seconds after which the key expires.",
+    "uri": "Address of the resource.",
+    "value": "The value, any JSON.",
+    "version": "Version; omit it for the newest.",
+    "waits_for": "Ids of tasks that must be completed first.",
+    "waits_for_roles": "Roles whose tasks must all be completed first.",
+    "what": "Details of the task, any JSON value.",
+    "with": "Data that the next agent needs, any JSON value.",
+    "workflow": "Name of the workflow.",
+}
+"""Descriptions by `tool.parameter`, or by the parameter where all tools mean the same."""
+
+MESSAGE_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def described(tool: str, takes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool's input schema with a description of each parameter."""
+    properties = {
+        name: {"description": PARAMETERS.get(f"{tool}.{name}") or PARAMETERS.get(name, ""), **each}
+        for name, each in takes["properties"].items()
+    }
+    if tool == "message":
+        properties["role"]["enum"] = [*MESSAGE_ROLES]
+    return {**takes, "properties": properties}
+
+
+# The runs that a client of the server works in: one session each, while the server runs.
+#
+# An MCP client is not a program that restarts from its beginning, so no call is answered from the
+# record: each session makes its calls in a scope of its own, also one that replaces a lost session.
+# When the server ends, its sessions are left open: the run is resumed by its id.
+
+WORKFLOW = "mcp"
+"""Default workflow of a client's runs, and that of its own run, for calls that name no run."""
+
+
+class Work(msgspec.Struct):
+    """A session, the scope of its calls, and the tasks that it claimed."""
+
+    session: Any
+    scope: Scope
+    claims: Claims
+
+    @property
+    def point(self) -> str | None:
+        """The session's present point, as `hansard run show --at` takes it.
+
+        None for a restricted agent, whose client does not know it.
+        """
+        state = getattr(self.session.engine.ledger, "state", None)
+        return None if state is None else f"{self.session.agent}@{state.version}"
+
+
+REFUSED_S = 5.0
+"""Seconds after a refusal of credentials in which the service is not asked again."""
+
+NO_RUN = ids.uuid8("no run is called so")
+"""A run that never exists, requested to check a client's credentials."""
+
+
+class Sessions:
+    """The sessions of one client, which is one agent in one role, and the tools that it is offered.
+
+    Tools are groups and names (`hansard.service.mcp.offers`), under a prefix.
+    """
+
+    def __init__(
+        self,
+        record: Any,
+        agent: str | None,
+        role: str | None,
+        *,
+        tools: Sequence[str] = (DEFAULT,),
+        prefix: str = "",
+    ) -> None:
+        self.record = record
+        self.tools, self.prefix = tools, prefix
+        self._who = {"agent": agent, "role": role}
+        self._works: dict[str, Work] = {}
+        self._lock = asyncio.Lock()
+        self._own: str | None = None
+        self._refused_s: float | None = None
+        self._is_unsure = False
+
+    def note(self, error: BaseException) -> None:
+        """Remember a refusal of the client's credentials, or that the service did not answer."""
+        if isinstance(error, AccessRefused):
+            self._refused_s = time.monotonic()
+        self._is_unsure = self._is_unsure or isinstance(error, AccessRefused | ServiceGone)
+
+    @property
+    def refused(self) -> bool:
+        """True if the service has just refused the client's credentials."""
+        return self._refused_s is not None and time.monotonic() - self._refused_s < REFUSED_S
+
+    async def are_refused(self) -> bool:
+        """Return whether the service refuses the client's credentials.
+
+        It is asked if it refused them before or did not answer. If it cannot answer now, the last
+        known state holds.
+        """
+        if self.refused or not self._is_unsure:
+            return self.refused
+        try:
+            await self.record.view(NO_RUN)
+        except NotFound:
+            self._is_unsure, self._refused_s = False, None
+        except HansardError as error:
+            self.note(error)
+        return self._refused_s is not None
+
+    @property
+    def workspace(self) -> Any:
+        """The record's workspace; None for a restricted client."""
+        with contextlib.suppress(NotOffered):
+            return self.record.workspace
+        return None
+
+    async def demand(self, need: Need) -> None:
+        """Raise RoleRefused for an operation that the client's role does not allow.
+
+        For a restricted client the service checks it.
+        """
+        if self.workspace is not None:
+            permit = await permits.read(self.workspace, (await self.own()).session.role)
+            permit.demand(need)
+
+    async def shown(self, label: Label | None) -> None:
+        """Join a label into the client's own; later data gets it.
+
+        For a restricted client the service does that.
+        """
+        if self.workspace is not None:
+            (await self.own()).session.engine.ledger.shown(label)
+
+    async def begin(self, workflow: str | None, **options: Any) -> Work:
+        """Begin a run, or join one with `run=`. Raises as `record.run`."""
+        session = await self.record.open(workflow, **self._who, **options)
+        drop(session)  # it outlives the record object: the run continues after this process
+        ledger = session.engine.ledger
+        scope = ledger.root.item(f"mcp-{secrets.token_hex(4)}")
+        work = self._works[session.run] = Work(session, scope, set())
+        return work
+
+    async def of(self, run: str) -> Work:
+        """Return the session in a run. Raises as `record.run`, and NotFound."""
+        async with self._lock:
+            if not await self._is_there(run):
+                await self._demand(run)
+                await self.begin(None, run=run)
+            return self._works[run]
+
+    async def _is_there(self, run: str) -> bool:
+        """Return whether there is a session in a run.
+
+        A restricted client's session that the service no longer knows, as after a change of its
+        role's rules, is forgotten.
+        """
+        work = self._works.get(run)
+        link = None if work is None else getattr(work.session.engine, "link", None)
+        if link is not None and not await link.is_known():
+            self._works.pop(run, None)
+        return run in self._works
+
+    async def _demand(self, run: str) -> None:
+        """Raise NotFound for a run that does not exist, so that a mistyped id begins none."""
+        try:
+            await self.record.state(run)
+        except NotOffered:
+            await self.record.view(run)
+
+    async def own(self) -> Work:
+        """Return the session of the client's own run, for calls that name no run."""
+        async with self._lock:
+            if self._own is None:
+                work = await self.begin(WORKFLOW)
+                self._own = work.session.run
+                return work
+            if not await self._is_there(self._own):  # the session was lost
+                return await self.begin(None, run=self._own)
+            return self._works[self._own]
+
+    async def leave(self, run: str, error: BaseException | None = None) -> Work:
+        """End this agent's session in a run and return it; the last agent's end ends the run."""
+        work = await self.of(run)
+        del self._works[run]
+        await work.session.close(error)
+        return work
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that the client works in, the newest first."""
+        return [*reversed(self._works)]
+
+    def under_way(self, run: object, *, in_run: bool) -> Work | None:
+        """Return the open session for a call that names this run, or none."""
+        name = run if in_run else self._own
+        return self._works.get(name) if isinstance(name, str) else None
+
+    @contextlib.asynccontextmanager
+    async def at_work(self, work: Work) -> AsyncGenerator[Work]:
+        """Make calls in the block this session's; forget a session that was fenced or lost."""
+        token = enter(work.scope)
+        try:
+            yield work
+        except (Fenced, SessionEnded, ServiceGone, AccessRefused):
+            self._works.pop(work.session.run, None)
+            raise
+        finally:
+            leave(token)
+
+    async def close(self) -> None:
+        """End the client's own run; leave the others open."""
+        if self._own is not None and self._own in self._works:
+            await self.leave(self._own)
+
 
 # ------------------------------------------------------------ context of other harnesses
 #

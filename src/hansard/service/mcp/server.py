@@ -55,11 +55,8 @@ from hansard.domain.choices import check_options
 from hansard.domain.errors import BadValue, HansardError
 from hansard.operations.protocol.errors import NotOffered
 from hansard.service.mcp import resources
-from hansard.service.mcp.offers import Answer, Offer, offers, refused
-from hansard.service.mcp.resources import Address
-from hansard.service.mcp.sessions import Sessions, Work
-from hansard.service.mcp.tools import for_client
-from hansard.service.mcp.updates import WATCHED_MAX, PromptUpdates, Updates
+from hansard.service.mcp.offers import Answer, Offer, Sessions, Work, for_client, offers, refused
+from hansard.service.mcp.resources import WATCHED_MAX, Address, PromptUpdates, Updates
 
 # ------------------------------------------------------------ progress
 

@@ -9,8 +9,7 @@ from a2a.types import GetTaskRequest, Message, Part, Role, SendMessageRequest
 from google.protobuf.message import Message as Proto
 
 import hansard
-from hansard.integrations.a2a.client import recorded
-from hansard.integrations.a2a.server import plain
+from hansard.integrations.a2a import plain, recorded
 
 
 def told(message: Proto) -> None:
