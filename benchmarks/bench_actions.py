@@ -24,7 +24,7 @@ from benchmarks import _world
 from benchmarks._form import PAGE, PARAMS
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_page import ARGUMENTS
-from hansard.inspect.action_scripts import ScriptFormat, script
+from hansard.inspect.actions import ScriptFormat, script
 from hansard.integrations.browser import chromium
 
 RATIO_MAX = 1.5

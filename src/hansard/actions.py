@@ -43,14 +43,16 @@ from hansard.domain.experience.kept import ExperienceStanding
 from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
 from hansard.domain.experience.wording import Wording
 from hansard.inspect.actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
-from hansard.inspect.experience import LearnedFrom, LearnedRun, LearnedStep
-from hansard.inspect.kept_experiences import (
+from hansard.inspect.experience import (
     ExperienceChange,
     ExperienceHit,
     ExperienceHits,
     ExperienceLog,
     KeptExperience,
     KeptExperiences,
+    LearnedFrom,
+    LearnedRun,
+    LearnedStep,
 )
 
 __all__ = [

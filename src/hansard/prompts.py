@@ -4,7 +4,7 @@ from hansard.agents.artifacts.prompts import Evolver, Prompt
 from hansard.client.optimizing import Optimized, OptimizeOptions, PromptCandidate, PromptSearch
 from hansard.domain.prompt import PromptText
 from hansard.domain.steps import PromptUse
-from hansard.inspect.prompts import (
+from hansard.inspect.experiments import (
     PromptEvidence,
     PromptLog,
     PromptMeasure,

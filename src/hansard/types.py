@@ -67,7 +67,7 @@ from hansard.domain.steps import (
 from hansard.domain.team.task import TaskAdded, TaskState, TaskStatus, TeamState
 from hansard.inspect.audit import Audited, CheckedTopic, Group
 from hansard.inspect.savings import Saved, Savings, SavingsAnswer
-from hansard.inspect.what_left import SentOut
+from hansard.inspect.trace import SentOut
 from hansard.operations.reports import AuditOptions, AuditReport, DecisionList, DecisionReport
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.state.replay import RunView

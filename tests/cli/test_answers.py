@@ -14,10 +14,9 @@ from hansard.cli import output
 from hansard.client.opening import open_workspace
 from hansard.inspect.rederive import replay
 from hansard.inspect.roles import list_approvals, list_logins, read_roles
-from hansard.inspect.run import list_runs, show
+from hansard.inspect.run import keys, list_runs, show, team
 from hansard.inspect.run_diff import run_diff
 from hansard.inspect.state import difference, state
-from hansard.inspect.team import keys, team
 from tests.cli.support import WORKSPACE, Runs
 
 pytestmark = pytest.mark.later

@@ -13,7 +13,7 @@ from tenacity import wait_none
 
 import hansard
 from hansard.bus.log import Stored, UpTo
-from hansard.inspect import alignment
+from hansard.inspect import run_diff as alignment
 from hansard.inspect.run_diff import RunComparison, run_diff
 from tests.cli.support import Call, Ran, Runs
 

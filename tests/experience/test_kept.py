@@ -30,7 +30,7 @@ from hansard.domain.experience.kept import (
     ExperienceStanding,
 )
 from hansard.domain.experience.wording import Wording
-from hansard.inspect.kept_experiences import slot_values_like
+from hansard.inspect.experience import slot_values_like
 from tests.cli.support import Call
 from tests.experience import journeys
 from tests.experience.test_learning import EIGHT

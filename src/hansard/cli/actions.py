@@ -21,8 +21,7 @@ from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import actions
-from hansard.inspect.action_scripts import ScriptFormat
-from hansard.inspect.actions import ActionsLog, KeptCaches
+from hansard.inspect.actions import ActionsLog, KeptCaches, ScriptFormat
 from hansard.inspect.find import find_run
 
 if TYPE_CHECKING:  # a command that replays nothing loads no client
@@ -89,7 +88,7 @@ async def show(
     from hansard.client.browser.replay import saved
     from hansard.domain.actions.cache import compared, encode, with_slots
     from hansard.inspect.actions import action_cache
-    from hansard.inspect.payloads import Payloads
+    from hansard.inspect.trace import Payloads
 
     params = pairs(param, "--param")
     async with reading() as workspace:
@@ -153,7 +152,7 @@ async def script(
 ) -> None:
     """Write a program that does the actions without Hansard."""
     from hansard.bus.file_lock import write_whole
-    from hansard.inspect.action_scripts import script as written
+    from hansard.inspect.actions import script as written
 
     cache, _ = await _read(which)
     data = written(cache, form, module)

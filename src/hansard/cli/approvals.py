@@ -15,8 +15,8 @@ from hansard.cli.common import Commands, Json, argument, do, flag, option
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.approval import ApprovalStatus
-from hansard.inspect.payloads import recorded
 from hansard.inspect.roles import Approvals, Question, find_approval, list_approvals, question
+from hansard.inspect.trace import recorded
 
 app = Commands(
     name="approvals",

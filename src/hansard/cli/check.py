@@ -23,7 +23,7 @@ from hansard.client import opening
 from hansard.client.opening import check_data_dir, data_dir_of
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import Corrupt
-from hansard.inspect import evidence
+from hansard.inspect import status
 from hansard.inspect.answer import Answer
 from hansard.inspect.status import Rebuild
 from hansard.projections import rebuild as rebuilding
@@ -50,7 +50,7 @@ async def check() -> int:
 
     config = settings()
     async with reading_raw(damaged=True) as raw:
-        known = await evidence.collect(raw, data_dir_of(config), embedded=config.nats_url is None)
+        known = await status.collect(raw, data_dir_of(config), embedded=config.nats_url is None)
         with _progress() as progress:
             summary = await rechecking.check(
                 raw, tell, progress, known=known.known, found=known.found

@@ -25,14 +25,14 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN
-from hansard.inspect import kept_experiences as inspected
-from hansard.inspect.find import find_run
-from hansard.inspect.kept_experiences import (
+from hansard.inspect import experience as inspected
+from hansard.inspect.experience import (
     ExperienceDiff,
     ExperienceHits,
     KeptExperiences,
     ShownExperience,
 )
+from hansard.inspect.find import find_run
 
 app = Commands()
 

@@ -15,10 +15,10 @@ from hansard.cli.common import At, Commands, argument
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted
-from hansard.inspect import messages as reads
+from hansard.inspect import state as reads
 from hansard.inspect.answer import plain_text
-from hansard.inspect.messages import Compacted, Conversation, Message, RunPart, Summary
-from hansard.inspect.payloads import Payloads
+from hansard.inspect.state import Compacted, Conversation, Message, RunPart, Summary
+from hansard.inspect.trace import Payloads
 
 app = Commands()
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from hansard.domain.steps import Step
-    from hansard.inspect.payloads import Payloads
+    from hansard.inspect.trace import Payloads
 
 
 T = TypeVar("T")

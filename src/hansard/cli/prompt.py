@@ -33,8 +33,8 @@ from hansard.domain import prompt as prompts
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
-from hansard.inspect import prompts as inspected
-from hansard.inspect.prompts import (
+from hansard.inspect import experiments as inspected
+from hansard.inspect.experiments import (
     ALPHA,
     ListedPrompt,
     PromptDiff,

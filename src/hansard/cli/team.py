@@ -17,10 +17,9 @@ from hansard.cli.opening import reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.cli.processes import termination_event, until
 from hansard.domain.choices import counted
-from hansard.inspect import team as reads
+from hansard.inspect import run as reads
 from hansard.inspect.answer import plain_text
-from hansard.inspect.payloads import Payloads, recorded
-from hansard.inspect.team import (
+from hansard.inspect.run import (
     Change,
     Key,
     KeyHistory,
@@ -33,6 +32,7 @@ from hansard.inspect.team import (
     key_history,
     keys,
 )
+from hansard.inspect.trace import Payloads, recorded
 
 app = Commands()
 

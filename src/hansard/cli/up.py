@@ -30,8 +30,7 @@ from hansard.client.opening import Broker, data_dir_of, find_broker, open_worksp
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.answer import masked
-from hansard.inspect.evidence import CorruptLine, LogEntry, logged
-from hansard.inspect.status import BrokerStatus
+from hansard.inspect.status import BrokerStatus, CorruptLine, LogEntry, logged
 from hansard.service.projecting import projecting, workspaces
 from hansard.service.running import broker_status, reflecting, served
 from hansard.service.watching import Watcher

@@ -21,8 +21,8 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect import roles as role_views
 from hansard.inspect.find import find_run
-from hansard.inspect.payloads import recorded
 from hansard.inspect.roles import Knowledge, Moment, RoleView
+from hansard.inspect.trace import recorded
 
 app = Commands()
 

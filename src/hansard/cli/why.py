@@ -12,9 +12,9 @@ from hansard.cli import output
 from hansard.cli.common import Commands, argument, flag, option
 from hansard.cli.opening import answering
 from hansard.cli.output import Column, Hint, Part
-from hansard.inspect import why as reads
+from hansard.inspect import audit as reads
+from hansard.inspect.audit import DecisionFacts, Decisions
 from hansard.inspect.comparison_parts import Heading, Paragraph, Table
-from hansard.inspect.why import DecisionFacts, Decisions
 from hansard.web.pages import decision_page
 
 app = Commands()

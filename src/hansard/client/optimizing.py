@@ -32,7 +32,7 @@ from hansard.domain.choices import Brief, check_options
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.prompt import PromptText
 from hansard.domain.steps import PromptUse
-from hansard.inspect.prompts import PromptEvidence
+from hansard.inspect.experiments import PromptEvidence
 
 AGENT = "optimizer"
 STAGE = "optimization"

@@ -90,15 +90,14 @@ from hansard.domain.redaction import Redaction, check_names
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.run import ForkEffects, RunState
 from hansard.domain.snapshot import Snapshot
-from hansard.inspect import kept_experiences as found_experiences
-from hansard.inspect import prompts as inspected
+from hansard.inspect import experience as found_experiences
+from hansard.inspect import experiments as inspected
 from hansard.inspect import state as snapshots
 from hansard.inspect.actions import action_cache
 from hansard.inspect.answer import Answer
-from hansard.inspect.experience import Sentences, learned
-from hansard.inspect.kept_experiences import ExperienceHits
-from hansard.inspect.payloads import Payloads
-from hansard.inspect.prompts import PromptLog
+from hansard.inspect.experience import ExperienceHits, Sentences, learned
+from hansard.inspect.experiments import PromptLog
+from hansard.inspect.trace import Payloads
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.reader import Reader
 from hansard.state.replay import RunView

@@ -1,23 +1,439 @@
-"""Experiments with their state, and stated prices of models, from the tables."""
+"""Prompts and experiments from the tables: versions, results, evidence, prices of models."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from hansard.agents.artifacts import prompts as store
+from hansard.agents.artifacts import versions as artifacts
+from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.experiments import plans
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain import experiment as rules
+from hansard.domain import prompt as prompts
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.prompt import PromptState
 from hansard.inspect.answer import Answer
 from hansard.projections.reader import Reader
 
+# Prompts from the tables: versions, results, and the evidence for a version.
+
+ALPHA = 0.05
+"""Default alpha of intervals: 1 - confidence."""
+
+_LIST = "FROM prompts ORDER BY prompt"
+_LOG = """
+SELECT
+    v.prompt AS name, v.version, coalesce(v.text, '') AS prompt, v.added_at AS timestamp,
+    v.parent_version, v.parents, v.feedback_applied, coalesce(v.model, '') AS model,
+    v.parameters, v.claimed, coalesce(v.because, '') AS because, v.added_by AS "by",
+    coalesce(v.digest, '') AS digest,
+    coalesce((SELECT list(a.alias ORDER BY a.alias) FROM prompt_aliases AS a
+        WHERE a.prompt = v.prompt AND a.version = v.version), []) AS aliases,
+    if(v.retired_at IS NULL, NULL, coalesce(v.retired_because, '')) AS retired
+FROM prompt_versions AS v
+WHERE v.prompt = $1
+ORDER BY v.version
+"""
+_MOVES = """
+SELECT prompt, alias, version, before, coalesce(because, '') AS because,
+    coalesce(experiment, '') AS experiment, moved_at AS at, moved_by AS "by"
+FROM prompt_moves WHERE prompt = $1 ORDER BY position, event_index
+"""
+_REPORT = """
+SELECT prompt, version, runs, metric, n, value, low, high
+FROM prompt_report(of_prompt := $1, at_alpha := $2)
+ORDER BY prompt, version, metric
+"""
+_MEANS = """
+SELECT version, runs, metric, value FROM prompt_report(of_prompt := $1)
+ORDER BY version, metric
+"""
+_EVIDENCE = """
+SELECT a.experiment, a.arm, b.arm AS baseline
+FROM arms AS a
+JOIN arms AS b ON b.experiment = a.experiment
+JOIN experiments AS e ON e.experiment = a.experiment
+WHERE a.prompt = $1 AND b.prompt = $2 AND ($3 IS NULL OR a.experiment = $3)
+ORDER BY e.registered_position DESC, a.number, b.number
+"""
+_VERDICT = """
+SELECT metric, verdict, difference, low, high, tasks
+FROM comparisons($1, against := $2)
+WHERE arm = $3 AND "default" AND slice = ''
+ORDER BY number NULLS LAST, metric
+LIMIT 1
+"""
+
+
+class ListedPrompt(msgspec.Struct, tag_field="kind", tag="prompt", kw_only=True):
+    """Prompt in short; as of a position."""
+
+    prompt: str
+    versions: int
+    newest: int
+    retired: int
+    aliases: dict[str, int]
+    began_at: datetime
+    changed_at: datetime
+    position: int
+
+
+class PromptVersion(msgspec.Struct, tag_field="kind", tag="version", kw_only=True):
+    """Version of a prompt, with the results of its runs.
+
+    Attributes:
+        name: The prompt's name.
+        version: Its number.
+        prompt: Its text, with variables.
+        timestamp: The time of adding, by its writer's clock.
+        parent_version: The version it was made from, for a merge the first; None for none.
+        parents: All parents: two for a merge.
+        feedback_applied: The feedback on its parents that it answers.
+        metrics: The means of its runs and ratings, as in `PromptReport`.
+        model: The model that it is meant for; empty for any.
+        parameters: Further parameters of the model, by name.
+        runs: The number of runs that used it.
+        claimed: The metrics that its source claims, by name.
+        because: The reason for it.
+        by: The author.
+        digest: The digest of its text, model and parameters.
+        aliases: The aliases that name it now.
+        retired: The reason of its retirement; None if it may be used.
+    """
+
+    name: str
+    version: int
+    prompt: str
+    timestamp: datetime
+    parent_version: int | None
+    parents: list[int]
+    feedback_applied: list[str]
+    metrics: dict[str, float]
+    model: str
+    parameters: dict[str, Any]
+    runs: int
+    claimed: dict[str, float]
+    because: str
+    by: str
+    digest: str
+    aliases: list[str]
+    retired: str | None
+
+
+class PromptMove(msgspec.Struct, tag_field="kind", tag="move", kw_only=True):
+    """Move of an alias.
+
+    Attributes:
+        prompt: The prompt's name.
+        alias: The alias.
+        version: The version that it names from now on; None if it was removed.
+        before: The version that it named before; None for none.
+        because: The reason.
+        experiment: The experiment with the verdict that moved it; empty if none did.
+        at: The time by the writer's clock.
+        by: The author.
+    """
+
+    prompt: str
+    alias: str
+    version: int | None
+    before: int | None
+    because: str
+    experiment: str
+    at: datetime
+    by: str
+
+
+class PromptLog(Answer):
+    """Versions of a prompt, and the history of its aliases.
+
+    Attributes:
+        prompt: The prompt's name.
+        versions: All versions, the oldest first.
+        moves: The moves of its aliases, the oldest first.
+        position: The position of the log.
+    """
+
+    prompt: str
+    versions: list[PromptVersion]
+    moves: list[PromptMove]
+    position: int
+
+    def lines(self) -> Iterable[object]:
+        """Yield each version, then each move."""
+        return (*self.versions, *self.moves)
+
+
+class PromptMeasure(msgspec.Struct, tag_field="kind", tag="measure", kw_only=True):
+    """A measure of a version: a mean, and its interval.
+
+    Attributes:
+        prompt: The prompt's name.
+        version: Which version.
+        runs: How many runs used it.
+        metric: `completion_rate`, `avg_tokens`, `user_satisfaction`, or what runs are judged by
+            (`success_rate` for `success`); None where nothing is known of the version.
+        n: Of how many runs, or ratings, `value` is the mean.
+        value: The mean.
+        low: The lower end of the interval: Wilson's of a share, else Student's t; None of one run.
+        high: The upper end.
+    """
+
+    prompt: str
+    version: int
+    runs: int
+    metric: str | None
+    n: int | None
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class PromptReport(Answer):
+    """Results of versions of prompts.
+
+    Attributes:
+        rows: One measure per row, by prompt, version and metric.
+        alpha: The confidence of the intervals is 1 - `alpha`.
+        position: The position of the log.
+    """
+
+    rows: list[PromptMeasure]
+    alpha: float
+    position: int
+
+    def lines(self) -> Iterable[object]:
+        """Yield one line per version and measure."""
+        return self.rows
+
+
+class PromptDiff(Answer):
+    """Difference of two versions: lines of a unified diff, and fields other than the text."""
+
+    before: str
+    after: str
+    diff: list[str]
+    fields: dict[str, list[Any]]
+
+
+class PromptEvidence(msgspec.Struct, kw_only=True, frozen=True):
+    """Verdict of an experiment on a version compared with another one.
+
+    Attributes:
+        experiment: The experiment's name.
+        arm: The arm of the version.
+        baseline: The arm of the other version.
+        metric: The metric: the first one of the plan.
+        verdict: `better`, `worse`, `cannot tell` or why there is none, as in `record.compare`.
+        difference: The mean over tasks of arm less baseline; None if there is none.
+        low: The lower end of its interval.
+        high: The upper end.
+        tasks: The number of tasks that both were tried on.
+    """
+
+    experiment: str
+    arm: str
+    baseline: str
+    metric: str
+    verdict: str
+    difference: float | None
+    low: float | None
+    high: float | None
+    tasks: int
+
+
+class ShownPrompt(Answer):
+    """Version, and the state of its prompt."""
+
+    prompt: Prompt
+    variables: tuple[str, ...]
+    aliases: dict[str, int]
+    newest: int
+    feedback: list[dict[str, Any]]
+
+
+def list_prompts(reader: Reader) -> list[ListedPrompt]:
+    """List all prompts by name."""
+    return [
+        ListedPrompt(
+            prompt=row["prompt"],
+            versions=row["versions"],
+            newest=row["newest"],
+            retired=row["retired"],
+            aliases={each["alias"]: each["version"] for each in row["aliases"] or ()},
+            began_at=_utc(row["began_at"]),
+            changed_at=_utc(row["changed_at"]),
+            position=reader.position,
+        )
+        for row in reader.rows(_LIST)
+    ]
+
+
+def log(reader: Reader, name: str) -> PromptLog:
+    """Return a prompt's versions with the means of their runs, and the history of its aliases.
+
+    Raises NotFound, BadName.
+    """
+    prompts.check_name(name)
+    rows = reader.rows(_LOG, [name])
+    if not rows:
+        raise artifacts.missing(prompts.PROMPTS, name)
+    means: dict[int, dict[str, float]] = {}
+    runs: dict[int, int] = {}
+    for row in reader.rows(_MEANS, [name]):
+        runs[row["version"]] = row["runs"]
+        if row["metric"] is not None and row["value"] is not None:
+            means.setdefault(row["version"], {})[row["metric"]] = row["value"]
+    return PromptLog(
+        prompt=name,
+        versions=[
+            _version(row, means.get(row["version"], {}), runs.get(row["version"], 0))
+            for row in rows
+        ],
+        moves=[PromptMove(**row | {"at": _utc(row["at"])}) for row in reader.rows(_MOVES, [name])],
+        position=reader.position,
+    )
+
+
+def _version(row: dict[str, Any], metrics: dict[str, float], runs: int) -> PromptVersion:
+    parameters = msgspec.json.decode(row["parameters"]) if row["parameters"] else {}
+    made = {"timestamp": _utc(row["timestamp"]), "claimed": _by_name(row["claimed"])}
+    made |= {"parameters": parameters, "metrics": metrics, "runs": runs}
+    return PromptVersion(**row | made)
+
+
+def _by_name(plain: Any) -> dict[str, float]:
+    """Return a map of the tables, given as a dict or as lists of keys and values."""
+    if not plain:
+        return {}
+    if "key" in plain and isinstance(plain["key"], list):
+        return dict(zip(plain["key"], plain["value"], strict=True))
+    return dict(plain)
+
+
+def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> PromptReport:
+    """Report the results of a prompt's versions, or of all. Raises NotFound, BadName, BadValue."""
+    if not 0 < alpha < 1:
+        raise BadValue("alpha", f"{alpha}", "give a number between 0 and 1, such as 0.05")
+    if name is not None:
+        prompts.check_name(name)
+    rows = reader.rows(_REPORT, [name, alpha])
+    if name is not None and not rows:
+        raise artifacts.missing(prompts.PROMPTS, name)
+    return PromptReport(
+        rows=[PromptMeasure(**row) for row in rows], alpha=alpha, position=reader.position
+    )
+
+
+async def show(workspace: Workspace, reference: str) -> ShownPrompt:
+    """Return a version and the state of its prompt. Raises NotFound, Refused, BadName."""
+    found = await store.get(workspace, reference)
+    state = (await artifacts.read(workspace, prompts.PROMPTS, found.name)).state
+    parts = [each for each in state.feedback if each.version == found.version]
+    return ShownPrompt(
+        prompt=found,
+        variables=found.variables,
+        aliases=dict(sorted(state.aliases.items())),
+        newest=state.newest,
+        feedback=[{"text": each.text, "rating": each.rating, "run": each.run} for each in parts],
+    )
+
+
+async def diff(workspace: Workspace, before: str, after: str | None) -> PromptDiff:
+    """Compare two versions; without the second, a version and its parent.
+
+    Raises NotFound, Refused, BadName.
+    """
+    new = await store.get(workspace, after if after is not None else before)
+    if after is not None:
+        old = await store.get(workspace, before)
+    elif new.parents:
+        old = await store.get(workspace, f"{new.name}@{new.parents[0]}")
+    else:
+        message = f"prompt {new.reference} has no parent: name two versions"
+        raise Refused(message)
+    lines = difflib.unified_diff(
+        old.text.splitlines(), new.text.splitlines(), old.reference, new.reference, lineterm=""
+    )
+    fields = {
+        name: [getattr(old, name), getattr(new, name)]
+        for name in ("model", "parameters")
+        if getattr(old, name) != getattr(new, name)
+    }
+    return PromptDiff(before=old.reference, after=new.reference, diff=list(lines), fields=fields)
+
+
+def evidence(
+    reader: Reader, name: str, version: int, standing: int, experiment: str | None
+) -> PromptEvidence:
+    """Return the verdict of the newest experiment with both versions as arms, or of the named one.
+
+    Runs of both arms must be judged. Raises Refused if there is no such experiment.
+    """
+    new, old = f"{name}@{version}", f"{name}@{standing}"
+    found = reader.rows(_EVIDENCE, [new, old, experiment])
+    if not found:
+        which = f"experiment {experiment!r}" if experiment else "no experiment"
+        negation = "does not have" if experiment else "has"
+        message = (
+            f"{which} {negation} both {new} and {old} as the prompts of arms: register one that "
+            "does and have runs of it judged, or say reason= (--reason) why it is moved"
+        )
+        raise Refused(message)
+    for pair in found:
+        rows = reader.rows(_VERDICT, [pair["experiment"], pair["baseline"], pair["arm"]])
+        if rows:
+            return PromptEvidence(**pair, **rows[0])
+    pair = found[0]
+    message = (
+        f"experiment {pair['experiment']!r} has no judged runs of arms {pair['arm']!r} and "
+        f"{pair['baseline']!r} yet: score them, or give reason= (--reason)"
+    )
+    raise Refused(message)
+
+
+def demand_better(found: PromptEvidence) -> None:
+    """Raise Refused unless the verdict is better."""
+    if found.verdict == "better":
+        return
+    interval = (
+        f" ({found.difference:+.4g}, {found.low:+.4g} to {found.high:+.4g})"
+        if found.difference is not None and found.low is not None and found.high is not None
+        else ""
+    )
+    message = (
+        f"experiment {found.experiment!r} says of arm {found.arm!r} beside {found.baseline!r} by "
+        f"{found.metric}: {found.verdict}{interval}, and an alias is moved on 'better': have more "
+        "runs judged, or say reason= (--reason) why it is moved all the same"
+    )
+    raise Refused(message)
+
+
+def standing_of(state: PromptState, alias: str, name: str) -> int:
+    """Return the version that an alias names. Raises Refused if it names none yet."""
+    if alias not in state.aliases:
+        message = (
+            f"alias {alias!r} of prompt {name!r} names no version yet, so there is nothing to be "
+            "better than: say reason= (--reason) why it is to name this one"
+        )
+        raise Refused(message)
+    return state.aliases[alias]
+
+
+def _utc(at: datetime) -> datetime:
+    return at.replace(tzinfo=UTC)
+
+
 REMEDY = "see 'hansard experiment list'"
 
-_LIST = """
+_EXPERIMENTS = """
 SELECT p.experiment, p.standing, p.registered, e.stopped_at IS NOT NULL AS stopped, p.runs,
     (SELECT list(a.arm ORDER BY a.number) FROM experiment_arms AS a
         WHERE a.experiment = p.experiment) AS arms,
@@ -188,7 +604,9 @@ class Price(msgspec.Struct, tag_field="kind", tag="price", kw_only=True):
 
 def list_experiments(reader: Reader) -> list[Listed]:
     """List every experiment, registered or named by runs."""
-    return [Listed(**_with_zone(row), position=reader.position) for row in reader.rows(_LIST)]
+    return [
+        Listed(**_with_zone(row), position=reader.position) for row in reader.rows(_EXPERIMENTS)
+    ]
 
 
 def experiment(reader: Reader, name: str) -> Experiment:

@@ -44,8 +44,8 @@ from hansard.domain.steps import StepCompleted, StepRequested, StepStatus
 from hansard.domain.team import task
 from hansard.domain.team.task import TaskState, TaskStatus
 from hansard.domain.team.task_rules import Unmet
-from hansard.inspect.payloads import Fetcher
 from hansard.inspect.state import key_head
+from hansard.inspect.trace import Fetcher
 from hansard.state.aggregates import commits_of_steps
 
 FORMAT = 2

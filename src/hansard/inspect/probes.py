@@ -23,8 +23,7 @@ from hansard.domain.paths import DOT, leaves
 from hansard.domain.steps import Step, StepStatus
 from hansard.domain.values import Plain
 from hansard.inspect.answer import Answer
-from hansard.inspect.payloads import Fetcher
-from hansard.inspect.trace import commits_by_agent, folded
+from hansard.inspect.trace import Fetcher, commits_by_agent, folded
 from hansard.projections.reader import Reader
 
 # Decisions of a probe's forks from SQL: pairs, noise, and differences.

@@ -50,8 +50,7 @@ from hansard.domain.steps import (
     Verdict,
 )
 from hansard.inspect.answer import Answer
-from hansard.inspect.payloads import Fetcher
-from hansard.inspect.trace import Line, steps_of
+from hansard.inspect.trace import Fetcher, Line, steps_of
 
 # Derivation of a call's fingerprint from the record before it.
 #

@@ -33,8 +33,8 @@ from hansard.domain.run import RunState
 from hansard.inspect import state
 from hansard.inspect.answer import Answer
 from hansard.inspect.find import EVENT_REMEDY, ID_CHARACTERS
-from hansard.inspect.payloads import recorded
 from hansard.inspect.state import NOW
+from hansard.inspect.trace import recorded
 
 # Principals, their tokens, and the label that each carries.
 

@@ -19,17 +19,16 @@ from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import EXPERIENCES, ExperienceConfirmed, ExperienceRetired
 from hansard.domain.roles.authorize import Trust
 from hansard.inspect import actions as kept_actions
-from hansard.inspect import kept_experiences as found_experiences
-from hansard.inspect import what_left as left
+from hansard.inspect import experience as found_experiences
+from hansard.inspect import trace as left
 from hansard.inspect.actions import ActionsLog, KeptCaches
-from hansard.inspect.kept_experiences import (
+from hansard.inspect.experience import (
     HITS_MAX,
     ExperienceHits,
     ExperienceLog,
     KeptExperiences,
 )
-from hansard.inspect.payloads import Payloads
-from hansard.inspect.what_left import SentOut
+from hansard.inspect.trace import Payloads, SentOut
 from hansard.operations.declare import By, Name, Noun, Prose, Takes, operation
 from hansard.projections.reader import Reader
 

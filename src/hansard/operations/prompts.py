@@ -28,9 +28,9 @@ from hansard.domain.prompt import (
     PromptVersionAdded,
 )
 from hansard.domain.roles.authorize import Trust
-from hansard.inspect import prompts as inspected
+from hansard.inspect import experiments as inspected
 from hansard.inspect.answer import Answer
-from hansard.inspect.prompts import (
+from hansard.inspect.experiments import (
     PromptEvidence,
     PromptReport,
     demand_better,

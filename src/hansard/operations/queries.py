@@ -15,9 +15,9 @@ from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue
 from hansard.domain.roles.authorize import Trust
 from hansard.inspect import savings as savings_by
+from hansard.inspect.audit import why
 from hansard.inspect.comparison_parts import compare
 from hansard.inspect.savings import SavingsAnswer
-from hansard.inspect.why import why
 from hansard.operations.declare import (
     By,
     Codec,

@@ -38,9 +38,9 @@ from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.judge import cleared
 from hansard.domain.steps import Verdict
 from hansard.domain.team.task_rules import Circle
-from hansard.inspect import what_left as left
+from hansard.inspect import trace as left
 from hansard.inspect.answer import Answer
-from hansard.inspect.what_left import SentOut
+from hansard.inspect.trace import SentOut
 from hansard.operations.declare import Operation, Takes
 from hansard.operations.memory import Spaces
 from hansard.operations.protocol import shapes, wire

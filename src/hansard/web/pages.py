@@ -18,6 +18,7 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.inspect.answer import plain_text
+from hansard.inspect.audit import DecisionText
 from hansard.inspect.comparison_parts import (
     SECTIONS,
     Heading,
@@ -29,7 +30,6 @@ from hansard.inspect.comparison_parts import (
     number,
 )
 from hansard.inspect.page import Page
-from hansard.inspect.why import DecisionText
 from hansard.projections.report import Part, Report
 
 if TYPE_CHECKING:

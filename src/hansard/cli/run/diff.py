@@ -12,11 +12,19 @@ from hansard.cli.common import Commands, argument
 from hansard.cli.opening import reading
 from hansard.cli.output import Column, Part
 from hansard.domain.choices import counted, listed
-from hansard.inspect.alignment import Match, Move, Pair
 from hansard.inspect.answer import plain_text, withheld_text
 from hansard.inspect.find import find_run
-from hansard.inspect.payloads import recorded
-from hansard.inspect.run_diff import AgentPair, Comparability, Comparable, RunDiff, run_diff
+from hansard.inspect.run_diff import (
+    AgentPair,
+    Comparability,
+    Comparable,
+    Match,
+    Move,
+    Pair,
+    RunDiff,
+    run_diff,
+)
+from hansard.inspect.trace import recorded
 
 app = Commands()
 

@@ -19,19 +19,18 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue
 from hansard.domain.run import Swap
 from hansard.inspect import run as reads
-from hansard.inspect.messages import (
+from hansard.inspect.run import OpenStep, RunAgent, RunReport, RunState, Unreadable
+from hansard.inspect.state import (
     AgentContext,
     Compacted,
     Contexts,
     Message,
     Summary,
     Totals,
+    as_json,
     contexts,
 )
-from hansard.inspect.payloads import Payloads, recorded
-from hansard.inspect.run import OpenStep, RunAgent, RunReport, RunState, Unreadable
-from hansard.inspect.state import as_json
-from hansard.inspect.what_left import Egress, what_left
+from hansard.inspect.trace import Egress, Payloads, recorded, what_left
 
 app = Commands()
 

@@ -17,8 +17,7 @@ from hansard.domain.steps import Step
 from hansard.inspect import trace as reads
 from hansard.inspect import trace as tree
 from hansard.inspect.answer import plain_text, withheld_text
-from hansard.inspect.payloads import Payloads, recorded
-from hansard.inspect.trace import AgentHistory, Trace, WholeStep
+from hansard.inspect.trace import AgentHistory, Payloads, Trace, WholeStep, recorded
 
 app = Commands()
 

@@ -22,7 +22,7 @@ from hansard.domain.actions.cache import ActionCache
 from hansard.domain.board import KeyKind
 from hansard.domain.errors import BadValue
 from hansard.inspect.actions import ActionsLog, KeptCaches
-from hansard.inspect.prompts import PromptEvidence, PromptReport
+from hansard.inspect.experiments import PromptEvidence, PromptReport
 from hansard.inspect.savings import Savings, SavingsAnswer
 from hansard.operations.protocol import wire
 from hansard.operations.reports import Shown

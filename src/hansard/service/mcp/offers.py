@@ -49,7 +49,7 @@ from hansard.domain.experience.kept import EXPERIENCES, content_of
 from hansard.domain.label import Label
 from hansard.domain.memory.paths import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
-from hansard.inspect.kept_experiences import HITS_MAX as EXPERIENCES_MAX
+from hansard.inspect.experience import HITS_MAX as EXPERIENCES_MAX
 from hansard.operations import session as operations
 from hansard.operations.declare import Kind, Operation, SecretName
 from hansard.operations.protocol import shapes, wire
