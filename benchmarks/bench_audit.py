@@ -19,7 +19,7 @@ from benchmarks._report import Findings, say, sized, summary
 from benchmarks.bench_project import log_of
 from hansard.bus import subjects
 from hansard.bus.commits import encode
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 from hansard.projections.rows import Rows
 from hansard.projections.runner import BATCH_EVENTS_MAX
 from hansard.projections.store import Store

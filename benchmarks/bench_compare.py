@@ -24,8 +24,7 @@ from benchmarks._runs import appended, one_run
 from benchmarks._world import WORKSPACE
 from hansard.bus import subjects
 from hansard.bus.commits import encode
-from hansard.bus.log import Append
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import Append, RawMessage
 from hansard.domain import run
 from hansard.domain.ids import RunStream
 from hansard.projections.reader import Reader

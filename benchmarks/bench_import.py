@@ -27,7 +27,7 @@ from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_bulk import Message, raw_batches
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 
 MESSAGES = 30
 """Messages of a run, every third an answer with a call, about as in tau-bench's runs."""

@@ -39,8 +39,7 @@ from hansard.bus import subjects
 from hansard.bus.commits import encode
 from hansard.bus.jetstream import open_log
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.log import Append
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import Append, RawMessage
 from hansard.client import opening
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream

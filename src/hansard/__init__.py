@@ -82,7 +82,7 @@ if TYPE_CHECKING:
         reconcile,
         tool,
     )
-    from hansard.broker.lease import Durability
+    from hansard.broker.files import Durability
     from hansard.bus.errors import Conflict, NotFound, Unreachable
     from hansard.client.connect import connect, connect_async
     from hansard.client.person import ask_person

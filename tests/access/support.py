@@ -22,7 +22,8 @@ import hansard
 from hansard import settings as configuration
 from hansard.broker import access
 from hansard.broker.access import Credentials
-from hansard.broker.lease import Lease, Login, join
+from hansard.broker.files import Login
+from hansard.broker.lease import Lease, join
 from hansard.cli import command
 from hansard.client.credentials import CredentialsRequest, make
 from hansard.domain.roles import check as role_file

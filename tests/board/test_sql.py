@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.bus import subjects
-from hansard.bus.log import AtPosition
+from hansard.bus.log import AtPosition, RawMessage
 from hansard.bus.portal import portal
-from hansard.bus.validation.check import RawMessage
 from hansard.domain.board import BoardConflict, By, ValueMerged, decide, fold, initial
 from hansard.domain.ids import KeyStream
 from hansard.domain.values import dump

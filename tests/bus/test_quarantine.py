@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hansard.bus import subjects
 from hansard.bus.commits import encode
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
 from hansard.domain.integrity.authorship import Fold

@@ -28,16 +28,13 @@ import hansard.bus
 from hansard.broker import marker
 from hansard.broker import process as server_process
 from hansard.broker import supervisor as _supervisor
-from hansard.broker.files import ServerFiles, locked
+from hansard.broker.files import Durability, Login, ServerFiles, ServerInfo, locked
 from hansard.broker.lease import (
     BadDataDir,
-    Durability,
     Lease,
-    Login,
     NoServerBinary,
     NotStarted,
     OtherDurability,
-    ServerInfo,
     find_binary,
     join,
     peek,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 from tests.cli.planting import raw_log
 
 OUTCOMES = {

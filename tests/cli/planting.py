@@ -9,14 +9,15 @@ from uuid import uuid4
 
 import msgspec
 
-from hansard.broker.lease import ServerInfo, peek
+from hansard.broker.files import ServerInfo
+from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.commits import encode, record
 from hansard.bus.jetstream.calls import Known, api, publish
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream
 

@@ -5,7 +5,8 @@ from itertools import count
 
 import pytest
 
-from hansard.broker.lease import Durability, Lease, join
+from hansard.broker.files import Durability
+from hansard.broker.lease import Lease, join
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import EventLog
 from hansard.state.recorder.log import RecorderLog

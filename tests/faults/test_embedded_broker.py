@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.broker.lease import ServerInfo, join, peek
+from hansard.broker.files import ServerInfo
+from hansard.broker.lease import join, peek
 from hansard.bus.errors import StoreGone
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal

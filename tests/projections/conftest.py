@@ -9,7 +9,7 @@ import pytest
 
 import hansard
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 from tests.cli.planting import options
 from tests.projections.story import tell
 from tests.projections.support import WORKSPACE

@@ -15,9 +15,8 @@ import msgspec
 from hansard.bus import subjects
 from hansard.bus.commits import decode, encode, record
 from hansard.bus.jetstream.raw import Chunk
-from hansard.bus.log import Origin, Stored
+from hansard.bus.log import Origin, RawMessage, Stored
 from hansard.bus.marks import Extent
-from hansard.bus.validation.check import RawMessage
 from hansard.domain import agent, board, run, steps
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections.search.search import Question, ask
+from hansard.projections.search._index import Question
+from hansard.projections.search.search import ask
 from tests.faults._warm import Process, start
 from tests.search.support import brought_up, content, grow, place_of, rebuilt
 

@@ -15,11 +15,16 @@ from hansard.bus.jetstream.raw import RawWorkspace
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream
-from hansard.projections.errors import Held, ProjectionError
+from hansard.projections.errors import (
+    Held,
+    IndexOfOtherLog,
+    IndexRead,
+    IndexUnusable,
+    ProjectionError,
+)
 from hansard.projections.rows import Rows
 from hansard.projections.search import search
-from hansard.projections.search._index import Index
-from hansard.projections.search.search import IndexOfOtherLog, IndexRead, IndexUnusable, Question
+from hansard.projections.search._index import Index, Question
 from hansard.projections.table_files import WriteLock
 from tests.cli.planting import commit, options, plant, publish_raw, raw_log
 from tests.cli.support import Call

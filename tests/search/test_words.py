@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansard.projections.errors import BadQuery
 from hansard.projections.search._words import (
     BEGIN,
     BESIDE_CHARACTERS_MAX,
@@ -19,7 +20,6 @@ from hansard.projections.search._words import (
     snippet,
     text_of,
 )
-from hansard.projections.search.search import BadQuery
 
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
 json_values = st.recursive(

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.agents.access import views
-from hansard.broker.lease import Durability, join
+from hansard.broker.files import Durability
+from hansard.broker.lease import join
 from hansard.bus.errors import NotFound
 from hansard.bus.portal import portal
 from hansard.domain.label import LOWEST, Confidentiality, Label, parse

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, given, settings
 
-from hansard.broker.lease import Durability, join
+from hansard.broker.files import Durability
+from hansard.broker.lease import join
 from tests.evidence import Evidence
 from tests.service import _pairs
 from tests.service._exchange import STRANGE, Asked, do, exchanged, of_record, told_outside

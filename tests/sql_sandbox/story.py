@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 from hansard.domain import agent, run, steps
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, RunStream, StreamId

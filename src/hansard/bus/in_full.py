@@ -13,8 +13,7 @@ from typing import Protocol
 import msgspec
 
 from hansard.bus.commits import decode, revive
-from hansard.bus.log import Stored
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage, Stored
 from hansard.bus.validation.reads import StandIn
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded

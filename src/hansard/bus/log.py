@@ -129,6 +129,21 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
         return utc(self.stamp)
 
 
+class RawMessage(msgspec.Struct, frozen=True, gc=False):
+    """One message of the log as stored.
+
+    `stamp` is the log's time in ns since 1970; `origin` locates the source of a copied commit,
+    `fault` is the reason if that cannot be read.
+    """
+
+    position: int
+    stamp: int
+    subject: str
+    body: bytes
+    origin: Origin | None = None
+    fault: Corrupt | None = None
+
+
 def utc(stamp: int) -> datetime:
     """Return a time of the log's, given in ns since 1970, truncated to microseconds."""
     seconds, ns = divmod(stamp, 1_000_000_000)

@@ -18,7 +18,8 @@ from hansard.domain.errors import CallerError
 from hansard.inspect.answer import plain_text
 from hansard.projections.errors import Held
 from hansard.projections.search import search as index
-from hansard.projections.search.search import Answer, Hit, IndexPlace, Question
+from hansard.projections.search._index import Hit, Question
+from hansard.projections.search.search import Answer, IndexPlace
 
 app = Commands()
 

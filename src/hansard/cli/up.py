@@ -17,8 +17,8 @@ from hansard import settings as configuration
 from hansard.broker import private_copy
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.log import RawMessage
 from hansard.bus.redacted_log import ForwardingLog
-from hansard.bus.validation.check import RawMessage
 from hansard.cli import output
 from hansard.cli.background_printer import BackgroundPrinter
 from hansard.cli.common import Commands, GlobalOptions, option

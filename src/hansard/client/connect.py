@@ -12,7 +12,7 @@ from hansard.agents.steps.recorder import Settle
 from hansard.agents.steps.scope import enters
 from hansard.broker import access
 from hansard.broker.access import Credentials
-from hansard.broker.lease import Durability
+from hansard.broker.files import Durability
 from hansard.bus.portal import portal, refuse_in_loop
 from hansard.client.common import AsyncCommonRecord
 from hansard.client.opening import open_with_tables, settings_of

@@ -19,8 +19,8 @@ import msgspec
 from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
 from hansard.broker import private_copy
+from hansard.broker.files import Durability, Login
 from hansard.broker.hosting import Host
-from hansard.broker.lease import Durability, Login
 from hansard.bus.clock import Clock, demand_real_clock
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log

@@ -17,7 +17,7 @@ from hansard.agents.runs import Options
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settle
-from hansard.broker.lease import Durability
+from hansard.broker.files import Durability
 from hansard.client.person import ask_person
 from hansard.domain.choices import check_options, chosen
 from hansard.domain.errors import BadValue

@@ -19,9 +19,8 @@ import msgspec
 
 from hansard.bus.commits import TRANSACTION_COMMITS_MAX, decode, record, revive
 from hansard.bus.in_full import Fault, InFull
-from hansard.bus.log import Origin
+from hansard.bus.log import Origin, RawMessage
 from hansard.bus.marks import link
-from hansard.bus.validation.check import RawMessage
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of

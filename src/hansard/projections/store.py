@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import platformdirs
 
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import RawMessage
 from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections._engine import engine as duckdb
 from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten

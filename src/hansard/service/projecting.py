@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from hansard.bus import errors
 from hansard.bus.errors import StoreGone, Unreachable
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.jetstream.requests import NoAnswer
+from hansard.bus.jetstream.wire import NoAnswer
 from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import HansardError
 from hansard.projections.errors import Held, NoRoom

@@ -24,7 +24,8 @@ from hansard.bus import subjects
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
+from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.wire import NoAnswer, NoResponders
 from hansard.client.credentials import syncing_broker
 from hansard.client.opening import (
     Broker,

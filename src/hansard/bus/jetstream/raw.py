@@ -25,9 +25,8 @@ from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.options import BrokerOptions
 from hansard.bus.jetstream.push import Push
 from hansard.bus.jetstream.streams import STREAM_NOT_FOUND
-from hansard.bus.log import Stored
+from hansard.bus.log import RawMessage, Stored
 from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, loss
-from hansard.bus.validation.check import RawMessage
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import StreamId, workspace_name
 

@@ -13,9 +13,7 @@ from uuid import uuid4
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.jetstream.wire import NoAnswer, NoResponders, NotSent
-
-__all__ = ["Handle", "NoAnswer", "NoResponders", "NotSent", "Requests"]
+from hansard.bus.jetstream.wire import NoAnswer
 
 KNOWN_S_MAX = 5.0
 """Longest time until the broker has registered a subscription, in seconds."""

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
-from hansard.bus.log import Origin, in_parts
+from hansard.bus.log import RawMessage, in_parts
 from hansard.bus.marks import Extent, Known, Mark, link
 from hansard.bus.validation._recheck import Count, Recheck
 from hansard.domain.board import By
@@ -254,21 +254,6 @@ class Summary(msgspec.Struct):
     notes: int = 0
     marks: dict[str, int] = {}
     """The marks that the log was compared with, and their positions."""
-
-
-class RawMessage(msgspec.Struct, frozen=True):
-    """One message of the log as stored.
-
-    `stamp` is the log's time in ns since 1970; `origin` locates the source of a copied commit,
-    `fault` is the reason if that cannot be read.
-    """
-
-    position: int
-    stamp: int
-    subject: str
-    body: bytes
-    origin: Origin | None = None
-    fault: Corrupt | None = None
 
 
 class Source(Protocol):

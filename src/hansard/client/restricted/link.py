@@ -15,7 +15,8 @@ from hansard.agents.errors import SessionEnded
 from hansard.broker.access import Credentials
 from hansard.bus.clock import Clock
 from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
-from hansard.bus.jetstream.requests import NoAnswer, NoResponders, Requests
+from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.wire import NoAnswer, NoResponders
 from hansard.bus.loggers import logger, unexpected
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.redaction import Redaction, holds_secret

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
+from hansard.bus.log import RawMessage
 from hansard.bus.loggers import logger
-from hansard.bus.validation.check import RawMessage
 from hansard.projections.errors import ProjectionError, Unusable, unwritten
 from hansard.projections.publish.snapshots import Publisher, restore
 from hansard.projections.rows import Batch

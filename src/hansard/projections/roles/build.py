@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 
 from hansard.bus.in_full import Fault, InFull
-from hansard.bus.log import Origin
-from hansard.bus.validation.check import RawMessage
+from hansard.bus.log import Origin, RawMessage
 from hansard.domain.events import REGISTRY, UPCASTERS, Commit, Recorded
 from hansard.domain.ids import StreamId
 from hansard.domain.integrity.authorship import Fold

@@ -82,7 +82,7 @@ def key_of(place: TableFiles, rules: RoleDefined) -> bytes | None:
         if len(key) >= KEY_BYTES_MIN:
             return key
     made = secrets.token_bytes(KEY_BYTES_MIN)
-    _write(path, made)
+    _replace_file(path, made)
     return made
 
 
@@ -95,7 +95,7 @@ def load(place: TableFiles) -> Kept | None:
 
 def keep(place: TableFiles, kept: Kept) -> None:
     """Store the state, replacing an older one."""
-    _write(_feed(place), msgspec.msgpack.encode(kept))
+    _replace_file(_feed(place), msgspec.msgpack.encode(kept))
 
 
 def drop(place: TableFiles) -> None:
@@ -116,7 +116,7 @@ def _feed(place: TableFiles) -> Path:
     return place.path.with_suffix(".feed")
 
 
-def _write(path: Path, data: bytes) -> None:
+def _replace_file(path: Path, data: bytes) -> None:
     part = path.with_name(f".{path.name}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
     with os.fdopen(fd, "wb") as file:

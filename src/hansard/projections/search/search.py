@@ -25,7 +25,6 @@ import msgspec
 from hansard.bus.file_lock import take_by
 from hansard.domain.ids import workspace_name
 from hansard.projections.errors import (
-    BadQuery,
     IndexOfOtherLog,
     IndexRead,
     IndexUnusable,
@@ -46,21 +45,6 @@ from hansard.projections.table_files import (
     WriteLock,
     new_folder,
 )
-
-__all__ = [
-    "ALL",
-    "Answer",
-    "BadQuery",
-    "Hit",
-    "IndexOfOtherLog",
-    "IndexPlace",
-    "IndexRead",
-    "IndexUnusable",
-    "Question",
-    "ask",
-    "bring_up",
-    "rebuild",
-]
 
 READERS_WAIT_S = 30.0
 """Longest time that a rebuild waits for readers, and they for it, in seconds."""

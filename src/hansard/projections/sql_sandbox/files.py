@@ -80,10 +80,10 @@ class _Parquet(AnswerFile):
     def take(self, part: Answer) -> None:
         from pyarrow import parquet  # noqa: PLC0415 -- for this format alone
 
-        storable = forms.storable(part.table())
+        table = forms.storable(part.table())
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._file, storable.schema)
-        self._kept.append(storable)
+            self._writer = parquet.ParquetWriter(self._file, table.schema)
+        self._kept.append(table)
         rows = sum(each.num_rows for each in self._kept)
         if rows >= GROUP_ROWS or sum(each.nbytes for each in self._kept) >= GROUP_BYTES:
             self._write()
