@@ -22,8 +22,8 @@ from nats.aio.client import Client
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._world import EXPECT_FREE
-from hansard.bus.jetstream.calls import Known, publish_all
 from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Known, publish_all
 from hansard.bus.jetstream.wire import FIRST
 from hansard.bus.log import Append
 

@@ -27,10 +27,10 @@ from hansard.bus.commits import encode
 from hansard.bus.log import Append, RawMessage
 from hansard.domain import run
 from hansard.domain.ids import RunStream
-from hansard.projections.reader import Reader
 from hansard.projections.report import Question, report
 from hansard.projections.rows import Rows
 from hansard.projections.runner import BATCH_EVENTS_MAX
+from hansard.projections.snapshots import Reader
 from hansard.projections.store import Store
 
 TRIALS = 5

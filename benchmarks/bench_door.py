@@ -21,12 +21,12 @@ from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from benchmarks._world import WORKSPACE
 from benchmarks.bench_project import APPEND, log_of
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import Append
+from hansard.projections import snapshots as generations
 from hansard.projections.errors import SqlError
-from hansard.projections.publish import snapshots as generations
 from hansard.projections.runner import Projector
-from hansard.projections.sql_sandbox.limits import Bounds, Limits
+from hansard.projections.sql_sandbox.rows import Bounds, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles

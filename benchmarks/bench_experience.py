@@ -21,7 +21,7 @@ from hansard.domain.actions.cache import CachedAction, ElementTargets
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.distil import Demonstration, ShownAction
-from hansard.projections.search.files import FileWords
+from hansard.projections.file_search import FileWords
 
 EXPERIENCES = _report.sized(10_000, 60)
 RUNS = _report.sized(1_000, 30)

@@ -26,7 +26,7 @@ import msgspec
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_bulk import Message, raw_batches
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
 
 MESSAGES = 30

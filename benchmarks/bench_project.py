@@ -38,7 +38,7 @@ from hansard import settings
 from hansard.bus import subjects
 from hansard.bus.commits import encode
 from hansard.bus.jetstream import open_log
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import Append, RawMessage
 from hansard.client import opening
 from hansard.domain.events import Actor, Commit, Recorded

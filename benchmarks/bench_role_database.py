@@ -25,13 +25,12 @@ from benchmarks._report import Findings, say, sized, summary
 from benchmarks._runs import log_of, plans
 from benchmarks._world import WORKSPACE
 from hansard.bus.jetstream import JetStreamLog
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
-from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.table_files import forget, role_place
+from hansard.projections.role_tables import bring_up, forget
 from hansard.projections.runner import project
 from hansard.projections.store import Store
-from hansard.projections.table_files import TableFiles
+from hansard.projections.table_files import TableFiles, role_place
 
 ROWS_S = 1_000_000
 

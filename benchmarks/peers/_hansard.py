@@ -22,7 +22,7 @@ import hansard
 from benchmarks.peers._side import Mode, Questions, Server, Trace, alive, start
 from hansard import settings
 from hansard.broker.lease import peek
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.client import opening
 from hansard.projections.runner import wait_for
 from hansard.projections.store import Store

@@ -22,9 +22,8 @@ from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record as record_event
 from hansard.bus.errors import BrokerError
-from hansard.bus.jetstream import calls
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream import direct
+from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.bus.log import Append
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import RunStream
@@ -131,7 +130,7 @@ async def test_who_connects_while_logins_are_reloaded_is_let_in(lease: Lease, da
     opened = 0
     while not reloading.done():
         for broker in await asyncio.gather(*(Broker.open(options) for _ in range(8))):
-            await calls.api(broker, "INFO")
+            await direct.api(broker, "INFO")
             await broker.close()
             opened += 1
         with pytest.raises(BrokerError, match="answered 401"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hansard.broker import lease
-from hansard.projections.sql_sandbox import pool
+from hansard.projections.sql_sandbox import sandbox
 from tests.faults import _warm
 
 
@@ -37,6 +37,6 @@ class _Sys:
 def forked() -> Iterator[None]:
     """Make supervisors forks inside the block."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (pool, lease):
+        for module in (sandbox, lease):
             patch.setattr(module, "sys", _Sys())
         yield

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hansard.agents.steps import payloads
 from hansard.agents.steps.payloads import Learned, Shared
 from hansard.bus.commits import record
-from hansard.bus.in_full import RunInFull
+from hansard.bus.reads import RunInFull
 from hansard.domain import agent
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import Corrupt

@@ -16,9 +16,8 @@ from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.commits import record as recorded
 from hansard.bus.commits import revive
-from hansard.bus.jetstream.calls import api
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.client import Broker, BrokerOptions
+from hansard.bus.jetstream.direct import api
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain import reuse

@@ -11,7 +11,7 @@ import pytest
 
 import hansard
 from hansard.agents.policy.approvals import stream_of
-from hansard.bus import waiting
+from hansard.bus import log
 from hansard.domain import access
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles import check as role_file
@@ -35,7 +35,7 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
                 async with record.run("w", run="r", agent="ada", role="writer") as session:
                     send = sender(TwinSession(session, is_async=True), sent)
                     call = asyncio.create_task(send("bob"))
-                    await waiting.until(
+                    await log.until(
                         record.workspace.log,
                         functools.partial(_asked, record),
                         lambda stored: stored.stream == stream_of("r"),
@@ -171,7 +171,7 @@ def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
         ):
             waits = asyncio.create_task(older(one))
             asked = functools.partial(_asked, two)
-            await waiting.until(two.workspace.log, asked, lambda _: True, 20)
+            await log.until(two.workspace.log, asked, lambda _: True, 20)
             assert await newer(two) == "sent to x"
             with pytest.raises(hansard.errors.Fenced):
                 await waits

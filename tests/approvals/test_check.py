@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from hansard.bus.log import Append
-from hansard.bus.validation._recheck import Approvals
+from hansard.bus.recheck import Approvals
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, KeyStream, StreamId

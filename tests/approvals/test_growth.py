@@ -11,7 +11,7 @@ import hansard
 from hansard.agents.policy import approvals
 from hansard.agents.policy.approvals import Approvals, stream_of
 from hansard.agents.workspace import Workspace
-from hansard.bus import waiting
+from hansard.bus import log as waiting
 from hansard.bus.clock import Clock
 from hansard.bus.errors import NotFound
 from hansard.domain import ids

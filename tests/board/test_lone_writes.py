@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.bus import subjects
 from hansard.bus.portal import portal
-from hansard.bus.validation._recheck import Recheck
+from hansard.bus.recheck import Recheck
 from hansard.domain.board import BoardConflict
 from hansard.domain.errors import Refused
 from hansard.domain.ids import AgentStream, KeyStream

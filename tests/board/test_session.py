@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.validation import reads
+from hansard.bus import reads
 from hansard.domain.board import BoardConflict, ValuePut
 from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab

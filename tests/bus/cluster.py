@@ -10,8 +10,8 @@ from typing import Any
 
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
-from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import api
 from tests.bus.brokers import ServerProcess, free_ports
 
 SERVERS = 3

@@ -17,7 +17,7 @@ import pytest
 import hansard
 from hansard.bus.errors import AppendUnknown, Unreachable
 from hansard.bus.jetstream import JetStreamLog, blocking, open_log
-from hansard.bus.jetstream.calls import Known
+from hansard.bus.jetstream.direct import Known
 from hansard.bus.log import Append, Stored
 from hansard.domain.ids import AgentStream
 from tests.bus.brokers import Nats, append, running

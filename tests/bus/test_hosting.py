@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.broker.hosting import Host
+from hansard.broker.lease import Host
 from hansard.client.credentials import url_of
 from hansard.settings import Settings
 from tests.bus.test_server import GONE_WITHIN_S, eventually, processes_of

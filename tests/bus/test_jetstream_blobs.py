@@ -10,8 +10,8 @@ import pytest
 from hansard.bus import subjects
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.blobs import CHUNK_BYTES
-from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import api
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream
 from tests.bus.brokers import Nats, running, until

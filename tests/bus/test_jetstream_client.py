@@ -19,9 +19,8 @@ from nats.aio.subscription import Subscription
 from nats.errors import StaleConnectionError, UnexpectedEOF
 
 from hansard.bus.errors import BrokerError, TooLarge, Unreachable
-from hansard.bus.jetstream import calls, client
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S
+from hansard.bus.jetstream import client, direct
+from hansard.bus.jetstream.client import REQUEST_TIMEOUT_S, Broker
 from hansard.bus.jetstream.wire import (
     NoAnswer,
     NoResponders,
@@ -163,7 +162,7 @@ async def test_who_no_longer_waits_for_a_pong_makes_no_connection_deaf(nats, cap
     nobody.cancel()
     await broker._nc._send_ping(nobody)
     await broker._nc.flush()
-    assert "error" not in await calls.api(broker, "INFO")
+    assert "error" not in await direct.api(broker, "INFO")
     assert caplog.records == []
     await broker.close()
 
@@ -212,7 +211,7 @@ async def test_who_is_let_in_and_ended_at_once_is_let_in_again(nats: Nats, last:
     async with _ended_once_let_in(nats, 3, last) as port:
         options = msgspec.structs.replace(nats.options(), urls=(f"nats://127.0.0.1:{port}",))
         broker = await Broker.open(options)
-        assert "error" not in await calls.api(broker, "INFO")
+        assert "error" not in await direct.api(broker, "INFO")
         await broker.close()
     async with _ended_once_let_in(nats, 1_000, last) as port:
         options = msgspec.structs.replace(
@@ -279,7 +278,7 @@ async def test_what_was_still_to_be_sent_when_the_socket_was_lost_ends_no_connec
     await nc._process_err("'Authorization Violation'")
     await eventually(lambda: broker._nc is not nc)
     await broker.ready(30)
-    assert "error" not in await calls.api(broker, "INFO")
+    assert "error" not in await direct.api(broker, "INFO")
     await broker.close()
 
 
@@ -413,10 +412,10 @@ async def test_an_api_call_outlives_a_connection(nats, monkeypatch, before):
             await broker._nc._process_op_err(ConnectionResetError())
             assert not broker._nc.is_connected
 
-    monkeypatch.setattr(calls, "RELOAD_S", 60.0)
+    monkeypatch.setattr(direct, "RELOAD_S", 60.0)
     monkeypatch.setattr(broker, before, lost_once)
     try:
-        assert (await calls.api(broker, "INFO"))["type"].endswith("account_info_response")
+        assert (await direct.api(broker, "INFO"))["type"].endswith("account_info_response")
     finally:
         await broker.close()
     assert lost

@@ -9,7 +9,7 @@ import pytest
 
 from hansard.bus.errors import Conflict
 from hansard.bus.jetstream import JetStreamLog, _append
-from hansard.bus.jetstream.calls import publish, publish_all
+from hansard.bus.jetstream.direct import publish, publish_all
 from hansard.bus.log import NothingUnder, Stored
 from hansard.domain.ids import AgentStream, KeyStream
 from tests.bus.brokers import Nats, append, running, until

@@ -7,8 +7,8 @@ import pytest
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, Contradiction
 from hansard.bus.jetstream import BrokerOptions, open_log
-from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import api
 from hansard.bus.jetstream.streams import compare, ensure, log_config
 from hansard.bus.marks import ACCEPTED
 from hansard.domain.errors import BadName, Corrupt

@@ -11,7 +11,7 @@ import pytest
 
 from hansard.bus import marks
 from hansard.bus.marks import Extent, Kept, Known, Mark, Witness
-from hansard.bus.validation.check import Compared
+from hansard.bus.recheck import Compared
 
 Message = tuple[int, str, bytes]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -18,9 +18,9 @@ import hansard
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, NotFound, ReplicaBehind
 from hansard.bus.jetstream import JetStreamLog, direct, open_log
-from hansard.bus.jetstream.calls import api, described, is_authoritative, late_of
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.raw import Figures, RawWorkspace
+from hansard.bus.jetstream.direct import api, described, is_authoritative, late_of
+from hansard.bus.jetstream.log import Figures, RawWorkspace
 from hansard.bus.jetstream.streams import outside_durability
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, AtTime, Stored
 from hansard.cli import status

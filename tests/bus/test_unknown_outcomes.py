@@ -12,8 +12,7 @@ import pytest
 import hansard
 from hansard.bus.errors import AppendUnknown, BrokerError, BusError, Conflict, Unreachable
 from hansard.bus.jetstream import JetStreamLog, _append
-from hansard.bus.jetstream.calls import publish, publish_all
-from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.direct import Direct, publish, publish_all
 from hansard.bus.jetstream.wire import NoAnswer, Rejected
 from hansard.bus.log import Append, Stored
 from hansard.bus.writer import StreamWriter

@@ -13,10 +13,9 @@ from hansard.broker.files import ServerInfo
 from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.commits import encode, record
-from hansard.bus.jetstream.calls import Known, api, publish
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.client import Broker, BrokerOptions
+from hansard.bus.jetstream.direct import Known, api, publish
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
 from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream

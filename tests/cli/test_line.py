@@ -150,7 +150,7 @@ def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
 def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
     """SQL answers import pyarrow for Arrow and Parquet alone."""
     _, loaded = _modules(environment(tmp_path), "import hansard.cli.sql")
-    assert "hansard.projections.sql_sandbox.files" in loaded
+    assert "hansard.projections.sql_sandbox.answer" in loaded
     assert not {"pyarrow", "nanoarrow", "duckdb", "numpy"} & loaded
 
 

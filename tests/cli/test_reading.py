@@ -10,8 +10,7 @@ import hansard
 from hansard.broker import lease as server
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.client import opening
 from hansard.domain.agent import Moment
 from hansard.domain.ids import RunStream

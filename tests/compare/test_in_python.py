@@ -11,7 +11,7 @@ import rich.console
 
 import hansard
 from hansard.inspect.tables import read
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 from tests.agents.twins import Lab, TwinRecord, at_once
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.projections.publish import snapshots as published
-from hansard.projections.roles.table_files import role_place
-from hansard.projections.table_files import TableFiles
+from hansard.projections import snapshots as published
+from hansard.projections.table_files import TableFiles, role_place
 from tests.cli.support import Call
 from tests.damage.damages import WORKSPACE, Files, flip
 

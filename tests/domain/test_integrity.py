@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hansard.bus import subjects
 from hansard.bus.commits import encode, revive
-from hansard.bus.validation._recheck import Recheck
+from hansard.bus.recheck import Recheck
 from hansard.domain import run as runs
 from hansard.domain.events import Commit, Event
 from hansard.domain.ids import AgentStream, RunStream

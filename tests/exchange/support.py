@@ -22,8 +22,8 @@ from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.importers.sources import Bad, BadRecord, Tally
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
-from hansard.bus.jetstream.calls import api
 from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import api
 from hansard.bus.log import Stored
 from hansard.client.opening import open_workspace
 from hansard.domain.events import Recorded

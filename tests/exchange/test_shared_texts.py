@@ -10,13 +10,12 @@ import pytest
 
 import hansard
 from hansard.agents.access import roles
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.domain.payload.parts import MARK
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
-from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.table_files import role_place
+from hansard.projections.role_tables import bring_up
 from hansard.projections.store import Store
-from hansard.projections.table_files import TableFiles
+from hansard.projections.table_files import TableFiles, role_place
 from tests.cli.planting import options
 from tests.exchange.support import bring_in, exported, in_workspace, log_of
 

@@ -20,8 +20,7 @@ import structlog
 import hansard
 from hansard.broker.access import Credentials
 from hansard.broker.files import Durability
-from hansard.broker.hosting import Host
-from hansard.broker.lease import BadDataDir, hindrance, join, peek
+from hansard.broker.lease import BadDataDir, Host, hindrance, join, peek
 from hansard.bus.errors import AppendUnknown, NotWritable, explained
 from hansard.bus.file_lock import Unwritable
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hansard.bus.errors import BusError
-from hansard.bus.jetstream.calls import leader_of
+from hansard.bus.jetstream.direct import leader_of
 from hansard.bus.subjects import log_stream
 from tests.bus import cluster
 from tests.bus.cluster import ELECTED_S, Cluster

@@ -3,7 +3,7 @@
 import pytest
 
 from hansard.domain.roles import check as role_file
-from hansard.projections.roles.table_files import role_place
+from hansard.projections.table_files import role_place
 from tests.fixtures import together
 from tests.labels.support import read_secret
 

@@ -27,7 +27,7 @@ from hansard.domain.memory.events import MemoryChanged, stream_of
 from hansard.domain.memory.lines import blame
 from hansard.domain.memory.space import MemoryState
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
-from hansard.projections.search.files import FileWords
+from hansard.projections.file_search import FileWords
 from hansard.state.memories import MemoryEventAt, by_of
 from hansard.testing.programs import Memory, workspace_of
 

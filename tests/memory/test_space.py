@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.agents.memory.write import pack
+from hansard.bus import recheck as _recheck_memory
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
-from hansard.bus.validation import check as _recheck_memory
 from hansard.domain.board import By
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor

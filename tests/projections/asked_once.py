@@ -18,9 +18,9 @@ import pytest
 
 from hansard.inspect import comparison_parts
 from hansard.inspect.tables import _Tables
-from hansard.projections.reader import Reader
 from hansard.projections.report import Question, Report
 from hansard.projections.report import report as compare
+from hansard.projections.snapshots import Reader
 from hansard.projections.store import Store
 from tests.conftest import THOROUGH
 

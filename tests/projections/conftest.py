@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
 from tests.cli.planting import options
 from tests.projections.story import tell

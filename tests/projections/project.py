@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.projections import runner
 from hansard.projections.runner import Projector
 from hansard.projections.table_files import TableFiles

@@ -13,8 +13,8 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.commits import decode, encode, record, revive
-from hansard.bus.in_full import InFull
 from hansard.bus.log import Origin, RawMessage, Stored
+from hansard.bus.reads import InFull
 from hansard.domain import agent, run
 from hansard.domain.agent import AgentState
 from hansard.domain.conversation import ContextCompacted

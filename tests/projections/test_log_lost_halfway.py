@@ -13,8 +13,8 @@ from hansard.bus.jetstream import push
 from hansard.client.opening import reading_raw
 from hansard.inspect import tables
 from hansard.inspect.tables import answering
+from hansard.projections import snapshots
 from hansard.projections.errors import Behind, PartialTables
-from hansard.projections.publish import snapshots
 from hansard.projections.table_files import TableFiles, WriteLock
 from hansard.settings import Settings
 from tests.faults._broker import NatsServer

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.projections.rebuild import rebuild
+from hansard.bus.jetstream.log import RawWorkspace
+from hansard.projections.runner import rebuild
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options

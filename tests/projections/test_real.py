@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.projections.rebuild import rebuild, verify
+from hansard.bus.jetstream.log import RawWorkspace
+from hansard.projections.runner import rebuild, verify
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles
 from tests.cli.planting import options

@@ -15,14 +15,12 @@ import pytest
 
 import hansard
 from hansard.bus.errors import Unreachable
-from hansard.bus.jetstream.raw import Chunk, RawWorkspace
+from hansard.bus.jetstream.log import Chunk, RawWorkspace
 from hansard.domain import agent, run, steps
 from hansard.domain.events import Commit
 from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.projections.errors import Held, OtherLog, Unusable
-from hansard.projections.publish.publisher import LiveStore
-from hansard.projections.rebuild import rebuild, verify
-from hansard.projections.runner import Projector, project, wait_for
+from hansard.projections.runner import LiveStore, Projector, project, rebuild, verify, wait_for
 from hansard.projections.store import Store
 from hansard.projections.table_files import ProjectorStatus, TableFiles
 from tests.cli.planting import commit, options, plant, publish_raw

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hansard.client.opening import reading_raw
-from hansard.projections.rebuild import rebuild
+from hansard.projections.runner import rebuild
 from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
 from tests.real import support

@@ -14,7 +14,7 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.commits import decode, encode, record
-from hansard.bus.jetstream.raw import Chunk
+from hansard.bus.jetstream.log import Chunk
 from hansard.bus.log import Origin, RawMessage, Stored
 from hansard.bus.marks import Extent
 from hansard.domain import agent, board, run, steps
@@ -22,12 +22,11 @@ from hansard.domain.events import Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.roles import check as role_check
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
-from hansard.projections.publish import snapshots as published
-from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.table_files import role_place
+from hansard.projections import snapshots as published
+from hansard.projections.role_tables import bring_up
 from hansard.projections.rows import Rows
 from hansard.projections.store import Digest, Store
-from hansard.projections.table_files import TableFiles
+from hansard.projections.table_files import TableFiles, role_place
 
 WORKSPACE = "lab"
 BEGAN_NS = 1_795_000_000_000_000_000

@@ -8,8 +8,8 @@ import pytest
 
 from hansard.domain.roles import check as role_file
 from hansard.projections.errors import SqlError, TooCostly
-from hansard.projections.roles.table_files import role_place
-from hansard.projections.sql_sandbox.limits import Bounds
+from hansard.projections.sql_sandbox.rows import Bounds
+from hansard.projections.table_files import role_place
 from tests.conftest import ROUNDS, ROUNDS_THOROUGH
 from tests.roles.planted import RULES, SECRETS, bring, planted, whole_tables
 from tests.roles.test_record import SECRET, team

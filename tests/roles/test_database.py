@@ -22,11 +22,10 @@ from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
-from hansard.projections.publish import snapshots as published
-from hansard.projections.roles.feed import Feed, FeedState, Ids
-from hansard.projections.roles.table_files import forget, role_place
+from hansard.projections import snapshots as published
+from hansard.projections.role_tables import Feed, FeedState, Ids, forget
 from hansard.projections.store import Digest, Store
-from hansard.projections.table_files import TableFiles
+from hansard.projections.table_files import TableFiles, role_place
 from tests.conftest import ROUNDS, THOROUGH
 from tests.projections.support import selected
 from tests.roles.planted import (
@@ -426,7 +425,7 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.projections.roles import build
+from hansard.projections import role_tables as build
 from tests.roles.planted import UNHASHED, bring, planted
 
 build.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)

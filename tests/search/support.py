@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 import hansard
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.domain.agent import MessageAdded, SessionBegan
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, StreamId
 from hansard.domain.run import AgentJoined, RunStarted
-from hansard.projections.search import search
-from hansard.projections.search.search import IndexPlace
+from hansard.projections import full_text
+from hansard.projections.full_text import IndexPlace
 from tests.cli.planting import commit, options, plant
 
 ADA = AgentJoined(agent="ada", role="writer")
@@ -31,12 +31,12 @@ def place_of(home: Path, workspace: str) -> IndexPlace:
 
 def brought_up(home: Path, workspace: str, place: IndexPlace | None = None) -> int:
     """Index a workspace."""
-    return _worked(home, workspace, search.bring_up, place)
+    return _worked(home, workspace, full_text.bring_up, place)
 
 
 def rebuilt(home: Path, workspace: str, place: IndexPlace | None = None) -> int:
     """Index a workspace again."""
-    return _worked(home, workspace, search.rebuild, place)
+    return _worked(home, workspace, full_text.rebuild, place)
 
 
 def _worked(home: Path, workspace: str, work: Any, place: IndexPlace | None) -> int:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections.search._index import Question
-from hansard.projections.search.search import ask
+from hansard.projections.full_text import Question, ask
 from tests.faults._warm import Process, start
 from tests.search.support import brought_up, content, grow, place_of, rebuilt
 
@@ -102,7 +101,7 @@ _REBUILD = """
 import sys
 from pathlib import Path
 from hansard.projections import runner
-from hansard.projections.search.search import Question, ask
+from hansard.projections.full_text import Question, ask
 from tests.search.support import rebuilt
 runner.BATCH_EVENTS_MAX = 200
 rebuilt(Path(sys.argv[1]), sys.argv[2])

@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream
+from hansard.projections import full_text
 from hansard.projections.errors import (
     Held,
     IndexOfOtherLog,
@@ -22,9 +23,8 @@ from hansard.projections.errors import (
     IndexUnusable,
     ProjectionError,
 )
+from hansard.projections.full_text import Index, Question
 from hansard.projections.rows import Rows
-from hansard.projections.search import search
-from hansard.projections.search._index import Index, Question
 from hansard.projections.table_files import WriteLock
 from tests.cli.planting import commit, options, plant, publish_raw, raw_log
 from tests.cli.support import Call
@@ -273,7 +273,7 @@ def test_a_reader_sees_one_moment(home: Path, workspace: str):
     found = reader.find(Question(words="apple"))
     assert (reader.progress.position, [hit.run for hit in found]) == (2, ["r1"])
     reader.close()
-    now = search.ask(place, Question(words="apple"))
+    now = full_text.ask(place, Question(words="apple"))
     assert now is not None
     assert (now.position, len(now.hits)) == (4, 2)
 
@@ -347,7 +347,7 @@ def test_a_rebuild_waits_for_readers(home: Path, workspace: str, monkeypatch: py
     say(home, workspace, "apple")
     brought_up(home, workspace)
     place = place_of(home, workspace)
-    monkeypatch.setattr(search, "READERS_WAIT_S", 0.2)
+    monkeypatch.setattr(full_text, "READERS_WAIT_S", 0.2)
     before = place.path.stat().st_ino
     with place.reading():
         began_s = time.monotonic()
@@ -365,7 +365,7 @@ def test_a_search_does_not_wait_for_ever_for_a_rebuild(home, workspace, monkeypa
     say(home, workspace, "apple")
     brought_up(home, workspace)
     place = place_of(home, workspace)
-    monkeypatch.setattr(search, "READERS_WAIT_S", 0.2)
+    monkeypatch.setattr(full_text, "READERS_WAIT_S", 0.2)
     with (
         place._alone(),
         pytest.raises(IndexUnusable, match=r"has been replacing it for 0\.2 s"),
@@ -412,9 +412,9 @@ def test_a_folder_that_cannot_be_made_is_told(home: Path, workspace: str, tmp_pa
     """The world's fault has the path and the reason."""
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    place = search.IndexPlace.of(blocked, workspace)
+    place = full_text.IndexPlace.of(blocked, workspace)
     with pytest.raises(IndexUnusable, match="cannot be used"):
-        search.ask(place, Question(words="x"))
+        full_text.ask(place, Question(words="x"))
     with pytest.raises(IndexUnusable, match="cannot be used"):
         brought_up(home, workspace, place)
 
@@ -447,16 +447,16 @@ async def test_nobody_takes_the_index_while_a_thread_still_has_it(
     try:
         with monkeypatch.context() as patched:
             patched.setattr(Index, moment, slowly)
-            left = asyncio.ensure_future(search.bring_up(raw, place, silent))
+            left = asyncio.ensure_future(full_text.bring_up(raw, place, silent))
             assert await asyncio.to_thread(entered.wait, WAIT_S)
             left.cancel()
             await asyncio.wait({left}, timeout=0.05)
             with pytest.raises(Held):
-                await search.bring_up(raw, place, silent)
+                await full_text.bring_up(raw, place, silent)
             goes_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await left
-        assert await search.bring_up(raw, place, silent) == 0
+        assert await full_text.bring_up(raw, place, silent) == 0
     finally:
         await raw.close()
 

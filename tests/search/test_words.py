@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.projections.errors import BadQuery
-from hansard.projections.search._words import (
+from hansard.projections.full_text import (
     BEGIN,
     BESIDE_CHARACTERS_MAX,
     END,

@@ -15,7 +15,7 @@ from hansard.agents.access.roles import read
 from hansard.agents.workspace import Workspace
 from hansard.broker import access
 from hansard.broker.access import Credentials
-from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.client import Requests
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
 from hansard.client import credentials as making

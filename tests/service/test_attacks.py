@@ -16,7 +16,7 @@ from hansard.agents.errors import RoleRefused
 from hansard.agents.team.tasks import Task
 from hansard.broker.access import Credentials
 from hansard.bus.commits import revive_all
-from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.client import Requests
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.portal import portal
 from hansard.client.restricted.link import Link, SessionLink

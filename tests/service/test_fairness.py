@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard import settings
 from hansard.bus import clock
-from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.client import Requests
 from hansard.bus.portal import portal
 from hansard.client import opening
 from hansard.client.restricted import link as client

@@ -17,7 +17,7 @@ import hansard
 from hansard.broker.access import Credentials
 from hansard.broker.lease import peek
 from hansard.bus.errors import Unreachable
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.client import BrokerOptions
 from hansard.operations.protocol.errors import ServiceGone
 from tests.service.programs import small
 from tests.service.support import ALL, House

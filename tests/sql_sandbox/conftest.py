@@ -8,9 +8,9 @@ import pytest
 
 from hansard.domain import run
 from hansard.domain.ids import RunStream
-from hansard.projections.publish.publisher import LiveStore
+from hansard.projections.runner import LiveStore
 from hansard.projections.sql_sandbox.answer import Answer
-from hansard.projections.sql_sandbox.limits import Bounds, Limits
+from hansard.projections.sql_sandbox.rows import Bounds, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.projections.support import Messages, fill

@@ -7,8 +7,8 @@ import random
 import sys
 from pathlib import Path
 
-from hansard.projections.publish.publisher import LiveStore
 from hansard.projections.rows import Rows
+from hansard.projections.runner import LiveStore
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.sql_sandbox.story import message
 

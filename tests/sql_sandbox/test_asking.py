@@ -11,9 +11,8 @@ from statistics import quantiles
 import pytest
 
 from hansard.projections.errors import Behind, QueryFailed, SqlBusy, SqlClosed, SqlError, TooCostly
-from hansard.projections.sql_sandbox.limits import Bounds, Limits
-from hansard.projections.sql_sandbox.pool import NICE_MAX, SLOW_NICE
-from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.sql_sandbox.rows import Bounds, Limits
+from hansard.projections.sql_sandbox.sandbox import NICE_MAX, SLOW_NICE, Door
 from hansard.projections.table_files import TableFiles
 from tests.sql_sandbox.conftest import RUNS, Asker, fill_place
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from hansard.projections.errors import NotAllowed, QueryFailed, SqlError, TooCostly
-from hansard.projections.sql_sandbox.limits import Limits
+from hansard.projections.sql_sandbox.rows import Limits
 from hansard.projections.table_files import TableFiles
 from tests.sql_sandbox.conftest import RUNS, SECRET, Asker
 

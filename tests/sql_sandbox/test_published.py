@@ -13,11 +13,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from hansard.projections import snapshots as published
 from hansard.projections.errors import Behind
-from hansard.projections.publish import snapshots as published
-from hansard.projections.publish.publisher import LiveStore
-from hansard.projections.publish.snapshots import PublishedSnapshot
 from hansard.projections.rows import Rows
+from hansard.projections.runner import LiveStore
+from hansard.projections.snapshots import PublishedSnapshot
 from hansard.projections.store import Digest, Store
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.faults._warm import start

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hansard.projections.errors import QueryFailed
-from hansard.projections.publish.snapshots import newest
+from hansard.projections.snapshots import newest
 from hansard.projections.sql_sandbox import rows
 from hansard.projections.sql_sandbox.answer import Answer, as_json, jsonable
-from hansard.projections.sql_sandbox.limits import Bounds
+from hansard.projections.sql_sandbox.rows import Bounds
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
 from tests.cli.support import environment
@@ -88,8 +88,8 @@ NOTHING = """
 import json, sys
 from pathlib import Path
 from hansard.projections.sql_sandbox import worker
-from hansard.projections.sql_sandbox.limits import Query
-from hansard.projections.sql_sandbox.limits import Limits
+from hansard.projections.sql_sandbox.rows import Query
+from hansard.projections.sql_sandbox.rows import Limits
 
 class Nothing:
     def find_spec(self, name, path=None, target=None):

@@ -15,7 +15,7 @@ import structlog
 from pyarrow import csv, ipc, parquet
 
 import hansard
-from hansard.projections.publish import snapshots as published
+from hansard.projections import snapshots as published
 from hansard.projections.table_files import TableFiles, WriteLock
 from tests.cli.support import WORKSPACE, Call, Ran, environment, make_runs, ran
 

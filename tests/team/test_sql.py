@@ -22,9 +22,9 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from hansard.domain.team import task
-from hansard.projections.roles.table_files import role_place
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
+from hansard.projections.table_files import role_place
 from hansard.state.replay import tasks_of
 from tests.cli.planting import raw_log
 from tests.domain.strategies import task_histories

@@ -35,12 +35,11 @@ from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settings, Settle
 from hansard.agents.workspace import Workspace, decided, retry, transact
-from hansard.bus.atomic_sender import Ticket
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive, revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
 from hansard.bus.log import Append, NothingUnder, Stored
-from hansard.bus.writer import Identity, StreamWriter
+from hansard.bus.writer import Identity, StreamWriter, Ticket
 from hansard.domain import agent as agents
 from hansard.domain import ids, values
 from hansard.domain import run as runs

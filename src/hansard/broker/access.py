@@ -29,7 +29,7 @@ from hansard.broker.logins import (
 )
 from hansard.bus import subjects
 from hansard.bus.errors import BusError
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.client import BrokerOptions
 from hansard.domain.errors import BadName
 
 FILE_BYTES_MAX = 64 * 1024

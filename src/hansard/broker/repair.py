@@ -20,14 +20,12 @@ from pathlib import Path
 import msgspec
 
 from hansard.broker.files import METADATA, PRIVATE_DIR, ServerFiles, locked
-from hansard.broker.hosting import join_in_thread
-from hansard.broker.lease import ServerError, is_freed
+from hansard.broker.lease import ServerError, is_freed, join_in_thread
 from hansard.bus import marks, subjects
 from hansard.bus.errors import BrokerError, NotFound, NotWritable
 from hansard.bus.jetstream import streams as jetstream_streams
-from hansard.bus.jetstream.calls import api
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.client import Broker, BrokerOptions
+from hansard.bus.jetstream.direct import api
 from hansard.bus.marks import Witness
 
 BACKUPS = "repaired"

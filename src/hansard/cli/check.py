@@ -13,8 +13,8 @@ from rich.text import Text
 from hansard.broker import private_copy
 from hansard.broker import repair as repairing
 from hansard.broker.repair import RestoredStream
-from hansard.bus.validation import check as rechecking
-from hansard.bus.validation.check import Finding, Summary
+from hansard.bus import recheck as rechecking
+from hansard.bus.recheck import Finding, Summary
 from hansard.cli import output
 from hansard.cli.common import Commands, flag
 from hansard.cli.opening import place_of, reading_raw, settings
@@ -26,7 +26,7 @@ from hansard.domain.errors import Corrupt
 from hansard.inspect import status
 from hansard.inspect.answer import Answer
 from hansard.inspect.status import Rebuild
-from hansard.projections import rebuild as rebuilding
+from hansard.projections import runner as rebuilding
 from hansard.projections.table_files import TableFiles
 from hansard.settings import SettingsError
 

@@ -199,7 +199,7 @@ async def find(
 
     The ranking uses wording, words, success and cost.
     """
-    from hansard.projections.search.files import FileWords
+    from hansard.projections.file_search import FileWords
 
     query = inspected.ExperienceQuery(
         task=task, tools=tuple(tool or ()), address=address, limit=limit, retired=every

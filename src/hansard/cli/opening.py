@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.cli import output
 from hansard.cli.common import GlobalOptions
 from hansard.client import opening, unfinished
@@ -27,8 +27,7 @@ from hansard.client.opening import data_dir_of, readable
 from hansard.domain.errors import BadValue
 from hansard.inspect import tables
 from hansard.inspect.find import address, find_run
-from hansard.projections.publish.snapshots import PublishedSnapshot
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import PublishedSnapshot, Reader
 from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
 

@@ -44,7 +44,7 @@ from hansard.inspect.experiments import (
     ShownPrompt,
 )
 from hansard.operations.prompts import PRODUCTION, Promotion, promoted
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 app = Commands()
 

@@ -16,10 +16,9 @@ from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import plain_text
-from hansard.projections.errors import Held
-from hansard.projections.search import search as index
-from hansard.projections.search._index import Hit, Question
-from hansard.projections.search.search import Answer, IndexPlace
+from hansard.projections import full_text as index
+from hansard.projections.errors import Held, IndexUnusable
+from hansard.projections.full_text import Answer, Hit, IndexPlace, Question
 
 app = Commands()
 
@@ -69,7 +68,7 @@ async def search(
     )
     found = await asyncio.to_thread(index.ask, place, question)
     if found is None:
-        raise busy or index.IndexUnusable(place.path, "it was removed meanwhile")
+        raise busy or IndexUnusable(place.path, "it was removed meanwhile")
     if busy is not None:
         by = f"process {busy.pid}" if busy.pid else "another process"
         output.hint(f"{by} is indexing: this answers from what it has indexed")

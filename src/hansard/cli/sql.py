@@ -20,9 +20,16 @@ from hansard.cli.common import Commands, GlobalOptions, argument, flag, option
 from hansard.cli.opening import place_of, published, settings
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
-from hansard.projections.sql_sandbox.answer import ARROW, Answer, as_json, jsonable
-from hansard.projections.sql_sandbox.files import ARROW_FORMS, Form, answer_file
-from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
+from hansard.projections.sql_sandbox.answer import (
+    ARROW,
+    ARROW_FORMS,
+    Answer,
+    Form,
+    answer_file,
+    as_json,
+    jsonable,
+)
+from hansard.projections.sql_sandbox.rows import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 
 app = Commands()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from hansard.bus.jetstream.raw import Figures
+from hansard.bus.jetstream.log import Figures
 from hansard.cli import output
 from hansard.cli.common import Commands, flag
 from hansard.cli.opening import settings

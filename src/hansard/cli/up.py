@@ -16,7 +16,7 @@ import msgspec
 from hansard import settings as configuration
 from hansard.broker import private_copy
 from hansard.bus.jetstream import JetStreamLog
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
 from hansard.bus.redacted_log import ForwardingLog
 from hansard.cli import output

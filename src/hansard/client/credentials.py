@@ -19,7 +19,7 @@ from hansard.agents.access import principals
 from hansard.agents.workspace import Workspace
 from hansard.broker import access
 from hansard.broker.access import BadCredentials, Credentials
-from hansard.broker.hosting import join_in_thread
+from hansard.broker.lease import join_in_thread
 from hansard.broker.logins import BrokerUser, entry
 from hansard.bus import subjects
 from hansard.bus.clock import OS_USER

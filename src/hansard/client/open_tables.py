@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from hansard.domain.choices import NOTHING
 from hansard.operations.sql_answer import SqlAnswer
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 T = TypeVar("T")
 

@@ -20,11 +20,11 @@ from hansard import settings as configuration
 from hansard.agents.workspace import Workspace
 from hansard.broker import private_copy
 from hansard.broker.files import Durability, Login
-from hansard.broker.hosting import Host
+from hansard.broker.lease import Host
 from hansard.bus.clock import Clock, demand_real_clock
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.streams import outside_durability
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness

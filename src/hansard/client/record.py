@@ -99,7 +99,7 @@ from hansard.inspect.experience import ExperienceHits, Sentences, learned
 from hansard.inspect.experiments import PromptLog
 from hansard.inspect.trace import Payloads
 from hansard.operations.sql_answer import SqlAnswer
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 from hansard.state.replay import RunView
 
 A = TypeVar("A")
@@ -233,7 +233,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
     @functools.cached_property
     def _experience_index(self) -> found_experiences.ExperienceIndex:
         """The index of the last search for experiences; the next search updates it."""
-        from hansard.projections.search.files import FileWords  # noqa: PLC0415 -- takes sqlite
+        from hansard.projections.file_search import FileWords  # noqa: PLC0415 -- takes sqlite
 
         return found_experiences.ExperienceIndex(FileWords())
 

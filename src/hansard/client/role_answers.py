@@ -32,16 +32,15 @@ from hansard.domain.roles.authorize import Trust
 from hansard.domain.roles.model import RoleDefined
 from hansard.inspect.answer import Answer as Read
 from hansard.inspect.tables import read
+from hansard.projections import snapshots as published
 from hansard.projections.errors import ProjectionError
-from hansard.projections.publish import snapshots as published
-from hansard.projections.reader import Reader
-from hansard.projections.roles.build import bring_up
-from hansard.projections.roles.table_files import Kept, load, role_place
+from hansard.projections.role_tables import Kept, bring_up, load
+from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox.answer import ARROW, Answer
-from hansard.projections.sql_sandbox.limits import ONE_QUESTION, Limits
+from hansard.projections.sql_sandbox.rows import ONE_QUESTION, Limits
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.store import Store
-from hansard.projections.table_files import TableFiles
+from hansard.projections.table_files import TableFiles, role_place
 from hansard.settings import Settings
 
 R = TypeVar("R", bound=Read)

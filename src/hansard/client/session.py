@@ -234,7 +234,7 @@ class SessionRankers:
 
     def __call__(self, embedder: Embedder | None) -> Rankers:
         """Return the indexes by words and, with an embedder, by meaning."""
-        from hansard.projections.search.files import FileVectors, FileWords  # noqa: PLC0415 -- slow to import, needed only for searches
+        from hansard.projections.file_search import FileVectors, FileWords  # noqa: PLC0415 -- slow to import, needed only for searches
 
         if self._words is None:
             self._words = Rankers(FileWords())

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hansard.bus.jetstream import BrokerOptions
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger
 from hansard.domain.choices import NOTHING
 from hansard.inspect.tables import answering, published, read
 from hansard.operations.own_tables import as_arrow
 from hansard.operations.sql_answer import SqlAnswer
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox.answer import ARROW, Answer, simple
-from hansard.projections.sql_sandbox.limits import ONE_QUESTION
+from hansard.projections.sql_sandbox.rows import ONE_QUESTION
 from hansard.projections.sql_sandbox.sandbox import Door
 from hansard.projections.table_files import TableFiles
 

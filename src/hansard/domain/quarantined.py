@@ -1,6 +1,6 @@
 """The replacement that a reader gets for an invalid event: it takes the version, and has no effect.
 
-No log holds such an event: it is made when a log is read (`hansard.bus.validation.reads`). So it
+No log holds such an event: it is made when a log is read (`hansard.bus.reads`). So it
 has a tag, but is not registered under it, and a stored event with this tag is itself invalid.
 """
 

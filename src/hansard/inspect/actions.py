@@ -37,7 +37,7 @@ from hansard.domain.steps import Effects, StepStatus
 from hansard.inspect import trace as traces
 from hansard.inspect.answer import Listed
 from hansard.inspect.trace import Payloads, WholeStep
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 # Programs that replay an action cache without Hansard; equal caches give equal bytes.
 #

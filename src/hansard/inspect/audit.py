@@ -16,7 +16,7 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison_parts import Heading, Paragraph, ReportBlock, Table
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 # Decisions: the reasons of one, and its rendering.
 

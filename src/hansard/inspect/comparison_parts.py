@@ -14,8 +14,8 @@ import msgspec
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
-from hansard.projections.reader import Reader
 from hansard.projections.report import Part, Question, Report, report
+from hansard.projections.snapshots import Reader
 
 # Comparison of the arms of an experiment.
 

@@ -29,7 +29,7 @@ from hansard.inspect.actions import action_cache
 from hansard.inspect.answer import Answer, Listed
 from hansard.inspect.state import contexts, window
 from hansard.inspect.trace import Payloads
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 # Saved experiences: list them, their versions, and search for one that fits a task.
 
@@ -250,7 +250,7 @@ class ExperienceHits(Answer):
 
 
 class Words(Protocol):
-    """Ranking of texts by the words of a query: `hansard.projections.search.files.FileWords`."""
+    """Ranking of texts by the words of a query: `hansard.projections.file_search.FileWords`."""
 
     def ranked(
         self, tree: Mapping[str, str], question: str, limit: int, /

@@ -20,7 +20,7 @@ from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.prompt import PromptState
 from hansard.inspect.answer import Answer
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 # Prompts from the tables: versions, results, and the evidence for a version.
 

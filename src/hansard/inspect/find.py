@@ -10,7 +10,7 @@ from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.domain.roles.model import KIND
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 CANDIDATES_MAX = 8
 """Most runs listed for an ambiguous prefix."""

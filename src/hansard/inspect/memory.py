@@ -30,8 +30,8 @@ from hansard.domain.memory.events import space_name
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryFile, MemoryState
 from hansard.inspect.answer import Answer
-from hansard.projections.reader import Reader
-from hansard.projections.search.files import FileVectors, FileWords
+from hansard.projections.file_search import FileVectors, FileWords
+from hansard.projections.snapshots import Reader
 
 _READS = """
 SELECT path, count(*) FROM (

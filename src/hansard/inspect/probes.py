@@ -24,7 +24,7 @@ from hansard.domain.steps import Step, StepStatus
 from hansard.domain.values import Plain
 from hansard.inspect.answer import Answer
 from hansard.inspect.trace import Fetcher, commits_by_agent, folded
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 # Decisions of a probe's forks from SQL: pairs, noise, and differences.
 

@@ -15,11 +15,11 @@ from msgspec import UNSET, UnsetType
 from hansard.agents import workspace as run_index
 from hansard.agents.team.tasks import task_records
 from hansard.agents.workspace import RunFilter, RunLife, Workspace, is_import
+from hansard.bus import reads
 from hansard.bus.commits import revive, until
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Origin, Stored, UpTo
 from hansard.bus.times import EventTime, Time, began, is_imported, last, own, time_stored
-from hansard.bus.validation import reads
 from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.board import (
     RESERVED,

@@ -15,7 +15,7 @@ from hansard.domain.choices import Brief, chosen, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Step
 from hansard.inspect.answer import Answer, Listed, Rows
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 MONTH_LETTERS = len("2026-01")
 

@@ -15,18 +15,18 @@ from hansard.agents.workspace import RunLife
 from hansard.broker.lease import hindrance, peek
 from hansard.bus import marks, subjects
 from hansard.bus.commits import decode
-from hansard.bus.jetstream.raw import Figures, RawWorkspace
+from hansard.bus.jetstream.log import Figures, RawWorkspace
+from hansard.bus.log import RawMessage
 from hansard.bus.marks import Damaged, Known, Mark
-from hansard.bus.validation.check import Finding, Kind, RawMessage
+from hansard.bus.recheck import Finding, Kind
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import run_of
 from hansard.inspect.answer import Answer, masked
+from hansard.projections import snapshots as published
 from hansard.projections.errors import Held, Newer, Older, ProjectionError, Unusable
-from hansard.projections.publish import snapshots as published
-from hansard.projections.rebuild import Rebuilt
-from hansard.projections.roles.table_files import role_places
+from hansard.projections.runner import Rebuilt
 from hansard.projections.store import Progress, Store
-from hansard.projections.table_files import TableFiles, WriteLock
+from hansard.projections.table_files import TableFiles, WriteLock, role_places
 
 # Evidence about a workspace's log outside of it: the broker's mark, tables, generations.
 

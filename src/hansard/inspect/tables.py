@@ -14,14 +14,13 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hansard.bus.errors import BrokerError, Unreachable
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.marks import Extent
 from hansard.domain.errors import Corrupt
+from hansard.projections import snapshots as generations
 from hansard.projections.errors import Ahead, Behind, Held, PartialTables, TooCostly
-from hansard.projections.publish import snapshots as generations
-from hansard.projections.publish.snapshots import PublishedSnapshot
-from hansard.projections.reader import Reader
 from hansard.projections.rows import digest
+from hansard.projections.snapshots import PublishedSnapshot, Reader
 from hansard.projections.table_files import TableFiles
 
 if TYPE_CHECKING:

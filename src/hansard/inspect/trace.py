@@ -40,7 +40,7 @@ from hansard.domain.steps import (
     Withheld,
 )
 from hansard.inspect.answer import Answer
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 from hansard.state.replay import RunView
 
 # Recorded payloads as plain values, with or without their blobs fetched.

@@ -30,7 +30,7 @@ from hansard.inspect.experience import (
 )
 from hansard.inspect.trace import Payloads, SentOut
 from hansard.operations.declare import By, Name, Noun, Prose, Takes, operation
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 
 def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
@@ -227,7 +227,7 @@ class Experiences(Noun):
 
     def _find(self, reader: Reader, query: found_experiences.ExperienceQuery) -> ExperienceHits:
         """Search with a new index: one that is kept would rank by what other roles see."""
-        from hansard.projections.search.files import FileWords  # noqa: PLC0415 -- takes sqlite
+        from hansard.projections.file_search import FileWords  # noqa: PLC0415 -- takes sqlite
 
         with closing(found_experiences.ExperienceIndex(FileWords())) as index:
             return found_experiences.find(reader, query, index)

@@ -43,7 +43,7 @@ from hansard.domain.values import Scrub, recordable
 from hansard.inspect.answer import Answer
 from hansard.operations.protocol.errors import NotOffered
 from hansard.operations.sql_answer import SqlAnswer
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Answer)

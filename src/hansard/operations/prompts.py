@@ -49,7 +49,7 @@ from hansard.operations.declare import (
     Takes,
     operation,
 )
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 Read = Callable[[Callable[[Reader], PromptEvidence]], Awaitable[PromptEvidence]]
 """Runs one of our own reads on the tables."""

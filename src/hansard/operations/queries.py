@@ -44,8 +44,8 @@ from hansard.operations.reports import (
     shown,
 )
 from hansard.operations.sql_answer import SqlAnswer
-from hansard.projections.reader import Reader
 from hansard.projections.report import Question
+from hansard.projections.snapshots import Reader
 
 TABLES_BYTES_MAX = 512 * 1024
 """Most bytes of tables sent with a query, which is one message."""

@@ -21,8 +21,8 @@ from hansard.inspect.audit import Audit, AuditFilter, DecisionFacts, Decisions, 
 from hansard.inspect.comparison_parts import Block, Comparison, Heading, Paragraph, Table
 from hansard.inspect.find import find_run_in
 from hansard.operations.sql_answer import package
-from hansard.projections.reader import Reader
 from hansard.projections.report import Question
+from hansard.projections.snapshots import Reader
 
 PLOTS = ("intervals", "pairs", "curves")
 """Plots of each metric of a comparison."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from hansard.domain.errors import CallerError
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 
 GUARDRAILS = ("completion", "cost", "tokens", "latency_ms", "tool_error_rate")
 """Metrics of every experiment, shown beside its own."""

@@ -1,6 +1,6 @@
 """Rows from messages of the log: one per event, in the order of the log.
 
-A message that is no commit, or does not fit its place (`hansard.bus.validation.reads`), becomes a
+A message that is no commit, or does not fit its place (`hansard.bus.reads`), becomes a
 problem; an event whose data does not fit its type becomes a row and a problem; an event of a type
 unknown to this version becomes a row. None of them stops the projector.
 """
@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from hansard.bus.commits import TRANSACTION_COMMITS_MAX, decode, record, revive
-from hansard.bus.in_full import Fault, InFull
 from hansard.bus.log import Origin, RawMessage
 from hansard.bus.marks import link
+from hansard.bus.reads import Fault, InFull
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of

@@ -9,25 +9,146 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import sys
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Protocol, TypeVar
 
-from hansard.bus.in_full import InFull
-from hansard.bus.jetstream.raw import Chunk
-from hansard.bus.log import Stored
+import msgspec
+
+from hansard.bus.jetstream.log import Chunk
+from hansard.bus.log import RawMessage, Stored
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent
+from hansard.bus.reads import InFull
 from hansard.domain.ids import StreamId
 from hansard.domain.integrity.authorship import Fold
-from hansard.projections.errors import Ahead, Behind, OtherLog
-from hansard.projections.publish.publisher import LiveStore, publish_late, to_its_end
+from hansard.projections.errors import Ahead, Behind, OtherLog, ProjectionError, Unusable, unwritten
 from hansard.projections.rows import Batch, Rows, digest
-from hansard.projections.store import Store
-from hansard.projections.table_files import TableFiles, WriteLock
+from hansard.projections.snapshots import Publisher, restore
+from hansard.projections.store import Digest, Store
+from hansard.projections.table_files import ProjectorStatus, TableFiles, WriteLock
+
+# The tables of a running projector: progress is recorded and generations are published.
+
+T = TypeVar("T")
 
 _log = logger(__name__)
+
+LATE_S = 0.02
+"""Pause between two checks whether a publication is due, in seconds."""
+
+
+class LiveStore(Store):
+    """A store that publishes its tables in the writing thread, and records its progress and that of
+    the publication in the lock file, since both may lag.
+    """
+
+    def __init__(self, hold: WriteLock) -> None:
+        """Open the tables, whose write lock is held. Raises Unusable, Newer.
+
+        DuckDB overwrites some blocks of a file: if it is killed then, the file cannot be opened any
+        more. Such tables continue from the last publication.
+        """
+        try:
+            super().__init__(hold.place.path)
+        except Unusable as torn:
+            if not hold.interrupted or type(torn) is not Unusable:
+                raise
+            position = restore(hold.place)
+            hold.record_status(ProjectorStatus(os.getpid(), position, position))
+            _log.warning("tables_torn_by_a_kill", path=str(hold.place.path), begins_at=position)
+            super().__init__(hold.place.path)
+        self._hold = hold
+        self._head = 0
+        self._stamp = 0
+        self._lock = threading.Lock()
+        self.meanwhile = True
+        """True to publish after batches, too, not only at the end of the work."""
+        try:
+            self._publisher = Publisher(hold.place, self)
+        except BaseException as error:
+            super().close()
+            if isinstance(error, OSError):
+                raise unwritten(self.path, error) from error
+            raise
+        position, published = self.progress.position, self._publisher.position
+        self._status = ProjectorStatus(os.getpid(), position, position, published=max(0, published))
+
+    @property
+    def stale(self) -> bool:
+        """True if more is written than published."""
+        return self._publisher.stale
+
+    def write(self, batch: Batch, head: int) -> None:
+        """Write a batch as `Store.write` does, and publish if that is due."""
+        with self._lock:
+            super().write(batch, head)
+
+    def _reached(self, last: RawMessage, head: int) -> None:
+        self._head, self._stamp = max(head, last.position), last.stamp
+        self._record_status(position=last.position, head=self._head, delay_ms=self._delay_ms())
+        if self.meanwhile and not self._publisher.due_in_s():
+            self._publish(now=False)
+
+    def publish(self, *, now: bool) -> None:
+        """Publish pending changes, `now` or if it is due. Raises ProjectionError."""
+        with self._lock:
+            if self._publisher.stale and (now or not self._publisher.due_in_s()):
+                self._publish(now=now)
+
+    def close(self) -> None:
+        """Publish pending changes, checkpoint DuckDB's log and close the file."""
+        try:
+            with contextlib.suppress(ProjectionError):  # the previous publication is kept
+                self.publish(now=True)
+        finally:
+            super().close()
+            self._publisher.close()
+        with contextlib.suppress(OSError):  # on a full disk: it then counts as interrupted
+            self._hold.ended()
+
+    def _publish(self, *, now: bool) -> None:
+        try:
+            made = self._publisher.publish(self._head, now=now)
+        except OSError as error:
+            raise unwritten(self.path, error) from error
+        if made is None:
+            return
+        self._record_status(published=made.position, published_delay_ms=self._delay_ms())
+
+    def _delay_ms(self) -> float | None:
+        """Return the time since the newest message was logged, if there is one."""
+        return round(time.time() * 1e3 - self._stamp / 1e6, 3) if self._stamp else None
+
+    def _record_status(self, **changed: object) -> None:
+        self._status = msgspec.structs.replace(self._status, **changed)
+        try:
+            self._hold.record_status(self._status)
+        except OSError as error:
+            raise unwritten(self.path, error) from error
+
+
+async def publish_late(store: LiveStore) -> None:
+    """Publish deferred changes, forever."""
+    while True:
+        await asyncio.sleep(LATE_S)
+        if store.stale:
+            await to_its_end(lambda: store.publish(now=False))
+
+
+async def to_its_end(work: Callable[[], T]) -> T:
+    """Run a function in a thread, and return only when the thread has finished."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({running})
+
 
 BATCH_EVENTS_MAX = 65_536
 """Most events written at once: about 120 MB of memory and half a second of work. Twice as many cost
@@ -276,3 +397,92 @@ async def wait_for(place: TableFiles, position: int, timeout_s: float) -> int:
         if time.monotonic() >= until_s:
             raise Behind(position, reached, timeout_s)
         await asyncio.sleep(POLL_S)
+
+
+# Rebuilds the tables from the log beside the old ones, and then replaces them.
+
+Progress = Callable[[int, int], None]
+"""Called with the current and the target position."""
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """The result of a rebuild: its position, and a digest of each table. After a comparison,
+    `before` has the old tables' digests (None otherwise).
+    """
+
+    position: int
+    tables: dict[str, Digest]
+    before: dict[str, Digest] | None = None
+
+    @property
+    def differing(self) -> list[str]:
+        """The tables that a comparison found to differ."""
+        before = self.before if self.before is not None else self.tables
+        return sorted(
+            name for name in {*before, *self.tables} if before.get(name) != self.tables.get(name)
+        )
+
+
+async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
+    """Rebuild the tables up to the newest position, and replace the old ones. If killed before
+    that, the old ones are unchanged. Raises Held, ProjectionError, BrokerError.
+    """
+    with _write_lock(place) as hold:
+        last = (await source.extent()).last
+        made = await _make(source, place, last, progress)
+        place.replace()
+        hold.interrupted = False
+        hold.record_status(ProjectorStatus(os.getpid(), made.position, last))
+        return made
+
+
+async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
+    """Rebuild the tables up to the old ones' position, compare both, and discard the new ones.
+    Raises as `rebuild`, Unusable if there are none, Older if another schema made them, Ahead if the
+    log does not reach that position.
+    """
+    if not place.path.exists():
+        raise Unusable(place.path, "there is no such file")
+    with _write_lock(place) as hold:
+        store = await asyncio.to_thread(Store, place.path, read_only=True)
+        try:
+            position = store.progress.position
+            await check_same_log(source, store)
+            before = await asyncio.to_thread(store.digests)
+        finally:
+            await asyncio.to_thread(store.close)
+        hold.interrupted = False  # they were read completely, and closed
+        made = await _make(source, place, position, progress)
+        return msgspec.structs.replace(made, before=before)
+
+
+@contextlib.contextmanager
+def _write_lock(place: TableFiles) -> Generator[WriteLock]:
+    """Hold the write lock of the tables. If the previous writer was killed and the tables may be
+    damaged, keep that state on record, since it is the projector that repairs them.
+    """
+    hold = WriteLock(place)
+    try:
+        yield hold
+    finally:
+        try:
+            place.remove(place.fresh)
+            if not hold.interrupted:
+                hold.ended()
+        finally:
+            hold.close()
+
+
+async def _make(source: Source, place: TableFiles, until: int, progress: Progress) -> Rebuilt:
+    place.remove(place.fresh)  # left by a killed rebuild
+
+    def moved(batch: Batch, _head: int) -> None:
+        progress(batch.position, until)
+
+    store = await asyncio.to_thread(Store, place.fresh)
+    try:
+        if until:
+            await project(source, store, until=until, moved=moved)
+        return Rebuilt(store.progress.position, await asyncio.to_thread(store.digests))
+    finally:
+        await asyncio.to_thread(store.close)

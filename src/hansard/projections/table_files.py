@@ -22,6 +22,8 @@ from typing import BinaryIO
 import msgspec
 
 from hansard.bus.file_lock import take, take_by
+from hansard.bus.subjects import token
+from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
 from hansard.projections.errors import Held, unusable
 
@@ -163,6 +165,18 @@ class TableFiles(msgspec.Struct, frozen=True):
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def role_place(data_dir: Path, workspace: str, role: str) -> TableFiles:
+    """Return the files of a role's tables. Raises BadName."""
+    folder = data_dir / "projections" / "roles" / workspace_name(workspace)
+    return TableFiles(folder / f"{token(checked_name('role', role))}.duckdb")
+
+
+def role_places(data_dir: Path, workspace: str) -> list[TableFiles]:
+    """Return the files of all roles' existing tables. Raises BadName."""
+    folder = data_dir / "projections" / "roles" / workspace_name(workspace)
+    return [TableFiles(path) for path in sorted(folder.glob("*.duckdb"))]
 
 
 def away(path: Path) -> None:

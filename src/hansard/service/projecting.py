@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from hansard.bus import errors
 from hansard.bus.errors import StoreGone, Unreachable
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import HansardError

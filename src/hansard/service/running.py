@@ -22,9 +22,8 @@ from hansard.broker import private_copy
 from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.errors import BusError
-from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.jetstream.raw import RawWorkspace
-from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.client import BrokerOptions, Requests
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.wire import NoAnswer, NoResponders
 from hansard.client.credentials import syncing_broker
 from hansard.client.opening import (
@@ -50,8 +49,8 @@ from hansard.inspect.status import (
 )
 from hansard.operations.protocol import wire
 from hansard.operations.sql_answer import SqlAnswer
-from hansard.projections.reader import Reader
-from hansard.projections.sql_sandbox.limits import Limits
+from hansard.projections.snapshots import Reader
+from hansard.projections.sql_sandbox.rows import Limits
 from hansard.projections.table_files import TableFiles
 from hansard.service.server import NOBODY, Service
 from hansard.service.workspace_requests import Asker, R, RoleTables

@@ -26,8 +26,7 @@ from hansard.agents.workspace import Workspace
 from hansard.broker import access
 from hansard.bus import clock, subjects
 from hansard.bus.errors import BusError, TooLarge
-from hansard.bus.jetstream.options import BrokerOptions
-from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.client import BrokerOptions, Requests
 from hansard.bus.loggers import logger, unexpected
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context

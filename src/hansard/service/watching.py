@@ -3,7 +3,7 @@
 Three things are compared (periods and shares are in `hansard.inspect.watch`):
 
 * every 5 s the first and last position, the number of messages and the message at the mark, as on
-  every opening (`hansard.bus.jetstream.raw`);
+  every opening (`hansard.bus.jetstream.log`);
 * all messages, from the first to the last, with the rolling digests of the mark and of the
   published tables: continuously, for a hundredth of the time;
 * each projected commit, with its subject and its stream: one that does not fit is quarantined.
@@ -26,15 +26,15 @@ from hansard.bus import subjects
 from hansard.bus.clock import Slices
 from hansard.bus.errors import BusError
 from hansard.bus.file_lock import release, take
-from hansard.bus.jetstream.raw import RawWorkspace
+from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger, unexpected
 from hansard.bus.marks import Known, Mark
-from hansard.bus.validation.check import Compared
+from hansard.bus.recheck import Compared
 from hansard.client.opening import Broker
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.inspect import watch as watches
 from hansard.inspect.watch import COMPARE_S, PAGE_MESSAGES, READ_PAUSE, Watch, Watched
-from hansard.projections.publish import snapshots as published
+from hansard.projections import snapshots as published
 from hansard.projections.rows import Problem
 from hansard.projections.table_files import TableFiles
 

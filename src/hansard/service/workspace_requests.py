@@ -50,7 +50,7 @@ from hansard.operations.protocol.wire import Open, Request
 from hansard.operations.record import RecordOperations
 from hansard.operations.session import OPERATIONS, read
 from hansard.operations.sql_answer import SqlAnswer
-from hansard.projections.reader import Reader
+from hansard.projections.snapshots import Reader
 from hansard.service import operations
 from hansard.service.fair_queue import Bounds, FairQueue
 from hansard.service.hosted import Hosted

@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from hansard.bus.atomic_sender import JointSender, Ticket
+from hansard.bus.writer import JointSender, Ticket
 from hansard.domain import board
 from hansard.domain.board import BoardState
 from hansard.domain.ids import KeyStream, RunStream, StreamId

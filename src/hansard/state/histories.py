@@ -18,13 +18,12 @@ import msgspec
 from cachetools import LRUCache
 
 from hansard._version import SERVER_VERSION
-from hansard.bus import subjects
+from hansard.bus import reads, subjects
 from hansard.bus.clock import Slices
 from hansard.bus.commits import record, revive, whole_at
 from hansard.bus.errors import BusError
 from hansard.bus.log import AtPosition, EventLog, Snapshots, Stored, as_read
 from hansard.bus.loggers import logger
-from hansard.bus.validation import reads
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState, SessionBegan, StatedFact
 from hansard.domain.errors import HansardError

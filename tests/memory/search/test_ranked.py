@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hansard.agents.memory.search import DEPTH, Ranked, Rankers, fuse, search
 from hansard.domain.errors import BadValue
 from hansard.projections.errors import BadQuery
-from hansard.projections.search.files import PIECE_CHARACTERS, FileVectors, FileWords, pieces
+from hansard.projections.file_search import PIECE_CHARACTERS, FileVectors, FileWords, pieces
 
 TREE = {
     "AGENTS.md": "Answer in bullets. Action items come last.",

@@ -7,7 +7,7 @@ import pytest
 from hansard.agents.memory.compaction import Probe, compact, probes_in, refusals, tokens
 from hansard.agents.memory.search import Rankers
 from hansard.domain.errors import BadValue
-from hansard.projections.search.files import FileWords
+from hansard.projections.file_search import FileWords
 
 pytestmark = pytest.mark.later
 

@@ -23,7 +23,7 @@ import msgspec
 
 import hansard
 from hansard import settings
-from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.client import Requests
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.client import opening
 from hansard.service.running import serving

@@ -22,13 +22,12 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from hansard.agents.workspace import retry, transact
-from hansard.bus.atomic_sender import JointSender, Ticket
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import BusError, Conflict
 from hansard.bus.log import Append, EventLog, NotYet, Stored, VersionFree
 from hansard.bus.redacted_log import ForwardingLog
-from hansard.bus.writer import StreamWriter
+from hansard.bus.writer import JointSender, StreamWriter, Ticket
 from hansard.domain import principal
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream

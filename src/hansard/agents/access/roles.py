@@ -16,8 +16,8 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive, revive_all
 from hansard.bus.file_lock import read_text
-from hansard.bus.in_full import RunInFull
 from hansard.bus.log import AtPosition, Stored, UpTo
+from hansard.bus.reads import RunInFull
 from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.errors import Refused, UnknownEvent

@@ -34,9 +34,8 @@ from hansard.agents.steps.gating import cleared_of, demand_cleared
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter
 from hansard.agents.steps.tools import operation
-from hansard.bus.atomic_sender import Ticket
 from hansard.bus.commits import drive_fetch, record
-from hansard.bus.writer import MERGE_BYTES_MAX
+from hansard.bus.writer import MERGE_BYTES_MAX, Ticket
 from hansard.domain import board, values
 from hansard.domain.agent import Tell
 from hansard.domain.board import (

@@ -23,7 +23,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, torn, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import COMMIT_BYTES_MAX, AtPosition, Blobs, Origin, Stored
-from hansard.bus.validation.reads import unchecked
+from hansard.bus.reads import unchecked
 from hansard.domain import aggregate_types, conversation, experiment, prompt
 from hansard.domain.agent import HandedOff
 from hansard.domain.aggregate_types import AggregateChanged, stream_of

@@ -1,7 +1,7 @@
 """Search in a tree of files: by path, by regular expression, by words and by meaning.
 
 The rankers of a tree are passed in (`Ranker`): the indexes of words and of vectors are in
-`hansard.projections.search.files`. They get only the files that the reader may see, so that not
+`hansard.projections.file_search`. They get only the files that the reader may see, so that not
 even a rank depends on any other file.
 
 Rankings are combined by reciprocal rank fusion (G. Cormack, C. Clarke and S. Buettcher, "Reciprocal

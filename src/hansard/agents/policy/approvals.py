@@ -17,7 +17,7 @@ from hansard.agents.policy import permits
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import trusts
 from hansard.agents.workspace import Workspace, transact
-from hansard.bus import waiting
+from hansard.bus import log
 from hansard.bus.clock import OS_USER, Clock
 from hansard.bus.commits import new_commit, revive
 from hansard.bus.errors import NotFound
@@ -138,11 +138,11 @@ class Approvals:
 
         async def look() -> str | None:
             current = approvals.find(await self.state(), approval).given
-            return None if current is ApprovalStatus.PENDING else waiting.READY
+            return None if current is ApprovalStatus.PENDING else log.READY
 
         request = approvals.find(await self.state(), approval)
         left_s = max(PAUSE_S, (request.expires - time.time_ns() - self._ahead_ns) / 1e9)
-        await waiting.until(self._log, look, lambda _: True, left_s, of=self.stream)
+        await log.until(self._log, look, lambda _: True, left_s, of=self.stream)
         return approvals.find(await self.state(), approval)
 
     async def expire(self, approval: str, actor: Actor) -> Approval:

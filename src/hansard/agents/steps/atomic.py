@@ -32,11 +32,11 @@ from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.agents.workspace import retry
-from hansard.bus.atomic_sender import Ticket
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, Stored
+from hansard.bus.writer import Ticket
 from hansard.domain import values
 from hansard.domain.access import ViewServed
 from hansard.domain.errors import Corrupt

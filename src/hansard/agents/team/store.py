@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hansard.bus.log import Stored
-from hansard.bus.waiting import OVER, READY, TIMEOUT, until
+from hansard.bus.log import OVER, READY, TIMEOUT, Stored, until
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream
 from hansard.domain.team import task

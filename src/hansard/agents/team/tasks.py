@@ -30,7 +30,7 @@ from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.agents.team import store as follow
 from hansard.agents.team.store import Mailbox, TeamStore
-from hansard.bus import waiting
+from hansard.bus import log
 from hansard.bus.commits import record
 from hansard.domain import ids, values
 from hansard.domain.choices import Brief
@@ -477,7 +477,7 @@ class TeamFlows(JointSteps):
             if timeout_s == 0:
                 return None, known
             answer = yield from self._wait(command, timeout_s, until)
-            if answer != waiting.READY:
+            if answer != log.READY:
                 return None, known
 
     def _wait(self, command: Claim, timeout_s: float | None, until: float) -> Flow[str]:

@@ -21,7 +21,7 @@ from hansard.agents.team import store as follow
 from hansard.agents.team.store import TeamStore
 from hansard.agents.team.tasks import LEASE_S, Mail, MailFlows, Task, TaskEntry, TeamFlows
 from hansard.agents.workspace import retry
-from hansard.bus import waiting
+from hansard.bus import log as waiting
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
 from hansard.bus.errors import BusError, Closed

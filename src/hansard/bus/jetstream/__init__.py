@@ -5,7 +5,7 @@ snapshots, and a workspace's streams undecoded (`raw`).
 """
 
 from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
+from hansard.bus.jetstream.client import BrokerOptions
 from hansard.bus.jetstream.log import JetStreamLog, open_log
-from hansard.bus.jetstream.options import BrokerOptions
 
 __all__ = ["BrokerOptions", "JetStreamBlobs", "JetStreamLog", "JetStreamSnapshots", "open_log"]

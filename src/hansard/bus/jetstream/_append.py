@@ -31,9 +31,15 @@ from hansard.bus.errors import (
     Unreachable,
 )
 from hansard.bus.jetstream.blocking import Blocking
-from hansard.bus.jetstream.calls import BATCH_MESSAGES_MAX, Known, RetryBudget, publish, publish_all
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.direct import (
+    BATCH_MESSAGES_MAX,
+    Direct,
+    Known,
+    RetryBudget,
+    publish,
+    publish_all,
+)
 from hansard.bus.jetstream.wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,

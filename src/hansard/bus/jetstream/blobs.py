@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, NotFound
-from hansard.bus.jetstream.calls import RetryBudget, publish
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.direct import Direct, RetryBudget, publish
 from hansard.bus.jetstream.wire import FIRST, NoAnswer, Rejected, acknowledged
 from hansard.bus.log import verified
 from hansard.bus.loggers import logger

@@ -8,6 +8,7 @@ headers unparsed, to its receiver.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import re
@@ -15,7 +16,8 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Protocol, cast
 from uuid import uuid4
 
 import msgspec
@@ -28,8 +30,15 @@ from nats.errors import UnexpectedEOF
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 from hansard.bus.clock import SLICE_S
-from hansard.bus.errors import BrokerError, BusError, Closed, StoreGone, TooLarge, Unreachable
-from hansard.bus.jetstream.options import REQUEST_TIMEOUT_S, BrokerOptions, Host
+from hansard.bus.errors import (
+    BrokerError,
+    BusError,
+    Closed,
+    NotWritable,
+    StoreGone,
+    TooLarge,
+    Unreachable,
+)
 from hansard.bus.jetstream.wire import (
     NoAnswer,
     NoResponders,
@@ -42,7 +51,88 @@ from hansard.bus.jetstream.wire import (
     status,
 )
 from hansard.bus.loggers import logger
+from hansard.bus.marks import Witness
 from hansard.bus.portal import AfterFork, demand_loop, disown, own_task
+
+# Options of a connection to a broker.
+
+REQUEST_TIMEOUT_S = 5.0
+"""Longest wait for the answer to one request, in seconds: a busy disk may take a second, and an
+answer may be lost.
+"""
+
+APPEND_TIMEOUT_S = 30.0
+"""Longest time that an append is retried before its outcome counts as unknown, in seconds: a
+broker's restart fits.
+"""
+
+CONNECT_TIMEOUT_S = 10.0
+"""Longest time of the first connect, in seconds."""
+
+
+DISK_WAIT_S = 600.0
+"""Longest time that a write waits while the embedded server's disk is known to refuse writes, in
+seconds: long enough for an operator to free some space.
+"""
+
+
+class Host(Protocol):
+    """The supervisor of an embedded server that does not answer: `hansard.broker.lease.Host`."""
+
+    def hold(self, stream: str) -> None:
+        """Sync a stream's metadata to disk, and let `check` watch the stream's files. Raises as
+        that.
+        """
+
+    def check(self, stream: str) -> None:
+        """Raise StoreGone or NotWritable if the files are gone or the disk refuses writes."""
+
+    def obstacle(self) -> NotWritable | StoreGone | None:
+        """Return the current obstacle, if any."""
+        ...
+
+    def look(self) -> NotWritable | None:
+        """Check the disk itself, if no obstacle was reported."""
+        ...
+
+    async def heal(self) -> str:
+        """Return its URL, restarting it if no process keeps it running."""
+        ...
+
+
+class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Address of a broker, and the login. Times in seconds.
+
+    Set `user` and `password`, or a credentials file, or an nkey seed (a file, or as text in
+    `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone verifies the server against
+    that authority. `host` is set for the embedded server; `witness` is the evidence of the logs in
+    its data directory; `copy_of` is the data directory of which its own is a private copy: nothing
+    is recorded then.
+    """
+
+    urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    user: str | None = None
+    password: str | None = None
+    credentials: Path | None = None
+    nkey_seed: Path | None = None
+    nkey: str | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_hostname: str | None = None
+    name: str = "hansard"
+    inbox_prefix: str = "_INBOX"
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    append_timeout_s: float = APPEND_TIMEOUT_S
+    disk_wait_s: float = DISK_WAIT_S
+    host: Host | None = None
+    witness: Witness | None = None
+    copy_of: str | None = None
+
+    def __repr__(self) -> str:
+        return f"BrokerOptions(urls={self.urls!r}, user={self.user!r}, name={self.name!r})"
+
 
 PENDING_BYTES_MAX = 8 * 1024 * 1024
 """Most bytes waiting to be written to the socket: one batch of 1,000 messages fits."""
@@ -761,3 +851,72 @@ class Broker:
             else:
                 await self._on_reconnected(self._nc)
                 return
+
+
+# Requests and answers between programs, apart from the log; used by the service and its clients.
+#
+# Nothing is stored and nothing is sent twice: if no answer arrives, the request's outcome is
+# unknown.
+
+KNOWN_S_MAX = 5.0
+"""Longest time until the broker has registered a subscription, in seconds."""
+
+Handle = Callable[[str, str, bytes], None]
+"""Handles a request: its subject, its reply subject (empty for none), its body. Called inline in
+the client's read loop, so it must not block.
+"""
+
+
+class _Taker:
+    """Receives a subscription's messages, without their headers."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
+        """Receive one message."""
+        del headers
+        self._handle(subject, reply, data)
+
+    def lost(self, error: BusError) -> None:
+        """Ignore the lost connection: the subscription is restored with it."""
+
+
+class Requests:
+    """A connection for requests."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @classmethod
+    async def open(cls, options: BrokerOptions) -> Requests:
+        """Connect. Raises Unreachable, BrokerError (refused)."""
+        return cls(await Broker.open(options))
+
+    async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes:
+        """Send a request, and return the answer's body. Raises TooLarge, NotSent, NoResponders
+        (nobody received it), NoAnswer, BrokerError (denied). Cancelling it leaves the outcome
+        unknown.
+        """
+        return (await self._broker.request(subject, payload, None, timeout_s))[1]
+
+    async def serve(self, subject: str, handle: Handle, queue: str = "") -> Callable[[], Any]:
+        """Handle requests to a subject; return the coroutine function that ends it.
+
+        Of several programs that serve a subject with the same `queue`, one gets each request. On
+        return the broker has registered the subscription, so that later requests find a responder;
+        if the connection breaks meanwhile, it is registered on reconnect.
+        """
+        stop = await self._broker.listen(subject, _Taker(handle), queue)
+        nobody = f"{self._broker.options.inbox_prefix}.{uuid4().hex}"
+        with contextlib.suppress(NoAnswer):  # once rejected, earlier messages were processed
+            await self._broker.request(nobody, timeout_s=KNOWN_S_MAX)
+        return stop
+
+    async def answer(self, reply: str, payload: bytes) -> None:
+        """Send an answer. Raises TooLarge, NotSent."""
+        await self._broker.send(reply, payload)
+
+    async def close(self) -> None:
+        """Close the connection. Pending requests get NoAnswer."""
+        await self._broker.close()

@@ -3,31 +3,622 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+import re
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, assert_never
 
 import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.acknowledged import acknowledged
-from hansard.bus.errors import BusError, NotFound
+from hansard.bus.clock import Slices
+from hansard.bus.commits import check_each, check_versions, first_version, position_of, until
+from hansard.bus.errors import BrokerError, BusError, Contradiction, NotFound
 from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream._append import Appender, Committer
-from hansard.bus.jetstream._read import Reader
 from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
 from hansard.bus.jetstream.blocking import Blocking
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import Direct
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.client import Broker, BrokerOptions
+from hansard.bus.jetstream.direct import Direct, api, late_of, leader_of, replicas_of
 from hansard.bus.jetstream.push import Push
-from hansard.bus.jetstream.raw import RawWorkspace, refuse_loss
-from hansard.bus.jetstream.wire import Message
-from hansard.bus.log import Append, Kind, Stored, UpTo
+from hansard.bus.jetstream.streams import STREAM_NOT_FOUND
+from hansard.bus.jetstream.wire import Message, TooMany
+from hansard.bus.log import Append, AtPosition, AtTime, Kind, RawMessage, Stored, UpTo
 from hansard.bus.loggers import logger
-from hansard.bus.marks import Extent
-from hansard.bus.validation.reads import ReadValidator, is_stream
+from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, loss
+from hansard.bus.reads import ReadValidator, is_stream
 from hansard.domain.errors import Corrupt
-from hansard.domain.ids import RunStream, StreamId, workspace_name
+from hansard.domain.ids import KeyStream, RunStream, StreamId, workspace_name
+
+# Reading commits: one stream, several, a run; the newest state or one at a point.
+#
+# A subject is written once and never changes. So a read may take any number of requests and still
+# be consistent: it fixes a position first, reads the names found after that, and drops later
+# commits. `direct` ensures that each answer reaches that position, from whichever replica.
+
+TAIL_VERSIONS_MAX = 4_000
+"""Up to this many versions are requested by generated names, one per version; more are listed
+first.
+"""
+
+HEAD_VERSIONS_MAX = 200
+"""A read from the beginning up to one of these versions also uses generated names; a longer one
+takes the whole stream in one answer if that fits.
+"""
+
+WILDCARDS_MAX = 200
+"""Most streams in one request; more are read in groups, up to one position."""
+
+
+class Reader:
+    """Reads one workspace's log."""
+
+    def __init__(self, workspace: str, direct: Direct, *, screened: bool = False) -> None:
+        """`screened`: return stand-ins for commits that do not fit, and leave out subjects of no
+        stream.
+        """
+        self._workspace = workspace
+        self._stream = subjects.log_stream(workspace)
+        self._direct = direct
+        self._screened = screened
+
+    async def read(
+        self,
+        stream: StreamId,
+        *,
+        after: int = 0,
+        to: int | None = None,
+        up_to: UpTo = None,
+        inside: bool = False,
+    ) -> list[Stored]:
+        """See `EventLog.read`. 1 request up to 1,023 commits or with `to`, else 2 or more; of the
+        newest state, 1 more with several replicas.
+        """
+        if to is not None and to <= after:
+            return []
+        cut = await self.cut(up_to)
+        commits = await self._commits(stream, after, to, await self._required(cut))
+        check_versions(stream, commits, first_version(commits, after, inside=inside))
+        return commits if cut is None else until(commits, cut)
+
+    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
+        """See `EventLog.read_streams`."""
+        distinct = list(dict.fromkeys(streams))
+        cut = await self.cut(up_to)
+        if not distinct:
+            return []
+        at_once = WILDCARDS_MAX
+        if len(distinct) <= WILDCARDS_MAX:
+            try:
+                commits = await self._wholes(distinct, cut)
+            except TooMany:
+                at_once = max(1, len(distinct) // 2)
+            else:
+                check_each(commits)
+                return commits if cut is None else until(commits, cut)
+        if cut is None:
+            cut = await self.head()
+        commits = []
+        for start in range(0, len(distinct), at_once):
+            commits += await self._together(distinct[start : start + at_once], cut)
+        commits.sort(key=position_of)
+        check_each(commits)
+        return until(commits, cut)
+
+    async def _together(self, streams: Sequence[StreamId], cut: int) -> list[Stored]:
+        """Return the commits of up to 200 streams in one request, halved if they do not fit."""
+        if len(streams) == 1:
+            return await self._commits(streams[0], 0, None, cut)
+        try:
+            return await self._wholes(streams, cut)
+        except TooMany:
+            half = len(streams) // 2
+            before = await self._together(streams[:half], cut)
+            return before + await self._together(streams[half:], cut)
+
+    async def _wholes(self, streams: Sequence[StreamId], target: int | None) -> list[Stored]:
+        """Return all commits of some streams by position, in one request. Raises TooMany."""
+        patterns = [f"{subjects.prefix(self._workspace, stream)}.*" for stream in streams]
+        return self._decoded(await self._direct.many(self._stream, patterns, target))
+
+    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """See `EventLog.read_run`: the names first (2,000 in 5 to 8 ms), then 1,000 at a time."""
+        return await self._matching(f"{subjects.run_prefix(self._workspace, run)}.>", up_to)
+
+    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
+        """See `EventLog.read_boards`."""
+        return await self._matching(subjects.boards(self._workspace, run), up_to)
+
+    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
+        """See `EventLog.read_kind`."""
+        return await self._matching(subjects.all_of_kind(self._workspace, kind), up_to)
+
+    async def _matching(self, pattern: str, up_to: UpTo) -> list[Stored]:
+        cut = await self.cut(up_to)
+        names, head = await self.names(pattern)
+        messages = await self._direct.named(self._stream, names, head)
+        commits: list[Stored] = []
+        async with Slices() as slices:
+            for message in messages:
+                commits += self._decoded([message])
+                if slices.over:
+                    await slices.pause()
+        commits.sort(key=position_of)
+        check_each(commits)
+        return until(commits, head if cut is None else cut)
+
+    async def last(self, stream: StreamId) -> Stored | None:
+        """See `EventLog.last`."""
+        prefix = subjects.prefix(self._workspace, stream)
+        message = await self._newest(prefix, None)
+        return self._decode(message) if message is not None else None
+
+    async def at(self, position: int) -> Stored | None:
+        """Return the commit at a position."""
+        message = await self._direct.at(self._stream, position) if position > 0 else None
+        return self._decode(message) if message is not None else None
+
+    async def runs(self, key: str | None = None) -> list[str]:
+        """See `EventLog.runs`: 1 request for each 100,000 commits of the streams read."""
+        kind = RunStream if key is None else KeyStream
+        pattern = subjects.all_lives(self._workspace)
+        if key is not None:
+            pattern = subjects.all_of_key(self._workspace, key)
+        names, head = await self.names(pattern)
+        runs: dict[str, None] = {}
+        digested: list[str] = []
+        for name in names:
+            token = name.split(".", 4)[3]
+            if token.startswith("=="):
+                digested.append(name)
+            else:
+                stream, _ = subjects.parse(name)  # Corrupt after a foreign write
+                if isinstance(stream, kind):
+                    runs[stream.run] = None
+        for message in await self._direct.named(self._stream, digested, head):
+            digested_stream = self._decode(message).stream
+            if isinstance(digested_stream, kind):
+                runs[digested_stream.run] = None
+        return list(runs)
+
+    async def head(self) -> int:
+        """See `EventLog.head`."""
+        state = (await self._direct.info(self._stream))["state"]
+        return int(state["last_seq"])
+
+    async def cut(self, up_to: UpTo) -> int | None:
+        """Return the position where a read ends; None for the newest.
+
+        A time becomes the last position stamped at or before it, so that the guarantees for
+        positions (a transaction is whole or absent) also hold for times.
+        """
+        match up_to:
+            case None:
+                return None
+            case AtPosition(position):
+                return position
+            case AtTime(stamp):
+                head = await self.head()  # first: if none is later, all up to it are earlier
+                later = await self._direct.since(self._stream, stamp, head)
+                return later.position - 1 if later is not None else head
+            case _:
+                assert_never(up_to)
+
+    def seen(self, message: Message) -> None:
+        """Make every later read reach a message that was received in another way."""
+        known = self._direct.known.of(self._stream)
+        known.note(message.position, message.subject, len(message.data))
+
+    async def names(self, pattern: str) -> tuple[list[str], int]:
+        """Return all subjects that match, and a position up to which they are complete."""
+        matches, head = await self._direct.names(self._stream, pattern)
+        return await self._of_streams(matches) if self._screened else matches, head
+
+    @staticmethod
+    async def _of_streams(names: list[str]) -> list[str]:
+        """Return the names that a stream's commit may have."""
+        matches: list[str] = []
+        async with Slices() as slices:
+            for name in names:
+                if is_stream(name):
+                    matches.append(name)
+                if slices.over:
+                    await slices.pause()
+        return matches
+
+    async def _required(self, cut: int | None) -> int:
+        """Return the position that a read must reach."""
+        return await self._direct.required(self._stream) if cut is None else cut
+
+    def _decode(self, message: Message) -> Stored:
+        return message.screened() if self._screened else message.commit()
+
+    def _decoded(self, messages: Iterable[Message]) -> list[Stored]:
+        if not self._screened:
+            return [message.commit() for message in messages]
+        return [message.screened() for message in messages if is_stream(message.subject)]
+
+    async def _newest(self, prefix: str, target: int | None) -> Message | None:
+        """Return the newest message of a stream."""
+        pattern = f"{prefix}.*"
+        newest = await self._direct.last(self._stream, pattern, target)
+        if newest is None or not self._screened or is_stream(newest.subject):
+            return newest
+        names, head = await self.names(pattern)
+        messages = await self._direct.named(self._stream, names, head)
+        return max(messages, key=lambda message: message.position, default=None)
+
+    async def _commits(
+        self, stream: StreamId, after: int, to: int | None, target: int
+    ) -> list[Stored]:
+        """Return a stream's commits with first versions in (after, to], by version, unchecked."""
+        prefix = subjects.prefix(self._workspace, stream)
+        if after == 0 and (to is None or to > HEAD_VERSIONS_MAX):
+            try:
+                messages = await self._direct.many(self._stream, [f"{prefix}.*"], target)
+            except TooMany:
+                pass
+            else:
+                return _by_version(self._decoded(messages), to)
+        end = to
+        if end is None or end - after > TAIL_VERSIONS_MAX:
+            newest = await self._newest(prefix, target)
+            if newest is None:
+                return []
+            end = subjects.parse(newest.subject)[1]
+            end = end if to is None else min(to, end)
+        if end - after <= TAIL_VERSIONS_MAX:
+            names = [f"{prefix}.{version}" for version in range(after + 1, end + 1)]
+        else:
+            listed = [(int(n.rpartition(".")[2]), n) for n in (await self.names(f"{prefix}.*"))[0]]
+            names = [name for version, name in sorted(listed) if after < version <= end]
+        found = await self._direct.named(self._stream, names, target)
+        return _by_version(self._decoded(found), to)
+
+
+def _by_version(commits: list[Stored], to: int | None) -> list[Stored]:
+    if to is not None:
+        commits = [stored for stored in commits if stored.commit.version <= to]
+    commits.sort(key=position_of)
+    return commits
+
+
+# A workspace's streams as stored, undecoded: for their figures and for the recheck.
+#
+# Nothing here creates or changes a stream, and messages that cannot be decoded are passed on.
+
+# The comparison of a workspace's log with its mark.
+#
+# It runs before anything is created or written: when a workspace is opened, after each reconnect,
+# at each jump in the positions that a follower reads, and every few seconds in `hansard up`. It
+# costs two parallel STREAM.INFO requests and the read of one message.
+
+MADE_S_MAX = 2.0
+MADE_POLL_S = 0.02
+"""From the first file of a stream until the server offers it, in seconds: milliseconds on an idle
+machine.
+"""
+
+GAPS_SHOWN_MAX = 5
+"""Most gaps in the positions that an error names; `hansard check` lists all."""
+
+
+async def refuse_loss(direct: Direct, workspace: str) -> Extent:
+    """Return the extent of a workspace's log; empty if there is none yet.
+
+    Raises Corrupt if the server does not offer a stream whose messages are on the disk, if the log
+    lost positions at its head, in the middle or at its end, or if it is not the one that its mark
+    was kept for. Such a log must not be replaced, or written to.
+    """
+    witness = direct.broker.options.witness
+    kept = witness.kept(workspace) if witness is not None else None
+    log, blob = subjects.log_stream(workspace), subjects.blob_stream(workspace)
+    log_info, blob_info = await asyncio.gather(_info(direct, log), _info(direct, blob))
+    if witness is not None:
+        for name, info in ((log, log_info), (blob, blob_info)):
+            folder = witness.files(name) if info is None else None
+            if folder is not None:
+                raise witness.hidden(workspace, name, folder)
+    extent = Extent.of(log_info) if log_info is not None else Extent()
+    blobs = Extent.of(blob_info).last if blob_info is not None else 0
+    newest: Newest | None = None
+    if kept is not None and kept.mark.checkable and kept.mark.chained <= extent.last:
+        newest = await _message(direct, log, kept.mark.chained)
+    if loss(kept, extent, blobs, newest) is None:
+        return extent
+    gaps = await _gaps(direct, log, extent) if extent.missing else ""
+    remedy = (
+        witness.remedy(workspace)
+        if witness is not None
+        else OUTSIDE_REMEDY.format(stream=log, key=ACCEPTED, missing=extent.missing)
+    )
+    fact = loss(kept, extent, blobs, newest, gaps)
+    raise Corrupt(f"workspace {workspace!r}", f"{fact}. {remedy}")
+
+
+async def _info(direct: Direct, name: str) -> dict[str, Any] | None:
+    """Return a stream's STREAM.INFO; None if there is none.
+
+    The files of a stream being created by another process exist before the server offers it.
+    """
+    witness = direct.broker.options.witness
+    until_s = time.monotonic() + MADE_S_MAX
+    while True:
+        try:
+            return await direct.info(name)
+        except BrokerError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+        if witness is None or witness.files(name) is None or time.monotonic() >= until_s:
+            return None
+        await asyncio.sleep(MADE_POLL_S)
+
+
+async def _message(direct: Direct, name: str, position: int) -> Newest | None:
+    """Return the subject and body at a position; None if the server has none, or cannot read it."""
+    try:
+        message = await direct.at(name, position)
+    except BrokerError:
+        return None
+    return None if message is None else (message.subject, message.data)
+
+
+async def _gaps(direct: Direct, name: str, extent: Extent) -> str:
+    """Describe the first missing positions of a stream, for people."""
+    info = await direct.info(name, {"deleted_details": True})
+    head = range(1, min(extent.first, extent.last + 1))
+    runs = _runs([*head, *(info["state"].get("deleted") or [])])
+    shown = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in runs[:GAPS_SHOWN_MAX]]
+    return ", ".join(shown) + (" and more" if len(runs) > GAPS_SHOWN_MAX else "")
+
+
+def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
+    """Format positions in order as ranges of consecutive ones."""
+    ranges: list[tuple[int, int]] = []
+    for position in positions:
+        if ranges and position == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], position)
+        else:
+            ranges.append((position, position))
+    return ranges
+
+
+PAGES_MAX = 1_000
+"""Bound of the loops over the server's lists in pages (of 1,024 streams, 100,000 subjects)."""
+
+_LOG = re.compile(r"hansard_log-(?P<workspace>.+)")
+_BLOB = re.compile(r"hansard_blob\.[^.]+\.(?P<sha256>[0-9a-f]{64})\.(?P<chunk>\d+)")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """One JetStream stream: its messages and bytes, first and last sequence, replicas; its leader
+    and the lagging servers, in a cluster.
+    """
+
+    name: str
+    messages: int
+    bytes: int
+    first: int
+    last: int
+    deleted: int
+    replicas: int = 1
+    leader: str = ""
+    late: list[str] = []
+
+    def replica_warning(self, request: int) -> str | None:
+        """Return a warning if it has fewer replicas than requested."""
+        return (
+            jetstream_streams.fewer(self.name, self.replicas, request)
+            if self.replicas < request
+            else None
+        )
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Messages in order, and the newest position of the log as the server last reported it."""
+
+    messages: list[RawMessage]
+    head: int
+
+
+class RawWorkspace:
+    """One workspace over a connection of its own. Created by `open`; close it with `close()`."""
+
+    def __init__(self, workspace: str, broker: Broker, *, damaged: bool = False) -> None:
+        self.workspace = workspace
+        self._broker = broker
+        self._damaged = damaged
+        self._direct = Direct(broker)
+        self._blobs = JetStreamBlobs(workspace, broker, self._direct)
+
+    @classmethod
+    async def open(
+        cls, options: BrokerOptions, workspace: str, *, damaged: bool = False
+    ) -> RawWorkspace:
+        """Connect. Raises Unreachable, BrokerError, BadName, and Corrupt if the broker lost data of
+        the workspace, unless it may be `damaged`.
+        """
+        workspace_name(workspace)
+        raw = cls(workspace, await Broker.open(options), damaged=damaged)
+        if not damaged:
+            try:
+                await raw.refuse_loss()
+            except BaseException:
+                await raw.close()
+                raise
+        return raw
+
+    @property
+    def server_version(self) -> str:
+        """The broker's version, as reported on connect."""
+        return self._broker.server_version
+
+    async def figures(self) -> list[Figures]:
+        """Return the log, blob and snapshot streams that exist."""
+        streams: list[Figures] = []
+        for name in (
+            subjects.log_stream(self.workspace),
+            subjects.blob_stream(self.workspace),
+            subjects.snapshot_stream(self.workspace),
+        ):
+            info = await self._info(name)
+            if info is not None:
+                state = info["state"]
+                streams.append(
+                    Figures(
+                        name,
+                        state["messages"],
+                        state["bytes"],
+                        state["first_seq"],
+                        state["last_seq"],
+                        state.get("num_deleted", 0),
+                        replicas_of(info),
+                        leader_of(info),
+                        late_of(info),
+                    )
+                )
+        return streams
+
+    async def workspaces(self) -> list[str]:
+        """Return the names of all workspaces on the broker that this login sees."""
+        names: list[str] = []
+        for _ in range(PAGES_MAX):
+            page = await api(self._broker, "STREAM.NAMES", {"offset": len(names)})
+            names += page.get("streams") or []
+            if not page.get("streams") or len(names) >= page.get("total", 0):
+                break
+        return sorted(m["workspace"] for name in names if (m := _LOG.fullmatch(name)) is not None)
+
+    async def extent(self) -> Extent:
+        """Return the log's first and newest position and its number of messages; all 0 if it does
+        not exist.
+        """
+        info = await self._info(subjects.log_stream(self.workspace))
+        return Extent() if info is None else Extent.of(info)
+
+    async def chunks(
+        self, after: int = 0, *, until: int | None = None
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield as `follow` does, but all messages that arrived together, up to 256.
+
+        Raises Corrupt at a jump in the positions that is a loss, unless the log may be damaged.
+        """
+        if until is not None and until <= after:
+            return
+        everything = f"{subjects.workspace_prefix(self.workspace)}.>"
+        name = subjects.log_stream(self.workspace)
+        push = Push(self._broker, name, everything, after, until=until)
+        chunks, at = push.chunks(), after
+        try:
+            async for chunk in chunks:
+                if chunk[-1].position != at + len(chunk) and not self._damaged:
+                    await self.refuse_loss()
+                at = chunk[-1].position
+                decoded = [
+                    RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault)
+                    for m in chunk
+                    if until is None or m.position <= until
+                ]
+                last = chunk[-1].position
+                if decoded:
+                    yield Chunk(decoded, max(push.position + push.pending, last))
+                if until is not None and last >= until:
+                    return
+        finally:
+            await chunks.aclose()
+
+    async def follow(
+        self, after: int = 0, *, until: int | None = None
+    ) -> AsyncGenerator[RawMessage, None]:
+        """Follow every message of the log after a position, as `EventLog.follow`, but never
+        decoded; ends before `until` if the log goes beyond it and no message up to it is left.
+        """
+        async with contextlib.aclosing(self.chunks(after, until=until)) as chunks:
+            async for chunk in chunks:
+                for message in chunk.messages:
+                    yield message
+
+    async def page(self, after: int, count: int) -> list[RawMessage]:
+        """Return the next messages of the log after a position, at most so many and 8 MB,
+        undecoded; unreadable ones are left out. Nothing is sent in advance.
+        """
+        batch = await self._direct.following(subjects.log_stream(self.workspace), after + 1, count)
+        return [
+            RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault) for m in batch
+        ]
+
+    async def past(self, stream: StreamId) -> list[Stored]:
+        """Return a stream's own commits, by version; unreadable ones are stand-ins. Raises Corrupt
+        if one is missing.
+        """
+        reader = Reader(self.workspace, Direct(self._broker), screened=True)
+        return await reader.read_streams([stream])
+
+    async def blob_chunks(self) -> dict[str, set[int]]:
+        """Return the existing chunks of each blob, by the hash of the whole."""
+        chunks: dict[str, set[int]] = {}
+        name, offset = subjects.blob_stream(self.workspace), 0
+        if await self._state(name) is None:
+            return chunks
+        for _ in range(PAGES_MAX):
+            question = {"subjects_filter": ">", "offset": offset}
+            info = await api(self._broker, f"STREAM.INFO.{name}", question)
+            page = info["state"].get("subjects") or {}
+            for subject in page:
+                parts = _BLOB.fullmatch(subject)
+                if parts is not None:
+                    chunks.setdefault(parts["sha256"], set()).add(int(parts["chunk"]))
+            offset += len(page)
+            if not page or offset >= info.get("total", 0):
+                break
+        return chunks
+
+    async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
+        """Fetch some blobs by hash with one request, and verify each. Raises NotFound, Corrupt."""
+        return await self._blobs.get_all(named)
+
+    async def refuse_loss(self) -> None:
+        """Raise Corrupt if the broker lost data that was on its disk."""
+        await refuse_loss(self._direct, self.workspace)
+
+    async def contradictions(self) -> list[str]:
+        """List differences between the streams' settings and those that Hansard requires."""
+        items: list[str] = []
+        for item in (
+            jetstream_streams.log_config(self.workspace),
+            jetstream_streams.blob_config(self.workspace),
+            jetstream_streams.snapshot_config(self.workspace),
+        ):
+            existing = await jetstream_streams.config_of(self._broker, item["name"])
+            if existing is None:
+                items.append(f"stream {item['name']!r} does not exist")
+                continue
+            try:
+                jetstream_streams.compare(item, existing)
+            except Contradiction as error:
+                items.append(str(error))
+        return items
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._broker.close()
+
+    async def _state(self, name: str) -> dict[str, Any] | None:
+        info = await self._info(name)
+        return None if info is None else info["state"]
+
+    async def _info(self, name: str) -> dict[str, Any] | None:
+        """Return the stream's state as its leader reports it."""
+        try:
+            return await self._direct.info(name)
+        except BrokerError as error:
+            if error.code == jetstream_streams.STREAM_NOT_FOUND:
+                return None
+            raise
+
 
 _log = logger(__name__)
 
@@ -50,7 +641,7 @@ class JetStreamLog:
         made: bool = False,
     ) -> None:
         """`screened`: commits that do not fit are replaced on read
-        (`hansard.bus.validation.reads`); otherwise a commit that cannot be decoded is Corrupt, and
+        (`hansard.bus.reads`); otherwise a commit that cannot be decoded is Corrupt, and
         others are returned as stored.
         """
         self.made = made

@@ -18,9 +18,16 @@ from typing import Any
 from uuid import uuid4
 
 from hansard.bus.errors import BrokerError, BusError, ReplicaBehind, Unreachable
-from hansard.bus.jetstream.calls import JETSTREAM_OFF, api, described, is_authoritative, replicas_of
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import LOST, READ_WAIT_S
+from hansard.bus.jetstream.direct import (
+    JETSTREAM_OFF,
+    LOST,
+    READ_WAIT_S,
+    api,
+    described,
+    is_authoritative,
+    replicas_of,
+)
 from hansard.bus.jetstream.wire import Message, NoAnswer, header, origin
 from hansard.bus.log import Origin
 from hansard.bus.loggers import logger

@@ -10,9 +10,8 @@ import msgspec
 
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, Contradiction
-from hansard.bus.jetstream.calls import api
-from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.options import BrokerOptions
+from hansard.bus.jetstream.client import Broker, BrokerOptions
+from hansard.bus.jetstream.direct import api
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.loggers import logger
 

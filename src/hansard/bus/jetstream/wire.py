@@ -13,11 +13,10 @@ from typing import Protocol
 
 import msgspec
 
-from hansard.bus import subjects
+from hansard.bus import reads, subjects
 from hansard.bus.commits import stored_from
 from hansard.bus.errors import BusError
 from hansard.bus.log import Origin, Stored
-from hansard.bus.validation import reads
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -75,7 +74,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def screened(self) -> Stored:
         """Decode as `commit` does, with a stand-in for a commit that does not fit
-        (`hansard.bus.validation.reads`). Raises Corrupt only if the subject is no stream's.
+        (`hansard.bus.reads`). Raises Corrupt only if the subject is no stream's.
         """
         if self.fault is not None:
             stream, version = subjects.parse(self.subject)

@@ -15,7 +15,7 @@ from hansard.agents.errors import SessionEnded
 from hansard.broker.access import Credentials
 from hansard.bus.clock import Clock
 from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
-from hansard.bus.jetstream.requests import Requests
+from hansard.bus.jetstream.client import Requests
 from hansard.bus.jetstream.wire import NoAnswer, NoResponders
 from hansard.bus.loggers import logger, unexpected
 from hansard.domain.errors import BadValue, HansardError

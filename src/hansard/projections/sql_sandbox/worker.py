@@ -27,16 +27,20 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from hansard.projections.sql_sandbox.limits import (
+from hansard.projections.sql_sandbox.rows import (
     HEAD_BYTES_MAX,
     LENGTH,
     PREVIEW_CHARACTERS,
     AnswerHead,
+    Batch,
+    Column,
     Hello,
     Query,
+    body,
     framed,
+    makes,
+    recast,
 )
-from hansard.projections.sql_sandbox.rows import Batch, Column, body, makes, recast
 
 NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000
 """Flags of unshare(2)."""

@@ -18,7 +18,7 @@ import duckdb
 from cachetools import LRUCache
 
 from hansard.domain.errors import BadValue
-from hansard.projections.search._words import BEGIN, END, any_of, cleaned, snippet
+from hansard.projections.full_text import BEGIN, END, any_of, cleaned, snippet
 
 PIECE_CHARACTERS = 800
 """Size of a piece with one vector, in characters, by paragraphs: an average over a whole file says
