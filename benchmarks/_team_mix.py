@@ -10,15 +10,14 @@ import msgspec
 
 from benchmarks._runs import appended, raw_json
 from hansard.bus.log import Append
-from hansard.domain import approval, principal, query
+from hansard.domain import access, approval, principal, team
 from hansard.domain.agent import SessionBegan
+from hansard.domain.decider import LabelDeclassified
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
 from hansard.domain.label import parse
-from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import AgentJoined, RunStarted
-from hansard.domain.team import mail, task
 
 TOKEN = "0" * 32
 
@@ -39,13 +38,13 @@ def team_run() -> Iterator[Append]:
 
 def shared(run: str) -> Iterator[Append]:
     """Yield the shared state of one run's team apart from its keys, by its one agent."""
-    tasks = KeyStream(run, task.KEY)
-    yield appended(tasks, 1, task.TaskAdded(task="t", title="Read", role="researcher"))
-    claimed = task.TaskClaimed(task="t", number=1, agent="ada", role="researcher", lease_ms=60_000)
+    tasks = KeyStream(run, team.TASKS_KEY)
+    yield appended(tasks, 1, team.TaskAdded(task="t", title="Read", role="researcher"))
+    claimed = team.TaskClaimed(task="t", number=1, agent="ada", role="researcher", lease_ms=60_000)
     yield appended(tasks, 2, claimed)
-    yield appended(tasks, 3, task.TaskCompleted(task="t", number=1, result=raw_json(3)))
-    said = mail.MailSent(content=raw_json("please"), sender_role="researcher", role="writer")
-    yield appended(KeyStream(run, mail.KEY), 1, said)
+    yield appended(tasks, 3, team.TaskCompleted(task="t", number=1, result=raw_json(3)))
+    said = team.MailSent(content=raw_json("please"), sender_role="researcher", role="writer")
+    yield appended(KeyStream(run, team.MAIL_KEY), 1, said)
     asked = approval.ApprovalRequested(
         approval="a",
         agent="ada",
@@ -81,7 +80,7 @@ def logins() -> Iterator[Append]:
     yield appended(ada, 1, principal.PrincipalRegistered(kind=principal.PrincipalKind.AGENT))
     yield appended(ada, 2, principal.TokenIssued(token=TOKEN, digest="0" * 64, role="researcher"))
     yield appended(ada, 3, principal.TokenRevoked(token=TOKEN, because="lost"))
-    told = query.QueryAnswered(
+    told = access.QueryAnswered(
         role="researcher", at="", rules="", statement="0" * 64, position=1, rows=1
     )
-    yield appended(WorkspaceStream(query.KIND, "researcher"), 1, told)
+    yield appended(WorkspaceStream(access.QUERY_KIND, "researcher"), 1, told)

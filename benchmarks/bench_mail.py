@@ -21,7 +21,7 @@ from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._runs import appended
 from hansard.bus.log import Append
-from hansard.domain.team.mail import MailSent
+from hansard.domain.team import MailSent
 from hansard.state.replay import mail_of
 
 GROWTH_MAX = 1.5

@@ -32,12 +32,11 @@ from hansard.bus.commits import record
 from hansard.bus.file_lock import write_whole
 from hansard.bus.log import Append
 from hansard.domain import agent as agents
-from hansard.domain import board, steps
+from hansard.domain import board, steps, team
 from hansard.domain import run as runs
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, uuid8
 from hansard.domain.steps import Effects, Failure
-from hansard.domain.team import mail, task
 from hansard.inspect import page as page_data
 from hansard.integrations.browser import chromium
 from hansard.web.pages import run_page
@@ -199,7 +198,9 @@ def team_appends(count: int, run: str) -> Iterator[Append]:
                 epoch=1, agent=name, role="hands", server_version="1", protocol_version="1"
             )
         )
-    shared = {key: _Stream(KeyStream(run, key), "") for key in (*KEYS, task.KEY, mail.KEY)}
+    shared = {
+        key: _Stream(KeyStream(run, key), "") for key in (*KEYS, team.TASKS_KEY, team.MAIL_KEY)
+    }
     asked = dict.fromkeys(names, 0)
     for number in range(count // EVENTS_A_TASK + 1):
         who = number // 7 % 4
@@ -231,17 +232,23 @@ def _shared(number: int, who: str) -> Iterator[tuple[str, Event]]:
     text, role, name = _world.text(PAYLOAD_BYTES), "hands", f"t{number}"
     waits = (f"t{number - 1}",) if number % 10 else ()
     yield (
-        task.KEY,
-        task.TaskAdded(task=name, title=f"Do {number}", what=_raw(text), waits_for=waits),
+        team.TASKS_KEY,
+        team.TaskAdded(task=name, title=f"Do {number}", what=_raw(text), waits_for=waits),
     )
-    yield task.KEY, task.TaskClaimed(task=name, number=1, agent=who, role=role, lease_ms=60_000)
+    yield (
+        team.TASKS_KEY,
+        team.TaskClaimed(task=name, number=1, agent=who, role=role, lease_ms=60_000),
+    )
     yield "log", board.ItemAppended(item=_raw(f"{number}: {text[:80]}"), role=role)
     yield "seen", board.ItemIncluded(item=_raw(f"{number:06d}"), role=role)
     yield "by task", board.ValueMerged(merge="union", value=_raw({name: text[:80]}), role=role)
     yield "sum", board.AmountAdded(amount=number, role=role)
     yield "plan", board.ValuePut(value=_raw({"now": number, "text": text}), role=role)
-    yield mail.KEY, mail.MailSent(content=_raw(f"{number} is done"), sender_role=role, role=role)
-    yield task.KEY, task.TaskCompleted(task=name, number=1, result=_raw(number))
+    yield (
+        team.MAIL_KEY,
+        team.MailSent(content=_raw(f"{number} is done"), sender_role=role, role=role),
+    )
+    yield team.TASKS_KEY, team.TaskCompleted(task=name, number=1, result=_raw(number))
 
 
 def _raw(value: object) -> msgspec.Raw:

@@ -72,8 +72,7 @@ from hansard.domain.errors import (
 )
 from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
 from hansard.domain.prompt import PromptConflict
-from hansard.domain.team.task import ClaimLost
-from hansard.domain.team.task_rules import Circle
+from hansard.domain.team import Circle, ClaimLost
 from hansard.operations.protocol.errors import (
     AccessRefused,
     NotOffered,

@@ -64,7 +64,7 @@ from hansard.domain.steps import (
     ToolDeclared,
     Withheld,
 )
-from hansard.domain.team.task import TaskAdded, TaskState, TaskStatus, TeamState
+from hansard.domain.team import TaskAdded, TaskState, TaskStatus, TeamState
 from hansard.inspect.audit import Audited, CheckedTopic, Group
 from hansard.inspect.savings import Saved, Savings, SavingsAnswer
 from hansard.inspect.trace import SentOut

@@ -16,9 +16,9 @@ import hansard
 from hansard.broker.lease import join
 from hansard.bus.portal import portal
 from hansard.client.restricted.link import SessionLink, value_of
+from hansard.domain.access import QUERY_KIND as QUERIES
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.query import KIND as QUERIES
 from hansard.operations.protocol import wire
 from tests.access.support import called, eventually
 from tests.faults._warm import run

@@ -27,7 +27,7 @@ from hansard.agents.team.twins import Heartbeat
 from hansard.agents.workspace import TRIES_MAX, Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
-from hansard.domain import access, budget, ids, principal, query
+from hansard.domain import access, budget, ids, principal
 from hansard.domain.approval import ApprovalRequested
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -313,7 +313,7 @@ async def test_answers_and_views_at_once_are_all_on_record(race: Race):
         await views.serve(workspace, "clerk", "r")
 
     assert await race.lose(answered) is None
-    assert await race.tags(WorkspaceStream(query.KIND, "clerk")) == ["query.answered.v1"] * 2
+    assert await race.tags(WorkspaceStream(access.QUERY_KIND, "clerk")) == ["query.answered.v1"] * 2
     await race.lose(served)
     assert await race.tags(views.stream_of("r", "clerk")) == ["view.served.v1"] * 2
 

@@ -15,13 +15,12 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.payloads import Learned, Shared
 from hansard.bus.commits import record
 from hansard.bus.reads import RunInFull
-from hansard.domain import agent
+from hansard.domain import agent, payload
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream
-from hansard.domain.payload import parts, references
-from hansard.domain.payload.line import PartsLine
+from hansard.domain.payload import PartsLine
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from tests.conftest import THOROUGH
 
@@ -82,9 +81,9 @@ class Told:
                 new = self.shared.find(text, ("tool", name)).new
                 self.shared.learn(number, [Learned(name, text, ("tool", name), new)])
 
-    def read(self, fetch: references.Fetch) -> Any:
+    def read(self, fetch: payload.Fetch) -> Any:
         """Drive a fetch."""
-        return references.run_fetch(fetch, lambda sha256, _: self.blobs[sha256])
+        return payload.run_fetch(fetch, lambda sha256, _: self.blobs[sha256])
 
 
 texts = st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join)
@@ -164,7 +163,7 @@ def _told_in_full(told: Told) -> None:
         arguments, result = told.given[event.step - 1]
         found = whole["arguments" if isinstance(event, StepRequested) else "result"]
         assert _same(found, arguments if isinstance(event, StepRequested) else result)
-    parts.in_full(told.state.steps)
+    payload.in_full(told.state.steps)
     for number, (arguments, result) in enumerate(told.given, 1):
         step = told.state.steps[number]
         read = (msgspec.json.decode(step.arguments), msgspec.json.decode(step.result))
@@ -178,7 +177,7 @@ def test_arguments_and_results_are_told_in_full():
         said = [f"message {i} " * 40 for i in range(n + 1)]
         told.step({"prompt": said}, {"said": said})
     last = told.state.steps[3]
-    assert all(parts.MARK in bytes(raw) for raw in (last.arguments, last.result))
+    assert all(payload.MARK in bytes(raw) for raw in (last.arguments, last.result))
     _told_in_full(told)
 
 
@@ -191,7 +190,7 @@ def test_shared_values_are_told_by_parts():
     told = Told()
     for n in range(4):
         told.step({"prompt": [f"message {i} " * 40 for i in range(n + 1)]}, "yes")
-    assert [parts.MARK in bytes(step.arguments) for step in told.state.steps.values()] == [
+    assert [payload.MARK in bytes(step.arguments) for step in told.state.steps.values()] == [
         False,
         True,
         True,
@@ -230,7 +229,7 @@ def _parts(text: str, *of: Any, **other: Any) -> dict[str, Any]:
 
 def _read(state: AgentState, number: int) -> Any:
     reader = payloads.Reader(lambda: state)
-    return references.run_fetch(reader.arguments(state.steps[number]), lambda *_: b"")
+    return payload.run_fetch(reader.arguments(state.steps[number]), lambda *_: b"")
 
 
 def test_the_stored_form_is_read_for_ever():
@@ -241,7 +240,7 @@ def test_the_stored_form_is_read_for_ever():
         agent.evolve(state, msgspec.json.decode(data, type=_type_of(name)))
     assert _read(state, 2) == {"model": "m", "prompt": "Begin here. Begin here. And go on — é."}
     reader = payloads.Reader(lambda: state)
-    result = references.run_fetch(reader.result(state.steps[2]), lambda *_: b"")
+    result = payload.run_fetch(reader.result(state.steps[2]), lambda *_: b"")
     assert result == {"said": "Begin here. Begin here. And go on — é.", "ok": True}
 
 
@@ -309,7 +308,7 @@ def test_a_damaged_reference_is_corrupt_and_never_wrong_text(damage: str):
         _read(state, 2)
     assert "hansard check" in str(raised.value)
     before = bytes(state.steps[2].arguments)
-    parts.in_full(state.steps)
+    payload.in_full(state.steps)
     assert bytes(state.steps[2].arguments) == before
     line = PartsLine()
     for number, value in values.items():
@@ -335,7 +334,7 @@ def test_a_bomb_is_refused_by_its_size_and_costs_little():
 
 def test_ranges_that_multiply_are_bounded(monkeypatch: pytest.MonkeyPatch):
     """A text within the size whose parts lead to ever more of them ends at a bound."""
-    monkeypatch.setattr(parts, "RANGES_MAX", 1_000)
+    monkeypatch.setattr(payload, "RANGES_MAX", 1_000)
     values: dict[int, Any] = {1: "ab"}
     size = 4
     for number in range(2, 16):
@@ -372,6 +371,6 @@ def test_events_of_a_history_are_told_in_full():
             events=(record(event, f"e{version}"),),
         )
         whole = in_full.commit(ADA, commit)
-        assert parts.MARK not in bytes(whole.events[0].data)
+        assert payload.MARK not in bytes(whole.events[0].data)
         assert (whole.id, whole.version) == (commit.id, version)
         assert whole.events[0].id == commit.events[0].id

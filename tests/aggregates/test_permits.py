@@ -9,8 +9,8 @@ import hansard
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles import authorize
 from hansard.domain.roles import check as role_file
-from hansard.domain.roles.judge import facts, judge
 from hansard.domain.roles.model import RoleDefined
+from hansard.domain.roles.view import facts, judge
 from tests.agents.twins import Lab
 from tests.aggregates.book import Account, Order
 from tests.aggregates.test_session import changes, commits_of

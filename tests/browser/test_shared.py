@@ -11,7 +11,7 @@ import hansard
 from hansard.agents.team.tasks import task_records
 from hansard.bus.log import AtPosition, Stored
 from hansard.domain.board import BoardState
-from hansard.domain.team.task import TeamState
+from hansard.domain.team import TeamState
 from hansard.inspect import page as page_data
 from hansard.inspect import state as states
 from hansard.inspect.page import WAITS_SHOWN, Expiries

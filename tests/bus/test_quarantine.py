@@ -15,9 +15,9 @@ from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.run import AgentJoined, RunStarted
-from hansard.domain.team.mail import KEY as MAIL
-from hansard.domain.team.task import KEY as TASKS
-from hansard.domain.team.task import TaskClaimed
+from hansard.domain.team import MAIL_KEY as MAIL
+from hansard.domain.team import TASKS_KEY as TASKS
+from hansard.domain.team import TaskClaimed
 from hansard.projections.rows import Rows
 from tests.team.forging import began, forged, put, said, sent, served
 

@@ -15,15 +15,16 @@ from hansard.domain import (
     board,
     budget,
     conversation,
+    decider,
     experiment,
     imported,
-    label_events,
     price,
     principal,
     prompt,
     refusal,
     run,
     steps,
+    team,
 )
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
@@ -32,7 +33,6 @@ from hansard.domain.memory import space
 from hansard.domain.roles import check
 from hansard.domain.roles import model as role_events
 from hansard.domain.steps import Effects, Failure, Verdict
-from hansard.domain.team import task, task_rules
 from hansard.domain.values import SAFE_INT, Secret
 
 text = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -306,17 +306,17 @@ def board_decide(state: board.BoardState, wanted: board.BoardEvent) -> Sequence[
         return ()
 
 
-_TASKS: list[task_rules.TaskCommand] = [
-    task.TaskAdded(task="a", title="t"),
-    task.TaskAdded(task="b", title="t", role="writer", waits_for=("a",)),
-    task.TaskAdded(task="", title="t", waits_for_roles=("writer",)),
-    *(task_rules.Claim(agent=name, role="writer", lease_ms=1_000) for name in ("ada", "bob")),
-    *(task.TaskExtended(task="a", number=number, lease_ms=1_000) for number in (1, 2)),
-    *(task.TaskReleased(task="a", number=number) for number in (1, 2)),
-    *(task.TaskCompleted(task=name, number=1) for name in ("a", "b")),
-    *(task.TaskFailed(task=name, number=1, error=Failure("E", "e")) for name in ("a", "b")),
-    *(task.TaskHandedOff(task=name, number=1, agent="bob") for name in ("a", "b")),
-    *(task_rules.Reopen(task=name, because=why) for name in ("a", "b") for why in ("", "again")),
+_TASKS: list[team.TaskCommand] = [
+    team.TaskAdded(task="a", title="t"),
+    team.TaskAdded(task="b", title="t", role="writer", waits_for=("a",)),
+    team.TaskAdded(task="", title="t", waits_for_roles=("writer",)),
+    *(team.Claim(agent=name, role="writer", lease_ms=1_000) for name in ("ada", "bob")),
+    *(team.TaskExtended(task="a", number=number, lease_ms=1_000) for number in (1, 2)),
+    *(team.TaskReleased(task="a", number=number) for number in (1, 2)),
+    *(team.TaskCompleted(task=name, number=1) for name in ("a", "b")),
+    *(team.TaskFailed(task=name, number=1, error=Failure("E", "e")) for name in ("a", "b")),
+    *(team.TaskHandedOff(task=name, number=1, agent="bob") for name in ("a", "b")),
+    *(team.Reopen(task=name, because=why) for name in ("a", "b") for why in ("", "again")),
 ]
 _claimed = st.just([_TASKS[0], _TASKS[3]])
 task_commands = st.tuples(_claimed, st.lists(st.sampled_from(_TASKS), max_size=10)).map(
@@ -324,11 +324,11 @@ task_commands = st.tuples(_claimed, st.lists(st.sampled_from(_TASKS), max_size=1
 )
 
 
-def task_decide(state: task.TeamState, command: task_rules.TaskCommand) -> Sequence[Event]:
+def task_decide(state: team.TeamState, command: team.TaskCommand) -> Sequence[Event]:
     """Return the events of a command at log time 0; refuse it if the claim was lost."""
     try:
-        return task_rules.decide(state, command, 0)
-    except task.ClaimLost as lost:
+        return team.decide(state, command, 0)
+    except team.ClaimLost as lost:
         raise Refused(str(lost)) from lost
 
 
@@ -363,7 +363,7 @@ def approval_decide(
     return approval.decide(state, wanted, 0)
 
 
-_LOWERED = label_events.LabelDeclassified(
+_LOWERED = decider.LabelDeclassified(
     to="untrusted", approver="eve", because="reviewed", before="secret untrusted"
 )
 _TOKENS = [
@@ -469,7 +469,7 @@ approval_histories = approval_commands.map(
         [_APPROVALS[0], *commands], approval.initial(), approval.fold, approval_decide
     )
 )
-task_histories = _happen(task_commands, task, task_decide)
+task_histories = _happen(task_commands, team, task_decide)
 principal_histories = _happen(st.lists(principal_commands, max_size=12), principal)
 import_histories = _happen(st.lists(import_commands, max_size=6), imported)
 prompt_histories = _happen(st.lists(prompt_commands, max_size=12), prompt, prompt_decide)

@@ -22,17 +22,17 @@ from hansard.domain import (
     prompt,
     reuse,
     run,
+    team,
 )
 from hansard.domain.actions import kept as actions
 from hansard.domain.conversation import RunJoined
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.experience import kept as experience
 from hansard.domain.memory import space
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.roles import check
 from hansard.domain.run import RunForked, RunStarted
-from hansard.domain.team import task
 from tests.domain import kept_strategies, strategies
 from tests.reach import not_reached
 
@@ -53,7 +53,7 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "principal": (principal.initial, principal.fold, strategies.principal_histories),
     "role": (check.initial, check.fold, strategies.role_histories),
     "stale": (reuse.initial, reuse.fold, kept_strategies.stale_histories),
-    "task": (task.initial, task.fold, strategies.task_histories),
+    "task": (team.initial, team.fold, strategies.task_histories),
 }
 histories = st.sampled_from(sorted(AGGREGATES)).flatmap(
     lambda name: st.tuples(st.just(name), AGGREGATES[name][2])

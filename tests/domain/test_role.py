@@ -13,9 +13,14 @@ from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, Work
 from hansard.domain.label import parse
 from hansard.domain.roles import check
 from hansard.domain.roles import check as role_file
-from hansard.domain.roles.authorize import Trust, may_be_trusted, may_call, may_state, may_write
-from hansard.domain.roles.fields import reached
-from hansard.domain.roles.judge import Facts, explain, facts, judge, unmet_conditions
+from hansard.domain.roles.authorize import (
+    Trust,
+    may_be_trusted,
+    may_call,
+    may_state,
+    may_write,
+    reached,
+)
 from hansard.domain.roles.model import (
     DOT,
     NONE,
@@ -30,6 +35,7 @@ from hansard.domain.roles.model import (
     matches,
     read,
 )
+from hansard.domain.roles.view import Facts, explain, facts, judge, unmet_conditions
 from hansard.testing import Decider, decider
 from tests.domain import strategies
 

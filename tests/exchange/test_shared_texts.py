@@ -11,7 +11,7 @@ import pytest
 import hansard
 from hansard.agents.access import roles
 from hansard.bus.jetstream.log import RawWorkspace
-from hansard.domain.payload.parts import MARK
+from hansard.domain.payload import MARK
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
 from hansard.projections.role_tables import bring_up
 from hansard.projections.store import Store

@@ -6,7 +6,7 @@ import pytest
 
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.run import RunStatus
-from hansard.domain.team.task import TaskStatus
+from hansard.domain.team import TaskStatus
 from tests.faults.support import Stage
 
 pytestmark = pytest.mark.slow

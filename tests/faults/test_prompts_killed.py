@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard.agents.exchange.writer import blobs_of
 from hansard.agents.steps import payloads
-from hansard.domain.payload import references
+from hansard.domain import payload
 from tests.cli.support import environment
 from tests.faults._warm import run
 from tests.faults.programs import prompts
@@ -40,7 +40,7 @@ def test_a_prompt_outlives_a_kill_between_its_parts_and_its_event(tmp_path: Path
         def get(sha256: str, size: int) -> bytes:
             return record._portal.run(blobs.get(sha256, size))
 
-        found = [references.run_fetch(reader.arguments(s), get) for s in state.steps.values()]
+        found = [payload.run_fetch(reader.arguments(s), get) for s in state.steps.values()]
         assert found == [{"prompt": prompts.prompt(n)} for n in range(1, prompts.CALLS + 1)]
         commits = record._portal.run(record.workspace.log.read_run("r"))
         named = {

@@ -14,26 +14,8 @@ import pytest
 
 from hansard.bus.commits import record, revive
 from hansard.domain import (
-    access,
-    agent,
-    aggregate_types,
-    approval,
-    board,
-    budget,
-    conversation,
-    experiment,
-    imported,
-    label_events,
-    price,
-    principal,
-    prompt,
-    query,
-    refusal,
-    reuse,
     run,
-    steps,
 )
-from hansard.domain.actions import kept
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import (
     REGISTRY,
@@ -44,46 +26,10 @@ from hansard.domain.events import (
     Recorded,
     event,
 )
-from hansard.domain.experience import kept as kept_experiences
-from hansard.domain.memory import events as memory_events
-from hansard.domain.roles import model as role_events
-from hansard.domain.team import mail, task
 
 FOLDER = Path(__file__).parent / "events"
 FILES = sorted(path.name for path in FOLDER.iterdir())
-MODULES = {
-    module.__name__
-    for module in (
-        access,
-        agent,
-        aggregate_types,
-        approval,
-        board,
-        budget,
-        conversation,
-        conversation,
-        experiment,
-        imported,
-        kept,
-        kept_experiences,
-        label_events,
-        mail,
-        memory_events,
-        price,
-        refusal,
-        principal,
-        prompt,
-        query,
-        reuse,
-        role_events,
-        run,
-        steps,
-        task,
-        access,
-    )
-}
-
-OURS = {tag: cls for tag, cls in REGISTRY.items() if cls.__module__ in MODULES}
+OURS = {tag: cls for tag, cls in REGISTRY.items() if cls.__module__.startswith("hansard.domain.")}
 
 
 def _read(name: str) -> Recorded:

@@ -19,7 +19,7 @@ from hansard.bus.log import Append, Stored
 from hansard.client.opening import open_workspace
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, run_of
-from hansard.domain.payload.references import run_fetch
+from hansard.domain.payload import run_fetch
 from hansard.inspect.rederive import CheckedCall, Rederiver
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)

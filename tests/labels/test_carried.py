@@ -15,11 +15,11 @@ from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, NothingUnder, Stored
 from hansard.domain import principal
+from hansard.domain.decider import LabelDeclassified
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream, StreamId, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse, text
-from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.principal import (
     PrincipalKind,
     PrincipalRegistered,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansard.domain.decider import after, decide
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import LOWEST, Confidentiality, Label, join, level, parse, raised, text
-from hansard.domain.label_events import after, decide
 from hansard.domain.roles import check as role_file
 
 labels = st.builds(Label, st.sampled_from(Confidentiality), st.booleans())

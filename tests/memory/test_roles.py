@@ -13,9 +13,8 @@ from hansard.domain.memory import space
 from hansard.domain.memory.events import KIND, MemoryChanged
 from hansard.domain.roles import view
 from hansard.domain.roles.authorize import may_change, sees_whole_file
-from hansard.domain.roles.judge import facts, files_of
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
-from hansard.domain.roles.view import UnjudgedEvent
+from hansard.domain.roles.view import UnjudgedEvent, facts, files_of
 
 READER = RoleDefined(
     sees=(RoleRule("notes", kinds=("memory.*",), paths=("org/notes/**",)),),

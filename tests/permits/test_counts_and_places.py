@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hansard.domain.budget import key_of
 from hansard.domain.ids import RunStream
 from hansard.domain.roles.authorize import may_count
-from hansard.domain.roles.judge import Facts, facts, may_be_placed, sees_arm, sees_plan
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
+from hansard.domain.roles.view import Facts, facts, may_be_placed, sees_arm, sees_plan
 from hansard.domain.run import RunAssigned
 
 KEY = key_of("calls")

@@ -9,8 +9,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.roles import authorize
 from hansard.domain.roles import check as role_check
 from hansard.domain.roles import check as role_file
-from hansard.domain.roles.authorize import Trust
-from hansard.domain.roles.fields import known
+from hansard.domain.roles.authorize import Trust, known
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
 
 OWN = RoleRule("own", roles=("writer",))

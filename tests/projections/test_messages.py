@@ -14,20 +14,15 @@ from hansard.domain import (
     agent,
     aggregate_types,
     approval,
-    board,
-    budget,
     conversation,
     experiment,
     imported,
-    label_events,
     price,
     principal,
     prompt,
-    query,
-    refusal,
     reuse,
     run,
-    steps,
+    team,
 )
 from hansard.domain.actions import kept
 from hansard.domain.errors import Corrupt
@@ -36,7 +31,6 @@ from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
-from hansard.domain.team import mail, task
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.projections.support import Messages, digests, fill, new_store, selected, write
@@ -73,36 +67,30 @@ def recorded(tag: str, data: bytes, **fields: Any) -> Recorded:
 def _golden() -> list[tuple[StreamId, Recorded]]:
     """Every golden event in the stream it belongs to, those of a step after its request."""
     where: dict[str, StreamId] = {
-        access.__name__: WorkspaceStream(access.KIND, "ada"),
-        agent.__name__: ADA,
-        aggregate_types.__name__: WorkspaceStream(aggregate_types.KIND, "a"),
-        approval.__name__: KeyStream("r", approval.KEY),
-        steps.__name__: ADA,
-        task.__name__: KeyStream("r", task.KEY),
-        run.__name__: LIFE,
-        kept.__name__: WorkspaceStream(kept.KIND, "login"),
-        kept_experiences.__name__: WorkspaceStream(kept_experiences.KIND, "invite"),
-        reuse.__name__: WorkspaceStream(reuse.KIND, "k"),
-        budget.__name__: KeyStream("r", "budget"),
-        board.__name__: KeyStream("r", "key"),
-        conversation.__name__: WorkspaceStream(conversation.KIND, "c"),
-        experiment.__name__: WorkspaceStream(experiment.KIND, "e"),
-        imported.__name__: WorkspaceStream(imported.KIND, "i"),
-        label_events.__name__: ADA,
-        mail.__name__: KeyStream("r", mail.KEY),
-        refusal.__name__: ADA,
-        memory_events.__name__: WorkspaceStream(memory_events.KIND, "org"),
-        price.__name__: WorkspaceStream(price.KIND, "m"),
-        principal.__name__: WorkspaceStream(principal.KIND, "ada"),
-        prompt.__name__: WorkspaceStream(prompt.KIND, "p"),
-        query.__name__: WorkspaceStream(query.KIND, "writer"),
-        role_events.__name__: WorkspaceStream(role_events.KIND, "r"),
+        "access": WorkspaceStream(access.KIND, "ada"),
+        "actions": WorkspaceStream(kept.KIND, "login"),
+        "aggregate": WorkspaceStream(aggregate_types.KIND, "a"),
+        "approval": KeyStream("r", approval.KEY),
+        "board": KeyStream("r", "key"),
+        "budget": KeyStream("r", "budget"),
+        "conversation": WorkspaceStream(conversation.KIND, "c"),
+        "experience": WorkspaceStream(kept_experiences.KIND, "invite"),
+        "experiment": WorkspaceStream(experiment.KIND, "e"),
+        "import": WorkspaceStream(imported.KIND, "i"),
+        "mail": KeyStream("r", team.MAIL_KEY),
+        "memory": WorkspaceStream(memory_events.KIND, "org"),
+        "price": WorkspaceStream(price.KIND, "m"),
+        "principal": WorkspaceStream(principal.KIND, "ada"),
+        "prompt": WorkspaceStream(prompt.KIND, "p"),
+        "query": WorkspaceStream(access.QUERY_KIND, "writer"),
+        "reuse": WorkspaceStream(reuse.KIND, "k"),
+        "role": WorkspaceStream(role_events.KIND, "r"),
+        "run": LIFE,
+        "task": KeyStream("r", team.TASKS_KEY),
+        "view": KeyStream("r", access.key_of("writer")),
     }
-    own: dict[type, StreamId] = {
-        access.ViewServed: KeyStream("r", access.key_of("writer")),
-        conversation.ContextCompacted: ADA,
-        aggregate_types.AggregateFollowed: WorkspaceStream(aggregate_types.FOLLOWER, "f"),
-    }
+    followed = WorkspaceStream(aggregate_types.FOLLOWER, "f")
+    own: dict[type, StreamId] = {aggregate_types.AggregateFollowed: followed}
     files = sorted(
         GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
     )
@@ -111,7 +99,7 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
         tag = path.name.removesuffix(".json").rpartition(".")[0]
         golden = Recorded(tag, path.name, msgspec.Raw(path.read_bytes()))
         kind = REGISTRY[tag]
-        found.append((own.get(kind) or where[kind.__module__], golden))
+        found.append((own.get(kind) or where.get(tag.partition(".")[0], ADA), golden))
     return found
 
 

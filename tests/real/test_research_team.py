@@ -15,7 +15,7 @@ import pytest
 import hansard
 from hansard.bus.portal import portal
 from hansard.domain.agent import MessageAdded
-from hansard.domain.team.task import TaskStatus
+from hansard.domain.team import TaskStatus
 from hansard.state.replay import tasks_of
 from tests.examples.support import Desk, UseCase, new_desk
 from tests.faults._warm import python

@@ -25,9 +25,8 @@ from hansard.domain.label import LOWEST, level, parse
 from hansard.domain.roles import check as role_check
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles import view as role_state
-from hansard.domain.roles.judge import judge
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
-from hansard.domain.roles.view import served, view
+from hansard.domain.roles.view import judge, served, view
 from hansard.state.replay import fold_agent, fold_boards, fold_life
 from tests.conftest import THOROUGH
 from tests.roles import worlds

@@ -20,9 +20,17 @@ from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.roles import check
 from hansard.domain.roles import check as role_check
-from hansard.domain.roles.judge import Facts, facts, judge
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
-from hansard.domain.roles.view import ShownEvent, UnjudgedEvent, served, shown, view
+from hansard.domain.roles.view import (
+    Facts,
+    ShownEvent,
+    UnjudgedEvent,
+    facts,
+    judge,
+    served,
+    shown,
+    view,
+)
 from tests.domain import strategies
 
 KEY = bytes(range(32))

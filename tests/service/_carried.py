@@ -7,9 +7,9 @@ import msgspec
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
+from hansard.domain.decider import LabelDeclassified
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse
-from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.principal import PrincipalShown
 from tests.service.support import House
 

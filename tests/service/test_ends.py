@@ -10,7 +10,7 @@ from hansard.bus.errors import Closed, NotFound
 from hansard.domain.errors import Refused
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import StepStatus
-from hansard.domain.team.task import TaskStatus
+from hansard.domain.team import TaskStatus
 from tests.agents.test_session_ended import Held, begun, operations
 from tests.service.support import House, Lab
 from tests.service.test_parity import play

@@ -14,13 +14,12 @@ from hansard.broker.files import ServerInfo
 from hansard.broker.lease import peek
 from hansard.bus import subjects
 from hansard.bus.commits import encode, record
-from hansard.domain import access, agent, steps
+from hansard.domain import access, agent, steps, team
 from hansard.domain.board import ValuePut
+from hansard.domain.decider import Quarantined
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.run import AgentJoined, RunAgentLeft
-from hansard.domain.team import mail, task
 
 PLANTED = "planted-by-a-forger"
 """Text in every forged body that can hold one."""
@@ -92,15 +91,15 @@ def served(role: str, agent_: str) -> access.ViewServed:
     return access.ViewServed(role=role, agent=agent_, at=PLANTED, events=1, digest="d")
 
 
-def claimed(agent_: str, role: str) -> task.TaskClaimed:
+def claimed(agent_: str, role: str) -> team.TaskClaimed:
     """Return a claim of the run's task."""
-    return task.TaskClaimed(task="t", number=1, agent=agent_, role=role, lease_ms=60_000)
+    return team.TaskClaimed(task="t", number=1, agent=agent_, role=role, lease_ms=60_000)
 
 
-def sent(role: str) -> mail.MailSent:
+def sent(role: str) -> team.MailSent:
     """Return a message to bob."""
     content = msgspec.Raw(msgspec.json.encode(PLANTED))
-    return mail.MailSent(content=content, sender_role=role, agent="bob")
+    return team.MailSent(content=content, sender_role=role, agent="bob")
 
 
 def misplaced(type_: str, data: bytes) -> Recorded:
@@ -166,17 +165,17 @@ FORGERIES: dict[str, tuple[StreamId, Forge]] = {
         lambda n: (KeyStream(RUN, "view boss"), forged(n, served("writer", "ada"))),
     ),
     "a claim for another": (
-        KeyStream(RUN, task.KEY),
-        lambda n: (KeyStream(RUN, task.KEY), forged(n, claimed("bob", "reader"))),
+        KeyStream(RUN, team.TASKS_KEY),
+        lambda n: (KeyStream(RUN, team.TASKS_KEY), forged(n, claimed("bob", "reader"))),
     ),
     "a message as another role": (
-        KeyStream(RUN, mail.KEY),
-        lambda n: (KeyStream(RUN, mail.KEY), forged(n, sent("boss"))),
+        KeyStream(RUN, team.MAIL_KEY),
+        lambda n: (KeyStream(RUN, team.MAIL_KEY), forged(n, sent("boss"))),
     ),
     "a task under a key": (KEY, lambda n: (KEY, forged(n, claimed("ada", "writer")))),
     "a put among the tasks": (
-        KeyStream(RUN, task.KEY),
-        lambda n: (KeyStream(RUN, task.KEY), forged(n, put("writer"))),
+        KeyStream(RUN, team.TASKS_KEY),
+        lambda n: (KeyStream(RUN, team.TASKS_KEY), forged(n, put("writer"))),
     ),
     "an event of a run's life": (
         ADA,

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hansard.domain.ids import KeyStream
-from hansard.domain.team.task import KEY
+from hansard.domain.team import TASKS_KEY as KEY
 from tests.agents.twins import Twin, TwinRecord, TwinSession
 
 

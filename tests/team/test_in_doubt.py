@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.domain.errors import Refused
-from hansard.domain.team.task import TaskStatus
+from hansard.domain.team import TaskStatus
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 

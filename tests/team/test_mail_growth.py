@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.agents.team.store import Mailbox
-from hansard.domain.team.mail import MailSent, is_for
+from hansard.domain.team import MailSent, is_for
 from hansard.state import replay
 from tests.agents.twins import Lab, twins
 from tests.team.support import team_of

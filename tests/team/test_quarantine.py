@@ -15,9 +15,9 @@ import pytest
 import hansard
 from hansard.bus.errors import Conflict, Fenced
 from hansard.client.record import Record
+from hansard.domain import team
 from hansard.domain.ids import KeyStream
 from hansard.domain.integrity.authorship import Fold
-from hansard.domain.team import task
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.cli.planting import raw_log
@@ -307,7 +307,7 @@ def test_keys_are_written_on_behind_a_forgery(told: Record, data_dir, workspace)
         publish(data_dir, message(workspace, 2, made))
         assert ada.board.add("n", 2) == 3
         ada.team.add("More", task="more")
-        tasks = KeyStream(RUN, task.KEY)
+        tasks = KeyStream(RUN, team.TASKS_KEY)
         late = next_version(told, tasks)
         publish(data_dir, message(workspace, late, (tasks, forged(late, claimed("bob", "boss")))))
         claim = ada.team.claim()

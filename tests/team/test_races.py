@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.bus.commits import revive
 from hansard.bus.portal import portal
-from hansard.domain.team.task import (
+from hansard.domain.team import (
     TaskClaimed,
     TaskCompleted,
     TaskExtended,

@@ -11,7 +11,7 @@ import hansard
 from hansard.bus.commits import revive
 from hansard.bus.portal import portal
 from hansard.domain.roles.model import RoleDefined, RoleRule
-from hansard.domain.team.task import TaskClaimed, TaskStatus
+from hansard.domain.team import TaskClaimed, TaskStatus
 from hansard.state.replay import tasks_of
 from tests.examples.support import ROOT, UseCase, new_desk
 from tests.team import shown

@@ -7,13 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from hansard.domain import team
 from hansard.domain.board import By
 from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.steps import Failure
-from hansard.domain.team import task
-from hansard.domain.team.task import (
+from hansard.domain.team import (
+    LEASE_MS_MAX,
+    LEASE_MS_MIN,
+    TASKS_MAX,
+    Claim,
     ClaimLost,
+    Reopen,
     TaskAdded,
     TaskClaimed,
     TaskCompleted,
@@ -23,17 +28,10 @@ from hansard.domain.team.task import (
     TaskReleased,
     TaskReopened,
     TaskStatus,
-    fold,
-    initial,
-)
-from hansard.domain.team.task_rules import (
-    LEASE_MS_MAX,
-    LEASE_MS_MIN,
-    TASKS_MAX,
-    Claim,
-    Reopen,
     Waits,
     decide,
+    fold,
+    initial,
     may_become_claimable,
     shown_status,
     waits,
@@ -65,7 +63,7 @@ class Team(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.state = initial()
-        self.events: list[tuple[task.TaskEvent, By]] = []
+        self.events: list[tuple[team.TaskEvent, By]] = []
         self.now = 1
         self.holds: dict[str, tuple[str, int, int]] = {}
         self.over: set[str] = set()
@@ -178,7 +176,7 @@ class Team(RuleBasedStateMachine):
         """Folded at once or one by one."""
         again = initial()
         for event, by in self.events:
-            task.evolve(again, event, by)
+            team.evolve(again, event, by)
         assert again == self.state
 
     @invariant()

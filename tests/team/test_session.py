@@ -7,7 +7,8 @@ import pytest
 
 import hansard
 from hansard.domain.ids import AgentStream, KeyStream
-from hansard.domain.team.task import KEY, ClaimLost
+from hansard.domain.team import TASKS_KEY as KEY
+from hansard.domain.team import ClaimLost
 from tests.agents.twins import Lab, twins
 from tests.team.support import task_tags, team_of
 

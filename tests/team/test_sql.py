@@ -16,12 +16,12 @@ from hansard.agents.access import principals
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import portal
 from hansard.client.record import Record
+from hansard.domain import team
 from hansard.domain.access import AccessRefused
 from hansard.domain.board import By
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
-from hansard.domain.team import task
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from hansard.projections.table_files import role_place
@@ -57,7 +57,7 @@ def filled(store: Store, home: Path, workspace: str) -> Store:
 STATUS = {"open": "open", "claimed": "claimed", "done": "done", "failed": "failed"}
 
 
-def check_tasks(store: Store, run: str, state: task.TeamState) -> None:
+def check_tasks(store: Store, run: str, state: team.TeamState) -> None:
     """Check that the rows of a run's tasks equal its fold."""
     rows = {row["task"]: row for row in selected(store, "tasks", "run = $1", run)}
     assert rows.keys() == state.tasks.keys()
@@ -78,7 +78,7 @@ def check_tasks(store: Store, run: str, state: task.TeamState) -> None:
         assert {column: row[column] for column in told} == told
         if found.holder:
             assert row["last_holder"] == found.holder
-        if found.status is task.TaskStatus.DONE:
+        if found.status is team.TaskStatus.DONE:
             stands = json.loads(row["result"]) if row["result"] is not None else None
             assert stands == json.loads(bytes(found.result))
 
@@ -88,16 +88,16 @@ def check_tasks(store: Store, run: str, state: task.TeamState) -> None:
 @given(task_histories)
 def test_tasks_are_what_the_domain_folds(events):
     """The rows equal the fold for any task events in any order."""
-    messages, state = Messages(), task.initial()
+    messages, state = Messages(), team.initial()
     for version, each in enumerate(events, 1):
         made = messages.add(tasks_of("r"), version, [each])
-        task.evolve(state, each, By("somebody", made.stamp, ""))
+        team.evolve(state, each, By("somebody", made.stamp, ""))
     with tempfile.TemporaryDirectory() as folder:
         filled_store = new_store(Path(folder) / "t.duckdb")
         fill(filled_store, messages.all, range(1, len(events), 2))
         check_tasks(filled_store, "r", state)
         holds = selected(filled_store, "task_holds")
-        assert len(holds) == sum(isinstance(each, task.TaskClaimed) for each in events)
+        assert len(holds) == sum(isinstance(each, team.TaskClaimed) for each in events)
         filled_store.close()
 
 

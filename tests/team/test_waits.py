@@ -3,19 +3,24 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hansard.domain import team
 from hansard.domain.board import By
 from hansard.domain.errors import HansardError
 from hansard.domain.steps import Failure
-from hansard.domain.team import task
-from hansard.domain.team.task import (
+from hansard.domain.team import (
+    Claim,
+    Reopen,
     TaskAdded,
+    TaskCommand,
     TaskCompleted,
     TaskFailed,
     TaskHandedOff,
     TaskReleased,
     TeamState,
+    Unmet,
+    decide,
+    waits,
 )
-from hansard.domain.team.task_rules import Claim, Reopen, TaskCommand, Unmet, decide, waits
 from tests.conftest import THOROUGH
 
 ROLES = ("", "x", "y", "z")
@@ -61,7 +66,7 @@ KINDS = ("add", "add", "claim", "claim", "complete", "fail", "fail", "release", 
 )
 def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[int], str]]):
     """Incremental waits equal those of the whole state after each event."""
-    state = task.initial()
+    state = team.initial()
     kept = Unmet(state)
     before = waits(state)
     for number, command in enumerate(commands):
@@ -71,7 +76,7 @@ def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[i
             continue
         for event in events:
             stood = state.tasks.get(event.task)
-            task.evolve(state, event, By("a", number, "e"))
+            team.evolve(state, event, By("a", number, "e"))
             moved = kept.moved(stood, state.tasks[event.task])
             told = waits(state)
             assert {name: kept.of(state.tasks[name]) for name in told} == told

@@ -41,7 +41,7 @@ from hansard.bus.errors import BusError, Conflict, NotFound
 from hansard.bus.log import Append, NothingUnder, Stored
 from hansard.bus.writer import Identity, StreamWriter, Ticket
 from hansard.domain import agent as agents
-from hansard.domain import ids, values
+from hansard.domain import ids, team, values
 from hansard.domain import run as runs
 from hansard.domain.agent import AgentState, Begin, Leave, MessageAdded, Tell
 from hansard.domain.choices import chosen, counted
@@ -72,8 +72,7 @@ from hansard.domain.run import (
     newest,
 )
 from hansard.domain.steps import NULL, Failure, Step, StepSettled, Verdict
-from hansard.domain.team import task, task_rules
-from hansard.domain.team.task_rules import Reopen
+from hansard.domain.team import Reopen
 from hansard.domain.values import Scrub, recordable
 from hansard.state.replay import RunView, evolve_team, fold_life, tasks_of
 
@@ -274,10 +273,10 @@ async def reopen(
     stream = tasks_of(ids.name("run", run))
 
     def reopened(commits: list[Stored]) -> Append | None:
-        state = task.initial()
+        state = team.initial()
         for stored in commits:
             evolve_team(state, stored)
-        news = task_rules.decide(state, command, 0)
+        news = team.decide(state, command, 0)
         return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
 
     read = functools.partial(workspace.states.commits, stream)

@@ -20,7 +20,7 @@ from hansard.bus.redacted_log import RedactedBlobs, RedactedLog, redacted
 from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain import ids
 from hansard.domain import run as runs
-from hansard.domain.choices import check_options, chosen, nearest
+from hansard.domain.choices import check_options, chosen, claimed_time, moment, nearest
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError, Refused
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import RunStream, WorkspaceStream
@@ -36,7 +36,6 @@ from hansard.domain.run import (
     RunState,
     RunStatus,
 )
-from hansard.domain.times import claimed_time, moment
 from hansard.domain.values import recordable
 from hansard.state.boards import Boards
 from hansard.state.memories import Memories

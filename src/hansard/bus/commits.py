@@ -12,14 +12,14 @@ from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.errors import TooLarge
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Origin, Stored
-from hansard.domain import quarantined
+from hansard.domain import decider
 from hansard.domain import streams as streams  # noqa: PLC0414 -- every event type is registered there
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Corrupt, UnknownEvent
 from hansard.domain.events import REGISTRY, UPCASTERS, Actor, Commit, Event, Recorded, Tx
 from hansard.domain.ids import StreamId, WorkspaceStream, uuid8
 from hansard.domain.label import Label
-from hansard.domain.payload.references import Fetch
-from hansard.domain.quarantined import Quarantined
+from hansard.domain.payload import Fetch
 
 # ------------------------------ commits and events to bytes and back
 #
@@ -283,7 +283,7 @@ def check_begins(commits: Iterable[Stored], at: Mapping[str, int]) -> None:
 
 def is_stand_in(stored: Stored) -> bool:
     """Return whether a commit replaces a message that does not fit: its version proves nothing."""
-    return any(recorded.type == quarantined.TAG for recorded in stored.commit.events)
+    return any(recorded.type == decider.TAG for recorded in stored.commit.events)
 
 
 def until(commits: Iterable[Stored], position: int) -> list[Stored]:

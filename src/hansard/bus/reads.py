@@ -22,6 +22,7 @@ from hansard.bus import subjects
 from hansard.bus.commits import decode, record, revive
 from hansard.bus.log import RawMessage, Stored
 from hansard.domain.agent import SessionBegan
+from hansard.domain.decider import TAG, Quarantined
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import (
@@ -43,14 +44,12 @@ from hansard.domain.integrity.content import (
     learn,
     membership,
 )
-from hansard.domain.payload.line import PartsLine
-from hansard.domain.payload.parts import MARK
-from hansard.domain.quarantined import TAG, Quarantined
+from hansard.domain.payload import MARK, PartsLine
 from hansard.domain.run import FORK_DEPTH_MAX, RunForked
 
 # The stand-in for a commit that does not fit (`hansard.domain.integrity`).
 #
-# It keeps the versions and drops the content: see `hansard.domain.quarantined`. A commit of a newer
+# It keeps the versions and drops the content: see `hansard.domain.decider`. A commit of a newer
 # version of Hansard fits, and stops a fold as usual.
 
 NOBODY = "quarantine"

@@ -23,24 +23,32 @@ from hansard.bus.commits import decode, revive, torn
 from hansard.bus.errors import NotFound
 from hansard.bus.log import RawMessage, in_parts
 from hansard.bus.marks import Extent, Known, Mark, link
-from hansard.domain import agent, label_events, principal, run, steps
+from hansard.domain import agent, decider, payload, principal, run, steps
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.board import By
 from hansard.domain.choices import counted
 from hansard.domain.conversation import ContextCompacted, RunJoined
+from hansard.domain.decider import LabelDeclassified
 from hansard.domain.errors import Corrupt, Refused, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.integrity.content import foreign
 from hansard.domain.label import LOWEST, Label, join, parse
-from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.memory import space
 from hansard.domain.memory.events import KIND, MemoryChanged
 from hansard.domain.memory.lines import in_full
-from hansard.domain.payload import references
-from hansard.domain.payload.parts import MARK, Copy, arguments_of, parts_of, pieces_of
-from hansard.domain.payload.references import APPEND, appended, arguments_in, blobs_in
+from hansard.domain.payload import (
+    APPEND,
+    MARK,
+    Copy,
+    appended,
+    arguments_in,
+    arguments_of,
+    blobs_in,
+    parts_of,
+    pieces_of,
+)
 from hansard.domain.principal import PrincipalShown
 from hansard.domain.run import FORK_DEPTH_MAX
 from hansard.domain.steps import StepAttempted, StepRequested
@@ -105,7 +113,7 @@ class AccumulatedLabels:
                 before = self._labels.get(stream.id, LOWEST)
                 self._labels[stream.id] = join(before, parse(event.label))
             case LabelDeclassified():
-                self._labels[stream.id] = label_events.after(event)
+                self._labels[stream.id] = decider.after(event)
             case _:
                 pass
 
@@ -675,7 +683,7 @@ class Memory:
         if not isinstance(event, MemoryChanged):
             return event
         links = [each for each in event.files if each.link]
-        named = {blob for each in links for blob in references.blobs_named(bytes(each.edit))}
+        named = {blob for each in links for blob in payload.blobs_named(bytes(each.edit))}
         if not named:
             return event
         held = await self._source.blobs(sorted(named))

@@ -31,13 +31,12 @@ from hansard.cli.output import Bytes, Column, Hint, Part
 from hansard.client import reflection
 from hansard.client.connect import connect_async
 from hansard.client.reflection import Reflected
-from hansard.domain.choices import counted
+from hansard.domain.choices import counted, moment
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label, join
 from hansard.domain.memory.events import ORG, MemoryApproval, MemoryPolicySet, space_name
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryState
-from hansard.domain.times import moment
 from hansard.inspect import memory
 from hansard.inspect.find import find_run
 from hansard.inspect.memory import (

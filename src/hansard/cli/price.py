@@ -10,8 +10,8 @@ from hansard.cli import output
 from hansard.cli.common import By, Commands, argument, option
 from hansard.cli.opening import answering, beginning
 from hansard.cli.output import Column, Part
+from hansard.domain.choices import moment
 from hansard.domain.errors import BadValue
-from hansard.domain.times import moment
 from hansard.inspect import experiments
 from hansard.inspect.experiments import Price
 

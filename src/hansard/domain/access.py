@@ -1,7 +1,8 @@
-"""Refused access, on record: one stream for each principal, and one for all unknown names.
+"""Access on record: refused access, views of a run and SQL queries served to a role.
 
-An unknown name never gets a stream of its own, and one minute of attempts at one operation is one
-event with their count, so that refused attempts cannot flood the record.
+Refused access has one stream for each principal, and one for all unknown names. An unknown name
+never gets a stream of its own, and one minute of attempts at one operation is one event with their
+count, so that refused attempts cannot flood the record.
 """
 
 from __future__ import annotations
@@ -11,14 +12,43 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from hansard.domain.board import VIEWS
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
-from hansard.domain.quarantined import Quarantined
+
+# SQL queries of a role: one summary event an answer.
+#
+# The events of a role share one stream, which outlives runs, since a query covers all runs. The
+# events that an answer drew on are not known: the query ran on the role's tables, built by its
+# rules up to a point. Both are named, so that the same query can be run again.
+
+QUERY_KIND = "query"
+"""The kind of its stream; its id is the role's name."""
+
+
+@event("query.answered.v1")
+class QueryAnswered(Event, frozen=True, kw_only=True):
+    """A query was answered, for the actor of this commit.
+
+    `at` is the id of the log's newest commit at that time (empty: it had none), `rules` the id of
+    the event that gave the role its rules. `statement` is the SHA-256 in hex of the SQL in UTF-8,
+    followed by its parameters as a JSON list where it has any; `position` is the role's own, as in
+    the answer. `rows` is the number of rows returned; `cut` is true if there were more.
+    """
+
+    role: str
+    at: str
+    rules: str
+    statement: str
+    position: int
+    rows: int
+    cut: bool = False
+
 
 # Views served to a role: one summary event a view.
 #
 # The event has its own stream in the run, `Board(run, key_of(role))`: it is neither part of the
-# run's state nor of a view, unless a rule names its kind (see `hansard.domain.roles.judge`).
+# run's state nor of a view, unless a rule names its kind (see `hansard.domain.roles.view`).
 # Events are named by stream and version: a position is valid in one log only, not in a copy of it.
 
 SEEN_BYTES_MAX = 160 * 1024

@@ -16,10 +16,9 @@ import msgspec
 from hansard.domain import refusal, steps
 from hansard.domain.choices import Brief, first
 from hansard.domain.conversation import ContextCompacted, replaced
+from hansard.domain.decider import LabelDeclassified, Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
-from hansard.domain.label_events import LabelDeclassified
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.refusal import AgentRefused, Refuse
 from hansard.domain.steps import (
     NULL,

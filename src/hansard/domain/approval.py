@@ -22,10 +22,10 @@ import msgspec
 
 from hansard.domain import ids, values
 from hansard.domain.board import By
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import Step, StepStatus
 
 KEY = "team approvals"

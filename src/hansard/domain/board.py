@@ -25,13 +25,12 @@ from typing import Any, assert_never
 import msgspec
 
 from hansard.domain.choices import Brief
+from hansard.domain.decider import LabelDeclassified, Quarantined, after
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import name as checked_name
 from hansard.domain.label import Label, join
-from hansard.domain.label_events import LabelDeclassified, after
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL
 from hansard.domain.values import SAFE_INT, dump
 

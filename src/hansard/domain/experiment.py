@@ -17,10 +17,10 @@ import msgspec
 
 from hansard.domain import ids, values
 from hansard.domain.choices import Brief, counted, shortened
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import NULL
 
 KIND = "experiment"

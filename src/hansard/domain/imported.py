@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
-from hansard.domain.quarantined import Quarantined
 
 KIND = "import"
 """The kind of its stream; its id is a digest of the format and of the files' names."""

@@ -2,7 +2,7 @@
 
 A label follows derived content: an agent that was shown something labelled writes under at least
 that label from then on. Labels are joined, and lowered only by a declassification
-(`hansard.domain.label_events`). The order is that of D. Denning, "A lattice model of secure
+(`hansard.domain.decider`). The order is that of D. Denning, "A lattice model of secure
 information flow", CACM 19(5), 1976: confidentiality rises, trust falls.
 """
 

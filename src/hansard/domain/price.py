@@ -13,9 +13,9 @@ from datetime import datetime
 import msgspec
 
 from hansard.domain import ids, values
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
-from hansard.domain.quarantined import Quarantined
 
 KIND = "price"
 """The kind of its stream; its id is the model."""

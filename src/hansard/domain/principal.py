@@ -11,6 +11,8 @@ acts for were not shown the same.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -19,13 +21,27 @@ from typing import assert_never
 
 import msgspec
 
-from hansard.domain import ids, label_events, values
+from hansard.domain import decider, ids, values
+from hansard.domain.decider import LabelDeclassified, Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, join, parse, raised, text
-from hansard.domain.label_events import LabelDeclassified
-from hansard.domain.nkeys import is_public_key
-from hansard.domain.quarantined import Quarantined
+
+# Public keys of logins, in the form of NATS (nkeys).
+
+_USER_KEY = re.compile(r"U[A-Z2-7]{55}")
+_USER = 20 << 3
+
+
+def is_public_key(text: str) -> bool:
+    """Return whether a text is a user's public key: base32 of a prefix byte, 32 bytes of Ed25519
+    and a CRC-16, low byte first.
+    """
+    if not _USER_KEY.fullmatch(text):
+        return False
+    raw = base64.b32decode(text)
+    return raw[0] == _USER and binascii.crc_hqx(raw[:-2], 0) == raw[-2] | raw[-1] << 8
+
 
 KIND = "principal"
 """The kind of its stream; its id is the principal's name."""
@@ -157,7 +173,7 @@ def fold(state: PrincipalState, events: Iterable[Event]) -> PrincipalState:
             case PrincipalShown():
                 state.label = raised(state.label, parse(each.label))
             case LabelDeclassified():
-                state.label = text(label_events.after(each))
+                state.label = text(decider.after(each))
                 state.lowered = state.version
             case Quarantined():
                 continue
@@ -198,9 +214,7 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
         case LabelDeclassified():
             _demand_registered(state, "nothing is shown to it, so it carries no label")
             return (
-                label_events.decide(
-                    state.carries, label_events.after(event), event.approver, event.because
-                ),
+                decider.decide(state.carries, decider.after(event), event.approver, event.because),
             )
         case _:
             assert_never(event)

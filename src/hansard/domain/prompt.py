@@ -17,9 +17,9 @@ from typing import Any, Self, assert_never
 
 import msgspec
 
-from hansard.domain import artifact, ids, values
-from hansard.domain.artifact import VERSIONS_MAX, ArtifactKind, ArtifactState
+from hansard.domain import decider, ids, values
 from hansard.domain.choices import nearest, shortened
+from hansard.domain.decider import VERSIONS_MAX, ArtifactKind, ArtifactState
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical, digest
@@ -178,7 +178,7 @@ class PromptState(ArtifactState[PromptVersionAdded]):
 
 
 initial = PromptState
-fold = artifact.fold
+fold = decider.fold
 
 
 def decide(state: PromptState, event: PromptEvent) -> Sequence[PromptEvent]:

@@ -17,11 +17,11 @@ import msgspec
 
 from hansard.domain import ids
 from hansard.domain.choices import chosen
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import digest
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.quarantined import Quarantined
 
 KIND = "reuse"
 """The kind of its streams; their ids are the keys, and `STALE`."""

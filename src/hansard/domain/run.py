@@ -19,10 +19,10 @@ import msgspec
 
 from hansard.domain.agent import AgentLeft, SessionBegan
 from hansard.domain.choices import Brief
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, raised
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.steps import (
     NULL,
     Failure,

@@ -12,15 +12,15 @@ from hansard.domain import (
     board,
     budget,
     conversation,
+    decider,
     experiment,
     imported,
-    label_events,
     price,
     principal,
     prompt,
-    query,
     reuse,
     run,
+    team,
 )
 from hansard.domain.actions import kept
 from hansard.domain.events import Event
@@ -28,7 +28,6 @@ from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
-from hansard.domain.team import mail, task
 
 _BELONGS: dict[type[StreamId], frozenset[Any]] = {
     RunStream: frozenset(get_args(run.RunEvent)),
@@ -37,12 +36,12 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
         {
             budget.Reserved,
             budget.Spent,
-            mail.MailSent,
-            label_events.LabelDeclassified,
+            team.MailSent,
+            decider.LabelDeclassified,
             access.ViewServed,
             *get_args(approval.ApprovalEvent),
             *get_args(board.BoardEvent),
-            *get_args(task.TaskEvent),
+            *get_args(team.TaskEvent),
         }
     ),
 }
@@ -60,7 +59,7 @@ _LASTING: dict[str, frozenset[Any]] = {
     price.KIND: frozenset({price.PriceStated}),
     principal.KIND: frozenset(get_args(principal.PrincipalEvent)),
     prompt.KIND: frozenset(get_args(prompt.PromptEvent)),
-    query.KIND: frozenset({query.QueryAnswered}),
+    access.QUERY_KIND: frozenset({access.QueryAnswered}),
     reuse.KIND: frozenset(get_args(reuse.ReuseEvent)),
     role_events.KIND: frozenset(get_args(role_events.RoleEvent)),
 }

@@ -12,7 +12,7 @@ something else. Here each has a tag, an object with one key that starts with `$`
                        a record by the name of its class
     $secret            a value that is never recorded, by its name
     $blob $parts       a large value, and one that repeats parts of earlier ones
-                       (`hansard.domain.payload.parts`)
+                       (`hansard.domain.payload`)
     $append            in older records, an earlier list and the items added to it
                        (made by `hansard.agents`, never by `plain`)
 
@@ -26,7 +26,7 @@ import base64
 import dataclasses
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path, PurePath, PureWindowsPath
@@ -628,3 +628,36 @@ def load(raw: bytes | msgspec.Raw, secret: Callable[[str], object] = Secret) -> 
 def dump(value: Plain) -> msgspec.Raw:
     """Encode plain values as recorded JSON bytes."""
     return msgspec.Raw(msgspec.json.encode(value))
+
+
+# Paths into recorded values: keys of objects and indices of lists, from the outside in.
+
+DOT = "."
+
+
+def leaves(plain: Plain, within: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Plain]]:
+    """Yield every value inside a value that is neither an object nor a list, with its path."""
+    if type(plain) is dict:
+        for key, each in plain.items():
+            yield from leaves(each, (*within, key))
+    elif type(plain) is list:
+        for index, each in enumerate(plain):
+            yield from leaves(each, (*within, str(index)))
+    else:
+        yield within, plain
+
+
+def replaced(plain: Plain, within: Sequence[str], value: Plain) -> Plain:
+    """Return a value with the value at a path replaced. Raises KeyError where the path does not
+    exist.
+    """
+    if not within:
+        return value
+    first, rest = within[0], within[1:]
+    if type(plain) is dict and first in plain:
+        return {**plain, first: replaced(plain[first], rest, value)}
+    if type(plain) is list and first.isascii() and first.isdigit() and int(first) < len(plain):
+        items = list(plain)
+        items[int(first)] = replaced(plain[int(first)], rest, value)
+        return items
+    raise KeyError(first)

@@ -19,6 +19,7 @@ from hansard.bus.times import EventTime, is_imported, time_of
 from hansard.domain import agent as agents
 from hansard.domain import aggregate_types, board
 from hansard.domain import run as runs
+from hansard.domain import team as task
 from hansard.domain.agent import AgentState
 from hansard.domain.board import (
     RESERVED,
@@ -32,18 +33,15 @@ from hansard.domain.board import (
     ValuePut,
     form,
 )
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.memory import events as memory_events
-from hansard.domain.payload.line import PartsLine
-from hansard.domain.payload.parts import as_blob
-from hansard.domain.quarantined import Quarantined
+from hansard.domain.payload import PartsLine, as_blob
 from hansard.domain.run import AgentJoined, RunState
 from hansard.domain.steps import StepCompleted, StepRequested, StepStatus
-from hansard.domain.team import task
-from hansard.domain.team.task import TaskState, TaskStatus
-from hansard.domain.team.task_rules import Unmet
+from hansard.domain.team import TaskState, TaskStatus, Unmet
 from hansard.inspect.state import key_head
 from hansard.inspect.trace import Fetcher
 from hansard.state.aggregates import commits_of_steps

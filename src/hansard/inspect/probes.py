@@ -19,9 +19,8 @@ from hansard.domain.errors import BadValue, CallerError, Corrupt
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse
-from hansard.domain.paths import DOT, leaves
 from hansard.domain.steps import Step, StepStatus
-from hansard.domain.values import Plain
+from hansard.domain.values import DOT, Plain, leaves
 from hansard.inspect.answer import Answer
 from hansard.inspect.trace import Fetcher, commits_by_agent, folded
 from hansard.projections.snapshots import Reader

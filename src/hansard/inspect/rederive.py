@@ -21,6 +21,7 @@ from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain import agent as agents
+from hansard.domain import payload
 from hansard.domain.agent import CheckpointSaved
 from hansard.domain.errors import Corrupt
 from hansard.domain.fingerprint import (
@@ -32,8 +33,7 @@ from hansard.domain.fingerprint import (
     fingerprint,
 )
 from hansard.domain.ids import AgentStream, RunStream
-from hansard.domain.payload import references
-from hansard.domain.payload.references import Fetch
+from hansard.domain.payload import Fetch
 from hansard.domain.run import Chain, RunStarted
 from hansard.domain.steps import (
     JOIN_TIMES_MAX,
@@ -247,7 +247,7 @@ class Rederiver:
         for name, value in recorded.items():
             if isinstance(value, dict) and value.keys() == {"$append"}:
                 items = [digest(canonical(item)) for item in checked.arguments[name]]
-                if references.rolling(items) != value["$append"]["digest"]:
+                if payload.rolling(items) != value["$append"]["digest"]:
                     checked.differs.append(f"the digest of its argument {name!r}")
 
     def _call(self, checked: CheckedCall) -> None:
@@ -294,8 +294,8 @@ class Rederiver:
         if not step.streamed or step.verdict is Verdict.HAPPENED:
             checked.result = await self._fetch(self._reader.result(step))
             return digest(canonical(checked.result))
-        checked.result = [await self._fetch(references.unpack(item)) for item in step.items]
-        return references.rolling([digest(canonical(item)) for item in checked.result])
+        checked.result = [await self._fetch(payload.unpack(item)) for item in step.items]
+        return payload.rolling([digest(canonical(item)) for item in checked.result])
 
     def _reused(self, checked: CheckedCall, event: StepCompleted) -> None:
         if event.reused is None:

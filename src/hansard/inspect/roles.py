@@ -25,10 +25,9 @@ from hansard.domain.errors import BadName, Refused
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, StreamId, run_of
 from hansard.domain.principal import PrincipalKind, Token
-from hansard.domain.roles.judge import explain as explained
-from hansard.domain.roles.judge import judge
 from hansard.domain.roles.model import RoleDefined
-from hansard.domain.roles.view import Line
+from hansard.domain.roles.view import Line, judge
+from hansard.domain.roles.view import explain as explained
 from hansard.domain.run import RunState
 from hansard.inspect import state
 from hansard.inspect.answer import Answer

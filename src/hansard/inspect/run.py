@@ -20,6 +20,7 @@ from hansard.bus.commits import revive, until
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Origin, Stored, UpTo
 from hansard.bus.times import EventTime, Time, began, is_imported, last, own, time_stored
+from hansard.domain import payload
 from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.board import (
     RESERVED,
@@ -35,12 +36,10 @@ from hansard.domain.board import (
 from hansard.domain.errors import HansardError, UnknownEvent
 from hansard.domain.events import Event
 from hansard.domain.ids import KeyStream, run_of
-from hansard.domain.payload import references
 from hansard.domain.run import RunAssigned, RunForked, RunScored, RunStatus
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Failure, Step, StepStatus
-from hansard.domain.team.task import TaskStatus
-from hansard.domain.team.task_rules import waits
+from hansard.domain.team import TaskStatus, waits
 from hansard.inspect import state
 from hansard.inspect import state as snapshots
 from hansard.inspect.answer import Answer
@@ -284,7 +283,7 @@ async def key_history(
     if found is not None:
         now = Key(run=run, key=key, **state.key(found), position=view.position)
         raw = msgspec.Raw(msgspec.json.encode(found.plain))
-        now.value = await fetch.get(references.resolve(found.plain), raw)
+        now.value = await fetch.get(payload.resolve(found.plain), raw)
     return KeyHistory(now=now, writes=writes)
 
 

@@ -19,8 +19,7 @@ from hansard.domain.agent import Alternative, DecisionMade, MessageAdded, Stated
 from hansard.domain.choices import counted, listed
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import RunStream, run_of
-from hansard.domain.payload.parts import as_blob
-from hansard.domain.payload.references import rolling
+from hansard.domain.payload import as_blob, rolling
 from hansard.domain.run import RunState
 from hansard.domain.steps import Failure, Step, ToolDeclared, Withheld
 from hansard.inspect import trace

@@ -18,7 +18,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
 from hansard.bus.times import Clock, EventTime, Time, began, imported, own
 from hansard.domain import agent as agents
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.agent import (
     AgentState,
     CheckpointSaved,
@@ -35,7 +35,6 @@ from hansard.domain.choices import counted
 from hansard.domain.conversation import ContextCompacted, RunJoined
 from hansard.domain.errors import BadName
 from hansard.domain.ids import AgentStream, WorkspaceStream
-from hansard.domain.payload import references
 from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
 from hansard.inspect.answer import Answer
 from hansard.inspect.trace import (
@@ -828,7 +827,7 @@ class _Fold:
 
     async def _messages(self, message: Fact) -> Fact:
         if isinstance(message, ContextCompacted):
-            whole = values.dump(await self.fetch(references.unpack(message.summary)))
+            whole = values.dump(await self.fetch(payload.unpack(message.summary)))
             return msgspec.structs.replace(message, summary=whole)
         if not isinstance(message, MessageAdded):
             return message
@@ -836,8 +835,8 @@ class _Fold:
             return message
         return msgspec.structs.replace(
             message,
-            content=values.dump(await self.fetch(references.unpack(message.content))),
-            fields=values.dump(await self.fetch(references.unpack(message.fields))),
+            content=values.dump(await self.fetch(payload.unpack(message.content))),
+            fields=values.dump(await self.fetch(payload.unpack(message.fields))),
         )
 
 

@@ -18,16 +18,14 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored, UpTo
 from hansard.bus.times import Beginning, Clock, EventTime, earlier, time_of
 from hansard.domain import agent as agents
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, run_of
 from hansard.domain.label import raised
-from hansard.domain.payload import references
-from hansard.domain.payload.parts import in_full
-from hansard.domain.payload.references import Fetch
+from hansard.domain.payload import Fetch, in_full
 from hansard.domain.steps import (
     AnswerSource,
     Effects,
@@ -97,7 +95,7 @@ class Payloads:
         """Return the plain values. Raises Corrupt."""
         if b'"$blob"' not in bytes(raw):
             return recorded(raw)
-        return await self.get(references.unpack(raw), raw)
+        return await self.get(payload.unpack(raw), raw)
 
     async def get(self, fetch: Fetch, raw: msgspec.Raw) -> Any:
         """Return a fetch's result, or the recorded payload if it was erased. Raises Corrupt."""

@@ -35,8 +35,8 @@ import msgspec
 from hansard.agents.policy.permits import Need
 from hansard.agents.workspace import Workspace
 from hansard.domain import values
-from hansard.domain.artifact import ArtifactKind
 from hansard.domain.choices import NOTHING, chosen
+from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label
 from hansard.domain.values import Scrub, recordable

@@ -14,7 +14,7 @@ from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.run import RunCancelled, RunCompleted
 from hansard.domain.steps import Verdict
-from hansard.domain.team.task import TaskReopened
+from hansard.domain.team import TaskReopened
 from hansard.operations.declare import (
     By,
     Content,

@@ -38,7 +38,7 @@ from hansard.domain.agent import (
 )
 from hansard.domain.errors import BadValue
 from hansard.domain.memory.paths import AGENTS
-from hansard.domain.team.mail import MailSent
+from hansard.domain.team import MailSent
 from hansard.operations.declare import (
     Ask,
     ChainKind,

@@ -27,14 +27,19 @@ from hansard.domain.ids import AgentStream, RunStream, StreamId, run_of
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.integrity.content import Members
 from hansard.domain.label import join, parse, raised
-from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of, judge, sees_all
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import (
     KEY_BYTES_MIN,
+    Facts,
     FieldPlan,
+    aggregate_of,
     check_key,
     data_fields,
+    facts,
+    files_of,
+    judge,
     renumber,
+    sees_all,
     shown_by_plan,
     ways,
 )

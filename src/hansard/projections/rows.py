@@ -21,12 +21,12 @@ from hansard.bus.commits import TRANSACTION_COMMITS_MAX, decode, record, revive
 from hansard.bus.log import Origin, RawMessage
 from hansard.bus.marks import link
 from hansard.bus.reads import Fault, InFull
+from hansard.domain.choices import claimed_time
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.streams import may_hold
-from hansard.domain.times import claimed_time
 
 # Rows as Arrow, which DuckDB reads at once. nanoarrow is slow to import, so it is imported for the
 # first rows: most processes only read tables.

@@ -35,9 +35,9 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.prompt import split
 from hansard.domain.roles.authorize import is_cleared_for
-from hansard.domain.roles.judge import cleared
+from hansard.domain.roles.view import cleared
 from hansard.domain.steps import Verdict
-from hansard.domain.team.task_rules import Circle
+from hansard.domain.team import Circle
 from hansard.inspect import trace as left
 from hansard.inspect.answer import Answer
 from hansard.inspect.trace import SentOut

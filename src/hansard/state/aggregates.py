@@ -17,12 +17,12 @@ import msgspec
 from hansard.bus.commits import drive_fetch, revive, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Blobs, EventLog, Stored, UpTo
+from hansard.domain import payload
 from hansard.domain.aggregate_types import KIND, AggregateChanged, Change, stream_of
 from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.memory.events import KIND as MEMORY
-from hansard.domain.payload import references
 from hansard.domain.values import Plain
 from hansard.state.replay import at_time
 
@@ -141,7 +141,7 @@ async def _change(blobs: Blobs, stored: Stored, version: int, index: int) -> Cha
 
 async def in_full(blobs: Blobs, raw: msgspec.Raw) -> Plain:
     """Return a recorded payload, with large ones fetched."""
-    whole: Plain = await drive_fetch(references.unpack(raw), blobs.get)
+    whole: Plain = await drive_fetch(payload.unpack(raw), blobs.get)
     return whole
 
 

@@ -31,7 +31,7 @@ from hansard.domain.events import Event, Recorded
 from hansard.domain.fingerprint import digest
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, raised
-from hansard.domain.payload.parts import in_full, values_by_parts
+from hansard.domain.payload import in_full, values_by_parts
 from hansard.domain.refusal import Refusal
 from hansard.domain.steps import Failure, Step, StepEvent, ToolDeclared
 
@@ -311,7 +311,7 @@ class Histories:
         self, stream: AgentStream, position: int, head: int | None = None
     ) -> AgentState:
         """Return the same with its steps' values in full
-        (`hansard.domain.payload.parts.in_full`).
+        (`hansard.domain.payload.in_full`).
         """
         segment = await self._segment_at(stream, position, head)
         state = fold_segment(segment, position=position)

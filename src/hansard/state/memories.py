@@ -29,6 +29,7 @@ from hansard.bus import subjects
 from hansard.bus.commits import revive
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Blobs, EventLog, Kind, Snapshots, Stored, in_parts
+from hansard.domain import payload
 from hansard.domain.board import By
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.events import Commit, Event
@@ -39,7 +40,6 @@ from hansard.domain.memory import space as spaces
 from hansard.domain.memory.events import KIND, FileChange, MemoryChanged, stream_of
 from hansard.domain.memory.lines import FileText, Unfetched, in_full
 from hansard.domain.memory.space import Files, MemoryFile, MemoryState
-from hansard.domain.payload import references
 from hansard.state.aggregates import commits_until, point_in
 
 SPACES_MAX = 256
@@ -372,7 +372,7 @@ class Memories:
             return event
         links = [each for each in event.files if each.link]
         await self.load(state.files.get(each.was or each.path) for each in links)
-        named = {blob for each in links for blob in references.blobs_named(bytes(each.edit))}
+        named = {blob for each in links for blob in payload.blobs_named(bytes(each.edit))}
         if not named:
             return event
         held = await self._blobs.get_all(sorted(named))

@@ -32,19 +32,17 @@ from hansard.bus.log import AtPosition, AtTime, EventLog, Snapshots, Stored, UpT
 from hansard.domain import agent as agents
 from hansard.domain import board
 from hansard.domain import run as runs
+from hansard.domain import team as task
 from hansard.domain.agent import AgentState
 from hansard.domain.board import RESERVED, BoardState, By
 from hansard.domain.choices import Brief, first
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadName, Corrupt, Refused
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, in_run, run_of
 from hansard.domain.label import Label, raised
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.run import FORK_DEPTH_MAX, RunForked, RunState
 from hansard.domain.snapshot import snapshot_id
-from hansard.domain.team import task
-from hansard.domain.team.mail import KEY as MAIL_KEY
-from hansard.domain.team.mail import MailSent
-from hansard.domain.team.task import TeamState
+from hansard.domain.team import MAIL_KEY, MailSent, TeamState
 from hansard.state.histories import ChunkMaker, Histories
 
 # A team's tasks and messages from their commits.
@@ -61,7 +59,7 @@ class Mail(msgspec.Struct, frozen=True):
 
 def tasks_of(run: str) -> KeyStream:
     """Return the stream of a run's tasks."""
-    return KeyStream(run, task.KEY)
+    return KeyStream(run, task.TASKS_KEY)
 
 
 def mail_of(run: str) -> KeyStream:
@@ -73,7 +71,7 @@ def fold_team(commits: Iterable[Stored]) -> TeamState:
     """Fold the tasks of a run from commits of its board, by position; other keys are skipped."""
     state = task.initial()
     for stored in commits:
-        if isinstance(stored.stream, KeyStream) and stored.stream.key == task.KEY:
+        if isinstance(stored.stream, KeyStream) and stored.stream.key == task.TASKS_KEY:
             evolve_team(state, stored)
     return state
 
@@ -264,7 +262,7 @@ class States:
     async def run(self, run: str, up_to: UpTo = None) -> RunView:
         """Return a whole run at a point. Raises NotFound if it had not begun at that point.
 
-        Steps' values are returned in full up to 64 KiB (`hansard.domain.payload.parts.in_full`).
+        Steps' values are returned in full up to 64 KiB (`hansard.domain.payload.in_full`).
         """
         position = await self.log.end(up_to)
         newest = up_to is None

@@ -34,7 +34,7 @@ from hansard.domain.choices import check_options, chosen, nearest
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.events import REGISTRY
 from hansard.domain.ids import AgentStream
-from hansard.domain.payload.references import run_fetch, unpack
+from hansard.domain.payload import run_fetch, unpack
 from hansard.domain.steps import Step, StepStatus
 from hansard.state.recorder.log import RecorderLog
 from hansard.state.replay import RunView

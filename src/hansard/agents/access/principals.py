@@ -20,11 +20,11 @@ from hansard.bus.commits import revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain import access, ids, principal
+from hansard.domain.decider import LabelDeclassified
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import Event
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, text
-from hansard.domain.label_events import LabelDeclassified
 from hansard.domain.principal import (
     KIND,
     PrincipalEvent,

@@ -24,13 +24,20 @@ from hansard.domain.errors import Refused, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.label import join, parse
-from hansard.domain.payload.parts import MARK
+from hansard.domain.payload import MARK
 from hansard.domain.roles import check
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.check import RoleState
-from hansard.domain.roles.judge import Facts, aggregate_of, facts, files_of
 from hansard.domain.roles.model import KIND, RoleDefined, RoleEvent, RoleWithdrawn
-from hansard.domain.roles.view import ShownEvent, UnjudgedEvent, view
+from hansard.domain.roles.view import (
+    Facts,
+    ShownEvent,
+    UnjudgedEvent,
+    aggregate_of,
+    facts,
+    files_of,
+    view,
+)
 from hansard.domain.run import RunState
 
 FILE_BYTES_MAX = 1024 * 1024

@@ -22,16 +22,14 @@ from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, Stored, UpTo
 from hansard.domain import ids
-from hansard.domain.access import ViewServed, key_of, ranges
+from hansard.domain.access import QUERY_KIND, QueryAnswered, ViewServed, key_of, ranges
 from hansard.domain.board import VIEWS
 from hansard.domain.choices import NOTHING, Brief
+from hansard.domain.decider import TAG as QUARANTINED
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.label import Label, join
-from hansard.domain.quarantined import TAG as QUARANTINED
-from hansard.domain.query import KIND as QUERY_KIND
-from hansard.domain.query import QueryAnswered
 from hansard.domain.roles import check
 from hansard.domain.roles.model import KIND, RoleDefined, RoleWithdrawn
 from hansard.domain.roles.view import Folding, Line, Serving, ShownState, UnjudgedEvent, each_judged

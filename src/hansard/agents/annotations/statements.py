@@ -29,6 +29,7 @@ from hansard.bus.commits import record, revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtTime, EventLog, Stored
 from hansard.domain import aggregate_types, ids, values
+from hansard.domain import payload as references
 from hansard.domain.agent import (
     CheckpointSaved,
     DecisionMade,
@@ -48,8 +49,7 @@ from hansard.domain.errors import BadName, BadValue
 from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
 from hansard.domain.ids import AgentStream, KeyStream
 from hansard.domain.label import parse
-from hansard.domain.payload import references
-from hansard.domain.payload.parts import WholeSteps, as_blob
+from hansard.domain.payload import WholeSteps, as_blob
 from hansard.domain.redaction import check_names
 from hansard.domain.steps import (
     Step,

@@ -18,7 +18,7 @@ from hansard.agents.steps.tools import Tool, ToolSpec, tool
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import drive_fetch, revive, revive_all
 from hansard.bus.log import AtPosition, Stored
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.agent import MessageAdded
 from hansard.domain.choices import Brief, counted
 from hansard.domain.conversation import (
@@ -37,7 +37,6 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.label import Label
-from hansard.domain.payload import references
 
 # Conversations: turns and context across several runs.
 
@@ -223,7 +222,7 @@ async def provider_form(
 
 async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
     """Return the value of a recorded payload, with large parts fetched from the blob store."""
-    plain = await drive_fetch(references.unpack(raw), workspace.blobs.get)
+    plain = await drive_fetch(payload.unpack(raw), workspace.blobs.get)
     return values.revive(plain)
 
 
@@ -374,10 +373,10 @@ class Windows:
         for each in entries:
             fact = each.fact
             if isinstance(fact, MessageAdded):
-                content = yield from fetch(references.unpack(fact.content))
-                fields = yield from fetch(references.unpack(fact.fields))
+                content = yield from fetch(payload.unpack(fact.content))
+                fields = yield from fetch(payload.unpack(fact.fields))
             else:
-                content, fields = (yield from fetch(references.unpack(fact.summary))), None
+                content, fields = (yield from fetch(payload.unpack(fact.summary))), None
             form = {"role": fact.role, "content": values.revive(content)}
             form |= values.revive(fields or {})
             tokens = _counted(count, form, fact.tokens)

@@ -15,12 +15,12 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import drive_fetch, revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored, UpTo
-from hansard.domain.artifact import ArtifactKind, ArtifactState, fold
+from hansard.domain import payload
+from hansard.domain.decider import ArtifactKind, ArtifactState, fold
 from hansard.domain.errors import BadName
 from hansard.domain.events import Actor, Event
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join, parse
-from hansard.domain.payload import references
 
 S = TypeVar("S", bound=ArtifactState[Any])
 
@@ -132,7 +132,7 @@ async def change(
 
 async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
     """Return a value of an event, including parts stored as blobs. Raises NotFound, Corrupt."""
-    return await drive_fetch(references.unpack(raw), workspace.blobs.get)
+    return await drive_fetch(payload.unpack(raw), workspace.blobs.get)
 
 
 async def label_of_runs(workspace: Workspace, runs: Iterable[str]) -> Label | None:

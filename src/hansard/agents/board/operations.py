@@ -36,7 +36,7 @@ from hansard.agents.steps.scope import Scope, enter
 from hansard.agents.steps.tools import operation
 from hansard.bus.commits import drive_fetch, record
 from hansard.bus.writer import MERGE_BYTES_MAX, Ticket
-from hansard.domain import board, values
+from hansard.domain import board, payload, values
 from hansard.domain.agent import Tell
 from hansard.domain.board import (
     AmountAdded,
@@ -62,7 +62,6 @@ from hansard.domain.events import Recorded
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream, KeyStream
 from hansard.domain.label import Label, join
-from hansard.domain.payload import references
 from hansard.domain.steps import Step, StepCompleted, StepStatus
 from hansard.domain.values import Plain
 from hansard.state.replay import States, evolve_board
@@ -325,7 +324,7 @@ class BoardWrite(JointWrite):
         return values.plain(resolve(mine, theirs), "resolved value", self._scrub)
 
     async def _fetched(self, plain: Plain) -> Plain:
-        whole: Plain = await drive_fetch(references.resolve(plain), self._blobs.get)
+        whole: Plain = await drive_fetch(payload.resolve(plain), self._blobs.get)
         return whole
 
 

@@ -26,7 +26,7 @@ from hansard.agents.board.operations import (
 )
 from hansard.agents.flow import AsyncDrive, Drive, Flow, Io, done, in_place, sync
 from hansard.agents.steps.recorder import UNTOUCHED
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.board import (
     BoardEvent,
     BoardState,
@@ -42,7 +42,6 @@ from hansard.domain.board import (
 )
 from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.payload import references
 from hansard.domain.redaction import check_names
 from hansard.domain.values import recordable
 
@@ -99,7 +98,7 @@ class TransactionFlows:
         end.
         """
         own = {hashlib.sha256(blob).hexdigest(): blob for blob in self._blobs}
-        fetch = references.resolve(plain)
+        fetch = payload.resolve(plain)
         try:
             reference = next(fetch)
             while True:

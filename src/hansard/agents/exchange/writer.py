@@ -35,7 +35,7 @@ from hansard.domain.integrity.authorship import Fold
 from hansard.domain.memory import events as memory
 from hansard.domain.memory import events as memory_events
 from hansard.domain.memory.events import MemoryChanged, MemoryRejected
-from hansard.domain.payload.references import blobs_named
+from hansard.domain.payload import blobs_named
 from hansard.domain.prompt import KIND
 from hansard.domain.run import (
     AgentJoined,

@@ -13,7 +13,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.log import Stored
 from hansard.domain.ids import RunStream
 from hansard.domain.refusal import AgentRefused
-from hansard.domain.roles.judge import Facts, facts, may_be_placed, sees_arm, sees_plan
+from hansard.domain.roles.view import Facts, facts, may_be_placed, sees_arm, sees_plan
 from hansard.domain.run import RunAssigned, RunState
 
 PLACE = "place"

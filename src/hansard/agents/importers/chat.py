@@ -24,7 +24,7 @@ from hansard.agents.steps.scope import Scope
 from hansard.bus.log import Append
 from hansard.domain import ids, values
 from hansard.domain.agent import AgentLeft, MessageAdded, SessionBegan
-from hansard.domain.choices import nearest
+from hansard.domain.choices import claimed_time, nearest
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.events import Actor, Commit, Event, Recorded
 from hansard.domain.fingerprint import (
@@ -56,7 +56,6 @@ from hansard.domain.steps import (
     StepRequested,
     ToolDeclared,
 )
-from hansard.domain.times import claimed_time
 from hansard.domain.values import SAFE_INT, recordable
 
 CHAT_JSONL = "chat-jsonl"

@@ -45,7 +45,7 @@ from hansard.domain.memory.space import (
     MemoryInvalid,
     MemoryState,
 )
-from hansard.domain.payload.references import Fetch
+from hansard.domain.payload import Fetch
 from hansard.domain.redaction import check_names
 from hansard.domain.steps import StepCompleted, StepStatus
 from hansard.domain.values import Scrub

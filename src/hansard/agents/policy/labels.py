@@ -18,7 +18,7 @@ from hansard.agents.workspace import Workspace, transact
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append
 from hansard.domain import agent as agents
-from hansard.domain import ids, label_events
+from hansard.domain import decider, ids
 from hansard.domain.agent import Begin
 from hansard.domain.board import BoardState, key_name
 from hansard.domain.errors import BadValue
@@ -73,7 +73,7 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
     def of_agent(view: RunView) -> _Lowered:
         state = view.agent(str(request.agent))
         before = parse(state.label)
-        event = label_events.decide(before, target, approver, because)
+        event = decider.decide(before, target, approver, because)
         begin = Begin(
             state.agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="declassify"
         )
@@ -88,7 +88,7 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
             remedy = f"see 'hansard board {run}'"
             raise NotFound(f"key {request.key!r:.200} of run {run}", remedy)
         before = state.label or LOWEST
-        event = label_events.decide(before, target, approver, because)
+        event = decider.decide(before, target, approver, because)
         commit = workspace.commit(state.version + 1, approver, [event], label=target.stored)
         return before, Append(stream, commit)
 

@@ -25,17 +25,16 @@ from hansard.domain.label import LOWEST, Confidentiality, Label
 from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles import authorize
 from hansard.domain.roles.authorize import Permission, Trust
-from hansard.domain.roles.judge import (
+from hansard.domain.roles.model import KIND as MODEL_KIND
+from hansard.domain.roles.model import RoleDefined, behind_space
+from hansard.domain.roles.view import (
     clearance,
     may_use_actions,
     may_use_experiences,
     may_use_prompts,
     sees_all,
 )
-from hansard.domain.roles.model import KIND as MODEL_KIND
-from hansard.domain.roles.model import RoleDefined, behind_space
-from hansard.domain.team.task import TeamState
-from hansard.domain.team.task_rules import Claim
+from hansard.domain.team import Claim, TeamState
 from hansard.state.replay import States
 
 # Labels: access to labelled data by the roles' current clearances.

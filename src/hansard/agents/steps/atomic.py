@@ -37,14 +37,13 @@ from hansard.bus.commits import record
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, Stored
 from hansard.bus.writer import Ticket
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.access import ViewServed
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import KeyStream, WorkspaceStream
 from hansard.domain.label import Label, join
-from hansard.domain.payload import references
 from hansard.domain.steps import Step, StepBlocked, StepCompleted, StepFailed, StepStatus
 from hansard.domain.values import Plain
 
@@ -299,14 +298,14 @@ class JointSteps:
             plain = value
             scrub = engine.settings.scrub
             if scrub is not None:  # another agent's value may hold a secret of this session
-                plain = yield from engine.outcomes.fetch(references.resolve(value))
+                plain = yield from engine.outcomes.fetch(payload.resolve(value))
                 plain = values.plain(values.revive(plain), call.spec.name, scrub)
             took = (time.perf_counter() - begin) * 1_000
             result = payloads.Result(plain)
             yield from engine.outcomes.completed_as(call, result, took, scope.usage)
         finally:
             yield from engine.spend(held, name, scope)
-        whole = yield from engine.outcomes.fetch(references.resolve(value))
+        whole = yield from engine.outcomes.fetch(payload.resolve(value))
         return values.revive(whole)
 
     def _log_time(self, call: Call) -> Flow[int]:
@@ -354,7 +353,7 @@ class JointSteps:
             yield from engine.spend(held, name, scope)
         if work.error is not None:
             raise work.error
-        whole = yield from engine.outcomes.fetch(references.resolve(work.result))
+        whole = yield from engine.outcomes.fetch(payload.resolve(work.result))
         return values.revive(whole)
 
     def plan(self, call: Call) -> Flow[Step | None]:

@@ -39,8 +39,7 @@ from hansard.domain import values
 from hansard.domain.agent import Tell, initial
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.fingerprint import call_base, canonical, digest
-from hansard.domain.paths import replaced
-from hansard.domain.payload.parts import MARK, WholeSteps, arguments_of
+from hansard.domain.payload import MARK, WholeSteps, arguments_of
 from hansard.domain.refusal import Refuse
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.run import Swap, with_bodies
@@ -56,7 +55,7 @@ from hansard.domain.steps import (
     Verdict,
     Withheld,
 )
-from hansard.domain.values import Plain
+from hansard.domain.values import Plain, replaced
 
 # ------------------------------ earlier calls of an edited program
 #

@@ -35,12 +35,11 @@ from hansard.agents.steps.reused import Answer, Lookup, Reuser
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import ToolSpec
 from hansard.agents.workspace import Workspace
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import call_base, canonical
 from hansard.domain.label import parse
-from hansard.domain.payload import references
-from hansard.domain.payload.parts import MARK, BlobsNeeded, without_blobs
+from hansard.domain.payload import MARK, BlobsNeeded, without_blobs
 from hansard.domain.prompt import texts_in, uses
 from hansard.domain.steps import Effects, Step, StepStatus, ToolDeclared, Verdict, Withheld
 
@@ -196,7 +195,7 @@ class StepEngine(Gated):
                 plain = without_blobs(self.outcomes.reader.result(step))
             except BlobsNeeded:
                 return False, None
-        elif references.BLOB in raw:
+        elif payload.BLOB in raw:
             return False, None
         else:
             plain = values.decode(raw)

@@ -26,7 +26,7 @@ from hansard.domain.errors import HansardError, Refused
 from hansard.domain.events import Actor, Event, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse, raised
-from hansard.domain.payload.parts import WholeSteps
+from hansard.domain.payload import WholeSteps
 from hansard.domain.run import Ranges, SessionPath, ranges, with_bodies
 from hansard.domain.steps import (
     Failure,

@@ -24,25 +24,23 @@ from hansard.agents.steps import conversions
 from hansard.domain import value_types, values
 from hansard.domain.agent import AgentState
 from hansard.domain.errors import BadValue
-from hansard.domain.payload.parts import (
+from hansard.domain.payload import (
+    APPEND,
     MARK,
     TAG,
     Copy,
+    Fetch,
     Key,
     Source,
     Text,
     Texts,
-    of_steps,
-    whole_arguments,
-    whole_value,
-)
-from hansard.domain.payload.references import (
-    APPEND,
-    Fetch,
     by_name,
+    of_steps,
     reference,
     unpack,
     unpack_lists,
+    whole_arguments,
+    whole_value,
 )
 from hansard.domain.steps import Step
 from hansard.domain.values import TOO_LARGE, Plain, Scrub, same
@@ -50,7 +48,7 @@ from hansard.domain.values import TOO_LARGE, Plain, Scrub, same
 # ---------------------------------------- references to earlier texts
 #
 # A prompt that grows, slides or is filled into a template is mostly text that is already recorded.
-# The recorded form is `hansard.domain.payload.parts`. Texts are shared only within the stream of
+# The recorded form is `hansard.domain.payload`. Texts are shared only within the stream of
 # one agent: a reader who may see a step of an agent may see all that it contains.
 #
 # The beginning and the end are compared with the last text. In between, anchors are looked up: the

@@ -15,8 +15,7 @@ import msgspec
 from hansard.agents.errors import SecretUnavailable
 from hansard.domain import placeholders as texts
 from hansard.domain.errors import BadValue
-from hansard.domain.paths import leaves
-from hansard.domain.values import Secret, fields_of_record, plain
+from hansard.domain.values import Secret, fields_of_record, leaves, plain
 
 # Copies of values with some parts replaced; unchanged parts are the same objects.
 

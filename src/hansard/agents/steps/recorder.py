@@ -28,8 +28,7 @@ from hansard.domain import values
 from hansard.domain.agent import AgentState, Declare, Tell
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.payload.parts import Key, Text, arguments_of
-from hansard.domain.payload.references import Fetch
+from hansard.domain.payload import Fetch, Key, Text, arguments_of
 from hansard.domain.redaction import Redaction
 from hansard.domain.refusal import Refuse, refusal_key
 from hansard.domain.run import Swap

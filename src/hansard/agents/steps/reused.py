@@ -35,7 +35,7 @@ from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.label import Label
 from hansard.domain.reuse import AnswerOffered, AnswersInvalidated, Reuse, ReuseScope
-from hansard.domain.roles.judge import facts, judge, shows_whole
+from hansard.domain.roles.view import facts, judge, shows_whole
 from hansard.domain.steps import AnswerSource, Effects, Step, StepCompleted, StepStatus
 
 SECRET = b'"$secret"'

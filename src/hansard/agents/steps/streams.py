@@ -16,12 +16,11 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import STOPPED
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter, leave
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.agent import Tell
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.payload import references
 from hansard.domain.steps import Effects, Step, StepCompleted, StepStatus, StepYielded, Verdict
 
 
@@ -122,7 +121,7 @@ class StreamCall:
         event = StepCompleted(
             step=self.call.number,
             result=values.dump(None),
-            digest=references.rolling(self.digests),
+            digest=payload.rolling(self.digests),
             usage=self.scope.usage if self.scope is not None else {},
             items=self.count,
             closed=closed,
@@ -174,7 +173,7 @@ class StreamCall:
             items = self._listed(step, settled)
         else:
             for raw in step.items:
-                plain = yield from self.engine.outcomes.fetch(references.unpack(raw))
+                plain = yield from self.engine.outcomes.fetch(payload.unpack(raw))
                 items.append(self.engine.result_of(self.call.spec, step, plain))
         self.engine.outcomes.warn_inexact(step.number, step.tool, step.inexact)
         self.engine.ledger.advance(self.call.place.scope, step)

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hansard.bus.log import OVER, READY, TIMEOUT, Stored, until
+from hansard.domain import team as task
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream
-from hansard.domain.team import task
-from hansard.domain.team.mail import is_for
-from hansard.domain.team.task import TeamState
-from hansard.domain.team.task_rules import Claim, claimable, may_become_claimable, meant_for
-from hansard.domain.team.task_visibility import TaskVisibility
+from hansard.domain.roles.authorize import TaskVisibility
+from hansard.domain.team import Claim, TeamState, claimable, is_for, may_become_claimable, meant_for
 from hansard.state.replay import Mail, States, evolve_team, mail_of, mails, tasks_of
 
 if TYPE_CHECKING:

@@ -32,17 +32,21 @@ from hansard.agents.team import store as follow
 from hansard.agents.team.store import Mailbox, TeamStore
 from hansard.bus import log
 from hansard.bus.commits import record
-from hansard.domain import ids, values
+from hansard.domain import ids, team, values
 from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
+from hansard.domain.roles import authorize
+from hansard.domain.roles.authorize import TaskVisibility
 from hansard.domain.steps import Failure, StepStatus
-from hansard.domain.team import task_rules, task_visibility
-from hansard.domain.team.mail import MailSent
-from hansard.domain.team.task import (
+from hansard.domain.team import (
+    Claim,
+    MailSent,
+    Reopen,
     TaskAdded,
     TaskClaimed,
+    TaskCommand,
     TaskCompleted,
     TaskEvent,
     TaskExtended,
@@ -52,9 +56,10 @@ from hansard.domain.team.task import (
     TaskReopened,
     TaskState,
     TeamState,
+    Waits,
+    decide,
+    waits,
 )
-from hansard.domain.team.task_rules import Claim, Reopen, TaskCommand, Waits, decide, waits
-from hansard.domain.team.task_visibility import TaskVisibility
 from hansard.domain.values import Plain, recordable
 
 # Writes to a team's tasks and messages, committed with the step's outcome.
@@ -84,7 +89,7 @@ class TeamWrite(JointWrite):
         if sight is None:
             events = decide(state, self._wanted, self.now)
         else:
-            events = task_visibility.decide(sight, state, self._wanted, self.now)
+            events = authorize.decide_task(sight, state, self._wanted, self.now)
         self.shown = _label(state, events)
         outcome = await self._completed(_operation_record(state, self._wanted, events))
         recorded = [record(event, self._clock.new_id()) for event in events]
@@ -611,7 +616,7 @@ def task_record(
     return {
         "id": task.id,
         "title": task.added.title,
-        "status": task_rules.shown_status(task, unmet, now),
+        "status": team.shown_status(task, unmet, now),
         "role": task.role,
         "agent": task.agent,
         "holder": task.holder,

@@ -31,8 +31,7 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
-from hansard.domain.team.task import ClaimLost, TaskExtended, TaskStatus
-from hansard.domain.team.task_rules import waits
+from hansard.domain.team import ClaimLost, TaskExtended, TaskStatus, waits
 from hansard.state.boards import Boards
 
 # ------------------------------ a claimed task, kept alive while a block runs

@@ -12,9 +12,9 @@ from typing import assert_never
 
 import msgspec
 
-from hansard.domain import artifact, ids
+from hansard.domain import decider, ids
 from hansard.domain.actions.cache import CachedAction
-from hansard.domain.artifact import ArtifactKind, ArtifactState
+from hansard.domain.decider import ArtifactKind, ArtifactState
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 
@@ -115,7 +115,7 @@ class ActionsState(ArtifactState[ActionsVersion]):
 
 
 initial = ActionsState
-fold = artifact.fold
+fold = decider.fold
 
 
 def chain(state: ActionsState, version: int) -> tuple[ActionsSaved, list[ActionsHealed]]:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.domain import artifact, ids
+from hansard.domain import decider, ids
 from hansard.domain.actions import cache as caches
-from hansard.domain.artifact import ArtifactKind, ArtifactState
+from hansard.domain.decider import ArtifactKind, ArtifactState
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.experience import experience as experiences
@@ -310,7 +310,7 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
 
 
 initial = ExperienceState
-fold = artifact.fold
+fold = decider.fold
 
 
 def at_digest(state: ExperienceState, digest: str) -> int:

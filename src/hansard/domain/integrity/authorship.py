@@ -40,8 +40,7 @@ from hansard.domain.reuse import KIND as REUSE
 from hansard.domain.reuse import STALE, AnswerOffered, AnswersInvalidated
 from hansard.domain.run import FORK_DEPTH_MAX, AgentJoined, RunAgentLeft, RunResumed
 from hansard.domain.steps import StepSettled
-from hansard.domain.team.mail import MailSent
-from hansard.domain.team.task import TaskClaimed, TaskReopened
+from hansard.domain.team import MailSent, TaskClaimed, TaskReopened
 
 IMPORTER = "import"
 """The writer of imported runs, on behalf of their agents."""

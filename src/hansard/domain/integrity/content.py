@@ -12,13 +12,13 @@ import msgspec
 from hansard.domain.agent import SessionBegan
 from hansard.domain.approval import KEY as APPROVALS
 from hansard.domain.board import VIEWS
+from hansard.domain.decider import TAG
 from hansard.domain.events import REGISTRY, UPCASTERS, Commit
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
-from hansard.domain.quarantined import TAG
 from hansard.domain.run import AgentJoined, RunForked, RunStarted
 from hansard.domain.streams import may_hold
-from hansard.domain.team.mail import KEY as MAIL
-from hansard.domain.team.task import KEY as TASKS
+from hansard.domain.team import MAIL_KEY as MAIL
+from hansard.domain.team import TASKS_KEY as TASKS
 
 # The members of a run: its agents, the role of each, and the current epoch of each.
 #

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from hansard.domain import payload
 from hansard.domain.errors import Corrupt
 from hansard.domain.memory.events import FileChange, FileOp, digest_of
-from hansard.domain.payload import references
 
 COMPARED_MAX = 9_000_000
 """Largest product of both sides' numbers of lines, between the first and the last difference, that
@@ -371,7 +371,7 @@ class FileText(msgspec.Struct, eq=False):
         """Yield the hash and size of each blob that is needed to derive it."""
         for each in self._underived():
             if each.change is not None:
-                yield from references.blobs_named(bytes(each.change.edit))
+                yield from payload.blobs_named(bytes(each.change.edit))
 
     def text(self, fetched: Mapping[str, bytes] | None = None) -> str:
         """Return the text. Raises Unfetched where a blob is not among the fetched ones, Corrupt
@@ -410,7 +410,7 @@ class FileText(msgspec.Struct, eq=False):
 
 
 def _edit_in(change: FileChange, fetched: Mapping[str, bytes]) -> Any:
-    return references.run_fetch(references.unpack(change.edit), lambda sha256, _: fetched[sha256])
+    return payload.run_fetch(payload.unpack(change.edit), lambda sha256, _: fetched[sha256])
 
 
 def in_full(change: FileChange, fetched: Mapping[str, bytes]) -> FileChange:
@@ -435,7 +435,7 @@ def size_after(change: FileChange, before: int) -> int:
     """Return the largest possible size of a text after a change, without the text itself: a text in
     a blob counts by the bytes of its JSON.
     """
-    size = sum(each for _, each in references.blobs_named(bytes(change.edit)))
+    size = sum(each for _, each in payload.blobs_named(bytes(change.edit)))
     if change.op is FileOp.CREATED:
         return size or len(bytes(change.edit))
     if size:

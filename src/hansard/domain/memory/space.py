@@ -31,6 +31,7 @@ import msgspec
 
 from hansard.domain.board import By
 from hansard.domain.choices import Brief, counted
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.events import Event
 from hansard.domain.label import Label, join
@@ -50,7 +51,6 @@ from hansard.domain.memory.events import (
     Problem,
     digest_of,
 )
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.roles.model import SLASH, any_matches, read
 from hansard.domain.steps import NULL
 from hansard.domain.values import dump

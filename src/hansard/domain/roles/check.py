@@ -24,13 +24,13 @@ from typing import Any, NoReturn, assert_never
 import msgspec
 
 from hansard.domain import choices, ids, label, values
+from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event
-from hansard.domain.quarantined import Quarantined
 from hansard.domain.roles import authorize
-from hansard.domain.roles import fields as role_fields
+from hansard.domain.roles import authorize as role_fields
 from hansard.domain.roles import model as role_patterns
-from hansard.domain.roles.fields import DIGESTS, elsewhere, is_whole, kinds_of, reached
+from hansard.domain.roles.authorize import DIGESTS, elsewhere, is_whole, kinds_of, reached
 from hansard.domain.roles.model import (
     DOT,
     NONE,

@@ -59,8 +59,7 @@ from hansard.domain.ids import StreamId
 from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
 from hansard.domain.prompt import PromptConflict
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
-from hansard.domain.team.task import ClaimLost
-from hansard.domain.team.task_rules import Circle
+from hansard.domain.team import Circle, ClaimLost
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.errors import NotOffered, ServiceBusy, ServiceFailed, ServiceGone

@@ -72,7 +72,7 @@ from hansard.domain.aggregate_types import (
 from hansard.domain.errors import BadName, BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.payload.references import reference
+from hansard.domain.payload import reference
 from hansard.domain.values import Plain
 from hansard.state.aggregates import in_full, since
 

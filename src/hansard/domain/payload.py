@@ -1,18 +1,9 @@
-"""Recorded values stored as ranges of earlier ones, with the rest in full.
+"""References in recorded values: blobs, ranges of earlier values, extended lists.
 
-The reference for such a value, an argument or a result of a step, is
-
-    {"$parts": {"sha256": "...", "size": 48213, "of": ["text", [7, 0, 47120, "messages"], "]"]}}
-
-whose pieces, one after the other, are the value's JSON text: `size` its bytes in UTF-8, `sha256`
-their SHA-256. A piece is a text, a text in a blob (as a JSON string), or a range of an argument or
-result of an earlier step of the same agent: `[step, begin, end, argument]` of its argument,
-`[step, begin, end]` of its result. A range counts characters (code points) of that value's whole
-text, so that it is valid for any stored form of that value. A range refers to an earlier version of
-the stream: there is no circle. A fork refers to its parent's steps up to the cut, which are its
-own.
-
-This is the storage format. It is read here, and written by `hansard.agents.steps.payloads`.
+The content of blobs is requested from the caller (`Fetch`). `PartsLine` resolves an agent's events
+in order, for readers that show events or make rows of them: the value that is judged by a role's
+rules, masked, searched and queried in SQL is the agent's whole value, as if it were stored in its
+event; no reference lets a reader see the content of another event.
 """
 
 from __future__ import annotations
@@ -20,16 +11,238 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import re
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from hansard.domain.errors import Corrupt
-from hansard.domain.payload.references import Blob, Fetch
-from hansard.domain.steps import Step
+from hansard.domain.fingerprint import digest
+from hansard.domain.steps import NULL, Step, StepCompleted, StepRequested, StepSettled
+from hansard.domain.values import Plain
+
+# References inside recorded values, and their resolution.
+#
+# `{"$blob": {"sha256": "...", "size": 70000}}` refers to the JSON value in a blob. In older
+# records, `{"$append": {"to": 7, "count": 12, "items": [...], "digest": "..."}}` refers to the
+# first 12 items of the argument of that name of step 7, followed by the items. For values that
+# repeat parts of earlier ones see `Parts`.
+
+BLOB = b'"$blob"'
+APPEND = b'"$append"'
+"""Bytes that are in every such reference."""
+
+Fetch = Generator[tuple[str, int], bytes, Any]
+"""A generator that yields requests for blobs (sha256, size) and is sent their bytes."""
+
+_BLOB = re.compile(
+    rb'\{\s*"\$blob"\s*:\s*'
+    rb'\{\s*"sha256"\s*:\s*"([0-9a-f]{64})"\s*,\s*"size"\s*:\s*([0-9]{1,12})\s*\}\s*\}'
+)
+"""A reference to a blob. A match in JSON is always one: inside a text its quotes would be
+escaped."""
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """The reference for a value, or a text, in a blob."""
+
+    sha256: str
+    size: int
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """The reference for a list that extends an earlier step's; a large rest is itself a blob."""
+
+    to: int
+    count: int
+    items: list[Any] | dict[str, Any]
+
+    @property
+    def length(self) -> int | None:
+        """Length of the whole list; None where the rest is a blob."""
+        return self.count + len(self.items) if isinstance(self.items, list) else None
+
+
+_arguments = msgspec.json.Decoder(dict[str, Any])
+
+
+def reference(encoded: bytes) -> Plain:
+    """Return the reference for a value whose JSON is in a blob."""
+    return {"$blob": {"sha256": hashlib.sha256(encoded).hexdigest(), "size": len(encoded)}}
+
+
+def blobs_named(data: bytes) -> Iterator[tuple[str, int]]:
+    """Yield the hash and size of each blob that recorded data names; it may be no JSON."""
+    if BLOB in data:
+        for sha256, size in _BLOB.findall(data):
+            yield sha256.decode(), int(size)
+
+
+def blobs_in(raw: msgspec.Raw) -> Iterator[Blob]:
+    """Yield as `blobs_named`, with each checked. Raises DecodeError, RecursionError."""
+    if BLOB in bytes(raw):
+        yield from _blobs(msgspec.json.decode(raw))
+
+
+def _blobs(value: Any) -> Iterator[Blob]:
+    if isinstance(value, dict):
+        if value.keys() == {"$blob"}:
+            yield msgspec.convert(value["$blob"], Blob)
+            return
+        for item in value.values():
+            yield from _blobs(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _blobs(item)
+
+
+def resolve(plain: Plain) -> Fetch:
+    """Return plain values with every blob reference replaced by its value. Raises Corrupt."""
+    if type(plain) is dict:
+        if len(plain) == 1 and "$blob" in plain:
+            try:
+                blob = msgspec.convert(plain["$blob"], Blob)
+                data = yield blob.sha256, blob.size
+                return msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise Corrupt(
+                    "a large payload", f"it is not as Hansard writes it ({error})"
+                ) from error
+        out = {}
+        for key, item in plain.items():
+            out[key] = yield from resolve(item)
+        return out
+    if type(plain) is list:
+        out_items: list[Plain] = []
+        for item in plain:
+            resolved = yield from resolve(item)
+            out_items.append(resolved)
+        return out_items
+    return plain
+
+
+def unpack(raw: msgspec.Raw) -> Fetch:
+    """Return the plain values of a recorded payload."""
+    data = bytes(raw)
+    plain = msgspec.json.decode(data)
+    if BLOB in data:
+        plain = yield from resolve(plain)
+    return plain
+
+
+# ---------------------------------------------------------------- extended lists
+
+
+def arguments_in(raw: msgspec.Raw) -> dict[str, Any]:
+    """Return a step's recorded arguments by name. Raises DecodeError."""
+    return _arguments.decode(raw)
+
+
+def appended(value: Any) -> Appended | None:
+    """Return the reference to an extended list; None for another value. Raises ValidationError."""
+    if type(value) is dict and len(value) == 1 and "$append" in value:
+        return msgspec.convert(value["$append"], Appended)
+    return None
+
+
+def rolling(digests: list[str]) -> str:
+    """Return the digest of a list from its items': each item folded into the digest so far."""
+    running = ""
+    for item in digests:
+        running = digest(running.encode(), item.encode())
+    return running
+
+
+def unpack_lists(step: Step, steps: Mapping[int, Step], known: dict[int, Any]) -> Fetch:
+    """Return a step's arguments with lists resolved that extend those of an earlier step.
+
+    `known` keeps the resolved arguments, by step, so that a chain of N prompts costs O(N).
+    """
+    chain = [step]
+    while True:
+        earlier = _appended_to(chain[-1], steps)
+        if earlier is None or earlier.number in known:
+            break
+        chain.append(earlier)
+    for link in reversed(chain):
+        arguments = by_name((yield from unpack(link.arguments)), link)
+        for name, value in arguments.items():
+            found_list = _appended(value, link)
+            if found_list is not None:
+                arguments[name] = _grown(found_list, name, known, link)
+        known[link.number] = arguments
+    return known[step.number]
+
+
+def by_name(arguments: Any, step: Step) -> dict[str, Any]:
+    """Return a step's arguments, checked to be given by name. Raises Corrupt."""
+    if type(arguments) is not dict:
+        raise Corrupt(f"step {step.number}", "its arguments are not given by name")
+    return arguments
+
+
+def _appended_to(step: Step, steps: Mapping[int, Step]) -> Step | None:
+    if APPEND not in bytes(step.arguments):
+        return None
+    for value in by_name(msgspec.json.decode(step.arguments), step).values():
+        extension = _appended(value, step)
+        if extension is not None:
+            return steps.get(extension.to)
+    return None
+
+
+def _appended(value: Any, step: Step) -> Appended | None:
+    try:
+        extension = appended(value)
+    except msgspec.ValidationError as error:
+        fact = f"a list of its arguments is not as Hansard writes it ({error})"
+        raise Corrupt(f"step {step.number}", fact) from error
+    if extension is not None and extension.to >= step.number:  # else a chain might have no end
+        fact = f"a list of its arguments extends one of step {extension.to}, which is not before it"
+        raise Corrupt(f"step {step.number}", fact)
+    return extension
+
+
+def _grown(more: Appended, name: str, known: dict[int, Any], step: Step) -> list[Any]:
+    before: Any = known.get(more.to, {}).get(name)
+    if (
+        not isinstance(before, list)
+        or not isinstance(more.items, list)
+        or not 0 <= more.count <= len(before)
+    ):
+        raise Corrupt(f"step {step.number}", f"argument {name!r} extends a list that is not there")
+    whole: list[Any] = [*before[: more.count], *more.items]
+    return whole
+
+
+def run_fetch(fetch: Fetch, get: Callable[[str, int], bytes]) -> Any:
+    """Run a fetch with a function that returns the blobs."""
+    try:
+        request = next(fetch)
+        while True:
+            request = fetch.send(get(*request))
+    except StopIteration as stop:
+        return stop.value
+
+
+# Recorded values stored as ranges of earlier ones, with the rest in full.
+#
+# The reference for such a value, an argument or a result of a step, is
+#
+#     `{"$parts": {"sha256": "...", "size": 48213, "of": ["text", [7, 0, 471, "messages"], "]"]}}`
+#
+# whose pieces, one after the other, are the value's JSON text: `size` its bytes in UTF-8, `sha256`
+# their SHA-256. A piece is a text, a text in a blob (as a JSON string), or a range of an argument
+# or result of an earlier step of the same agent: `[step, begin, end, argument]` of its argument,
+# `[step, begin, end]` of its result. A range counts characters (code points) of that value's whole
+# text, so that it is valid for any stored form of that value. A range refers to an earlier version
+# of the stream: there is no circle. A fork refers to its parent's steps up to the cut, which are
+# its own.
+#
+# This is the storage format. It is read here, and written by `hansard.agents.steps.payloads`.
 
 TAG = "$parts"
 MARK = b'"$parts"'
@@ -463,3 +676,101 @@ def _assembled_or_raw(fetch: Fetch, raw: bytes) -> msgspec.Raw:
         return msgspec.Raw(without_blobs(fetch))
     except (BlobsNeeded, Corrupt):
         return msgspec.Raw(raw)
+
+
+LINE_CHARACTERS_MAX = 256 * 1024
+"""Characters of the latest texts that are kept for one agent: four of the largest."""
+
+
+class _StepPayload(msgspec.Struct):
+    """The values of a step's event: its arguments or its result."""
+
+    step: int
+    arguments: dict[str, msgspec.Raw] | None = None
+    result: msgspec.Raw = NULL
+    items: int | None = None
+    verdict: str = "happened"
+
+
+_payload_decoder = msgspec.json.Decoder(_StepPayload)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TAGS = frozenset({StepRequested.tag, StepCompleted.tag, StepSettled.tag})
+
+
+class PartsLine:
+    """One agent's values by step, as far as its events were read."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, Text] = {}
+        self._texts = Texts(self._found.get, LINE_CHARACTERS_MAX)
+        self.bytes = 0
+        """Bytes of the kept values."""
+
+    def note(self, tag: str, version: int, data: bytes) -> None:
+        """Add an event, in order; one whose data does not match its tag is skipped."""
+        if tag not in _TAGS:
+            return
+        try:
+            fields = _payload_decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+        if tag == StepRequested.tag:
+            for name, value in (fields.arguments or {}).items():
+                self._keep((fields.step, name), version, value)
+        elif fields.items is None and fields.verdict == "happened":
+            self._keep((fields.step, None), version, fields.result)
+
+    def _keep(self, key: Key, version: int, value: msgspec.Raw) -> None:
+        raw = bytes(value)
+        self.bytes += len(raw)
+        self._found[key] = Text(version, raw)
+
+    def by_parts(self, tag: str, version: int, data: bytes) -> list[tuple[Parts, Fetch]]:
+        """Return the values of an event that are stored as parts, each with a fetch of its whole
+        text.
+
+        The event was passed to `note` before. Raises Corrupt.
+        """
+        if MARK not in data or tag not in _TAGS:
+            return []
+        try:
+            fields = _payload_decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return []
+        values: dict[Key, msgspec.Raw] = {
+            (fields.step, name): raw for name, raw in (fields.arguments or {}).items()
+        }
+        values[fields.step, None] = fields.result
+        values_by_parts: list[tuple[Parts, Fetch]] = []
+        for key, raw in values.items():
+            parts = parts_of(bytes(raw), named(key))
+            if parts is not None:
+                values_by_parts.append((parts, self._texts.text(key, Text(version, bytes(raw)))))
+        return values_by_parts
+
+    def whole(self, tag: str, version: int, data: bytes) -> bytes:
+        """Return an event's data with its values resolved, up to 64 KiB each; unchanged where a
+        value is larger, or needs a blob. The event was passed to `note` before. Raises Corrupt.
+        """
+        if MARK not in data or tag not in _TAGS:
+            return data
+        try:
+            fields = _fields.decode(data)
+            step = msgspec.json.decode(fields["step"], type=int)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
+            raise Corrupt("a step's event", f"it is not as Hansard writes it ({error})") from error
+        if "arguments" in fields:
+            raws = arguments_of(fields["arguments"], f"step {step}")
+            values = {name: self._value((step, name), version, raw) for name, raw in raws.items()}
+            fields["arguments"] = msgspec.Raw(msgspec.json.encode(values))
+        if "result" in fields:
+            fields["result"] = self._value((step, None), version, fields["result"])
+        return msgspec.json.encode(fields)
+
+    def _value(self, key: Key, version: int, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return a resolved value; unchanged where that needs a blob or is too large."""
+        text = Text(version, bytes(raw))
+        try:
+            return msgspec.Raw(without_blobs(whole_value(self._texts, key, text, SHOWN_BYTES_MAX)))
+        except BlobsNeeded:
+            return raw

@@ -1,8 +1,4 @@
-"""Named artifacts in numbered versions: the common part of prompts, action caches and experiences.
-
-An artifact outlives runs, and has one stream. A version never changes; a change is a new version.
-Each kind adds further statements about a version: an alias, feedback, a review, a replay.
-"""
+"""The common part of aggregates: quarantined events, declassification, and named artifacts."""
 
 from __future__ import annotations
 
@@ -14,8 +10,60 @@ import msgspec
 
 from hansard.domain.choices import Brief
 from hansard.domain.errors import Refused
-from hansard.domain.events import Event
-from hansard.domain.quarantined import Quarantined
+from hansard.domain.events import Event, event
+from hansard.domain.label import Label, join, parse, text
+
+# The replacement that a reader gets for an invalid event: it takes the version, and has no effect.
+#
+# No log holds such an event: it is made when a log is read (`hansard.bus.validation.reads`). So it
+# has a tag, but is not registered under it, and a stored event with this tag is itself invalid.
+
+TAG = "commit.quarantined.v1"
+
+
+class Quarantined(Event, frozen=True, kw_only=True):
+    """Takes the version of an invalid event; `reason` is why it is invalid."""
+
+    tag: ClassVar[str] = TAG
+
+    reason: str
+
+
+# Declassification: the lowered label of an agent or a key, its approver and the reason.
+#
+# This is the storage format: a tag never changes its meaning, a field is only added with a default.
+# The event is in the stream of the agent or key whose label it lowers.
+
+
+@event("label.declassified.v1")
+class LabelDeclassified(Event, frozen=True, kw_only=True):
+    """The label is `to` from here on, whatever it was before.
+
+    Labels are texts (`hansard.domain.label`); an empty `to` is public and trusted. `approver` is
+    responsible for the change, `because` is the reason, `before` the label until then.
+    """
+
+    to: str
+    approver: str
+    because: str
+    before: str
+
+
+def decide(before: Label, to: Label, approver: str, reason: str) -> LabelDeclassified:
+    """Build the event that lowers a label. Raises Refused where `to` is not lower."""
+    if to == before or join(to, before) != before:
+        message = (
+            f"its label is {str(before)!r}, which {str(to)!r} would not lower: "
+            "a declassification takes away confidentiality or distrust, and adds none"
+        )
+        raise Refused(message)
+    return LabelDeclassified(to=text(to), approver=approver, because=reason, before=str(before))
+
+
+def after(event: LabelDeclassified) -> Label:
+    """Return the label that an event sets. Raises BadValue for a text that no version wrote."""
+    return parse(event.to, "label of a declassification")
+
 
 VERSIONS_MAX = 10_000
 """Versions of an artifact: all of them are read to fold its state."""
