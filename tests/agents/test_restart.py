@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.errors import Fenced, InDoubt
+from hansard.errors import Fenced, InDoubt, Refused
 from tests.cli.support import Call, ended, until
 from tests.faults import _warm
 
@@ -61,12 +61,12 @@ def start(tmp_path: Path) -> Start:
 
 
 @contextlib.contextmanager
-def waiting(folder: Path) -> Iterator[str]:
+def waiting(folder: Path, **variables: str) -> Iterator[str]:
     """Start a process that waits inside its run, and kill it at the end; yield the run's id."""
     alive = subprocess.Popen(
         [sys.executable, "pay.py"],
         cwd=folder,
-        env=environment(folder) | {"AT": "a1", "END": "wait"},
+        env=environment(folder) | {"AT": "a1", "END": "wait"} | variables,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -163,8 +163,45 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
 def test_the_run_of_a_live_process_is_left_alone(start: Start, tmp_path: Path):
     """A second process of the same program begins a run of its own while the first one lives."""
     with waiting(tmp_path) as run:
-        assert start().stdout.strip() != run
+        second = start()
+        assert second.stdout.strip() != run
+        assert f"run {run} of this program is at work in process " in second.stderr
+        assert "this start begins a run of its own" in second.stderr
     assert start().stdout.strip() == run
+
+
+@pytest.mark.slow
+def test_a_named_run_is_not_taken_from_a_live_process(start: Start, tmp_path: Path, call: Call):
+    """A second start of it is refused and names the process, also by a record; a kill frees it."""
+    at = ("--data-dir", tmp_path / "record", "-w", "default")
+    with waiting(tmp_path, HANSARD_RUN="invoice") as run:
+        assert run == "invoice"
+        second = start(HANSARD_RUN="invoice")
+        assert second.returncode != 0
+        assert "agent 'agent' of run invoice is at work in process " in second.stderr
+        assert "Wait for its end, or end it: kill " in second.stderr
+        resumed = call(*at, "run", "resume", run, "--", sys.executable, tmp_path / "pay.py")
+        assert resumed.code != 0
+        with hansard.connect(data_dir=tmp_path / "record") as record:
+            with pytest.raises(Refused, match="is at work in process"), record.run(run=run):
+                pass
+            with record.run(run=run, agent="another"):
+                pass
+        assert call(*at, "runs", "--json").lines[0]["gone"] == []
+    assert call(*at, "runs", "--json").lines[0]["gone"] == ["agent"]
+    assert start(HANSARD_RUN="invoice").returncode == 0
+    assert ledger(tmp_path) == ["a0", "a1", "a2"]
+    assert not list((tmp_path / "record" / "unfinished").rglob("invoice.*"))
+
+
+def test_a_second_session_of_the_same_process_replaces_the_first(tmp_path: Path):
+    """Nothing is refused in one process: the first session is fenced."""
+    with hansard.connect(data_dir=tmp_path) as record:
+        first = record.open("w", run="r1")
+        with record.run(run="r1"):
+            pass
+        with contextlib.suppress(Fenced):
+            first.close()
 
 
 @pytest.mark.slow

@@ -83,6 +83,7 @@ def _check(stage: Stage, shape: str) -> float:
     else:
         assert (last.status, last.closed) == (end.step, end.closed), err
     assert (WARNING in err) is (end.run == "open"), err
+    assert ("(run=" in err) is (end.run == "open"), err
     assert (RECORD_WARNING in err) is (shape == "entered_record"), err
     for noise in ("was destroyed", "never awaited", "Exception ignored", "broker did not confirm"):
         assert noise not in err

@@ -325,7 +325,8 @@ class ResultMismatch(NeedsSettling, BadValue):
         remedy = f"{why.remedy}, or change version= of {step.tool} to run it again"
         what = f"the recorded result of {which} cannot be restored by the current classes"
         if step.verdict == "happened":
-            remedy = f"give one that matches: {address.settle(step.number, '--happened RESULT')}"
+            command = address.settle(step.number, "--happened RESULT")
+            remedy = f"give one that matches, as JSON (a text: '\"42\"'): {command}"
             what = f"the result that settles {which} does not match the tool's return type"
         super().__init__(f"{what}: {why.where}: {why.fact}; {remedy}", address, step)
         self.where, self.fact, self.remedy = why.where, why.fact, remedy

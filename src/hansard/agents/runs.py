@@ -34,7 +34,7 @@ from hansard.agents.steps.failures import failure
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settings, Settle
-from hansard.agents.workspace import Workspace, decided, retry, transact
+from hansard.agents.workspace import Held, Workspace, decided, retry, transact
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive, revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
@@ -405,6 +405,8 @@ class Opened(msgspec.Struct):
     engine: StepEngine
     writer: StreamWriter | None
     arm: Arm | None = None
+    held: Held | None = None
+    """The note that the agent is at work in this process."""
 
 
 class _Member(msgspec.Struct):
@@ -467,18 +469,7 @@ async def open_agent(
 ) -> Opened:
     """Open a session. Raises Refused, NotFound, Conflict after 50 lost races."""
     workspace = workspace.redacting(options.redact)
-    _check_names(workspace, agent, role, options)
-    for kind in ("correlation", "traceparent", "conversation"):
-        if getattr(options, kind) is not None:
-            ids.name(kind, getattr(options, kind))
-    if not isinstance(options.on_behalf_of, tuple | list):  # a text would be iterated by character
-        raise BadValue("on_behalf_of", f"{options.on_behalf_of!r:.80}", "give a tuple of names")
-    if not isinstance(options.program, str):
-        raise BadValue("program", f"{options.program!r:.80}", "give a text")
-    for principal in options.on_behalf_of:
-        ids.name("on_behalf_of", principal)
-    options.placement.check()
-    _chain(options)
+    _check_options(workspace, agent, role, options)
     begins = options.begins or workspace.clock.new_id()
     run = ids.name("run", options.run) if options.run is not None else begins
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
@@ -500,17 +491,29 @@ async def open_agent(
             return member
         return await _take_part(workspace, run, agent, role, options, member)
 
-    member = await retry(attempt)
     stream = AgentStream(run, role, agent)
-    if mode is Mode.STRICT:
-        commits = await workspace.states.commits(stream, member.state.version)
-        events = revive_all(stored.commit for stored in commits)
-        member = msgspec.structs.replace(member, path=newest(events, member.state.steps))
-    permit = permits.FREE
-    if writes:
-        _warn_not_redacted(workspace, run, member.state, options)
-        permit = placing.permit if placing is not None else await permits.read(workspace, role)
-    return _opened(workspace, stream, options, member, post, pending, permit)
+    held: Held | None = None
+    if writes and workspace.hold is not None and not options.restricted:
+        held = await workspace.hold(stream)
+    try:
+        member = await retry(attempt)
+        if mode is Mode.STRICT:
+            commits = await workspace.states.commits(stream, member.state.version)
+            events = revive_all(stored.commit for stored in commits)
+            member = msgspec.structs.replace(member, path=newest(events, member.state.steps))
+        permit = permits.FREE
+        if writes:
+            _warn_not_redacted(workspace, run, member.state, options)
+            permit = placing.permit if placing is not None else await permits.read(workspace, role)
+        opened = _opened(workspace, stream, options, member, post, pending, permit)
+    except BaseException:
+        if held is not None:
+            held.close(is_done=False)
+        raise
+    if held is not None:
+        held.begun()
+        opened.held = held
+    return opened
 
 
 _REDACTED = re.compile(rb'<secret:([^<>"]+)>|\{"\$secret":"([^"]+)"\}')
@@ -564,8 +567,10 @@ async def _is_recorded(
     return True
 
 
-def _check_names(workspace: Workspace, agent: str, role: str, options: Options) -> None:
-    """Raise BadName for an invalid name, BadValue for one that holds a secret."""
+def _check_options(workspace: Workspace, agent: str, role: str, options: Options) -> None:
+    """Raise BadName for an invalid name, BadValue for another invalid option, or for a name that
+    holds a secret.
+    """
     ids.name("agent", agent)
     ids.name("role", role)
     parts = (
@@ -584,6 +589,17 @@ def _check_names(workspace: Workspace, agent: str, role: str, options: Options) 
     budgets = [rule for rule in options.gate if isinstance(rule, Budget)]
     names["gate"] = [msgspec.structs.asdict(rule) for rule in budgets]
     check_names("record.run", names, workspace.redaction)
+    for kind in ("correlation", "traceparent", "conversation"):
+        if getattr(options, kind) is not None:
+            ids.name(kind, getattr(options, kind))
+    if not isinstance(options.on_behalf_of, tuple | list):  # a text would be iterated by character
+        raise BadValue("on_behalf_of", f"{options.on_behalf_of!r:.80}", "give a tuple of names")
+    if not isinstance(options.program, str):
+        raise BadValue("program", f"{options.program!r:.80}", "give a text")
+    for principal in options.on_behalf_of:
+        ids.name("on_behalf_of", principal)
+    options.placement.check()
+    _chain(options)
 
 
 def _visible(placing: assignment.Placing, run: str, options: Options, member: _Member) -> _Member:
@@ -819,6 +835,19 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         ledger.end()
         _demand_equal(ledger, error)
         return
+    is_done = False
+    try:
+        await _leave(workspace, opened, writer, error)
+        is_done = error is None
+    finally:
+        if opened.held is not None:
+            opened.held.close(is_done=is_done)
+
+
+async def _leave(
+    workspace: Workspace, opened: Opened, writer: StreamWriter, error: BaseException | None
+) -> None:
+    ledger = opened.engine.ledger
     if error is not None and writer.lost is not None:
         ledger.end()
         return

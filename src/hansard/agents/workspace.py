@@ -8,7 +8,7 @@ import copy
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Protocol, Self, TypedDict, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from hansard.domain import run as runs
 from hansard.domain.choices import check_options, chosen, claimed_time, moment, nearest
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError, Refused
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.label import Label
 from hansard.domain.redaction import Redaction
 from hansard.domain.run import (
@@ -362,6 +362,20 @@ def _through_parents(run: str, own: dict[str, list[Stored]]) -> list[Stored]:
 E = TypeVar("E")
 
 
+class Held(Protocol):
+    """The note that an agent is at work in this process."""
+
+    def begun(self) -> None:
+        """Note that the session is on record."""
+
+    def close(self, *, is_done: bool) -> None:
+        """End the note; `is_done` if nothing of the session is left to resume."""
+
+
+Hold = Callable[[AgentStream], Awaitable[Held | None]]
+"""Notes that an agent is at work here; raises Refused if it is at work in another process."""
+
+
 class Workspace:
     """A workspace's log and blobs, and its close callbacks; `command` reaches it from a shell."""
 
@@ -373,12 +387,15 @@ class Workspace:
         close: Callable[[], Awaitable[None]],
         snapshots: Snapshots | None = None,
         command: str = "hansard",
+        hold: Hold | None = None,
     ) -> None:
         self.log = log
         self.blobs = blobs
         self.clock = clock
         self.snapshots = snapshots
         self.command = command
+        self.hold = hold
+        """Notes that an agent is at work in this process; None where no other process can be."""
         self.redaction: Redaction | None = None
         """Secrets that are removed from everything written here."""
         self.states = States(log, snapshots)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Mapping, MutableMapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -61,8 +62,17 @@ def _made(name: str) -> BoundLogger:
         logging.getLogger(name),
         processors=[
             structlog.stdlib.filter_by_level,
+            _complete,
             structlog.stdlib.render_to_log_kwargs,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
     )
     return cast("BoundLogger", wrapped)
+
+
+def _complete(log: logging.Logger, _: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Add the fields to the text where no logging is configured: Python then prints only that."""
+    if not log.hasHandlers():
+        fields = ", ".join(f"{name}={value}" for name, value in line.items() if name != "event")
+        line["event"] = f"hansard: {line['event']}" + (f" ({fields})" if fields else "")
+    return line

@@ -31,7 +31,7 @@ from hansard.client.options import (
     session_options,
 )
 from hansard.client.tracebacks import hide_if_uncaught
-from hansard.client.unfinished import ProgramStart, Unfinished
+from hansard.client.unfinished import ProgramStart, SessionFile
 from hansard.domain.choices import check_options, counted
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream
@@ -143,7 +143,7 @@ class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     async def open(
         self, post: Callable[[Callable[[], None]], None], pending: Callable[[], Any]
-    ) -> tuple[Workspace, Opened, str | None, Unfinished | None]:
+    ) -> tuple[Workspace, Opened, str | None, SessionFile | None]:
         """Open the workspace and the session in it.
 
         Return also the file that the session's end is reported to, and the file that lets a restart
@@ -164,7 +164,7 @@ class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
         request = session_options(defaults, self.workflow, begins, program_name())
         agent, role = defaults.acting(self.agent, self.role)
         workspace = await opening.open_workspace(settings)
-        note: Unfinished | None = None
+        note: SessionFile | None = None
         named = request.run
         try:
             if program_name() not in NEVER_RESUMED:
@@ -190,17 +190,19 @@ async def _resumable(
     begins: Mapping[str, Any],
     agent: str,
     role: str,
-) -> tuple[Unfinished | None, Options]:
+) -> tuple[SessionFile | None, Options]:
     """Return the file that lets a restart resume the run, and the options that open the run.
 
     The run is a new one, or the one that this program left unfinished.
     """
     workflow = request.workflow or request.otherwise
     start = ProgramStart(settings, workflow, agent, role)
-    if request.run is not None:
-        return start.join(request.run), request
-    if request.mode is not None or any(value is not None for value in begins.values()):
-        return None, request  # the caller describes a new run
+    if (
+        request.run is not None
+        or request.mode is not None
+        or any(value is not None for value in begins.values())
+    ):
+        return None, request  # the caller names or describes a run
     for found in start.unfinished():
         life = fold_life(await workspace.states.commits(RunStream(found.run)))
         if settings.resume and life.status in {RunStatus.OPEN, RunStatus.FAILED}:
@@ -215,6 +217,12 @@ async def _resumable(
                 f"{workspace.command} run finish {found.run} --failed REASON\n"
             )
         found.close(is_done=True)
+    if start.others:
+        run, pid = start.others[0]
+        sys.stderr.write(
+            f"hansard: run {run} of this program is at work in process {pid}; this start begins a "
+            "run of its own\n"
+        )
     run = workspace.clock.new_id()
     return start.begin(run), replace(request, begins=run)
 
@@ -238,7 +246,7 @@ async def _end(
     workspace: Workspace,
     opened: Opened,
     report: str | None,
-    note: Unfinished | None,
+    note: SessionFile | None,
     error: BaseException | None,
 ) -> None:
     """End the session and close the workspace. A restart does not resume a run that completed."""

@@ -11,6 +11,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.streams import outside_durability
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness
+from hansard.client import unfinished
 from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.tracebacks import show_own_frames
 from hansard.domain.choices import chosen
@@ -183,7 +185,7 @@ async def open_with_tables(
         folder = Path(settings.data_dir).absolute()
         return tables.Tables(settings.workspace, folder, broker.runtime)
 
-    opened = _workspace(log, broker, _command(settings))
+    opened = _workspace(log, broker, settings)
     return opened.redacting(redact), tables
 
 
@@ -199,12 +201,20 @@ def _command(settings: Settings) -> str:
     return shlex.join(words)
 
 
-def _workspace(log: JetStreamLog, broker: Broker, command: str) -> Workspace:
+def _workspace(log: JetStreamLog, broker: Broker, settings: Settings) -> Workspace:
     async def close() -> None:
         await log.close()
         await broker.release()
 
-    return Workspace(log, log.blobs, Clock(), close, snapshots=log.snapshots, command=command)
+    return Workspace(
+        log,
+        log.blobs,
+        Clock(),
+        close,
+        snapshots=log.snapshots,
+        command=_command(settings),
+        hold=partial(unfinished.hold, settings),
+    )
 
 
 def data_dir_of(settings: Settings) -> Path:

@@ -1,9 +1,12 @@
-"""Runs that a program left unfinished, so that starting it again resumes them.
+"""Files of open sessions: who is at work, and which run a restarted program resumes.
 
-While a `Session()` that names no run is open, a small file beside the record holds the run's id and
-the identity of the program start; the process holds a lock on it (flock). The file is removed when
-the run completes. A file that nobody locks therefore belongs to a run that failed, or whose process
-is dead, and the next start of the same program resumes that run if the record allows it.
+While a trusted program's session is open, a small file beside the record holds its run's id and its
+process, which holds a lock on it (flock). Another process that opens the same agent of that run is
+refused, since it would end the session amid its calls.
+
+The file of a `Session()` that names no run also holds the identity of the program start. It is
+removed when the run completes. If nobody locks it, its run failed or its process is dead, and the
+next start of the same program resumes that run if the record allows it.
 
 Same program: the same file, arguments, workspace, workflow, agent and role, and the same count of
 earlier sessions in the process, so that the third of three resumes the third.
@@ -11,6 +14,7 @@ earlier sessions in the process, so that the third of three resumes the third.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -21,13 +25,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
 from hansard.bus.commits import revive
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger
-from hansard.domain.ids import RunStream
+from hansard.domain.errors import Refused
+from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.run import AgentJoined, RunResumed
 from hansard.settings import Settings
 
@@ -41,6 +47,12 @@ FILES_MAX = 1_000
 READER_S = 0.02
 """Seconds that a start waits for a lock that may be that of a reader."""
 
+HOLD_S = 2.0
+"""Seconds that an opening waits for another process to end its session of the same agent."""
+
+NOTE_BYTES = 512
+"""Size of a file's content, padded with spaces. A longer note keeps its own size."""
+
 _counted: Counter[str] = Counter()
 """Sessions of each program identity that this process has opened."""
 
@@ -49,36 +61,104 @@ _held: set[str] = set()
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """The content of a file: a run, the digest of the program start that began it, and whether the
-    run is on record. The last field is overwritten in place.
+    """The content of a file.
+
+    Attributes:
+        run: The run's id.
+        start: The digest of the program start that began it; empty for a run that is resumed only
+            by its id.
+        pid: The process that holds the lock, or held it last.
+        is_begun: True if the run is on record.
     """
 
     run: str
     start: str
+    pid: int = 0
     is_begun: bool = False
 
 
-class Unfinished:
-    """The file of one run, locked by this process until `close`."""
+class SessionFile:
+    """The file of one session, locked by this process until `close`."""
 
-    def __init__(self, path: Path, fd: int, note: _Note, identity: str) -> None:
+    def __init__(self, path: Path, fd: int, note: _Note, identity: str = "") -> None:
         self.path, self.run, self.is_begun = path, note.run, note.is_begun
         self._fd, self._identity = fd, identity
-        _held.add(identity)
+        self._note = replace(note, pid=os.getpid())
+        self._write()
+        if identity:
+            _held.add(identity)
+
+    def _write(self) -> None:
+        """Overwrite the note in place: its length stays, so that a kill leaves one of the two."""
+        os.pwrite(self._fd, msgspec.json.encode(self._note).ljust(NOTE_BYTES), 0)
 
     def begun(self) -> None:
         """Note that the run is on record, so that its loss is noticed, and the time of this."""
-        end = b"false}"
-        os.pwrite(self._fd, b"true }", os.fstat(self._fd).st_size - len(end))
+        self._note = replace(self._note, is_begun=True)
+        self._write()
         now = time.time_ns()
         os.utime(self._fd, ns=(now, now))  # the kernel's own time of a write lags by some ms
 
     def close(self, *, is_done: bool) -> None:
-        """Release the lock; remove the file if the run need not be resumed."""
-        if is_done:
+        """Release the lock; remove the file if no restart of the program resumes the run."""
+        if is_done or not self._note.start:
             self.path.unlink(missing_ok=True)
         _held.discard(self._identity)
         file_lock.release(self._fd)
+
+
+async def hold(settings: Settings, stream: AgentStream) -> SessionFile | None:
+    """Create or lock the file of an agent's session.
+
+    Return None if another session of this process holds it, if the process that locked it has
+    ended and left the lock to a child, or if the file cannot be written, which is logged. Raises
+    Refused if another process holds it for longer than HOLD_S.
+    """
+    path = _folder(settings) / f"{stream.run}.{_suffix(stream.agent, stream.role)}"
+    until = time.monotonic() + HOLD_S
+    try:
+        while not isinstance(pid := _try_hold(path, stream.run), SessionFile):
+            if pid == os.getpid() or (pid and not _is_alive(pid)):
+                return None
+            if time.monotonic() >= until:
+                break
+            await asyncio.sleep(HOLD_S / 40)
+        else:
+            return pid
+    except (OSError, ValueError) as error:
+        _log.warning("cannot note that a session is open", run=stream.run, error=str(error))
+        return None
+    message = (
+        f"agent {stream.agent!r} of run {stream.run} is at work in process {pid}: a second session "
+        f"would end that one amid its calls. Wait for its end, or end it: kill {pid}"
+    )
+    raise Refused(message)
+
+
+def _try_hold(path: Path, run: str) -> SessionFile | int:
+    """Return the locked file; else the process that has locked it, 0 if it wrote none yet."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_lock.PRIVATE_FILE)
+        try:
+            text = os.pread(fd, NOTE_BYTES, 0)
+            note = msgspec.json.decode(text, type=_Note) if text else _Note(run, "")
+            if not file_lock.take(fd):
+                return note.pid
+            if os.fstat(fd).st_nlink:  # else removed since it was opened
+                return SessionFile(path, os.dup(fd), note)
+        finally:
+            os.close(fd)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 class ProgramStart:
@@ -91,51 +171,51 @@ class ProgramStart:
         self._is_alone = self._identity not in _held
         self._start = _digest(self._identity, str(_counted[self._identity]))
         self._suffix = _suffix(agent, role)
+        self.others: list[tuple[str, int]] = []
+        """Runs of this program that live processes work on, with the process of each."""
         _counted[self._identity] += 1
 
-    def unfinished(self) -> Iterator[Unfinished]:
+    def unfinished(self) -> Iterator[SessionFile]:
         """Yield this program's unfinished runs, each locked, the newest first. Runs of a live
         process are left out; while a session of the same program is open here, there are none.
         """
         if self._is_alone:
             for path in sorted(self._folder.glob(f"*.{self._suffix}"), reverse=True)[:FILES_MAX]:
                 found = self._locked(path)
-                if found is not None:
+                if isinstance(found, SessionFile):
                     yield found
+                elif found:
+                    self.others.append(found)
 
-    def begin(self, run: str) -> Unfinished | None:
+    def begin(self, run: str) -> SessionFile | None:
         """Create and lock the file of a new run. Return None and log why if that fails."""
         if not self._is_alone:
             return None
-        path = self._path(run)
+        path = self._folder / f"{run}.{self._suffix}"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             file_lock.take(fd)
-            note = _Note(run, self._start)
-            os.write(fd, msgspec.json.encode(note))
+            return SessionFile(path, fd, _Note(run, self._start), self._identity)
         except OSError as error:
             _log.warning("cannot prepare to resume this run", run=run, error=str(error))
             return None
-        return Unfinished(path, fd, note, self._identity)
 
-    def join(self, run: str) -> Unfinished | None:
-        """Lock the file of a run that the caller named, so that no other start resumes it."""
-        return None if os.sep in run else self._locked(self._path(run), is_named=True)
-
-    def _path(self, run: str) -> Path:
-        return self._folder / f"{run}.{self._suffix}"
-
-    def _locked(self, path: Path, *, is_named: bool = False) -> Unfinished | None:
+    def _locked(self, path: Path) -> SessionFile | tuple[str, int] | None:
+        """Return the file of a run that this program began, if nobody has locked it; otherwise the
+        run and the process that did.
+        """
         with contextlib.suppress(OSError, ValueError), path.open("r+b") as file:
             note = msgspec.json.decode(file.read(), type=_Note)
-            is_same = is_named or note.start == self._start
             until = (
                 time.monotonic() + READER_S
             )  # `gone` locks briefly to check whether a process lives
+            is_same = note.start == self._start
             is_free = is_same and file_lock.take_by(until, file.fileno(), READER_S / 4)
             if is_free and os.fstat(file.fileno()).st_nlink:  # not removed since it was opened
-                return Unfinished(path, os.dup(file.fileno()), note, self._identity)
+                return SessionFile(path, os.dup(file.fileno()), note, self._identity)
+            if is_same and not is_free:
+                return note.run, note.pid
         return None
 
 
