@@ -560,7 +560,7 @@ class SharedBuilder:
             return
         by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
         key = stored.stream.key
-        if key == task.KEY:
+        if key == task.TASKS_KEY:
             self._team.take(event, by, number)
         elif not key.startswith(RESERVED):
             self._boards.take(key, event, by, number)
