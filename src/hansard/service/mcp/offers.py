@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import re
 import secrets
 import time
@@ -25,7 +26,7 @@ from collections.abc import (
 )
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, Union, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_type_hints
 
 import msgspec
 
@@ -37,13 +38,14 @@ from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need
 from hansard.agents.steps.scope import Scope, drop, enter, leave
-from hansard.agents.steps.tools import ToolSpec, operation
+from hansard.agents.steps.tools import operation
 from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
 from hansard.domain import ids
 from hansard.domain.actions.cache import decode, encode
 from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
-from hansard.domain.choices import nearest
+from hansard.domain.artifact import ArtifactKind
+from hansard.domain.choices import NOTHING, nearest
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.experience.kept import EXPERIENCES, content_of
 from hansard.domain.label import Label
@@ -458,216 +460,7 @@ class Sessions:
             await self.leave(self._own)
 
 
-# ------------------------------------------------------------ context of other harnesses
-#
-# A harness with a copy of its own passes the `timestamp` of that copy: later changes by others are
-# not overwritten. Changes go to the agent's own space, as one change.
-
-FILES_MAX = 200
-"""Files whose texts are fetched, the first by path; of others only the paths."""
-
-CHARACTERS_MAX = 64 * 1024
-"""Most characters of all fetched texts together."""
-
-TASKS_MAX = 20
-"""Past tasks that are returned, the newest first."""
-
-THEIRS_MAX = 2_000
-"""Characters of the present text in a conflict's message."""
-
-TASKS = """
-SELECT a.run, r.workflow, r.status, a.began_at FROM agents AS a JOIN runs AS r ON r.run = a.run
-WHERE a.agent = $1 ORDER BY a.began_at DESC, a.run LIMIT $2
-"""
-
-
-class Fetch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fetch this agent's context: its instructions, past runs and files of memory.
-
-    `user_preferences` are the instructions, the nearest last; `past_tasks` the runs that it took
-    part in. Pass `timestamp` back to update_context.
-    """
-
-    agent_id: str
-
-
-class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The context from now on.
-
-    `files`: texts by path, null to delete a file; `user_preferences`: lines to add to the agent's
-    own instructions.
-    """
-
-    files: dict[str, str | None] = {}
-    user_preferences: list[str] = []
-
-
-class Update(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Write to this agent's own memory, as one change.
-
-    `timestamp` is that of the fetch_context that `context` is based on: if a file changed since,
-    that is a conflict, and nothing is written. incremental: files that are not named stay; full:
-    the agent's own ones are deleted.
-    """
-
-    agent_id: str
-    context: Context
-    timestamp: str
-    sync_type: Literal["incremental", "full"] = "incremental"
-
-
-class ContextConflict(HansardError):
-    """A file was changed after the context was fetched.
-
-    State: nothing was written.
-    Remedy: call fetch_context again and decide.
-    """
-
-    def __init__(self, path: str, author: str, at: str, theirs: str) -> None:
-        super().__init__(
-            f"file {path!r} was changed by {author!r} at {at}, after this context was fetched; "
-            f"nothing was written: call fetch_context again and decide. It holds now: {theirs!r}"
-        )
-
-
-async def fetched(sessions: Sessions, request: Fetch) -> tuple[Any, Work]:
-    """Return the context of the client's agent. Raises NotOffered for another's."""
-    work = await _work_of(sessions, request.agent_id)
-    now = datetime.now(UTC).isoformat()
-    tasks = await _tasks(sessions, request.agent_id)
-    async with sessions.at_work(work):
-        paths = [each for each in await work.session.memory.ls() if not _happened(each)]
-        files: list[dict[str, Any]] = []
-        left = CHARACTERS_MAX
-        for number, path in enumerate(paths):
-            found = {"path": path}
-            if number < FILES_MAX and left:
-                entry: MemoryEntry = await work.session.memory.entry(path)
-                found |= {name: getattr(entry, name) for name in ("space", "author", "digest")}
-                found["kind"] = entry.kind.value
-                if len(entry.text) <= left:
-                    found["text"] = entry.text
-                    left -= len(entry.text)
-            files.append(found)
-    instructions = [each for each in files if each["path"].rpartition("/")[2] == AGENTS]
-    content = {"agent_id": request.agent_id, "timestamp": now, "user_preferences": instructions}
-    return content | {"past_tasks": tasks, "files": files}, work
-
-
-async def updated(sessions: Sessions, request: Update) -> tuple[Any, Work]:
-    """Write the context; return the result for each file.
-
-    Raises NotOffered, BadValue, ContextConflict, and as a change of memory.
-    """
-    work = await _work_of(sessions, request.agent_id)
-    since = _time(request.timestamp)
-    own = f"agent/{work.session.agent}"
-    target = dict(request.context.files)
-    async with sessions.at_work(work):
-        memory = work.session.memory
-        if request.sync_type == "full":
-            for path in await memory.ls():
-                if (
-                    path not in target
-                    and not _happened(path)
-                    and await _standing(memory, path, own)
-                ):
-                    target[path] = None
-        standing = {path: await _standing(memory, path, own) for path in target}
-        changed: dict[str, str | None] = {}
-        for path, text in target.items():
-            current = standing[path]
-            if text != (None if current is None else current.text):
-                await _demand_older(memory, path, own, since, current)
-                changed[path] = text
-        instructions = await _standing(memory, AGENTS, own)
-        text = changed.get(AGENTS, None if instructions is None else instructions.text) or ""
-        lines = _new_lines(text, request.context.user_preferences)
-        if changed or lines:
-            async with memory.change("update_context", space=own) as change:
-                for path, text_ in changed.items():
-                    if text_ is None:
-                        change.delete(path)
-                    else:
-                        change.create(path, text_)
-                for line in lines:
-                    change.append(AGENTS, line)
-    content = {
-        "written": sorted({path for path, text_ in changed.items() if text_ is not None}),
-        "deleted": sorted(path for path, text_ in changed.items() if text_ is None),
-        "unchanged": sorted(path for path in target if path not in changed),
-        "remembered": lines,
-    }
-    return content | {"timestamp": datetime.now(UTC).isoformat()}, work
-
-
-async def _work_of(sessions: Sessions, agent: str) -> Work:
-    """Return the client's own run, if it is that agent's. Raises NotOffered."""
-    work = await sessions.own()
-    mine = work.session.agent
-    if agent != mine:
-        raise NotOffered(f"the context of {agent!r:.80}", f"this client is {mine!r}")
-    return work
-
-
-async def _tasks(sessions: Sessions, agent: str) -> list[dict[str, Any]]:
-    """Return the agent's runs; those of this connection if its role may not query."""
-    try:
-        rows = (await sessions.record.sql(TASKS, agent, TASKS_MAX)).rows
-    except (NotOffered, RoleRefused):
-        return [{"run_id": each} for each in sessions.runs][:TASKS_MAX]
-    names = ("run_id", "workflow", "status", "began_at")
-    return [
-        dict(zip(names, map(str, row), strict=True)) | {"summary": f"{RUNS}/{row[0]}/summary.md"}
-        for row in rows
-    ]
-
-
-def _happened(path: str) -> bool:
-    """Return whether a file is generated from runs, and never written."""
-    return path.partition("/")[0] == RUNS
-
-
-async def _standing(memory: Any, path: str, space: str) -> MemoryEntry | None:
-    try:
-        found: MemoryEntry = await memory.entry(path, space=space)
-    except NotFound:
-        return None
-    return found
-
-
-async def _demand_older(
-    memory: Any, path: str, space: str, since: datetime, current: MemoryEntry | None
-) -> None:
-    """Raise ContextConflict if a file was changed or deleted since."""
-    try:
-        versions = await memory.history(path, space=space)
-    except NotFound:
-        return
-    if versions and datetime.fromisoformat(versions[-1].at) > since:
-        newest = versions[-1]
-        theirs = "" if current is None else current.text[:THEIRS_MAX]
-        raise ContextConflict(path, newest.author, newest.at, theirs)
-
-
-def _new_lines(text: str, lines: Sequence[str]) -> list[str]:
-    """Return the lines that the instructions do not contain yet."""
-    existing = {each.removeprefix("- ").strip() for each in text.splitlines()}
-    new = dict.fromkeys(" ".join(each.split()).removeprefix("- ") for each in lines)
-    return [f"- {each}" for each in new if each and each not in existing]
-
-
-def _time(text: str) -> datetime:
-    """Parse a timestamp. Raises BadValue."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        fact, remedy = f"{text!r:.80}", "give the timestamp of fetch_context"
-        raise BadValue("update_context(timestamp)", fact, remedy)
-    return found
-
+# ------------------------------------------------------------ tools
 
 _log = logger(__name__)
 
@@ -688,12 +481,10 @@ READS = {
     "team.tasks",
     "team.wait_for",
 }
-"""Operations of a session that change nothing."""
+"""Operations of a session that change nothing; those of facts record nothing themselves."""
 
-UNRECORDED = {each for each in READS if each.startswith("facts.")}
-"""Those of them that record nothing themselves, since they read the agent's own data."""
-
-ANYTHING: dict[str, Any] = {}
+DESTROYS = ("board.remove", "board.discard", "memory.delete")
+"""Operations of a session that remove something that others may need."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -742,6 +533,20 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 # ------------------------------------------------------------ session operations
 
+RUN_ID = {"type": "string", "description": "The run, as returned by start_run."}
+
+TASK = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "number": {"type": "integer"}},
+    "required": ["id", "number"],
+    "description": "A task as returned by team_claim.",
+}
+
+OBJECT, ARRAY, NULL = {"type": "object"}, {"type": "array"}, {"type": "null"}
+
+_OF_VALUES: dict[Kind, dict[str, Any]] = {Kind.VALUE: {}, Kind.VALUES: ARRAY, Kind.DATA: OBJECT}
+"""JSON Schemas of fields that hold values of programs."""
+
 
 def registered() -> Iterator[Offer]:
     """Yield a tool for each operation of a session."""
@@ -751,33 +556,66 @@ def registered() -> Iterator[Offer]:
 
 
 def _offer(each: Operation) -> Offer:
+    hints = get_type_hints(each.request)
+    required = {field.name for field in msgspec.structs.fields(each.request) if field.required}
+    optional = [
+        field
+        for field, kind in each.fields.items()
+        if field in required and (kind is Kind.DATA or type(None) in typing.get_args(hints[field]))
+    ]
+    """Fields that only a program must give: a client's are null, or values by name."""
+
     async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
         inputs = dict(arguments)
-        work = await sessions.of(_run_of(each.called, inputs))
-        if each.name in UNRECORDED:
-            return await as_step(
-                sessions, work, name, inputs, partial(in_run, sessions, work, inputs)
-            )
+        run_id = inputs.pop("run_id", None)
+        if not isinstance(run_id, str) or not run_id:
+            where = f"{each.called}(run_id)"
+            raise BadValue(where, f"{run_id!r:.80}", "give a run_id of start_run")
+        work = await sessions.of(run_id)
+        if each.name in READS and each.group == "facts":
+            reads = partial(in_run, sessions, work, inputs)
+            return await as_step(sessions, work, name, inputs, reads)
         return await in_run(sessions, work, inputs)
 
     async def in_run(sessions: Sessions, work: Work, inputs: dict[str, Any]) -> Answer:
-        request = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, inputs))))[1]
+        wired = _wired(each, inputs)
+        for field in optional:
+            wired.setdefault(field, {} if each.fields[field] is Kind.DATA else None)
+        request = operations.read(msgspec.Raw(msgspec.json.encode(wired)))[1]
         async with sessions.at_work(work):
             fields = given(each, request, work.claims, _no_functions)
-            found = await run(work.session, each, fields, work.claims)
-        plain = wire.dump(_lists(wire.load(await shapes.encode_result(found))))
+            result = await run(work.session, each, fields, work.claims)
+        plain = wire.dump(_lists(wire.load(await shapes.encode_result(result))))
         return Answer(msgspec.json.decode(plain), work)
 
+    def schema(field: str, kind: Kind) -> dict[str, Any]:
+        if kind in _OF_VALUES:
+            return _OF_VALUES[kind]
+        hint = _without(hints[field])
+        return TASK if hint is Claim else _whole(msgspec.json.schema(hint))
+
     name = each.called.replace(".", "_")
-    fields = {_shown(name): _schema(each, name) for name in each.fields}
-    required = [_shown(name) for name in each.fields if _demanded(each, name)]
+    takes = {
+        "type": "object",
+        "properties": {"run_id": RUN_ID}
+        | {_shown(field): schema(field, kind) for field, kind in each.fields.items()},
+        "required": [
+            "run_id",
+            *(_shown(field) for field in each.fields if field in required.difference(optional)),
+        ],
+        "additionalProperties": False,
+    }
+    try:
+        gives = _whole(msgspec.json.schema(each.result))
+    except (TypeError, ValueError):
+        gives = {}
     return Offer(
         name=name,
         does=" ".join((each.request.__doc__ or "").split()),
-        takes=described(name, _object({"run_id": RUN_ID, **fields}, ["run_id", *required])),
-        gives=_given_schema(each.result),
+        takes=described(name, takes),
+        gives=gives,
         reads=each.name in READS,
-        destroys=each.name in ("board.remove", "board.discard", "memory.delete"),
+        destroys=each.name in DESTROYS,
         answer=answer,
     )
 
@@ -789,27 +627,6 @@ def _lists(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_lists(each) for each in value]
     return value
-
-
-def _demanded(each: Operation, name: str) -> bool:
-    """Return whether a field is required of a client; values by name are optional."""
-    demanded = {field.name for field in msgspec.structs.fields(each.request) if field.required}
-    hint = get_type_hints(each.request)[name]
-    return name in demanded and each.fields[name] is not Kind.DATA and not _may_be_none(hint)
-
-
-def _may_be_none(hint: Any) -> bool:
-    return type(None) in typing.get_args(hint)
-
-
-RUN_ID = {"type": "string", "description": "The run, as returned by start_run."}
-
-
-def _run_of(where: str, inputs: dict[str, Any]) -> str:
-    found = inputs.pop("run_id", None)
-    if not isinstance(found, str) or not found:
-        raise BadValue(f"{where}(run_id)", f"{found!r:.80}", "give a run_id of start_run")
-    return found
 
 
 def _shown(field: str) -> str:
@@ -827,16 +644,9 @@ def _wired(each: Operation, inputs: dict[str, Any]) -> dict[str, Any]:
         elif kind is Kind.VALUES and isinstance(value, list):
             wired[field] = [wire.dump(one, f"{each.called}({name})") for one in value]
         elif field == "task" and isinstance(value, dict):
-            claimed = {key: value.get(key) for key in ("id", "number")}
-            wired[field] = {"is": "claim"} | claimed
+            wired[field] = {"is": "claim"} | {key: value.get(key) for key in ("id", "number")}
         else:
             wired[field] = value
-    hints = get_type_hints(each.request)
-    for name, kind in each.fields.items():  # some have no default in a program's request
-        if name not in wired and kind is Kind.DATA:
-            wired[name] = {}
-        elif name not in wired and kind is Kind.PLAIN and _may_be_none(hints[name]):
-            wired[name] = None
     return wired
 
 
@@ -844,45 +654,13 @@ def _no_functions(name: str) -> Callable[..., Any]:
     raise BadValue("resolve", f"{name!r:.80} is a function", "an MCP client has none")
 
 
-def _schema(each: Operation, name: str) -> dict[str, Any]:
-    """Return a field's JSON Schema."""
-    match each.fields[name]:
-        case Kind.VALUE:
-            return ANYTHING
-        case Kind.VALUES:
-            return {"type": "array"}
-        case Kind.DATA:
-            return {"type": "object"}
-        case _:
-            return _plain(_without(get_type_hints(each.request)[name]))
-
-
-TASK = {
-    "type": "object",
-    "properties": {"id": {"type": "string"}, "number": {"type": "integer"}},
-    "required": ["id", "number"],
-    "description": "A task as returned by team_claim.",
-}
-
-
 def _without(hint: Any) -> Any:
     """Return a type without the alternatives that only a program can give."""
-    if hint is Claim:
-        return hint
-    if typing.get_origin(hint) in (Union, types.UnionType):
-        kept = [
-            _without(one)
-            for one in typing.get_args(hint)
-            if one not in (SecretName, Function, Raised)
-        ]
+    if hint is not Claim and typing.get_origin(hint) in (Union, types.UnionType):
+        alternatives = typing.get_args(hint)
+        kept = [_without(one) for one in alternatives if one not in (SecretName, Function, Raised)]
         return Union[tuple(kept)]  # noqa: UP007 -- of a variable number
-    if typing.get_origin(hint) is dict:
-        return dict[str, str]
-    return hint
-
-
-def _plain(hint: Any) -> dict[str, Any]:
-    return dict(TASK) if hint is Claim else _whole(msgspec.json.schema(hint))
+    return dict[str, str] if typing.get_origin(hint) is dict else hint
 
 
 def _whole(schema: dict[str, Any]) -> dict[str, Any]:
@@ -898,230 +676,122 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
             return filled(defined[part["$ref"].rpartition("/")[2]])
         return {name: filled(each) for name, each in part.items() if name != "$defs"}
 
-    found: dict[str, Any] = filled(schema)
-    return found
-
-
-def _given_schema(result: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a result, in the form of `shapes`."""
-    try:
-        return _whole(msgspec.json.schema(result))
-    except (TypeError, ValueError):
-        return ANYTHING
-
-
-def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+    whole: dict[str, Any] = filled(schema)
+    return whole
 
 
 # ------------------------------------------------------------ record operations
+#
+# Each tool is a function: its parameters are the tool's, its docstring the description.
+
+VERSION = {"type": "object", "properties": {"version": {"type": "integer"}}}
+RUN = {"type": "object", "properties": {"run_id": {"type": "string"}}, "required": ["run_id"]}
+
+RUNS_MAX = 100
+
+F = TypeVar("F", bound=Callable[..., Awaitable[Answer]])
+
+TOOLS: dict[str, Offer] = {}
+"""Tools for operations of a record, which are not in the registry of a session."""
 
 
-class Begin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+def tool(
+    gives: dict[str, Any],
+    *,
+    reads: bool = False,
+    destroys: bool = False,
+    in_run: bool = False,
+    is_step: bool = True,
+) -> Callable[[F], F]:
+    """Declare a function as the tool of its name.
+
+    Args:
+        gives: The JSON Schema of `result`.
+        reads: True if it changes nothing.
+        destroys: True if it ends something that others may need.
+        in_run: True if it works in the run that it names; else in the client's own.
+        is_step: True if the call is recorded as a step there; else the function records it.
+    """
+
+    def declare(function: F) -> F:
+        name, hints = function.__name__, get_type_hints(function)
+        request = msgspec.defstruct(
+            name,
+            [
+                (each.name, hints[each.name], _default(each.default))
+                for each in [*inspect.signature(function).parameters.values()][1:]
+            ],
+            forbid_unknown_fields=True,
+        )
+
+        async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
+            try:
+                inputs = msgspec.structs.asdict(msgspec.convert(arguments, request))
+            except msgspec.ValidationError as error:
+                raise BadValue(name, str(error), "see the tool's input schema") from None
+            call = partial(function, sessions, **inputs)
+            if not is_step:
+                return await call()
+            if in_run:
+                return await as_step(sessions, await sessions.of(inputs["run_id"]), name, {}, call)
+            return await in_own_run(sessions, name, inputs, call)
+
+        schema = _whole(msgspec.json.schema(request))
+        takes = {key: schema[key] for key in ("type", "properties", "required") if key in schema}
+        TOOLS[name] = Offer(
+            name=name,
+            does=" ".join((function.__doc__ or "").split()),
+            takes=described(name, takes | {"additionalProperties": False}),
+            gives=gives,
+            reads=reads,
+            destroys=destroys,
+            in_run=in_run,
+            answer=answer,
+        )
+        return function
+
+    return declare
+
+
+def _default(default: Any) -> Any:
+    if default is inspect.Parameter.empty:
+        return msgspec.NODEFAULT
+    return {} if default is NOTHING else default
+
+
+@tool(RUN, in_run=True, is_step=False)
+async def start_run(
+    sessions: Sessions,
+    workflow: str = WORKFLOW,
+    labels: Mapping[str, str] = NOTHING,
+    conversation: str | None = None,
+    experiment: str | None = None,
+    arm: str | None = None,
+    task: str | None = None,
+    trial: int | None = None,
+) -> Answer:
     """Begin a run, as this client's agent; returns its id, which every other tool takes."""
-
-    workflow: str = WORKFLOW
-    labels: dict[str, str] = {}
-    conversation: str | None = None
-    experiment: str | None = None
-    arm: str | None = None
-    task: str | None = None
-    trial: int | None = None
+    options: Any = {"labels": labels or None, "conversation": conversation}
+    options |= {"experiment": experiment, "arm": arm, "task": task, "trial": trial}
+    stated = {name: value for name, value in options.items() if value is not None}
+    work = await sessions.begin(workflow, **stated)
+    session = work.session
+    return Answer({"run_id": session.run, "agent": session.agent, "role": session.role}, work)
 
 
-class Resume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@tool(RUN, in_run=True)
+async def resume_run(sessions: Sessions, run_id: str) -> Answer:
     """Resume a run; returns this agent's newest checkpoint.
 
     If the role is not restricted it returns also the run's status, its agents, and their steps in
     doubt.
     """
-
-    run_id: str
-
-
-class Leave(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """End this agent's work in a run; the end of its last agent ends the run.
-
-    `error` marks it as failed, with the reason.
-    """
-
-    run_id: str
-    error: str = ""
-
-
-class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Begin a new run at a point of another; returns its id.
-
-    `at` is a point of it: agent@version, a time.
-    """
-
-    run_id: str
-    at: str | None = None
-    effects: typing.Literal["shadow", "live"] = "shadow"
-
-
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Record what this agent did elsewhere: a tool that it called, and the result."""
-
-    run_id: str
-    tool: str
-    arguments: dict[str, Any] = {}
-    result: Any = None
-
-
-class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """View the part of a run that this agent's role may see; the view is recorded."""
-
-    run_id: str
-
-
-class Runs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the runs, newest first, at most 100."""
-
-    status: str | None = None
-    workflow: str | None = None
-
-
-class Sql(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Query the record in SQL (DuckDB), read-only, up to 10,000 rows; `FROM catalog` lists it."""
-
-    query: str
-    parameters: list[str | float | int | bool | None] = []
-
-
-class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Explain a decision, by its id or address; of a run, its only one, or list several."""
-
-    decision: str
-
-
-class Compare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Compare the arms of an experiment: verdict, differences, intervals, failures."""
-
-    experiment: str
-    metric: str | None = None
-    baseline: str | None = None
-    by: str | None = None
-    lower_is_better: list[str] | None = None
-    higher_is_better: list[str] | None = None
-    missing: typing.Literal["failure", "excluded", "worst-case"] | None = None
-    all_pairs: bool | None = None
-
-
-class Caches(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the kept action caches: versions, and heals that nobody has reviewed."""
-
-
-class CacheLog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the versions of an action cache: who changed what, when and why."""
-
-    name: str
-
-
-class Cache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Read a kept action cache, by default its newest version: its entries, to be replayed."""
-
-    name: str
-    version: int | None = None
-
-
-class KeepCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keep an action cache (`hansard.actions.v1`) as a name's next version; returns its number."""
-
-    name: str
-    cache: dict[str, Any]
-    reason: str = ""
-
-
-class RevertCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Add an earlier version of an action cache as the next one; returns the number."""
-
-    name: str
-    to: int
-    reason: str = ""
-
-
-class Egress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the egress of a run: each executed call of a model, a page or a tool, in order.
-
-    Calls have their arguments; those that your role is not shown are omitted.
-    """
-
-    run_id: str
-
-
-class ListExperiences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """List the kept experiences, each learned from runs of a kind of task.
-
-    Each has its permitted use, and how its replays ended.
-    """
-
-
-class FindExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Find the experiences that fit a task, the best first, each with the reasons.
-
-    `address`: the place of the task, or a host.
-    """
-
-    task: str = ""
-    tools: list[str] = []
-    address: str = ""
-    limit: int = EXPERIENCES_MAX
-    retired: bool = False
-
-
-class ReadExperience(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Read the files of an experience, by default of its newest version.
-
-    SKILL.md has its plan in words, checks.json its check functions.
-    """
-
-    name: str
-    version: int | None = None
-
-
-class ReviewCache(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Record that the versions of an action cache up to one were reviewed."""
-
-    name: str
-    version: int | None = None
-    reason: str = ""
-
-
-async def _fetch(sessions: Sessions, request: Fetch) -> Answer:
-    content, work = await fetched(sessions, request)
-    return Answer(content, work, replayable=False)
-
-
-async def _update(sessions: Sessions, request: Update) -> Answer:
-    content, work = await updated(sessions, request)
-    return Answer(content, work, replayable=False)
-
-
-RUNS_MAX = 100
-
-
-async def _begin(sessions: Sessions, request: Begin) -> Answer:
-    fields = msgspec.structs.asdict(request)
-    workflow = fields.pop("workflow")
-    options = {name: value for name, value in fields.items() if value not in (None, {})}
-    work = await sessions.begin(workflow, **options)
-    session = work.session
-    return Answer({"run_id": session.run, "agent": session.agent, "role": session.role}, work)
-
-
-async def _resume(sessions: Sessions, request: Resume) -> Answer:
-    work = await sessions.of(request.run_id)
+    work = await sessions.of(run_id)
     newest = await work.session.latest_checkpoint()
-    checkpoint = None if newest is None else msgspec.json.decode(await shapes.encode_result(newest))
+    checkpoint = None if newest is None else await _encoded(newest)
     content: dict[str, Any] = {"run_id": work.session.run, "checkpoint": checkpoint}
     with contextlib.suppress(NotOffered):  # a restricted agent learns only of its own work
-        view = await sessions.record.state(request.run_id)
+        view = await sessions.record.state(run_id)
         content["status"] = view.life.status.value
         content["agents"] = {
             name: {
@@ -1133,97 +803,142 @@ async def _resume(sessions: Sessions, request: Resume) -> Answer:
     return Answer(content, work, replayable=False)
 
 
-async def _leave(sessions: Sessions, request: Leave) -> Answer:
-    work = await sessions.leave(
-        request.run_id, CallerError(request.error) if request.error else None
-    )
-    return Answer(None, work)
+@tool(NULL, destroys=True, in_run=True, is_step=False)
+async def leave_run(sessions: Sessions, run_id: str, error: str = "") -> Answer:
+    """End this agent's work in a run; the end of its last agent ends the run.
+
+    `error` marks it as failed, with the reason.
+    """
+    return Answer(None, await sessions.leave(run_id, CallerError(error) if error else None))
 
 
-async def _fork(sessions: Sessions, request: Fork) -> Answer:
-    effects = ForkEffects(request.effects)
-    child = await sessions.record.fork(request.run_id, at=request.at, effects=effects)
+@tool(RUN, in_run=True, is_step=False)
+async def fork_run(
+    sessions: Sessions,
+    run_id: str,
+    at: str | None = None,
+    effects: Literal["shadow", "live"] = "shadow",
+) -> Answer:
+    """Begin a new run at a point of another; returns its id.
+
+    `at` is a point of it: agent@version, a time.
+    """
+    child = await sessions.record.fork(run_id, at=at, effects=ForkEffects(effects))
     return Answer({"run_id": child}, replayable=False, run=child)
 
 
-async def _step(sessions: Sessions, request: Step) -> Answer:
-    work = await sessions.of(request.run_id)
-    spec = operation(request.tool, "arguments", kind="tool")
+@tool(NULL, in_run=True, is_step=False)
+async def record_step(
+    sessions: Sessions,
+    run_id: str,
+    tool: str,
+    arguments: Mapping[str, Any] = NOTHING,
+    result: Any = None,
+) -> Answer:
+    """Record what this agent did elsewhere: a tool that it called, and the result."""
+
+    def reported(_: Any) -> Any:
+        return result
+
+    work = await sessions.of(run_id)
+    spec = operation(tool, "arguments", kind="tool")
     async with sessions.at_work(work):
-        await work.session.call(_returning(spec, request.result), (request.arguments,), {})
+        bound = msgspec.structs.replace(spec, function=reported)
+        await work.session.call(bound, (arguments,), {})
     return Answer(None, work)
 
 
-def _returning(spec: ToolSpec, result: Any) -> ToolSpec:
-    def reported(arguments: Any) -> Any:
-        del arguments
-        return result
-
-    return msgspec.structs.replace(spec, function=reported)
-
-
-async def _seen(sessions: Sessions, request: Seen) -> Answer:
-    work = await sessions.of(request.run_id)
+@tool(OBJECT, reads=True, in_run=True, is_step=False)
+async def view_run(sessions: Sessions, run_id: str) -> Answer:
+    """View the part of a run that this agent's role may see; the view is recorded."""
+    work = await sessions.of(run_id)
     async with sessions.at_work(work):
-        found = await work.session.view()
-    return Answer(msgspec.json.decode(await shapes.encode_result(found)), work)
+        return Answer(await _encoded(await work.session.view()), work)
 
 
-async def _runs(sessions: Sessions, request: Runs) -> Answer:
-    filters: Any = {name: each for name, each in msgspec.structs.asdict(request).items() if each}
-    found = await sessions.record.runs(**filters)
+@tool(ARRAY, reads=True)
+async def list_runs(
+    sessions: Sessions, status: str | None = None, workflow: str | None = None
+) -> Answer:
+    """List the runs, newest first, at most 100."""
+    filters: Any = {"status": status, "workflow": workflow}
+    runs = await sessions.record.runs(**{name: each for name, each in filters.items() if each})
     listed = [
         {"run_id": run_id, "workflow": life.workflow, "status": life.status.value}
-        for run_id, life in found[:RUNS_MAX]
+        for run_id, life in runs[:RUNS_MAX]
     ]
     return Answer(listed, replayable=False)
 
 
-async def _sql(sessions: Sessions, request: Sql) -> Answer:
-    found = await sessions.record.sql(request.query, *request.parameters)
-    rows = _json([list(row) for row in found.rows])
-    content = {"columns": list(found.columns), "rows": rows, "position": found.position}
-    return Answer(content | {"cut": found.cut}, replayable=False, position=found.position)
+@tool(OBJECT, reads=True)
+async def sql(
+    sessions: Sessions, query: str, parameters: Sequence[str | float | int | bool | None] = ()
+) -> Answer:
+    """Query the record in SQL (DuckDB), read-only, up to 10,000 rows; `FROM catalog` lists it."""
+    answer = await sessions.record.sql(query, *parameters)
+    rows = plain([list(row) for row in answer.rows])
+    content = {"columns": list(answer.columns), "rows": rows, "position": answer.position}
+    return Answer(content | {"cut": answer.cut}, replayable=False, position=answer.position)
 
 
-async def _why(sessions: Sessions, request: Why) -> Answer:
-    found = await sessions.record.why(request.decision)
-    return Answer(lines(found), replayable=False, position=found.position)
+@tool(ARRAY, reads=True)
+async def why(sessions: Sessions, decision: str) -> Answer:
+    """Explain a decision, by its id or address; of a run, its only one, or list several."""
+    return reported_at(await sessions.record.why(decision))
 
 
-async def _compare(sessions: Sessions, request: Compare) -> Answer:
-    fields = msgspec.structs.asdict(request)
-    experiment = fields.pop("experiment")
-    options: Any = {name: value for name, value in fields.items() if value is not None}
-    found = await sessions.record.compare(experiment, **options)
-    return Answer(lines(found), replayable=False, position=found.report.position)
+@tool(ARRAY, reads=True)
+async def compare(  # noqa: PLR0913 -- a tool's arguments
+    sessions: Sessions,
+    experiment: str,
+    *,
+    metric: str | None = None,
+    baseline: str | None = None,
+    by: str | None = None,
+    lower_is_better: list[str] | None = None,
+    higher_is_better: list[str] | None = None,
+    missing: Literal["failure", "excluded", "worst-case"] | None = None,
+    all_pairs: bool | None = None,
+) -> Answer:
+    """Compare the arms of an experiment: verdict, differences, intervals, failures."""
+    options: Any = {"metric": metric, "baseline": baseline, "by": by, "missing": missing}
+    options |= {"lower_is_better": lower_is_better, "higher_is_better": higher_is_better}
+    options |= {"all_pairs": all_pairs}
+    stated = {name: value for name, value in options.items() if value is not None}
+    report = await sessions.record.compare(experiment, **stated)
+    return Answer(lines(report), replayable=False, position=report.report.position)
 
 
-async def _caches(sessions: Sessions, request: Caches) -> Answer:
-    del request
+@tool(ARRAY, reads=True)
+async def list_action_caches(sessions: Sessions) -> Answer:
+    """List the kept action caches: versions, and heals that nobody has reviewed."""
     await sessions.demand(permits.actions())
-    found = await sessions.record.action_caches()
-    return Answer(lines(found), replayable=False, position=found.position)
+    return reported_at(await sessions.record.action_caches())
 
 
-async def _cache_log(sessions: Sessions, request: CacheLog) -> Answer:
-    await _demand_cache(sessions, request.name)
-    found = await sessions.record.actions_log(request.name)
-    return Answer(lines(found), replayable=False, position=found.position)
+@tool(ARRAY, reads=True)
+async def action_cache_log(sessions: Sessions, name: str) -> Answer:
+    """List the versions of an action cache: who changed what, when and why."""
+    await _demand_shown(sessions, permits.actions(), ACTIONS, name)
+    return reported_at(await sessions.record.actions_log(name))
 
 
-async def _cache(sessions: Sessions, request: Cache) -> Answer:
-    await _demand_cache(sessions, request.name)
-    found = await sessions.record.kept_actions(request.name, request.version)
-    return Answer(msgspec.json.decode(encode(found)), replayable=False)
+@tool(OBJECT, reads=True)
+async def action_cache(sessions: Sessions, name: str, version: int | None = None) -> Answer:
+    """Read a kept action cache, by default its newest version: its entries, to be replayed."""
+    await _demand_shown(sessions, permits.actions(), ACTIONS, name)
+    cache = await sessions.record.kept_actions(name, version)
+    return Answer(msgspec.json.decode(encode(cache)), replayable=False)
 
 
-async def _demand_cache(sessions: Sessions, name: str) -> None:
-    """Count a cache as shown; for a restricted client the service does that."""
-    await sessions.demand(permits.actions())
+async def _demand_shown(sessions: Sessions, need: Need, kind: ArtifactKind[Any], name: str) -> None:
+    """Check a permission, and count an artifact as shown; for a restricted client the service does
+    that.
+    """
+    await sessions.demand(need)
     if sessions.workspace is not None:
-        found = await artifacts.read(sessions.workspace, ACTIONS, name)
-        await sessions.shown(found.label)
+        artifact = await artifacts.read(sessions.workspace, kind, name)
+        await sessions.shown(artifact.label)
 
 
 async def _state(
@@ -1254,144 +969,301 @@ async def _state(
     return Answer({"version": version}, replayable=False)
 
 
-async def _keep(sessions: Sessions, request: KeepCache) -> Answer:
-    cache = decode(msgspec.json.encode(request.cache), "keep_actions(cache)")
+@tool(VERSION)
+async def keep_actions(
+    sessions: Sessions, name: str, cache: dict[str, Any], reason: str = ""
+) -> Answer:
+    """Keep an action cache (`hansard.actions.v1`) as a name's next version; returns its number."""
+    kept = decode(msgspec.json.encode(cache), "keep_actions(cache)")
     ways = (sessions.record.keep_actions, kept_caches.save)
-    return await _state(
-        sessions, ActionsSaved.tag, *ways, request.name, cache, reason=request.reason
-    )
+    return await _state(sessions, ActionsSaved.tag, *ways, name, kept, reason=reason)
 
 
-async def _revert(sessions: Sessions, request: RevertCache) -> Answer:
+@tool(VERSION)
+async def revert_actions(sessions: Sessions, name: str, to: int, reason: str = "") -> Answer:
+    """Add an earlier version of an action cache as the next one; returns the number."""
     ways = (sessions.record.revert_actions, kept_caches.revert)
-    arguments = (request.name, request.to)
-    return await _state(sessions, ActionsReverted.tag, *ways, *arguments, reason=request.reason)
+    return await _state(sessions, ActionsReverted.tag, *ways, name, to, reason=reason)
 
 
-async def _review(sessions: Sessions, request: ReviewCache) -> Answer:
+@tool(VERSION)
+async def review_actions(
+    sessions: Sessions, name: str, version: int | None = None, reason: str = ""
+) -> Answer:
+    """Record that the versions of an action cache up to one were reviewed."""
     ways = (sessions.record.review_actions, kept_caches.review)
-    arguments = (request.name, request.version)
-    return await _state(sessions, ActionsLookedAt.tag, *ways, *arguments, reason=request.reason)
+    return await _state(sessions, ActionsLookedAt.tag, *ways, name, version, reason=reason)
 
 
-async def _egress(sessions: Sessions, request: Egress) -> Answer:
-    found = await sessions.record.egress(request.run_id)
-    return Answer([_json(each) for each in found], replayable=False)
+@tool(ARRAY, reads=True)
+async def egress(sessions: Sessions, run_id: str) -> Answer:
+    """List the egress of a run: each executed call of a model, a page or a tool, in order.
+
+    Calls have their arguments; those that your role is not shown are omitted.
+    """
+    calls = await sessions.record.egress(run_id)
+    return Answer([plain(each) for each in calls], replayable=False)
 
 
-async def _experiences(sessions: Sessions, request: ListExperiences) -> Answer:
-    del request
-    await _demand_all_experiences(sessions)
-    found = await sessions.record.experiences()
-    return Answer(lines(found), replayable=False, position=found.position)
+@tool(ARRAY, reads=True)
+async def list_experiences(sessions: Sessions) -> Answer:
+    """List the kept experiences, each learned from runs of a kind of task.
 
-
-async def _find_experience(sessions: Sessions, request: FindExperience) -> Answer:
-    await _demand_all_experiences(sessions)
-    found = await sessions.record.find_experience(**msgspec.structs.asdict(request))
-    return Answer(lines(found), replayable=False, position=found.position)
-
-
-async def _demand_all_experiences(sessions: Sessions) -> None:
-    """Check the permission of a trusted client, whose tables are the record's own."""
+    Each has its permitted use, and how its replays ended.
+    """
     await sessions.demand(permits.experiences())
+    return reported_at(await sessions.record.experiences())
 
 
-async def _experience(sessions: Sessions, request: ReadExperience) -> Answer:
-    await _demand_all_experiences(sessions)
-    if sessions.workspace is not None:
-        shown = await artifacts.read(sessions.workspace, EXPERIENCES, request.name)
-        await sessions.shown(shown.label)
-    found = await sessions.record.kept_experience(request.name, request.version)
-    content = {"name": found.name, "version": found.version, "files": content_of(found)}
+@tool(ARRAY, reads=True)
+async def find_experience(
+    sessions: Sessions,
+    task: str = "",
+    tools: Sequence[str] = (),
+    address: str = "",
+    limit: int = EXPERIENCES_MAX,
+    *,
+    retired: bool = False,
+) -> Answer:
+    """Find the experiences that fit a task, the best first, each with the reasons.
+
+    `address`: the place of the task, or a host.
+    """
+    await sessions.demand(permits.experiences())
+    options: Any = {"task": task, "tools": tools, "address": address, "limit": limit}
+    return reported_at(await sessions.record.find_experience(**options, retired=retired))
+
+
+@tool(OBJECT, reads=True)
+async def experience(sessions: Sessions, name: str, version: int | None = None) -> Answer:
+    """Read the files of an experience, by default of its newest version.
+
+    SKILL.md has its plan in words, checks.json its check functions.
+    """
+    await _demand_shown(sessions, permits.experiences(), EXPERIENCES, name)
+    kept = await sessions.record.kept_experience(name, version)
+    content = {"name": kept.name, "version": kept.version, "files": content_of(kept)}
     return Answer(content, replayable=False)
 
 
-def lines(found: Any) -> list[Any]:
+def reported_at(report: Any) -> Answer:
+    """Return the lines of a report, as of its position."""
+    return Answer(lines(report), replayable=False, position=report.position)
+
+
+def lines(report: Any) -> list[Any]:
     """Return the lines that `--json` prints of an answer."""
-    return [_json(line) for line in found.lines()]
+    return [plain(line) for line in report.lines()]
 
 
-def _json(found: Any) -> Any:
+def plain(value: Any) -> Any:
     """Convert a value to JSON types; others become texts."""
-    return msgspec.json.decode(msgspec.json.encode(found, enc_hook=str))
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
 
 
-class _Own(msgspec.Struct, frozen=True):
-    request: type[msgspec.Struct]
-    answer: Callable[[Sessions, Any], Awaitable[Answer]]
-    gives: dict[str, Any]
-    reads: bool = False
-    destroys: bool = False
-    in_run: bool = True
-    unrecorded: bool = False
-    steps: bool = False  # its actions are steps themselves
+async def _encoded(value: Any) -> Any:
+    """Return a value of the session in the form of `shapes`."""
+    return msgspec.json.decode(await shapes.encode_result(value))
 
 
-OBJECT, ARRAY = {"type": "object"}, {"type": "array"}
-VERSION = {"type": "object", "properties": {"version": {"type": "integer"}}}
-RUN = {"type": "object", "properties": {"run_id": {"type": "string"}}, "required": ["run_id"]}
+# ------------------------------------------------------------ context of other harnesses
+#
+# A harness with a copy of its own passes the `timestamp` of that copy: later changes by others are
+# not overwritten. Changes go to the agent's own space, as one change.
 
-OWN: dict[str, _Own] = {
-    "start_run": _Own(Begin, _begin, RUN),
-    "resume_run": _Own(Resume, _resume, RUN, unrecorded=True),
-    "leave_run": _Own(Leave, _leave, {"type": "null"}, destroys=True),
-    "fork_run": _Own(Fork, _fork, RUN),
-    "record_step": _Own(Step, _step, {"type": "null"}),
-    "view_run": _Own(Seen, _seen, OBJECT, reads=True),
-    "list_runs": _Own(Runs, _runs, ARRAY, reads=True, in_run=False),
-    "sql": _Own(Sql, _sql, OBJECT, reads=True, in_run=False),
-    "why": _Own(Why, _why, ARRAY, reads=True, in_run=False),
-    "compare": _Own(Compare, _compare, ARRAY, reads=True, in_run=False),
-    "list_action_caches": _Own(Caches, _caches, ARRAY, reads=True, in_run=False),
-    "action_cache_log": _Own(CacheLog, _cache_log, ARRAY, reads=True, in_run=False),
-    "action_cache": _Own(Cache, _cache, OBJECT, reads=True, in_run=False),
-    "keep_actions": _Own(KeepCache, _keep, VERSION, in_run=False),
-    "revert_actions": _Own(RevertCache, _revert, VERSION, in_run=False),
-    "review_actions": _Own(ReviewCache, _review, VERSION, in_run=False),
-    "egress": _Own(Egress, _egress, ARRAY, reads=True, in_run=False),
-    "list_experiences": _Own(ListExperiences, _experiences, ARRAY, reads=True, in_run=False),
-    "find_experience": _Own(FindExperience, _find_experience, ARRAY, reads=True, in_run=False),
-    "experience": _Own(ReadExperience, _experience, OBJECT, reads=True, in_run=False),
-    "fetch_context": _Own(Fetch, _fetch, OBJECT, reads=True, in_run=False, steps=True),
-    "update_context": _Own(Update, _update, OBJECT, in_run=False, steps=True),
-}
-"""Tools for operations of a record, which are not in the registry of a session."""
+FILES_MAX = 200
+"""Files whose texts are fetched, the first by path; of others only the paths."""
+
+CHARACTERS_MAX = 64 * 1024
+"""Most characters of all fetched texts together."""
+
+TASKS_MAX = 20
+"""Past tasks that are returned, the newest first."""
+
+THEIRS_MAX = 2_000
+"""Characters of the present text in a conflict's message."""
+
+TASKS = """
+SELECT a.run, r.workflow, r.status, a.began_at FROM agents AS a JOIN runs AS r ON r.run = a.run
+WHERE a.agent = $1 ORDER BY a.began_at DESC, a.run LIMIT $2
+"""
 
 
-def own() -> Iterator[Offer]:
-    """Yield the tools of `OWN`."""
-    for name, each in OWN.items():
-        found = _whole(msgspec.json.schema(each.request))
-        does = " ".join((each.request.__doc__ or "").split())
-        takes = {key: found[key] for key in ("type", "properties", "required") if key in found}
-        yield Offer(
-            name=name,
-            does=does,
-            takes=described(name, takes | {"additionalProperties": False}),
-            gives=each.gives,
-            reads=each.reads,
-            destroys=each.destroys,
-            in_run=each.in_run,
-            answer=_answering(name, each),
+class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The context from now on.
+
+    `files`: texts by path, null to delete a file; `user_preferences`: lines to add to the agent's
+    own instructions.
+    """
+
+    files: dict[str, str | None] = {}
+    user_preferences: list[str] = []
+
+
+class ContextConflict(HansardError):
+    """A file was changed after the context was fetched.
+
+    State: nothing was written.
+    Remedy: call fetch_context again and decide.
+    """
+
+    def __init__(self, path: str, author: str, at: str, theirs: str) -> None:
+        super().__init__(
+            f"file {path!r} was changed by {author!r} at {at}, after this context was fetched; "
+            f"nothing was written: call fetch_context again and decide. It holds now: {theirs!r}"
         )
 
 
-def _answering(name: str, each: _Own) -> Callable[[Sessions, dict[str, Any]], Awaitable[Answer]]:
-    async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
-        try:
-            request = msgspec.convert(arguments, each.request)
-        except msgspec.ValidationError as error:
-            raise BadValue(name, str(error), "see the tool's input schema") from None
-        reads = partial(each.answer, sessions, request)
-        if each.unrecorded:
-            work = await sessions.of(arguments["run_id"])
-            return await as_step(sessions, work, name, {}, reads)
-        if each.in_run or each.steps:
-            return await reads()
-        return await in_own_run(sessions, name, msgspec.structs.asdict(request), reads)
+@tool(OBJECT, reads=True, is_step=False)
+async def fetch_context(sessions: Sessions, agent_id: str) -> Answer:
+    """Fetch this agent's context: its instructions, past runs and files of memory.
 
-    return answer
+    `user_preferences` are the instructions, the nearest last; `past_tasks` the runs that it took
+    part in. Pass `timestamp` back to update_context.
+    """
+    work = await _work_of(sessions, agent_id)
+    now = datetime.now(UTC).isoformat()
+    tasks = await _past_tasks(sessions, agent_id)
+    async with sessions.at_work(work):
+        paths = [each for each in await work.session.memory.ls() if not _happened(each)]
+        files: list[dict[str, Any]] = []
+        left = CHARACTERS_MAX
+        for number, path in enumerate(paths):
+            file = {"path": path}
+            if number < FILES_MAX and left:
+                entry: MemoryEntry = await work.session.memory.entry(path)
+                file |= {name: getattr(entry, name) for name in ("space", "author", "digest")}
+                file["kind"] = entry.kind.value
+                if len(entry.text) <= left:
+                    file["text"] = entry.text
+                    left -= len(entry.text)
+            files.append(file)
+    instructions = [each for each in files if each["path"].rpartition("/")[2] == AGENTS]
+    content = {"agent_id": agent_id, "timestamp": now, "user_preferences": instructions}
+    return Answer(content | {"past_tasks": tasks, "files": files}, work, replayable=False)
+
+
+@tool(OBJECT, is_step=False)
+async def update_context(
+    sessions: Sessions,
+    agent_id: str,
+    context: Context,
+    timestamp: str,
+    sync_type: Literal["incremental", "full"] = "incremental",
+) -> Answer:
+    """Write to this agent's own memory, as one change.
+
+    `timestamp` is that of the fetch_context that `context` is based on: if a file changed since,
+    that is a conflict, and nothing is written. incremental: files that are not named stay; full:
+    the agent's own ones are deleted.
+    """
+    work = await _work_of(sessions, agent_id)
+    since = _time(timestamp)
+    own = f"agent/{work.session.agent}"
+    target = dict(context.files)
+    async with sessions.at_work(work):
+        memory = work.session.memory
+        if sync_type == "full":
+            for path in await memory.ls():
+                if path not in target and not _happened(path) and await _current(memory, path, own):
+                    target[path] = None
+        changed: dict[str, str | None] = {}
+        for path, text in target.items():
+            current = await _current(memory, path, own)
+            if text != (None if current is None else current.text):
+                await _demand_older(memory, path, own, since, current)
+                changed[path] = text
+        instructions = await _current(memory, AGENTS, own)
+        text = changed.get(AGENTS, None if instructions is None else instructions.text) or ""
+        new_lines = _new_lines(text, context.user_preferences)
+        if changed or new_lines:
+            async with memory.change("update_context", space=own) as change:
+                for path, text_ in changed.items():
+                    if text_ is None:
+                        change.delete(path)
+                    else:
+                        change.create(path, text_)
+                for line in new_lines:
+                    change.append(AGENTS, line)
+    content = {
+        "written": sorted({path for path, text_ in changed.items() if text_ is not None}),
+        "deleted": sorted(path for path, text_ in changed.items() if text_ is None),
+        "unchanged": sorted(path for path in target if path not in changed),
+        "remembered": new_lines,
+        "timestamp": datetime.now(UTC).isoformat(),
+    }
+    return Answer(content, work, replayable=False)
+
+
+async def _work_of(sessions: Sessions, agent: str) -> Work:
+    """Return the client's own run, if it is that agent's. Raises NotOffered."""
+    work = await sessions.own()
+    mine = work.session.agent
+    if agent != mine:
+        raise NotOffered(f"the context of {agent!r:.80}", f"this client is {mine!r}")
+    return work
+
+
+async def _past_tasks(sessions: Sessions, agent: str) -> list[dict[str, Any]]:
+    """Return the agent's runs; those of this connection if its role may not query."""
+    try:
+        rows = (await sessions.record.sql(TASKS, agent, TASKS_MAX)).rows
+    except (NotOffered, RoleRefused):
+        return [{"run_id": each} for each in sessions.runs][:TASKS_MAX]
+    names = ("run_id", "workflow", "status", "began_at")
+    return [
+        dict(zip(names, map(str, row), strict=True)) | {"summary": f"{RUNS}/{row[0]}/summary.md"}
+        for row in rows
+    ]
+
+
+def _happened(path: str) -> bool:
+    """Return whether a file is generated from runs, and never written."""
+    return path.partition("/")[0] == RUNS
+
+
+async def _current(memory: Any, path: str, space: str) -> MemoryEntry | None:
+    try:
+        entry: MemoryEntry = await memory.entry(path, space=space)
+    except NotFound:
+        return None
+    return entry
+
+
+async def _demand_older(
+    memory: Any, path: str, space: str, since: datetime, current: MemoryEntry | None
+) -> None:
+    """Raise ContextConflict if a file was changed or deleted since."""
+    try:
+        versions = await memory.history(path, space=space)
+    except NotFound:
+        return
+    if versions and datetime.fromisoformat(versions[-1].at) > since:
+        newest = versions[-1]
+        theirs = "" if current is None else current.text[:THEIRS_MAX]
+        raise ContextConflict(path, newest.author, newest.at, theirs)
+
+
+def _new_lines(text: str, added: Sequence[str]) -> list[str]:
+    """Return the lines that the instructions do not contain yet."""
+    existing = {each.removeprefix("- ").strip() for each in text.splitlines()}
+    new = dict.fromkeys(" ".join(each.split()).removeprefix("- ") for each in added)
+    return [f"- {each}" for each in new if each and each not in existing]
+
+
+def _time(text: str) -> datetime:
+    """Parse a timestamp. Raises BadValue."""
+    try:
+        time_ = datetime.fromisoformat(text)
+    except ValueError:
+        time_ = None
+    if time_ is None or time_.tzinfo is None:
+        fact, remedy = f"{text!r:.80}", "give the timestamp of fetch_context"
+        raise BadValue("update_context(timestamp)", fact, remedy)
+    return time_
+
+
+# ------------------------------------------------------------ calls on record
 
 
 async def in_own_run(
@@ -1409,18 +1281,23 @@ async def as_step(
     reads: Callable[[], Awaitable[Answer]],
 ) -> Answer:
     """Record a read as a step: the request, and the number of bytes of the answer."""
-    spec = operation(f"mcp:{name}", "asked", kind="resource")
     answers: list[Answer] = []
 
-    async def answered(request_: Any) -> int:
-        del request_
+    async def answered(_: Any) -> int:
         answers.append(await reads())
         return len(msgspec.json.encode(answers[0].result))
 
-    async with sessions.at_work(work):
-        bound = msgspec.structs.replace(spec, function=answered)
-        await work.session.call(bound, (request,), {})
+    await _call(sessions, work, name, answered, request)
     return msgspec.structs.replace(answers[0], work=work)
+
+
+async def _call(
+    sessions: Sessions, work: Work, method: str, function: Callable[..., Any], request: Any
+) -> None:
+    spec = operation(f"mcp:{method}", "asked", kind="resource")
+    async with sessions.at_work(work):
+        bound = msgspec.structs.replace(spec, function=function)
+        await work.session.call(bound, (request,), {})
 
 
 class NotAnswered(Exception):
@@ -1428,7 +1305,7 @@ class NotAnswered(Exception):
 
 
 async def refused(
-    sessions: Sessions, method: str, request: dict[str, Any], why: str
+    sessions: Sessions, method: str, request: dict[str, Any], reason: str
 ) -> Work | None:
     """Record a refused request as a failed step; return the session.
 
@@ -1436,20 +1313,15 @@ async def refused(
     role does not allow even that, or it cannot be recorded.
     """
 
-    def fails(request_: Any) -> None:
-        del request_
-        raise NotAnswered(why)
+    def fails(_: Any) -> None:
+        raise NotAnswered(reason)
 
-    spec = msgspec.structs.replace(
-        operation(f"mcp:{method}", "asked", kind="resource"), function=fails
-    )
     arguments = request.get("arguments")
     run_id = arguments.get("run_id") if isinstance(arguments, dict) else None
     work: Work | None = None
     try:
         work = sessions.under_way(run_id, in_run=True) or await sessions.own()
-        async with sessions.at_work(work):
-            await work.session.call(spec, (request,), {})
+        await _call(sessions, work, method, fails, request)
     except NotAnswered:
         return work
     except HansardError as error:
@@ -1462,7 +1334,7 @@ def offers(selection: Sequence[str] = (ALL,), prefix: str = "") -> dict[str, Off
 
     Tools that take a `run_id` bring those that begin and end a run. Raises BadValue.
     """
-    known = {each.name: each for each in (*own(), *registered())}
+    known = TOOLS | {each.name: each for each in registered()}
     names = chosen(selection, known)
     if any("run_id" in known[name].takes["properties"] for name in names):
         names = [name for name in known if name in {*names, *IN_A_RUN}]
