@@ -44,8 +44,8 @@ from hansard.bus.loggers import logger
 from hansard.domain import ids
 from hansard.domain.actions.cache import decode, encode
 from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
-from hansard.domain.artifact import ArtifactKind
 from hansard.domain.choices import NOTHING, nearest
+from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.experience.kept import EXPERIENCES, content_of
 from hansard.domain.label import Label
