@@ -11,7 +11,7 @@ from playwright.async_api import BrowserContext, Page
 
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import write_whole
-from hansard.cli.run.html import default_path
+from hansard.cli.runs import default_path
 from hansard.domain.agent import AgentState
 from hansard.inspect import page as page_data
 from hansard.state.replay import RunView

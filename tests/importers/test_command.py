@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from hansard.agents.importers.chat import Message, Record
 from hansard.agents.importers.sources import SEE
 from hansard.bus.errors import NotFound
-from hansard.cli.importing import _path
+from hansard.cli.exchange import _path
 from hansard.domain.errors import BadValue
 from tests.cli.support import environment
 from tests.conftest import ROOT

@@ -46,191 +46,97 @@ FLAGS = {"--debug"}
 """Global options with and without a value; `hoist_global_options` moves them to the front."""
 
 SECTIONS = {
-    "Run": ("up", "demo", "run", "agent", "demonstrate", "mcp", "approvals", "savings"),
-    "Inspect": ("runs", "trail", "board", "team", "conversation", "memory", "knew"),
-    "Ask": ("why", "search", "sql", "audit"),
-    "Compare": ("experiment", "compare", "probe", "prompt", "price"),
-    "Share": ("export", "import", "schema", "actions", "experience", "reuse"),
-    "Administer": (
-        *("status", "health", "check", "repair", "rebuild", "roles", "principals"),
-        "credentials",
-    ),
+    "Run": {
+        "up": ("up", "Run the broker, fill the tables and serve restricted agents."),
+        "demo": ("up", "Watch three agents work, be killed, and resume."),
+        "run": ("run runs", "Show, replay, resume, fork, settle or end one run."),
+        "agent": ("mcp", "Run agents defined by folders, with every action recorded."),
+        "demonstrate": ("actions", "Record what you do in a browser window as a new run."),
+        "mcp": ("mcp", "Record MCP clients and servers; serve the record over MCP."),
+        "approvals": ("roles", "List calls that wait for approval; grant or deny them."),
+        "savings": ("actions", "Show what resumes and forks answered from the record."),
+    },
+    "Inspect": {
+        "runs": ("runs", "List runs, the most recently recorded first."),
+        "trail": ("audit", "List a run's main events, one line each, in words."),
+        "board": ("team", "Show the state that a run's agents share."),
+        "team": ("team", "Show a run's agents and tasks."),
+        "conversation": ("run", "Show conversations that continue over several runs."),
+        "memory": ("memory", "Read, change and restore files that outlive runs."),
+        "knew": ("roles", "Show what an agent knew when it decided."),
+    },
+    "Ask": {
+        "why": ("audit", "Show why a decision was made."),
+        "search": ("sql", "Search the text of events, best match first."),
+        "sql": ("sql", "Query the record in SQL, read-only."),
+        "audit": ("audit", "Find anomalies in the record."),
+    },
+    "Compare": {
+        "experiment": ("experiment", "Register experiments and show their state."),
+        "compare": ("experiment", "Compare the arms of an experiment."),
+        "probe": ("probe", "Test whether another input value changes runs' decisions."),
+        "prompt": ("prompt", "Manage versions of prompts, and compare their results."),
+        "price": ("experiment", "State prices of models from a date on."),
+    },
+    "Share": {
+        "export": ("exchange", "Export runs as JSON lines with their exact stored bytes."),
+        "import": ("exchange", "Import recorded runs."),
+        "schema": ("exchange", "Print a JSON Schema of snapshots, events or exports."),
+        "actions": ("actions", "Replay a run's actions without a model."),
+        "experience": ("actions", "Learn plans from runs, and replay them under checks."),
+        "reuse": ("actions", "List answers reused across runs, and invalidate them."),
+    },
+    "Administer": {
+        "status": ("status", "Show the broker and what the workspace holds."),
+        "health": ("status", "Show whether 'hansard up' is watching, and what it found."),
+        "check": ("status", "Verify a whole workspace."),
+        "repair": ("status", "Restore lost metadata of a workspace's streams."),
+        "rebuild": ("status", "Rebuild the workspace's tables from its log."),
+        "roles": ("roles", "Set, show and explain what each role may see and do."),
+        "principals": ("roles", "List principals and their tokens; revoke access."),
+        "credentials": ("roles", "Create a login that reaches the service in one role."),
+    },
 }
-"""The commands without a group, as `hansard --help` lists them."""
-
-COMMANDS = {
-    "up": "Run the broker, fill the tables and serve restricted agents.",
-    "status": "Show the broker and what the workspace holds.",
-    "health": "Show whether 'hansard up' is watching, and what it found.",
-    "demo": "Watch three agents work, be killed, and resume.",
-    "check": "Verify a whole workspace.",
-    "repair": "Restore lost metadata of a workspace's streams.",
-    "runs": "List runs, the most recently recorded first.",
-    "import": "Import recorded runs.",
-    "export": "Export runs as JSON lines with their exact stored bytes.",
-    "rebuild": "Rebuild the workspace's tables from its log.",
-    "sql": "Query the record in SQL, read-only.",
-    "savings": "Show what resumes and forks answered from the record.",
-    "why": "Show why a decision was made.",
-    "audit": "Find anomalies in the record.",
-    "trail": "List a run's main events, one line each, in words.",
-    "board": "Show the state that a run's agents share.",
-    "memory": "Read, change and restore files that outlive runs.",
-    "memory ls": "List the files of memory, now or at any point.",
-    "memory show": "Print a file, now or at any point.",
-    "memory log": "List the changes of a file or a space, newest first.",
-    "memory diff": "Show changes of files between two points as a git diff.",
-    "memory blame": "Show which change brought each line of a file.",
-    "memory revert": "Undo a change, all of its files or none.",
-    "memory remember": "Add a line to instructions, or propose a run's lessons.",
-    "memory proposals": "List proposed changes of a space, each with its diff.",
-    "memory apply": "Apply a proposal as a change.",
-    "memory glob": "List files whose path matches a pattern.",
-    "memory grep": "List lines that match a regular expression.",
-    "memory search": "Rank files by a query, by words or also by meaning.",
-    "memory compact": "Find text that can be shortened.",
-    "memory reflect": "Reflect on runs that ended since the last reflection.",
-    "memory judge": "Compare what a reflection proposed with an answer key.",
-    "memory policy": "Show or set whether agents' changes need approval.",
-    "memory export": "Write a space's files to a new folder.",
-    "memory import": "Import a folder or a git history into a space.",
-    "memory checkout": "Write a space to a folder to be edited as real files.",
-    "memory commit": "Record the edits of a checkout as one change.",
-    "memory validate": "Validate a folder or a space.",
-    "agent": "Run agents defined by folders, with every action recorded.",
-    "agent run": "Run an agent from its folder, through deepagents.",
-    "compare": "Compare the arms of an experiment.",
-    "probe": "Test whether another input value changes runs' decisions.",
-    "actions": "Replay a run's actions without a model.",
-    "actions show": "Print the action cache of a run.",
-    "actions run": "Replay actions in Chromium as a new run.",
-    "actions script": "Write a program that does the actions without Hansard.",
-    "actions revert": "Restore an earlier version as the next version.",
-    "actions import": "Save a file of actions in the record as a new version.",
-    "reuse": "List answers reused across runs, and invalidate them.",
-    "reuse list": "List answers that later runs may reuse, newest of each key.",
-    "reuse used": "List calls answered from earlier runs, and what that saved.",
-    "reuse invalidate": "Declare answers stale, recorded ones and those of open calls.",
-    "actions list": "List saved action caches, and heals not yet reviewed.",
-    "actions log": "List versions of a saved action cache: who, when and why.",
-    "actions export": "Print a saved action cache as a file.",
-    "actions review": "Mark a saved cache's versions as reviewed, up to one.",
-    "search": "Search the text of events, best match first.",
-    "schema": "Print a JSON Schema of snapshots, events or exports.",
-    "credentials": "Create a login that reaches the service in one role.",
-    "team": "Show a run's agents and tasks.",
-    "knew": "Show what an agent knew when it decided.",
-    "approvals": "List calls that wait for approval; grant or deny them.",
-    "experiment": "Register experiments and show their state.",
-    "experiment register": "Register an experiment: arms, metrics, and how it is judged.",
-    "experiment list": "List experiments, registered or named by runs.",
-    "experiment show": "Show a plan, whether it predates the data, and runs by arm.",
-    "experiment stop": "Stop assigning runs to an experiment.",
-    "experiment assign": "Print the arm that a unit's hash assigns; record nothing.",
-    "price": "State prices of models from a date on.",
-    "price state": "State what one million of each usage of a model costs.",
-    "price list": "List stated prices, the newest for each day.",
-    "prompt": "Manage versions of prompts, and compare their results.",
-    "prompt list": "List the prompts, and what their aliases name.",
-    "prompt show": "Show a version: its text, its parents and its feedback.",
-    "prompt log": "Show a prompt's versions, their results and its aliases.",
-    "prompt diff": "Compare two versions, or a version and its parent.",
-    "prompt add": "Add a version to a prompt; an equal text adds none.",
-    "prompt alias": "Point an alias to a version.",
-    "prompt feedback": "Record feedback on a version.",
-    "prompt evolve": "Add a version that answers feedback, by rules on its text.",
-    "prompt retire": "Retire a version; it can still be read.",
-    "prompt report": "Show completion, tokens, scores, satisfaction by version.",
-    "prompt compare": "Compare two prompts over a table of cases.",
-    "prompt promote": "Move an alias to a version that an experiment found better.",
-    "prompt optimize": "Search for a better version, judge it, and move the alias.",
-    "prompt import": "Import versions with their origins.",
-    "principals": "List principals and their tokens; revoke access.",
-    "roles": "Set, show and explain what each role may see and do.",
-    "roles apply": "Set the rules of roles from a file.",
-    "roles show": "Print a role's rules as a file, or list the roles.",
-    "roles explain": "Explain why a role may or may not see an event.",
-    "roles withdraw": "Withdraw a role's rules.",
-    "roles view": "Show what a role may see of a run.",
-    "run": "Show, replay, resume, fork, settle or end one run.",
-    "run show": "Show the state of a run, now or at any point.",
-    "run trace": "List the steps of a run, nested as they ran.",
-    "run replay": "Replay a run without running tools.",
-    "run resume": "Resume a run: run its program again.",
-    "run fork": "Start a new run from a point of another; print its id.",
-    "run settle": "State the outcome of a step in doubt or diverged.",
-    "run reopen": "Let a failed task be claimed again.",
-    "run finish": "Mark a run as completed, or as failed.",
-    "run cancel": "Mark a run as cancelled.",
-    "run score": "Record a score of a run.",
-    "run diff": "Compare two runs step by step.",
-    "run context": "Show the context window of a run's agents at a point.",
-    "run left": "Show what a run sent to models, pages and tools, in order.",
-    "run state": "Show a run's whole state at a point, or changes between two.",
-    "run html": "Write a run as one HTML file that needs no server.",
-    "mcp": "Record MCP clients and servers; serve the record over MCP.",
-    "mcp proxy": "Record the calls between an MCP client and a server.",
-    "mcp serve": "Serve the record to MCP clients.",
-    "mcp install": "Configure an MCP client of a project to use the record.",
-    "conversation": "Show conversations that continue over several runs.",
-    "conversation show": "Show a conversation's runs and messages.",
-    "demonstrate": "Record what you do in a browser window as a new run.",
-    "experience": "Learn plans from runs, and replay them under checks.",
-    "experience distil": "Learn the next version of an experience from runs.",
-    "experience show": "Print an experience: task, plan, checks and record.",
-    "experience diff": "Print how the files of two versions differ.",
-    "experience list": "List experiences: permitted use, and how replays ended.",
-    "experience find": "Rank experiences that fit a task, and say why.",
-    "experience confirm": "Confirm an experience's checks, so that it may act.",
-    "experience retire": "Retire an experience until a version is confirmed again.",
-    "experience publish": "Write a version as one bundle file for others.",
-    "experience verify": "Check that a bundle is whole, and who signed it.",
-    "experience install": "Save a bundle as untrusted.",
-    "experience run": "Replay an experience in Chromium as a new run.",
-}
-"""Commands and groups in the order of the help, each with the first sentence of its help, so that
-the help of a group imports no module.
+"""Sections of `hansard --help`: each command and group with its modules and the first sentence of
+its help, so that this help imports no command. The commands of a group are read from the source of
+its modules (`declared`), since importing them takes 0.5 s.
 """
 
-GROUPS = (
-    "actions",
-    "experience",
-    "memory",
-    "agent",
-    "experiment",
-    "price",
-    "roles",
-    "run",
-    "mcp",
-    "conversation",
-    "prompt",
-    "reuse",
-)
-
-MODULES = {
-    "import": "importing",
-    "export": "exporting",
-    "trail": "audit",
-    "knew": "views",
-    "roles view": "views",
-    "repair": "check",
-    "rebuild": "check",
-    "savings": "reuse",
-    "credentials": "roles",
-    "board": "team",
-    "conversation show": "messages",
-    "run context": "run.show",
-    "run left": "run.show",
-    **{
-        f"memory {name}": "memory_folders"
-        for name in ("export", "import", "checkout", "commit", "validate")
-    },
-    **{
-        f"run {name}": "run.resume_fork_settle"
-        for name in ("resume", "fork", "settle", "score", "reopen", "finish", "cancel")
-    },
+GROUPS = {
+    *("run", "agent", "mcp", "conversation", "memory", "experiment", "prompt", "price"),
+    *("actions", "experience", "reuse", "roles"),
 }
-"""Modules of the commands that are not in the module named after them or after their group."""
+
+
+def declared(modules: str, group: str) -> dict[str, tuple[str, str]]:
+    """Return a group's commands, each with its module and the first sentence of its help."""
+    import ast
+
+    commands: dict[str, tuple[str, str]] = {}
+    for module in modules.split():
+        source = Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8")
+        for node in ast.parse(source).body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for decorator in node.decorator_list:
+                match decorator:
+                    case ast.Call(ast.Attribute(ast.Name(app), "command"), args) if app == group:
+                        name = ast.literal_eval(args[0]) if args else node.name
+                        summary = (ast.get_docstring(node) or "").partition("\n\n")[0]
+                        commands[name] = (module, " ".join(summary.split()))
+    return commands
+
+
+@cache
+def commands() -> dict[str, str]:
+    """Return the path and the first sentence of the help of each command and group."""
+    paths: dict[str, str] = {}
+    for name, (modules, help_) in (pair for each in SECTIONS.values() for pair in each.items()):
+        paths[name] = help_
+        if name in GROUPS:
+            members = declared(modules, name)
+            paths |= {f"{name} {member}": summary for member, (_, summary) in members.items()}
+    return paths
 
 
 class Group(TyperGroup):
@@ -254,7 +160,7 @@ def nearest(name: str, typed: str) -> list[str]:
         pairs = ((name, path.rpartition(" ")[2]), (typed, path))
         return max(SequenceMatcher(None, one, other).ratio() for one, other in pairs)
 
-    ranked = sorted(COMMANDS, key=lambda path: (-likeness(path), not path.startswith("run ")))
+    ranked = sorted(commands(), key=lambda path: (-likeness(path), not path.startswith("run ")))
     return [path for path in ranked if likeness(path) >= NEAR][:NEAREST_MAX]
 
 
@@ -275,20 +181,40 @@ class Root(Group):
                 )
 
 
+class LazyGroup(Group):
+    """Group whose commands are known without importing their modules."""
+
+    def __init__(self, name: str, modules: str, help_: str) -> None:
+        super().__init__(name=name, help=help_, no_args_is_help=True, rich_markup_mode=None)
+        self._modules = modules
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Read the group's commands from the source of its modules."""
+        group = self.name or ""
+        self.commands = {
+            name: LazyCommand(name, module, help_, group)
+            for name, (module, help_) in declared(self._modules, group).items()
+        }
+        return super().make_context(info_name, args, parent, **extra)
+
+
 class LazyCommand(TyperCommand):
     """Command whose module is imported when it is called or when its own help is requested."""
 
-    def __init__(self, path: str, help_: str) -> None:
-        super().__init__(path.rpartition(" ")[2], help=help_)
-        noun = path.replace(" ", ".") if path.startswith("run ") else path.partition(" ")[0]
-        self._module = f"{__name__}.{MODULES.get(path, noun)}"
+    def __init__(self, name: str, module: str, help_: str, group: str = "app") -> None:
+        super().__init__(name, help=help_)
+        self._module, self._group = module, group
 
     @cached_property
     def loaded(self) -> Any:
-        """Command itself, or the group of its module's commands."""
-        noun: typer.Typer = importlib.import_module(self._module).app
-        group = typer.main.get_group(noun)
-        return group if noun.registered_callback else group.commands[self.name or ""]
+        """Command itself, or the group that runs a command of its own by default."""
+        module = importlib.import_module(f"{__name__}.{self._module}")
+        own = getattr(module, self.name or "", None)
+        if isinstance(own, typer.Typer):
+            return typer.main.get_group(own)
+        return typer.main.get_group(getattr(module, self._group)).commands[self.name or ""]
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
@@ -374,14 +300,10 @@ def hoist_global_options(arguments: list[str]) -> list[str]:
 def command() -> Any:
     """Build the tree of all commands, once per process."""
     root: Any = typer.main.get_command(app)
-    for path, help_ in COMMANDS.items():
-        group, _, name = path.rpartition(" ")
-        within = root.commands[group] if group else root
-        within.commands[name] = (
-            Group(name=path, help=help_, no_args_is_help=True, rich_markup_mode=None)
-            if path in GROUPS
-            else LazyCommand(path, help_)
-        )
+    for section in SECTIONS.values():
+        for name, (modules, help_) in section.items():
+            lazy = LazyGroup if name in GROUPS else LazyCommand
+            root.commands[name] = lazy(name, modules, help_)
     return root
 
 

@@ -1,59 +1,96 @@
-"""Command `hansard actions`: save, review and replay a run's actions without a model."""
+"""Commands `hansard actions`, `experience`, `demonstrate`, `reuse` and `savings`.
+
+Record, save, review and replay actions without a model; answers from the record.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from hansard.agents.artifacts.bundles import (
+    SUFFIX,
+    InstalledBundle,
+    PublishedBundle,
+    VerifiedBundle,
+)
+from hansard.agents.artifacts.experiences import is_name
 from hansard.bus.clock import OS_USER
-from hansard.cli import output as shown
-from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option
+from hansard.cli import output
+from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
+from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
+from hansard.client.browser.experienced import Experienced
 from hansard.client.browser.replay import Replayed
 from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
-from hansard.inspect import actions
+from hansard.domain.experience.experience import Experience
+from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN
+from hansard.domain.reuse import AnswersInvalidated
+from hansard.inspect import actions as cached
+from hansard.inspect import experience as reads
+from hansard.inspect import savings as saved_calls
 from hansard.inspect.actions import ActionsLog, KeptCaches, ScriptFormat
-from hansard.inspect.find import find_run
+from hansard.inspect.experience import (
+    ExperienceDiff,
+    ExperienceHits,
+    KeptExperiences,
+    ShownExperience,
+)
+from hansard.inspect.find import find_run, find_run_in
+from hansard.inspect.savings import (
+    SAVINGS,
+    OfferedAnswers,
+    ReusedAnswers,
+    SavingsAnswer,
+    SavingsQuery,
+    added,
+    savings_of,
+)
 
-if TYPE_CHECKING:  # a command that replays nothing loads no client
+if TYPE_CHECKING:
     from hansard.client.browser.browser import AsyncBrowser
     from hansard.client.record import AsyncRecord
     from hansard.client.session import AsyncSession
 
 app = Commands()
+actions = Commands()
+experience = Commands()
+reuse = Commands()
 
-Which = Annotated[
+Cache = Annotated[
     str,
     argument(
         "NAME|FILE",
         "NAME or NAME@VERSION of a cache in the record; a .json file or a path with a slash.",
     ),
 ]
-Output = Annotated[Path | None, option("The file to write [stdout].", None, "--output", "-o")]
+OutputFile = Annotated[Path | None, option("The file to write [stdout].", None, "--output", "-o")]
 Param = Annotated[list[str] | None, option("A slot's value. Repeatable.", "NAME=VALUE")]
 Once = Annotated[
     str, option("Non-repeatable actions that may run again: 'allow', or their numbers ('2,5').")
 ]
 
-Name = Annotated[str, argument("NAME", "The cache's name in the record.")]
+CacheName = Annotated[str, argument("NAME", "The cache's name in the record.")]
 
-LIST = (
+CACHES = (
     Column("cache", whole=True),
     Column("versions", right=True),
     Column("heals", right=True),
     Column("unreviewed", lambda row: str(row.heals_unreviewed), right=True),
     Column("changed", lambda row: f"{row.changed_at:%Y-%m-%d %H:%M:%S}"),
 )
-LOG = (
+CACHE_VERSIONS = (
     Column("version", right=True),
     Column("change", lambda row: row.change),
     Column("entry", lambda row: "" if row.entry is None else str(row.entry), right=True),
@@ -62,7 +99,7 @@ LOG = (
     Column("reviewed", lambda row: "yes" if row.reviewed else ""),
     Column("why", lambda row: row.because or ""),
 )
-COLUMNS = (
+REPLAYED = (
     Column("entry", lambda row: str(row.step_index), right=True),
     Column("done", lambda row: "yes" if row.success else "no"),
     Column("found by", lambda row: row.strategy + (", healed" if row.healed else "")),
@@ -71,15 +108,15 @@ COLUMNS = (
 )
 
 
-@app.command()
-async def show(
+@actions.command("show")
+async def show_actions(
     which: Run,
     param: Param = None,
     other: Annotated[
         str | None, option("Make a slot of each argument that differs in this run.", "RUN")
     ] = None,
     agent: Annotated[str | None, option("Only actions of this agent.")] = None,
-    output: Output = None,
+    file: OutputFile = None,
 ) -> None:
     """Print the action cache of a run.
 
@@ -98,17 +135,17 @@ async def show(
         if other is not None:
             beside = await find_run(workspace, other)
             cache = compared(cache, await action_cache(workspace, beside, fetch, agent=agent))
-        shown.hint_erased(fetch)
+        output.hint_erased(fetch)
     cache = with_slots(cache, params) if params else cache
-    if output is not None:
-        saved(cache, output)
+    if file is not None:
+        saved(cache, file)
     else:
-        shown.show(cache, lambda found: [Bytes(encode(found))])
+        output.show(cache, lambda found: [Bytes(encode(found))])
 
 
-@app.command()
-async def run(
-    which: Which,
+@actions.command("run")
+async def run_actions(
+    which: Cache,
     param: Param = None,
     secret: Annotated[
         list[str] | None, option("Environment variable of a secret.", "NAME=VARIABLE")
@@ -135,20 +172,20 @@ async def run(
             once=allowed,
             debug=debug,
         )
-    shown.show(report, _render_actions)
+    output.show(report, _render_actions)
     return 0 if report.success else 1
 
 
-@app.command(plain=True)
-async def script(
-    which: Which,
+@actions.command("script", plain=True)
+async def write_script(
+    which: Cache,
     form: Annotated[
         ScriptFormat, option("Kind of program to write.", None, "--format")
     ] = ScriptFormat.PLAYWRIGHT_PY,
     module: Annotated[
         str, option("Module that the program imports its tools from.", "MODULE")
     ] = "",
-    output: Output = None,
+    file: OutputFile = None,
 ) -> None:
     """Write a program that does the actions without Hansard."""
     from hansard.bus.file_lock import write_whole
@@ -156,13 +193,13 @@ async def script(
 
     cache, _ = await _read(which)
     data = written(cache, form, module)
-    if output is not None:
-        write_whole(output, data)
+    if file is not None:
+        write_whole(file, data)
     else:
-        shown.write(Bytes(data))
+        output.write(Bytes(data))
 
 
-@app.command()
+@actions.command("revert")
 async def revert(
     which: Annotated[
         str,
@@ -190,13 +227,13 @@ async def revert(
     else:
         async with reading() as workspace:
             done = await caches.revert(workspace, which, to, reason=reason, by=by)
-    shown.show(done, f"{which} is at version {done.version}, equal to version {to}")
+    output.show(done, f"{which} is at version {done.version}, equal to version {to}")
 
 
-@app.command("import")
-async def import_(
+@actions.command("import")
+async def import_cache(
     file: Annotated[Path, argument("FILE", "A file of actions.")],
-    name: Name,
+    name: CacheName,
     reason: Reason = "",
     by: By = OS_USER,
 ) -> None:
@@ -212,44 +249,44 @@ async def import_(
     async with beginning() as workspace:
         label = await versions.label_of_runs(workspace, [cache.run])
         done = await caches.save(workspace, name, cache, reason=reason, by=by, label=label)
-    shown.show(done, f"{name} is at version {done.version}")
+    output.show(done, f"{name} is at version {done.version}")
 
 
-@app.command("list")
-async def list_() -> None:
+@actions.command("list")
+async def list_caches() -> None:
     """List saved action caches, and heals not yet reviewed."""
     async with answering() as reader:
-        found = actions.caches(reader)
-    shown.show(found, _render_caches)
+        found = cached.caches(reader)
+    output.show(found, _render_caches)
 
 
-@app.command()
-async def log(name: Name) -> None:
+@actions.command("log")
+async def log_cache(name: CacheName) -> None:
     """List versions of a saved action cache: who, when and why."""
     async with answering() as reader:
-        found = actions.log(reader, name)
-    shown.show(found, _render_versions)
+        found = cached.log(reader, name)
+    output.show(found, _render_versions)
 
 
-@app.command()
-async def export(
+@actions.command("export")
+async def export_cache(
     which: Annotated[str, argument("NAME", "NAME or NAME@VERSION of a cache in the record.")],
-    output: Output = None,
+    file: OutputFile = None,
 ) -> None:
     """Print a saved action cache as a file."""
     from hansard.client.browser.replay import saved
     from hansard.domain.actions.cache import encode
 
     cache = msgspec.structs.replace((await _read(which))[0], name="")
-    if output is not None:
-        saved(cache, output)
+    if file is not None:
+        saved(cache, file)
     else:
-        shown.show(cache, lambda found: [Bytes(encode(found))])
+        output.show(cache, lambda found: [Bytes(encode(found))])
 
 
-@app.command("review")
+@actions.command("review")
 async def review(
-    name: Name,
+    name: CacheName,
     version: Annotated[int | None, option("Last reviewed version [newest].")] = None,
     reason: Reason = "",
     by: By = OS_USER,
@@ -259,7 +296,7 @@ async def review(
 
     async with reading() as workspace:
         done = await caches.review(workspace, name, version, reason=reason, by=by)
-    shown.show(done, f"{name} is reviewed up to version {done.version}")
+    output.show(done, f"{name} is reviewed up to version {done.version}")
 
 
 def _is_file(which: str) -> bool:
@@ -329,15 +366,584 @@ def _variable(name: str) -> str:
 
 def _render_caches(found: KeptCaches) -> Iterator[Part]:
     if found.caches:
-        yield shown.listing(LIST, found.caches)
+        yield output.listing(CACHES, found.caches)
     yield f"{counted(len(found.caches), 'action cache')}, as of position {found.position}"
 
 
 def _render_versions(found: ActionsLog) -> Iterator[Part]:
-    yield shown.listing(LOG, found.versions)
+    yield output.listing(CACHE_VERSIONS, found.versions)
     yield f"{counted(len(found.versions), 'version')}, as of position {found.position}"
 
 
 def _render_actions(found: Replayed) -> Iterator[Part]:
-    yield shown.listing(COLUMNS, found.actions)
+    yield output.listing(REPLAYED, found.actions)
     yield "done" if found.success else f"not done: {found.error}"
+
+
+WHICH = "Name of a saved experience, or a folder: a path with a slash."
+VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder's path."
+
+NameOrFolder = Annotated[str, argument("NAME|DIR", WHICH)]
+ExperienceName = Annotated[str, argument("NAME", "Name of a saved experience.")]
+OutputFolder = Annotated[Path | None, option("Write its folder, too.", "DIR", "--output", "-o")]
+
+Bundle = Annotated[Path, argument("FILE", "A bundle.")]
+PublicKey = Annotated[
+    Path | None, option("A public Ed25519 key in PEM that must have signed it.", "FILE")
+]
+
+EXPERIENCES = (
+    Column("experience", whole=True),
+    Column("version", right=True),
+    Column("standing", lambda row: row.standing.value),
+    Column("replays", right=True),
+    Column("unfinished", right=True),
+    Column("succeed at least", lambda row: _share(row.success_low), right=True),
+    Column("heals unreviewed", lambda row: str(row.heals_unreviewed), right=True),
+    Column("task", whole=True),
+)
+CHANGES = (
+    Column("version", lambda row: "" if row.version is None else str(row.version), right=True),
+    Column("change", lambda row: row.change),
+    Column("digest", lambda row: (row.digest or "")[:DIGEST_CHARACTERS_MIN]),
+    Column("by", lambda row: row.author),
+    Column("at", lambda row: f"{row.at:%Y-%m-%d %H:%M:%S}"),
+    Column("why", lambda row: row.because or "", whole=True),
+)
+
+NODES = (
+    Column("node"),
+    Column("level", lambda row: str(row.level), right=True),
+    Column("found by", lambda row: row.strategy),
+    Column("seconds", lambda row: f"{row.seconds:.2f}", right=True),
+)
+
+
+@experience.command()
+async def distil(
+    name: Annotated[str, argument("NAME", "Name of the experience.")],
+    runs: Annotated[list[str], argument("RUN...", "Runs of one kind of task.")],
+    task: Annotated[
+        list[str] | None, option("Task of a run [its first user message]. Repeatable.", "RUN=TEXT")
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        option(
+            "A value of a run, which is a slot of this name; give each run the same slots. Needed"
+            " where two values are adjacent in the task.",
+            "RUN/SLOT=VALUE",
+        ),
+    ] = None,
+    about: Annotated[str, option("Purpose of the experience.", None, "--description")] = "",
+    reason: Reason = "",
+    by: By = OS_USER,
+    folder: OutputFolder = None,
+) -> None:
+    """Learn the next version of an experience from runs.
+
+    All runs must do the same kind of task. No model is called.
+    """
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import write_folder
+    from hansard.agents.artifacts.versions import label_of_runs
+    from hansard.inspect.experience import learned
+
+    texts = pairs(task, "--task")
+    values: dict[str, dict[str, str]] = {}
+    for each, value in pairs(param, "--param").items():
+        run, slash, slot = each.partition("/")
+        if not slash:
+            raise BadValue("--param", f"{each!r:.80} names no run", "give RUN/SLOT=VALUE")
+        values.setdefault(run, {})[slot] = value
+    async with beginning() as workspace:
+        found = {each: await find_run(workspace, each) for each in (*runs, *texts, *values)}
+        experience = await learned(
+            workspace,
+            name,
+            [found[each] for each in runs],
+            {found[each]: text for each, text in texts.items()},
+            about,
+            params={found[each]: given for each, given in values.items()},
+        )
+        label = await label_of_runs(workspace, (*experience.sources, *experience.failed))
+        done = await kept.keep(workspace, experience, reason=reason, by=by, label=label)
+        made = (await kept.get(workspace, name, done.version)).experience
+    if folder is not None:
+        write_folder(made, folder)
+    output.show(made, _render_experience)
+    output.hint(
+        f"{name} is at version {done.version}: `hansard experience confirm {name}` once its checks "
+        "are right"
+    )
+
+
+@experience.command("show")
+async def show_experience(
+    which: NameOrFolder,
+    point: Annotated[str, option("Its number, or its digest [newest].", "VERSION", "--at")] = "",
+    folder: OutputFolder = None,
+) -> None:
+    """Print an experience: task, plan, checks and record."""
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import read_folder, write_folder
+
+    if not is_name(which):
+        if point:
+            raise BadValue("--at", f"{which} is a folder, which has no versions", "leave it away")
+        output.show(read_folder(Path(which)), _render_experience)
+        return
+    async with reading() as workspace:
+        found = await kept.at(workspace, which, point)
+    if folder is not None:
+        write_folder(found.experience, folder)
+    async with answering() as reader:
+        changes = reads.log(reader, which)
+    output.show(reads.shown(found, changes), _render_shown)
+
+
+@experience.command("diff")
+async def diff_experiences(
+    before: Annotated[str, argument("A", VERSION)], after: Annotated[str, argument("B", VERSION)]
+) -> None:
+    """Print how the files of two versions differ."""
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import read_folder
+    from hansard.domain.experience.kept import content_of
+
+    items = []
+    for each in (before, after):
+        if is_name(each):
+            name, _, point = each.partition("@")
+            async with reading() as workspace:
+                items.append((await kept.at(workspace, name, point)).content)
+        else:
+            items.append(content_of(read_folder(Path(each))))
+    output.show(reads.difference(items[0], items[1], (before, after)), _render_diff)
+
+
+@experience.command("list")
+async def list_experiences() -> None:
+    """List experiences: permitted use, and how replays ended."""
+    async with answering() as reader:
+        found = reads.experiences(reader)
+    output.show(found, _render_list)
+
+
+@experience.command("find")
+async def find_experiences(
+    task: Annotated[str, argument("[TASK]", "Task text, or words of it.")] = "",
+    tool: Annotated[
+        list[str] | None, option("A tool that the experience calls. Repeatable.")
+    ] = None,
+    address: Annotated[str, option("Place of the task: an address or a host.")] = "",
+    limit: Annotated[int, option("Most experiences to list.")] = reads.HITS_MAX,
+    every: Annotated[bool, flag("--all", "Also retired experiences.")] = False,
+) -> None:
+    """Rank experiences that fit a task, and say why.
+
+    The ranking uses wording, words, success and cost.
+    """
+    from hansard.projections.file_search import FileWords
+
+    query = reads.ExperienceQuery(
+        task=task, tools=tuple(tool or ()), address=address, limit=limit, retired=every
+    )
+    async with answering() as reader:
+        with contextlib.closing(reads.ExperienceIndex(FileWords())) as index:
+            found = reads.find(reader, query, index)
+    output.show(found, _render_hits)
+
+
+@experience.command()
+async def confirm(
+    which: NameOrFolder,
+    check: Annotated[list[str] | None, option("Only this check [all]. Repeatable.", "NAME")] = None,
+    digest: Annotated[str, option("Digest of the reviewed version; required for a bundle.")] = "",
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """Confirm an experience's checks, so that it may act.
+
+    Confirming adds the next version.
+    """
+    from hansard.agents.artifacts import experiences as kept
+    from hansard.agents.artifacts.experiences import confirm_folder
+
+    if not is_name(which):
+        output.show(confirm_folder(Path(which), check or ()), _render_experience)
+        return
+    async with beginning() as workspace:
+        done = await kept.confirm(
+            workspace, which, check or (), digest=digest, reason=reason, by=by
+        )
+        found = await kept.get(workspace, which, done.version)
+    output.show(found.experience, _render_experience)
+
+
+@experience.command()
+async def retire(name: ExperienceName, reason: Reason = "", by: By = OS_USER) -> None:
+    """Retire an experience until a version is confirmed again."""
+    from hansard.agents.artifacts import experiences as kept
+
+    async with beginning() as workspace:
+        done = await kept.retire(workspace, name, reason=reason, by=by)
+    output.show(done, f"{name} is retired{'' if done.is_new else ' already'}")
+
+
+@experience.command()
+async def publish(
+    name: ExperienceName,
+    license_: Annotated[str, option("License: Apache-2.0.", "SPDX", "--license")],
+    key: Annotated[
+        Path | None, option("A private Ed25519 key in PEM, which signs it [none].", "FILE")
+    ] = None,
+    point: Annotated[str, option("Its number, or its digest [newest].", "VERSION", "--at")] = "",
+    file: Annotated[Path | None, option("[NAME" + SUFFIX + "].", "FILE", "--output", "-o")] = None,
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """Write a version as one bundle file for others.
+
+    Refused if it has secrets or personal values.
+    """
+    from hansard.agents.artifacts.bundles import publish as published
+
+    async with beginning() as workspace:
+        report = await published(
+            workspace,
+            name,
+            file or Path(f"{name}{SUFFIX}"),
+            terms=license_,
+            key=key,
+            point=point,
+            reason=reason,
+            by=by,
+        )
+    output.show(report, _render_publication)
+
+
+@experience.command()
+def verify(file: Bundle, key: PublicKey = None) -> None:
+    """Check that a bundle is whole, and who signed it.
+
+    Needs no record, and runs nothing from the bundle.
+    """
+    from hansard.agents.artifacts.bundles import verify as verified
+
+    output.show(verified(file, key), _render_bundle)
+
+
+@experience.command()
+async def install(
+    file: Bundle,
+    name: Annotated[str, option("Name in the record [that of the bundle].")] = "",
+    key: PublicKey = None,
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """Save a bundle as untrusted.
+
+    It may not act until a person confirms its digest.
+    """
+    from hansard.agents.artifacts.bundles import install as installed
+
+    async with beginning() as workspace:
+        report = await installed(workspace, file, name=name, key=key, reason=reason, by=by)
+    output.show(report, _render_installation)
+
+
+@experience.command("run")
+async def run_experience(
+    which: NameOrFolder,
+    task: Annotated[str, option("Task in the learned wording, with values.")] = "",
+    param: Param = None,
+    address: Annotated[str, option("The page to begin on: an address, or a file.")] = "",
+    once: Once = "refuse",
+    workflow: Annotated[str, option("Workflow of the new run.")] = "experience",
+) -> int:
+    """Replay an experience in Chromium as a new run.
+
+    No model is called.
+    """
+    from hansard.agents.artifacts.experiences import read_folder
+
+    allowed = allowed_once(once)
+    experience = which if is_name(which) else read_folder(Path(which))
+    async with replaying(workflow) as (_, session, browser):
+        if address:
+            await browser.goto(_address(address))
+        report = await session.run_experience(
+            experience, pairs(param, "--param"), task=task, once=allowed
+        )
+    output.show(report, _render_replay)
+    return 0 if report.success else 1
+
+
+def _address(given: str) -> str:
+    """Return an address unchanged, and a file's path as a file address."""
+    path = Path(given)
+    return path.resolve().as_uri() if path.is_file() else given
+
+
+def _render_experience(experience: Experience) -> Iterator[Part]:
+    from hansard.domain.experience import checks as checking
+    from hansard.domain.experience.experience import plan
+
+    yield f"{experience.name}, version {experience.version}: {experience.description}"
+    yield f"wording   {experience.wording.template}"
+    of = counted(len(experience.sources), "run")
+    out = f", {experience.left_out} of them left out" if experience.left_out else ""
+    yield f"learned   from {of}{out}; {counted(len(experience.failed), 'run')} failed"
+    for line in plan(experience):
+        yield f"  {line}"
+    if experience.checks:
+        yield f"guarded by {counted(len(experience.checks), 'check')}:"
+    else:
+        yield "guarded by nothing: it may guide, not act. Proposed checks:"
+    for each in experience.checks or checking.proposed(experience.procedure):
+        yield f"  {checking.kind(each):14} {each.name}"
+    if experience.left_out_checks:
+        yield f"not in the folder, being Python: {', '.join(experience.left_out_checks)}"
+    for what, sentences in (("plan", experience.plan), ("lesson", experience.lessons)):
+        for sentence in sentences:
+            yield f"{what}    {sentence.says} ({', '.join(sentence.rests_on)})"
+    if experience.dropped:
+        yield f"dropped   {counted(experience.dropped, 'sentence')} that rested on no step"
+
+
+def _render_shown(report: ShownExperience) -> Iterator[Part]:
+    yield from _render_experience(report.experience)
+    label = f", {report.label}" if report.label else ""
+    yield f"it is {report.standing.value}{label}: {report.digest}"
+    yield output.listing(CHANGES, report.changes)
+
+
+def _render_list(found: KeptExperiences) -> Iterator[Part]:
+    if found.experiences:
+        yield output.listing(EXPERIENCES, found.experiences)
+    else:
+        yield "no experience is saved"
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _render_hits(found: ExperienceHits) -> Iterator[Part]:
+    for each in found.hits:
+        yield f"{each.experience}, version {each.version} ({each.standing.value}): {each.task}"
+        yield f"  {'; '.join(each.why)}"
+        if each.duplicates:
+            yield f"  the same as {', '.join(each.duplicates)}"
+        for name, value in (each.params or {}).items():
+            yield f"  {name} = {value}"
+    if not found.hits:
+        yield "no experience fits"
+    elif found.more:
+        yield output.Hint("there are more: --limit")
+
+
+def _render_diff(found: ExperienceDiff) -> Iterator[Part]:
+    for each in found.files:
+        yield each.diff.rstrip("\n")
+    if not found.files:
+        yield "they are equal"
+
+
+def _render_bundle(report: VerifiedBundle) -> Iterator[Part]:
+    yield f"{report.name}, version {report.version}: {report.description}"
+    yield f"wording   {report.task}"
+    yield f"guarded   by {counted(report.checks, 'check')}"
+    yield f"license   {report.license}"
+    yield f"signed    {f'by the key {report.key}' if report.key else 'by none'}"
+    yield f"digest    {report.digest}"
+    yield "the bundle is complete; only a review can tell whether it does what it describes"
+
+
+def _render_publication(state: PublishedBundle) -> Iterator[Part]:
+    yield from _render_bundle(state.bundle)
+    yield f"wrote {state.file}"
+    for each in state.constants:
+        yield f"in each doing {each!r:.80} is filled in, and travels"
+
+
+def _render_installation(report: InstalledBundle) -> Iterator[Part]:
+    yield from _render_bundle(report.bundle)
+    least = report.bundle.digest[:DIGEST_CHARACTERS_MIN]
+    yield (
+        f"{report.name} is at version {report.version}, untrusted: look at it (`hansard experience "
+        f"show {report.name}`), then `hansard experience confirm {report.name} --digest {least}`"
+    )
+
+
+def _render_replay(report: Experienced) -> Iterator[Part]:
+    yield output.listing(NODES, report.actions)
+    yield (
+        f"completed as demonstrated, at level {report.level}, in {report.seconds:.2f} s; no model "
+        "was called, and no check proves that the result is the intended one"
+        if report.success
+        else f"not done: {report.error}"
+    )
+    for line in report.guide:
+        yield f"  {line}"
+
+
+Tool = Annotated[str | None, option("Only of this tool.", "NAME")]
+OfRun = Annotated[str | None, option("Only of this run; 'last' works.", "RUN")]
+
+OFFERED = (
+    Column("key", whole=True),
+    Column("tool"),
+    Column("workflow", lambda row: row.workflow or "any"),
+    Column("of", lambda row: f"{row.run} {row.agent}#{row.step}"),
+    Column("offered", lambda row: f"{row.offered_at:%Y-%m-%d %H:%M:%S}"),
+    Column("ran", lambda row: str(row.times), right=True),
+    Column("stale", lambda row: f"{row.stale_since:%Y-%m-%d %H:%M:%S}" if row.stale_since else ""),
+)
+REUSED = (
+    Column("call", lambda row: f"{row.run} {row.agent}#{row.step}"),
+    Column("tool"),
+    Column("answer of", lambda row: f"{row.from_run} {row.from_agent}#{row.from_step}"),
+    Column("age", lambda row: _amount_text(row.age_s, "{:,.1f} s"), right=True),
+    Column("seconds", lambda row: _amount_text(row.seconds_saved, "{:,.2f}"), right=True),
+    Column("USD", lambda row: _amount_text(row.cost_saved, "{:,.4f}"), right=True),
+)
+
+
+@reuse.command("list")
+async def list_answers(tool: Tool = None, run: OfRun = None) -> None:
+    """List answers that later runs may reuse, newest of each key."""
+    async with answering() as reader:
+        of = find_run_in(reader, run) if run is not None else None
+        found = saved_calls.offered(reader, tool, of)
+    output.show(found, _render_offered)
+
+
+@reuse.command()
+async def used(tool: Tool = None, run: OfRun = None) -> None:
+    """List calls answered from earlier runs, and what that saved."""
+    async with answering() as reader:
+        of = find_run_in(reader, run) if run is not None else None
+        found = saved_calls.reused(reader, tool, of)
+    output.show(found, lambda found: _render_reused(found, within(tool=tool, run=of)))
+
+
+@reuse.command()
+async def invalidate(
+    tool: Annotated[str, option("Answers of this tool.", "NAME")] = "",
+    run: Annotated[str, option("Answers of this run, by its id.", "RUN")] = "",
+    key: Annotated[str, option("Answers of this key.", "KEY")] = "",
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """Declare answers stale, recorded ones and those of open calls."""
+    from hansard.agents.steps import reused as reusing
+
+    report = AnswersInvalidated(tool=tool, run=run, key=key, because=reason)
+    async with reading() as workspace:
+        await reusing.invalidate(workspace, report, by=by)
+    of = f"tool {tool}" if tool else f"run {run}" if run else f"key {key}"
+    text = f"the answers of {of} until now are stale"
+    output.show({"tool": tool, "run": run, "key": key}, text)
+
+
+def _amount_text(amount: float | None, form: str) -> str:
+    return "unknown" if amount is None else form.format(amount)
+
+
+def _render_offered(found: OfferedAnswers) -> Iterator[Part]:
+    if found.answers:
+        yield output.listing(OFFERED, found.answers)
+    yield f"{counted(len(found.answers), 'answer')}, as of position {found.position}"
+
+
+def _render_reused(found: ReusedAnswers, question: str) -> Iterator[Part]:
+    if found.reused:
+        yield output.listing(REUSED, found.reused)
+    yield f"{found.line(question)}, as of position {found.position}"
+
+
+SAVED = (
+    Column("of", whole=True),
+    Column("sessions", right=True),
+    Column("unknown", lambda row: str(row.sessions_unknown), right=True),
+    Column("calls", lambda row: _amount_text(row.calls, "{:,}"), right=True),
+    Column("effects", lambda row: _amount_text(row.effects, "{:,}"), right=True),
+    Column("tokens in", lambda row: _amount_text(row.input_tokens, "{:,.0f}"), right=True),
+    Column("tokens out", lambda row: _amount_text(row.output_tokens, "{:,.0f}"), right=True),
+    Column("USD", lambda row: _amount_text(row.cost, "{:,.4f}"), right=True),
+    Column("seconds", lambda row: _amount_text(row.seconds, "{:,.2f}"), right=True),
+)
+
+
+@app.command()
+async def savings(
+    run: Annotated[str | None, argument("[RUN]", "Only of this run; 'last' is the newest.")] = None,
+    workflow: Annotated[str | None, option("Only of runs of this workflow.")] = None,
+    month: Annotated[
+        str | None, option("Only of sessions that began then, UTC.", "YYYY-MM")
+    ] = None,
+    by: Annotated[Literal["run", "workflow", "month"], option("Grouping of the sums.")] = "run",
+) -> None:
+    """Show what resumes and forks answered from the record.
+
+    Calls, tokens, money, seconds, and effects not repeated, as measured when the calls were
+    recorded. A value that was not recorded is shown as unknown, never as 0; a session that was
+    killed has reported nothing.
+    """
+    async with answering() as reader:
+        of = find_run_in(reader, run) if run is not None else None
+        rows = reader.rows(SAVINGS, SavingsQuery(of, workflow, month, by).parameters)
+        found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
+    request = within(run=of, workflow=workflow, month=month)
+    output.show(found, lambda found: _savings(found, request))
+
+
+def _savings(found: SavingsAnswer, question: str) -> Iterator[Part]:
+    if found.rows:
+        yield output.listing(SAVED, found.rows)
+        yield f"in all: {added(found.rows).line()}"
+    else:
+        yield f"no session{question} went on with a run: nothing was answered from the record"
+    yield f"as of position {found.position}"
+
+
+@app.command()
+async def demonstrate(
+    url: Annotated[str, argument("URL", "First page: an address or a file.")],
+    task: Annotated[str, option("Description of the task, recorded as the run's task.")] = "",
+    workflow: Annotated[str, option("Workflow of the new run.")] = "demonstration",
+    agent: Annotated[str, option("Name and role of the acting person.")] = "person",
+) -> None:
+    """Record what you do in a browser window as a new run.
+
+    Recording ends when you close the window or press Ctrl-C. Each click, text, key and choice is a
+    step, as 'session.browser' records it, so that 'hansard actions' and 'hansard experience' accept
+    the run. Text typed into a password field is not recorded: the step has a secret with the
+    field's name.
+    """
+    import hansard
+    from hansard.integrations.browser import chromium
+
+    ended = asyncio.Event()
+    found = settings()
+    address = _address(url)
+    async with (
+        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
+        chromium.page(window=True, arguments=ARGUMENTS) as page,
+        record.run(workflow, agent=agent, role=agent, secrets=lambda _: "-") as session,
+    ):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, ended.set)
+        if task:
+            await session.message("user", task)
+        output.hint(f"run {session.run}: close the window, or press Ctrl-C, to finish")
+        report = await demonstrated(session, page, address, ended)
+    output.show(report, _render_demonstration)
+
+
+def _render_demonstration(found: DemonstratedEnd) -> Iterator[Part]:
+    yield f"{counted(found.actions, 'action')} on record in run {found.run}"
+    if found.secrets:
+        yield f"secrets, by name: {', '.join(found.secrets)}"
+    for each in found.unrecorded:
+        yield f"not an action, and not recorded: {each}"

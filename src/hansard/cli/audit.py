@@ -1,22 +1,34 @@
-"""Commands `hansard audit` and `hansard trail`: anomalies of the record, and a run's events."""
+"""Commands `hansard audit`, `trail` and `why`: anomalies, a run's events, one decision."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from rich.text import Text
 
 from hansard.cli import output
 from hansard.cli.common import Commands, Run, argument, flag, option
 from hansard.cli.opening import answering
-from hansard.cli.output import Column, Part
+from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
-from hansard.inspect import audit as reads
+from hansard.inspect import audit as audit_reads
 from hansard.inspect.answer import plain_text
-from hansard.inspect.audit import Audit, AuditFilter, CheckedTopic, Group, Trail
+from hansard.inspect.audit import (
+    Audit,
+    AuditFilter,
+    CheckedTopic,
+    DecisionFacts,
+    Decisions,
+    Group,
+    Trail,
+)
+from hansard.inspect.comparison_parts import Heading, Paragraph, Table
 from hansard.inspect.find import find_run_in
+from hansard.web.pages import decision_page
 
 app = Commands()
 
@@ -53,7 +65,7 @@ async def audit(
     only = AuditFilter(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
         found_in = find_run_in(reader, run) if run is not None else None
-        made = reads.audit(reader, found_in, flip, only)
+        made = audit_reads.audit(reader, found_in, flip, only)
     output.show(made, partial(_render_findings, most=None if every else SHOWN_MAX))
     return 1 if made.found else 0
 
@@ -62,7 +74,7 @@ async def audit(
 async def trail(run: Run) -> None:
     """List a run's main events, one line each, in words."""
     async with answering() as reader:
-        made = reads.trail(reader, find_run_in(reader, run))
+        made = audit_reads.trail(reader, find_run_in(reader, run))
     output.show(made, _events)
 
 
@@ -143,3 +155,109 @@ def _events(made: Trail) -> Iterator[Part]:
     began = f" from {made.events[0]['at'][:10]} on" if made.events else ""
     count = counted(value.events, "event")
     yield f"{count} of run {value.run}{began}, as of position {value.position}"
+
+
+CUT_CHARACTERS = 120
+"""Most characters of a text in a decision's tables."""
+
+SHORT = {"question", "selected"}
+"""Columns of decisions that are cut to a preview."""
+
+
+class Page(msgspec.Struct, tag_field="kind", tag="page", kw_only=True):
+    """Path of a decision's page."""
+
+    decision: str
+    path: str
+    bytes: int
+    position: int
+
+
+@app.command()
+async def why(
+    decision: Annotated[
+        str,
+        argument(
+            "DECISION",
+            "An event's id or a unique prefix, its address (position.index), or a run: its only "
+            "decision, or the list of its audit_reads.",
+        ),
+    ],
+    html: Annotated[
+        Path | None, option("Write one HTML file instead; '-' is stdout.", "FILE")
+    ] = None,
+    whole: Annotated[
+        bool, flag("--all", "List everything in full, as --json and --html do.")
+    ] = False,
+) -> None:
+    """Show why a decision was made.
+
+    Shows the question and the choice, the inputs, the agent's context at that point, the
+    alternatives and how close they were, the verdict of the gate, the versions of prompts, models
+    and tools, the principal that acted, and the consequences.
+    """
+    output.check_one_answer(html)
+    async with answering() as answers:
+        found = audit_reads.why(answers, decision)
+        if isinstance(found, Decisions) and len(found.rows) == 1:
+            found = audit_reads.why(answers, found.rows[0]["decision"])
+    if isinstance(found, Decisions):
+        output.show(found, _list_decisions)
+    elif html is None:
+        output.show(found, lambda found: _render_decision(found, whole=whole))
+    else:
+        data = decision_page(audit_reads.decision_text(found), found.position)
+        report = Page(
+            decision=found.decision, path=str(html), bytes=len(data), position=found.position
+        )
+        output.page(data, html, report)
+
+
+def _list_decisions(found: Decisions) -> Iterator[Part]:
+    for block in audit_reads.blocks(found):
+        match block:
+            case Table():
+                short = [name in SHORT for name in block.columns]
+                rows = [
+                    [
+                        output.cut(text) if cut else text
+                        for text, cut in zip(row, short, strict=True)
+                    ]
+                    for row in block.rows
+                ]
+                yield output.table(_columns(block, whole=0), rows)
+                yield ""
+                yield Hint(f"one of them: hansard why {found.rows[0]['address']}")
+            case Heading() | Paragraph():
+                yield block.text
+
+
+def _render_decision(found: DecisionFacts, *, whole: bool) -> Iterator[Part]:
+    after_table = False
+    for block in audit_reads.blocks(found, whole=whole):
+        match block:
+            case Heading():
+                yield output.styled(block.text, "bold")
+            case Paragraph():
+                yield from [""] if after_table else []
+                yield block.text
+            case Table():
+                after_table = True
+                yield ""
+                yield block.title
+                more = [f"{block.left_out}; --all lists them"] if block.left_out else []
+                rows = [[output.cut(text, CUT_CHARACTERS) for text in row] for row in block.rows]
+                yield from more if block.left_out_before else []
+                yield output.table(_columns(block, whole=len(block.columns) - 1), rows)
+                yield from [] if block.left_out_before else more
+    value = audit_reads.decision_text(found)
+    at = value.address.partition(".")[0]
+    yield Hint(f"the run at that point: hansard run show {value.run} --at {at}")
+
+
+def _columns(block: Table, whole: int) -> list[Column]:
+    """Return the columns of a block, one of which is never cut."""
+    return [
+        Column(name.removeprefix(">"), right=name.startswith(">"), whole=place == whole)
+        for place, name in enumerate(block.columns)
+    ]

@@ -142,7 +142,7 @@ def do(command: Callable[[], CommandResult], *, json: bool, service: bool = Fals
         with reading(), contextlib.ExitStack() as stack:
             stream = None
             if service:
-                from hansard.cli.background_printer import log_stream
+                from hansard.cli.processes import log_stream
 
                 stream = stack.enter_context(log_stream(sys.stderr))
             logging.setup(json=json, debug=GlobalOptions.debug, service=service, stream=stream)

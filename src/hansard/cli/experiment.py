@@ -1,32 +1,54 @@
-"""Command `hansard experiment`: registered plans, and the runs of their arms."""
+"""Commands `hansard experiment`, `price` and `compare`: plans, prices of models, comparisons."""
 
 from __future__ import annotations
 
+import asyncio
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from hansard.agents.experiments import plans as experiments
+import typer
+
+from hansard.agents.experiments import plans, scoring
 from hansard.bus.clock import OS_USER
-from hansard.bus.file_lock import read_text
+from hansard.bus.file_lock import read_text, write_whole
 from hansard.cli import output
-from hansard.cli.common import By, Commands, Reason, argument, flag
+from hansard.cli import output as _show
+from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading
-from hansard.cli.output import Column, Part
-from hansard.domain.choices import counted
+from hansard.cli.output import Bytes, Column, Hint, Lines, Part
+from hansard.domain.choices import counted, moment
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import Better, ExperimentRegistered
+from hansard.inspect import comparison_parts as reads
+from hansard.inspect import experiments as price_reads
+from hansard.inspect.answer import plain_text
+from hansard.inspect.comparison_parts import (
+    SECTIONS,
+    Heading,
+    Paragraph,
+    Plot,
+    Table,
+    blocks,
+    sections,
+)
 from hansard.inspect.experiments import (
     Experiment,
     Listed,
     Plan,
+    Price,
     assigned,
-    experiment,
     list_experiments,
 )
+from hansard.inspect.experiments import (
+    experiment as read_experiment,
+)
+from hansard.projections.report import Question, Report, task_labels
 
 app = Commands()
+experiment = Commands()
+price = Commands()
 
 Name = Annotated[str, argument("NAME", "The experiment's name.")]
 
@@ -46,10 +68,10 @@ def from_file(path: Path) -> tuple[str, ExperimentRegistered]:
     if "name" not in fields:
         raise BadValue(f"{path}", "it has no name", 'begin it with name = "..."')
     name = fields.pop("name")
-    return name, experiments.plan(**fields)
+    return name, plans.plan(**fields)
 
 
-@app.command("register")
+@experiment.command("register")
 async def register(
     file: Annotated[Path, argument("FILE.toml", "Name and plan.")],
     replace: Annotated[
@@ -68,9 +90,9 @@ async def register(
         raise BadValue("--reason", f"{reason!r:.80}, but nothing is replaced", "give --replace")
     async with beginning() as workspace:
         if replace:
-            is_new = await experiments.replace(workspace, name, plan, reason=reason, by=by)
+            is_new = await plans.replace(workspace, name, plan, reason=reason, by=by)
         else:
-            is_new = await experiments.register(workspace, name, plan, by=by)
+            is_new = await plans.register(workspace, name, plan, by=by)
     done = "is registered, in the place of the plan before it" if replace else "is registered"
     text = done if is_new else "is registered already, with this plan"
     fields = {"experiment": name, "registered": is_new, "replaced": is_new and replace}
@@ -83,16 +105,16 @@ async def register(
             )
 
 
-@app.command()
+@experiment.command()
 async def stop(name: Name, reason: Reason = "", by: By = OS_USER) -> None:
     """Stop assigning runs to an experiment."""
     async with reading() as workspace:
-        is_new = await experiments.stop(workspace, name, reason=reason, by=by)
+        is_new = await plans.stop(workspace, name, reason=reason, by=by)
     text = "is stopped: no run is assigned any more" if is_new else "is stopped already"
     output.show({"experiment": name, "stopped": is_new}, f"experiment {name} {text}")
 
 
-@app.command()
+@experiment.command()
 async def assign(
     name: Name, unit: Annotated[str, argument("UNIT", "A task, a run, a conversation ...")]
 ) -> None:
@@ -130,7 +152,7 @@ METRICS = (
 )
 
 
-@app.command("list")
+@experiment.command("list")
 async def list_() -> None:
     """List experiments, registered or named by runs."""
     async with answering() as reader:
@@ -142,11 +164,11 @@ def _render_list(found: list[Listed]) -> list[Part]:
     return [output.listing(LIST, found) if found else "no experiment yet"]
 
 
-@app.command()
+@experiment.command()
 async def show(name: Name) -> None:
     """Show a plan, whether it predates the data, and runs by arm."""
     async with answering() as reader:
-        found = experiment(reader, name)
+        found = read_experiment(reader, name)
     output.show(found, _render)
 
 
@@ -194,3 +216,265 @@ def _plan_text(plan: Plan) -> str:
     tasks = counted(plan.planned, "task") if plan.planned is not None else ""
     trials = f"{counted(plan.trials, 'trial')} of each task and arm" if plan.trials else ""
     return ", ".join(part for part in (tasks, trials) if part)
+
+
+PRICES = (
+    Column("model", whole=True),
+    Column("usage", whole=True),
+    Column("per million", lambda price: f"{price.amount:,.10g}", right=True),
+    Column("currency"),
+    Column("since", whole=True),
+    Column("source"),
+)
+
+
+def numbers(arguments: list[str]) -> dict[str, float]:
+    """Parse `name=number` arguments. Raises BadValue."""
+    found: dict[str, float] = {}
+    for text in arguments:
+        name, _, number = text.rpartition("=")
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = None
+        if not name or amount is None:
+            raise BadValue("argument", f"{text!r:.80} is not name=number", "give such as reward=1")
+        if name in found:
+            raise BadValue("argument", f"{name!r} is given twice", "give each name once")
+        found[name] = amount
+    return found
+
+
+@price.command("state")
+async def state_price(
+    model: Annotated[str, argument("MODEL", "Name of the model in the record.")],
+    amounts: Annotated[
+        list[str], argument("USAGE=AMOUNT...", "Of one million: input_tokens=2.5 output_tokens=10.")
+    ],
+    since: Annotated[str, option("First time, with zone.", "TIME")],
+    currency: Annotated[str, option("ISO 4217 code.", "CODE")] = "USD",
+    source: Annotated[str, option("Source of the price.", "TEXT")] = "",
+    by: By = OS_USER,
+) -> None:
+    """State what one million of each usage of a model costs."""
+    terms = scoring.Terms(since=moment("--since", since), currency=currency, source=source)
+    prices = numbers(amounts)
+    async with beginning() as workspace:
+        is_new = await scoring.state(workspace, model, prices, terms, by=by)
+    text = f"the prices of {model} are stated" + ("" if is_new else " so already")
+    fields = {"model": model, "amounts": prices, "since": terms.since, "stated": is_new}
+    output.show(fields, text)
+
+
+@price.command("list")
+async def list_prices(
+    model: Annotated[str | None, argument("[MODEL]", "Only of this model.")] = None,
+) -> None:
+    """List stated prices, the newest for each day."""
+    async with answering() as reader:
+        found = price_reads.list_prices(reader, model)
+    output.show(found, _render_prices)
+
+
+def _render_prices(found: list[Price]) -> list[Part]:
+    return [output.listing(PRICES, found) if found else "no prices are stated"]
+
+
+NO_PICTURES = (
+    "the page has no pictures: matplotlib, which draws them, is not installed: "
+    "pip install 'hansard[plots]'"
+)
+
+VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "": ""}
+"""Colours of verdicts; any other verdict withholds a judgement, and is yellow."""
+
+
+AllPairs = Annotated[
+    bool, flag("--all-pairs", "Compare all pairs of arms, and rank them; Holm over all pairs.")
+]
+Lower = Annotated[
+    list[str] | None, option("Lower is better. Repeatable.", "METRIC", "--lower-is-better")
+]
+Higher = Annotated[
+    list[str] | None, option("Higher is better. Repeatable.", "METRIC", "--higher-is-better")
+]
+Missing = Annotated[
+    Literal["failure", "excluded", "worst-case"] | None,
+    option(
+        "How a trial without a value counts [the plan's, else failure]. excluded leaves out those"
+        " that did not end as completed, too; worst-case counts all of them as the worst under an"
+        " arm and as the best under the baseline."
+    ),
+]
+Show = Annotated[
+    str | None,
+    option(
+        f"Only these sections, of {', '.join(SECTIONS)} [all]. --json has all of them.",
+        "SECTION,...",
+    ),
+]
+
+
+Labels = Sequence[dict[str, Any]]
+"""Labels by which the tasks of a page can be filtered, as `task_labels` returns them."""
+
+
+@app.command()
+async def compare(
+    experiment: Annotated[str, typer.Argument(help="The experiment's name.")],
+    metric: Annotated[str | None, option("Judge by this metric instead of the plan's.")] = None,
+    baseline: Annotated[str | None, option("Compare with this arm [the first one].", "ARM")] = None,
+    all_pairs: AllPairs = False,
+    by: Annotated[str | None, option("Also by each value of a label of runs.", "LABEL")] = None,
+    lower: Lower = None,
+    higher: Higher = None,
+    missing: Missing = None,
+    show: Show = None,
+    form: Annotated[
+        Literal["table", "markdown", "html"], option("Output format.", None, "--format", "-f")
+    ] = "table",
+    output: Annotated[
+        Path | None, option("The file to write [stdout].", None, "--output", "-o")
+    ] = None,
+) -> None:
+    """Compare the arms of an experiment.
+
+    The metrics of the plan are judged. Without a plan, the only scored metric is judged; if several
+    were scored, choose one with --metric, since no verdict is given without it. Completion (how
+    runs ended) is reported beside. Which direction is better comes from the plan, from
+    --lower-is-better and --higher-is-better, or from the table metric_catalogue; if none states it,
+    the report has the difference and its interval, but no verdict.
+
+    Trials are paired by task, with clustered standard errors, exact McNemar, intervals that hold at
+    one look and at any look, and Holm's correction over all that is judged; slices (--by) are
+    corrected separately. The verdict is 'better', 'worse' or 'cannot tell', or it names the
+    obstacle: not finished, depends on crashes or missing values, impossible values. A trial without
+    a value counts as a failure unless the plan says otherwise; the report shows how the result
+    changes if such trials are left out. Tasks that only one arm has are left out and listed, unless
+    the plan states the number of tasks. The report begins with a summary of ten lines. The same log
+    and the same options give the same bytes.
+    """
+    target = sections(show)
+    question = Question(
+        experiment=experiment,
+        metric=metric,
+        baseline=baseline,
+        by=by,
+        lower=tuple(lower or ()),
+        higher=tuple(higher or ()),
+        missing=missing,
+        all_pairs=all_pairs,
+    )
+    async with answering() as answers:
+        found = await asyncio.to_thread(reads.compare, answers, question)
+        labels: Labels = ()
+        if form == "html":
+            labels = await asyncio.to_thread(task_labels, answers, experiment)
+    _show.show(found, lambda found: _render_comparison(found.report, target, form, output, labels))
+
+
+def _render_comparison(
+    made: Report, show: Collection[str], form: str, output: Path | None, labels: Labels
+) -> Iterator[Part]:
+    if form == "table" and output is None:
+        yield from table(made, show)
+        return
+    data = page(made, show, labels) if form == "html" else _FORMS[form](made, show)
+    if output is None:
+        yield Bytes(data)
+    else:
+        write_whole(output, data)
+        yield Hint(f"wrote {output}")
+    if form == "html":
+        from hansard.web.pages import installed_draw
+
+        yield from [] if installed_draw() else [Hint(NO_PICTURES)]
+
+
+def table(made: Report, show: Collection[str] = SECTIONS) -> Iterator[Part]:
+    """Yield a comparison as tables."""
+    for place, block in enumerate(blocks(made, show)):
+        match block:
+            case Heading():
+                yield from [""] if place else []
+                yield _show.styled(block.text, "bold")
+            case Paragraph():
+                yield from [""] if block.verdict and not block.brief else []
+                yield _show.styled(block.text, VERDICT_STYLES.get(block.verdict, "bold yellow"))
+            case Table():
+                yield _grid(block)
+            case Plot():
+                pass
+
+
+def _grid(block: Table) -> Lines:
+    columns = [
+        Column(name.removeprefix(">"), right=name.startswith(">"), whole=True)
+        for name in block.columns
+    ]
+    return _show.table(columns, block.rows)
+
+
+def _text(made: Report, show: Collection[str]) -> bytes:
+    lines: list[str] = []
+    for block in blocks(made, show):
+        match block:
+            case Heading() | Paragraph():
+                lines.append(plain_text(block.text))
+            case Table():
+                lines += [line.plain.rstrip() for line in _grid(block).lines]
+            case Plot():
+                pass
+    return ("\n".join(lines) + "\n").encode()
+
+
+def markdown(made: Report, show: Collection[str]) -> bytes:
+    """Render the comparison as Markdown, with tables in GitHub's syntax."""
+    lines: list[str] = []
+    level = 1
+    for block in blocks(made, show):
+        match block:
+            case Heading():
+                lines += [*_gap(lines), "#" * level + " " + _marked(block.text), ""]
+                level = 2
+            case Paragraph():
+                text = _marked(block.text)
+                line = f"**{text}**" if block.verdict else text
+                lines += [f"* {line}"] if block.brief else [*_gap(lines), line, ""]
+            case Table():
+                names = [_marked(name.removeprefix(">")) for name in block.columns]
+                rules = ["---:" if name.startswith(">") else "---" for name in block.columns]
+                rows = [names, rules, *([_marked(each) for each in row] for row in block.rows)]
+                lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+            case Plot():
+                pass
+    return "\n".join(lines).rstrip().encode() + b"\n"
+
+
+def _gap(lines: list[str]) -> list[str]:
+    """Return an empty line unless the lines already end with one."""
+    return [""] if lines and lines[-1] else []
+
+
+_MARKS = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>|#~&"})
+
+
+def _marked(text: str) -> str:
+    """Escape a text so that Markdown shows it literally."""
+    return plain_text(text).translate(_MARKS)
+
+
+def page(made: Report, show: Collection[str], labels: Labels = ()) -> bytes:
+    """Render the comparison as one HTML file that makes no network requests.
+
+    Without matplotlib it has no pictures.
+    """
+    from hansard.web.pages import comparison_page, installed_draw
+
+    return comparison_page(made, installed_draw(), show, labels)
+
+
+_FORMS: dict[str, Callable[[Report, Collection[str]], bytes]] = {
+    "table": _text,
+    "markdown": markdown,
+}

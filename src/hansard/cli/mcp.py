@@ -1,4 +1,4 @@
-"""Command `hansard mcp`: record MCP clients and servers, serve the record over MCP."""
+"""Commands `hansard mcp` and `agent`: the record over MCP, and agents defined by folders."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hansard.agents.memory.search import import_extra
+from hansard.agents.steps.gating import watching_questions
 from hansard.broker import access
+from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import Command, Commands, GlobalOptions, flag, option
-from hansard.cli.opening import settings
+from hansard.cli.common import By, Command, Commands, GlobalOptions, argument, flag, option
+from hansard.cli.opening import connecting, settings
 from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import termination_event, until
-from hansard.client.connect import connect_async
+from hansard.client.connect import connect, connect_async
 from hansard.client.opening import data_dir_of
-from hansard.domain.approval import Approval
+from hansard.domain.approval import Approval, ApprovalStatus
+from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.integrations.mcp import install as files
@@ -41,12 +45,14 @@ from hansard.integrations.mcp.serving import (
     Serving,
     serve,
 )
+from hansard.integrations.memory.agent_runs import AgentRun, run_folder
 from hansard.settings import Settings
 
 if TYPE_CHECKING:
     from hansard.service.mcp.offers import Sessions
 
-app = Commands()
+mcp = Commands()
+agent = Commands()
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """Name of a header (RFC 9110, token)."""
@@ -107,7 +113,7 @@ ProxyMode = Annotated[
 ]
 
 
-@app.command(plain=True, service=True)
+@mcp.command(plain=True, service=True)
 async def proxy(
     command: Command = None,
     url: Url = None,
@@ -210,7 +216,7 @@ def _variable(option: str, name: str) -> str:
     return found
 
 
-@app.command("serve", plain=True, service=True)
+@mcp.command("serve", plain=True, service=True)
 async def serve_record(
     agent: AgentName = None,
     role: RoleName = None,
@@ -321,7 +327,7 @@ def _opening(
     return partial(Sessions, tools=names, prefix=prefix)
 
 
-@app.command()
+@mcp.command()
 async def install(
     client: Annotated[
         Literal["claude", "claude-desktop", "cursor", "vscode"],
@@ -436,3 +442,56 @@ def _print_effects(tools: dict[str, Effects]) -> None:
         by_effects.setdefault(effects.value, []).append(name)
     for policy, names in by_effects.items():
         output.hint(f"{policy}: {', '.join(names)}")
+
+
+@agent.command("run")
+def run_agent(
+    folder: Annotated[Path, argument("FOLDER", "AGENTS.md, tools.json, skills/, subagents/.")],
+    prompt: Annotated[str, argument("PROMPT", "Task for the agent.")],
+    which: Annotated[str | None, option("Continue this run.", "ID", "--run")] = None,
+    model: Annotated[str | None, option("Model [the one of agent.json].", "PROVIDER:MODEL")] = None,
+    rules: Annotated[
+        Path | None, option("Effects of tools, and refusals: docs/mcp.md.", "FILE")
+    ] = None,
+    yolo: Annotated[
+        bool, flag("--yolo", "No approvals: set the policy of agent/NAME to 'off'.")
+    ] = False,
+    by: By = OS_USER,
+) -> None:
+    """Run an agent from its folder, through deepagents.
+
+    Needs hansard[agent]. The first start imports the folder into the agent's memory, the space
+    agent/NAME, which is the source of truth from then on. To continue after a crash, start it again
+    with --run: recorded model calls are not paid for again. Pending approvals are printed on
+    stderr. To let the agent change its memory without approval, run 'hansard memory policy
+    agent/NAME off' before the first run.
+    """
+    import_extra("deepagents", "'hansard agent run'", "deepagents", "agent")
+    rule_file = rule_files.load(rules) if rules is not None else None
+
+    with connect(**connecting()) as record, watching_questions(_print_pending):
+        found = run_folder(
+            record, folder, prompt, run=which, model=model, rules=rule_file, by=by, asks=not yolo
+        )
+    output.show(found, _render_agent)
+
+
+def _print_pending(found: Approval) -> None:
+    """Print a run's pending approval on stderr."""
+    if found.given is ApprovalStatus.PENDING:
+        call = f"{found.asked.tool} of {found.asked.agent} (approval {found.id})"
+        remedy = f"see 'hansard approvals', then 'hansard approvals grant {found.id}'"
+        typer.echo(f"waiting for a person to approve {call}: {remedy}", err=True)
+
+
+def _render_agent(found: AgentRun) -> Iterator[Part]:
+    yield found.text
+    had = [counted(len(found.tools), "tool"), counted(len(found.subagents), "subagent")]
+    yield Hint(f"run {found.run} of {found.agent}, with {' and '.join(had)}")
+    if found.differs:
+        some = ", ".join(found.differs[:5])
+        yield Hint(
+            f"the folder says something else than agent/{found.agent} in "
+            f"{counted(len(found.differs), 'file')} ({some}): memory counts; bring it in with "
+            f"'hansard memory import FOLDER --space agent/{found.agent}'"
+        )

@@ -1,9 +1,9 @@
-"""Command `hansard memory`: read, trace, change and restore files that outlive runs."""
+"""Command `hansard memory`: read, change, restore, export and import files that outlive runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +11,10 @@ import msgspec
 from hansard.agents.memory import drafts
 from hansard.agents.memory import reflection as upkeep
 from hansard.agents.memory.compaction import DROP_MAX, Changes, CompactionResult, Probe
+from hansard.agents.memory.portable import checkouts, folders, harnesses, imports
+from hansard.agents.memory.portable.checkouts import CommitResult
+from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory.portable.imports import ImportResult
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.memory.reflection import (
     LAST,
@@ -22,6 +26,8 @@ from hansard.agents.memory.reflection import (
 from hansard.agents.memory.reflection import make as made
 from hansard.agents.memory.search import StaticVectors
 from hansard.agents.memory.store import MemoryStore
+from hansard.agents.memory.validation import tree
+from hansard.agents.memory.validation.texts import of_space
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
@@ -35,9 +41,10 @@ from hansard.domain.choices import counted, moment
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label, join
 from hansard.domain.memory.events import ORG, MemoryApproval, MemoryPolicySet, space_name
+from hansard.domain.memory.lines import unified
 from hansard.domain.memory.paths import AGENTS
-from hansard.domain.memory.space import MemoryState
-from hansard.inspect import memory
+from hansard.domain.memory.space import MemoryConflict, MemoryState
+from hansard.inspect import memory as inspected
 from hansard.inspect.find import find_run
 from hansard.inspect.memory import (
     MemoryBlame,
@@ -53,10 +60,10 @@ from hansard.inspect.memory import (
     MemoryProposals,
 )
 
-app = Commands(name="memory", help="Read, change and restore files that outlive runs.")
+memory = Commands()
 
 Space = Annotated[str, argument("SPACE", "agent/NAME, user/PRINCIPAL, or org (shared by all).")]
-Path = Annotated[str, argument("PATH", "A file, from the root of the tree.")]
+FilePath = Annotated[str, argument("PATH", "A file, from the root of the tree.")]
 SomePath = Annotated[str | None, argument("[PATH]", "Only this file.")]
 ReflectWith = Annotated[
     str | None,
@@ -103,26 +110,26 @@ HITS = (
 )
 
 
-@app.command("ls")
+@memory.command("ls")
 async def list_files(
     space: Annotated[str | None, argument("[SPACE]", "Only this space [all].")] = None,
     at: Point = None,
 ) -> None:
     """List the files of memory, now or at any point."""
     async with reading() as workspace:
-        found = await memory.listing(workspace, space, at)
+        found = await inspected.listing(workspace, space, at)
     output.show(found, _render_files)
 
 
-@app.command()
-async def show(space: Space, path: Path, at: Point = None) -> None:
+@memory.command()
+async def show(space: Space, path: FilePath, at: Point = None) -> None:
     """Print a file, now or at any point."""
     async with reading() as workspace:
         found = await MemoryStore(workspace, space).entry(path, at)
     output.show(found, _render_file)
 
 
-@app.command("log")
+@memory.command("log")
 async def show_log(space: Space, path: SomePath = None) -> None:
     """List the changes of a file or a space, newest first."""
     async with reading() as workspace:
@@ -131,7 +138,7 @@ async def show_log(space: Space, path: SomePath = None) -> None:
     output.show(found, _render_log)
 
 
-@app.command()
+@memory.command()
 async def diff(
     space: Space,
     before: Annotated[str, option("A point as of 'ls'.", "POINT", "--from")],
@@ -146,8 +153,8 @@ async def diff(
     output.show(found, _render_diff)
 
 
-@app.command()
-async def blame(space: Space, path: Path) -> None:
+@memory.command()
+async def blame(space: Space, path: FilePath) -> None:
     """Show which change brought each line of a file."""
     async with reading() as workspace:
         blamed = await MemoryStore(workspace, space).blame(path)
@@ -155,7 +162,7 @@ async def blame(space: Space, path: Path) -> None:
     output.show(found, _render_blame)
 
 
-@app.command()
+@memory.command()
 async def revert(
     space: Space,
     change: Annotated[str, argument("CHANGE", "A change's id, or its version (@3).")],
@@ -172,7 +179,7 @@ async def revert(
     output.show(report, f"{space} is at version {version}: {change} is undone")
 
 
-@app.command()
+@memory.command()
 async def remember(
     what: Annotated[str, argument("SPACE", "Space to add TEXT to; without TEXT, a run.")],
     text: Annotated[str | None, argument("TEXT", "Line to add.")] = None,
@@ -192,7 +199,7 @@ async def remember(
         propose = interruptible(named(function)) if function is not None else user_requests
         async with connect_async(**connecting()) as record:
             run = await find_run(record.workspace, what)
-            files = await memory.tree_of(record.workspace, space)
+            files = await inspected.tree_of(record.workspace, space)
             model = interruptible(named(ask, "--ask")) if ask is not None else None
             found = await reflection.reflect(record, space, files, propose, run=run, ask=model)
         output.show(found, _render_reflection)
@@ -203,18 +210,18 @@ async def remember(
     output.show(report, f"{what} is at version {version}: {path} has one line more")
 
 
-@app.command()
+@memory.command()
 async def proposals(space: Space) -> None:
     """List proposed changes of a space, each with its diff.
 
     Reflections and compactions make proposals.
     """
     async with reading() as workspace:
-        found = await memory.proposals(workspace, space)
+        found = await inspected.proposals(workspace, space)
     output.show(found, _render_proposals)
 
 
-@app.command()
+@memory.command()
 async def apply(
     space: Space,
     proposal: Annotated[str, argument("PROPOSAL", "Event of the proposal, or 'last'.")] = LAST,
@@ -231,7 +238,7 @@ async def apply(
     output.show(report, _render_proposal)
 
 
-@app.command()
+@memory.command()
 async def policy(
     space: Space,
     approval: Annotated[
@@ -272,7 +279,7 @@ async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
     return state.policy or MemoryPolicySet(approval=MemoryApproval.ASK)
 
 
-@app.command()
+@memory.command()
 async def glob(
     space: Space, pattern: Annotated[str, argument("GLOB", "Such as 'skills/*/SKILL.md'.")]
 ) -> None:
@@ -281,11 +288,11 @@ async def glob(
     * stays within a folder, ** goes through folders.
     """
     async with reading() as workspace:
-        found = await memory.glob(workspace, space, pattern)
+        found = await inspected.glob(workspace, space, pattern)
     output.show(found, _render_paths)
 
 
-@app.command()
+@memory.command()
 async def grep(
     space: Space,
     pattern: Annotated[str, argument("PATTERN", "In RE2 syntax.")],
@@ -297,11 +304,13 @@ async def grep(
     Matching takes time linear in the text.
     """
     async with reading() as workspace:
-        found = await memory.grep(workspace, space, pattern, glob=within, ignore_case=ignore_case)
+        found = await inspected.grep(
+            workspace, space, pattern, glob=within, ignore_case=ignore_case
+        )
     output.show(found, _render_lines)
 
 
-@app.command("search")
+@memory.command("search")
 async def search_files(
     space: Space,
     question: Annotated[str, argument("WORDS", "Words, or a sentence.")],
@@ -317,13 +326,13 @@ async def search_files(
     """
     embedder = StaticVectors() if meaning else None
     async with reading() as workspace:
-        found = await memory.search(
+        found = await inspected.search(
             workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
     output.show(found, _render_hits)
 
 
-@app.command()
+@memory.command()
 async def compact(
     space: Space,
     function: Annotated[
@@ -351,7 +360,7 @@ async def compact(
     read is a conflict: then nothing is written.
     """
     async with answering() as reader:
-        reads = memory.reads(reader, space)
+        reads = inspected.reads(reader, space)
     terms: Any = {
         "reads": reads,
         "keep": [Probe(each) for each in keep or ()],
@@ -359,13 +368,13 @@ async def compact(
     }
     async with reading() as workspace:
         state = await MemoryStore(workspace, space).whole()
-        found = memory.compact(space, state, **terms)
+        found = inspected.compact(space, state, **terms)
         label = _label_of(state, found.compacted)
         if function is not None:
-            tree = memory.texts_of(state)
+            tree = inspected.texts_of(state)
             label = join(*(state.files[path].label for path in tree))
             changes = await interruptible(named(function))(found.compacted.findings, tree)
-            found = memory.compact(space, state, changes, **terms)
+            found = inspected.compact(space, state, changes, **terms)
         if apply and found.compacted.changes:
             changes = found.compacted.changes
             found.version = await _apply_compaction(workspace, space, state, changes, by, label)
@@ -375,7 +384,7 @@ async def compact(
     output.show(found, _render_compaction)
 
 
-@app.command()
+@memory.command()
 async def reflect(
     space: Space,
     function: ReflectWith = None,
@@ -390,18 +399,16 @@ async def reflect(
         raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
     propose = interruptible(named(function)) if function is not None else user_requests
     async with connect_async(**connecting()) as record:
-        files = await memory.tree_of(record.workspace, space)
+        files = await inspected.tree_of(record.workspace, space)
         model = interruptible(named(ask, "--ask")) if ask is not None else None
         found = await reflection.reflect(record, space, files, propose, limit=limit, ask=model)
     output.show(found, _render_reflection)
 
 
-@app.command()
+@memory.command()
 async def judge(
     run: Annotated[str, argument("RUN", "A reflection's own run.")],
-    key: Annotated[
-        FilePath, argument("KEY", "JSON [{path, words, never}]: the expected proposals.")
-    ],
+    key: Annotated[Path, argument("KEY", "JSON [{path, words, never}]: the expected proposals.")],
     by: By = "answer key",
 ) -> None:
     """Compare what a reflection proposed with an answer key.
@@ -415,7 +422,7 @@ async def judge(
     output.show(found, _render_score)
 
 
-def _key(path: FilePath) -> list[ExpectedLine]:
+def _key(path: Path) -> list[ExpectedLine]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[ExpectedLine])
     except (OSError, msgspec.DecodeError) as error:
@@ -563,3 +570,189 @@ def _render_blame(found: MemoryBlame) -> Iterator[Part]:
         Column("text", lambda each: each.text, whole=True),
     )
     yield output.listing(columns, found.blamed)
+
+
+Folder = Annotated[Path, argument("DIR", "The folder.")]
+OfSpace = Annotated[str, option("agent/NAME, user/PRINCIPAL or org.", "SPACE", show_default=True)]
+As = Annotated[Harness, option("Layout of the folder.", None, "--as")]
+AT = "A version ('@3'), a position, a time, or the id of a change."
+
+
+@memory.command()
+async def export(
+    folder: Folder,
+    harness: As = Harness.AGENTS_MD,
+    space: OfSpace = ORG,
+    at: Annotated[str | None, option(AT, "POINT")] = None,
+    settings: Annotated[
+        bool, flag("--settings", "Export files that configure the harness itself, too.")
+    ] = False,
+) -> None:
+    """Write a space's files to a new folder.
+
+    Files are put where a harness looks for them. The folder is written completely or not at all.
+    Files and settings that the harness cannot express are listed.
+    """
+    async with reading() as workspace:
+        state = await workspace.memories.whole(space_name(space), at)
+    made = harnesses.export(of_space(state.files), harness, settings=settings)
+    folders.write(folder, made.tree)
+    fields = {
+        "space": space,
+        "version": state.version,
+        "folder": str(folder),
+        "files": len(made.tree),
+        "notes": made.notes,
+    }
+    text = f"{counted(len(made.tree), 'file')} of {space} (version {state.version}) in {folder}"
+    output.show(fields, lambda _: _render_notes(text, made.notes))
+
+
+@memory.command("import")
+async def import_(
+    folder: Annotated[Path | None, argument("[DIR]", "Folder of a harness.")] = None,
+    harness: As = Harness.AGENTS_MD,
+    git: Annotated[
+        Path | None, option("A git repository: each commit becomes a change.", "REPO")
+    ] = None,
+    revision: Annotated[str, option("With --git: last commit to import.")] = "HEAD",
+    space: OfSpace = ORG,
+    replace: Annotated[
+        bool, flag("--replace", "Delete files that the folder does not have.")
+    ] = False,
+    skip_invalid: Annotated[
+        bool, flag("--skip-invalid", "Leave out files that are not valid.")
+    ] = False,
+    keep_invalid: Annotated[
+        bool, flag("--keep-invalid", "Keep files that are not valid, and warn of them.")
+    ] = False,
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """Import a folder or a git history into a space.
+
+    All files are checked before any is written. Author and time of a commit are recorded as the
+    repository states them; commits already imported are skipped.
+    """
+    if (folder is None) == (git is None):
+        raise BadValue("import", "a folder or --git REPO", "give one of the two")
+    async with beginning() as workspace:
+        if folder is not None:
+            report = await imports.import_folder(
+                workspace,
+                space_name(space),
+                folder,
+                harness,
+                replace=replace,
+                leave_out=skip_invalid,
+                keep=keep_invalid,
+                reason=reason or f"import of {folder.name}",
+                by=by,
+            )
+        else:
+            report = await imports.import_git(
+                workspace,
+                space_name(space),
+                git or Path(),
+                revision,
+                leave_out=skip_invalid,
+                keep=keep_invalid,
+                by=by,
+            )
+    output.show(report, _render_import)
+
+
+def _render_import(report: ImportResult) -> Iterator[Part]:
+    made = f"{counted(report.changes, 'change')} of {counted(len(report.files), 'file')}"
+    yield from _render_notes(
+        f"{made} in {report.space}, which is at version {report.version}", report.left_out
+    )
+    for each in report.warnings:
+        yield Hint(f"kept: {each}")
+
+
+@memory.command()
+async def checkout(folder: Folder, harness: As = Harness.AGENTS_MD, space: OfSpace = ORG) -> None:
+    """Write a space to a folder to be edited as real files.
+
+    'hansard memory commit DIR' records your edits as one change.
+    """
+    async with reading() as workspace:
+        mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
+    fields = {"space": mark.space, "version": mark.version, "folder": str(folder), "notes": notes}
+    text = f"{mark.space} (version {mark.version}) is in {folder}"
+    output.show(fields, lambda _: _render_notes(text, notes))
+
+
+@memory.command()
+async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER) -> int:
+    """Record the edits of a checkout as one change.
+
+    Afterwards the folder has the space's current files. Files are compared by their digests at
+    checkout: if someone else changed one of the same files, nothing is written and both texts are
+    shown (exit code 1).
+    """
+    async with beginning() as workspace:
+        try:
+            done = await checkouts.commit(workspace, folder, reason=reason, by=by)
+        except MemoryConflict as lost:
+            fields = {
+                "space": str(lost.space),
+                "path": str(lost.path),
+                "mine": str(lost.mine),
+                "theirs": str(lost.theirs),
+                "author": str(lost.author),
+                "version": int(str(lost.version)),
+            }
+            parts = [*_render_conflict(lost)]
+            output.show(fields, lambda _: parts)
+            return 1
+    output.show(done, _render_commit)
+    return 1 if done.left else 0
+
+
+def _render_commit(report: CommitResult) -> Iterator[Part]:
+    changed = counted(len(report.changed), "file")
+    yield f"{report.space} is at version {report.version}: {changed} changed"
+    for path in report.changed:
+        yield f"  {path}"
+    if report.brought:
+        yield f"{counted(len(report.brought), 'file')} of others in the folder now"
+    for path in report.left:
+        yield Hint(f"{path} changed in the folder meanwhile: commit again")
+
+
+def _render_conflict(lost: MemoryConflict) -> Iterator[Part]:
+    who = f"{str(lost.author)!r} (version {lost.version})"
+    yield f"{lost.path} of {lost.space} was changed by {who} since it was checked out"
+    yield "Nothing was written. From theirs to yours:"
+    yield unified(str(lost.path), str(lost.theirs), str(lost.mine))
+    yield Hint("check out to another folder, and bring your changes there")
+
+
+@memory.command()
+async def validate(
+    folder: Annotated[Path | None, argument("[DIR]", "A folder; else the space.")] = None,
+    space: OfSpace = ORG,
+) -> int:
+    """Validate a folder or a space.
+
+    Checks skills, subagents, tools, instructions, links and paths. Exits with 1 if there are
+    problems.
+    """
+    if folder is not None:
+        files = folders.read(folder, leave_out=[checkouts.MARK])
+    else:
+        async with reading() as workspace:
+            files = of_space((await workspace.memories.whole(space_name(space))).files)
+    problems = tree.problems(files)
+    found = counted(len(problems), "problem") if problems else "no problem"
+    text = "\n".join([*map(str, problems), f"{counted(len(files), 'file')}, {found}"])
+    output.show({"files": len(files), "problems": problems}, text)
+    return 1 if problems else 0
+
+
+def _render_notes(line: str, notes: list[str]) -> Iterator[Part]:
+    yield line
+    for note in notes:
+        yield Hint(note)

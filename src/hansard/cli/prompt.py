@@ -21,9 +21,9 @@ from hansard.agents.steps.tools import source_digest
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import read_text
-from hansard.cli import compare as compared
 from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, argument, flag, option
+from hansard.cli.experiment import table
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
@@ -46,7 +46,7 @@ from hansard.inspect.experiments import (
 from hansard.operations.prompts import PRODUCTION, Promotion, promoted
 from hansard.projections.snapshots import Reader
 
-app = Commands()
+prompt = Commands()
 
 Name = Annotated[str, argument("NAME", "The prompt's name.")]
 Reference = Annotated[str, argument("NAME@VERSION", "By number or alias: rag@3, rag@production.")]
@@ -110,7 +110,7 @@ def _interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:,.4f} to {high:,.4f}"
 
 
-@app.command("list")
+@prompt.command("list")
 async def list_() -> None:
     """List the prompts, and what their aliases name."""
     async with answering() as reader:
@@ -122,7 +122,7 @@ def _render_list(found: list[ListedPrompt]) -> list[Part]:
     return [output.listing(LIST, found) if found else "no prompt yet"]
 
 
-@app.command()
+@prompt.command()
 async def show(reference: Reference) -> None:
     """Show a version: its text, its parents and its feedback."""
     async with reading() as workspace:
@@ -157,7 +157,7 @@ def _feedback_line(each: dict[str, Any]) -> str:
     return f"{each['text']}{rating}".strip()
 
 
-@app.command("log")
+@prompt.command("log")
 async def log_(name: Name) -> None:
     """Show a prompt's versions, their results and its aliases."""
     async with answering() as reader:
@@ -172,7 +172,7 @@ def _render_log(found: PromptLog) -> Iterator[Part]:
         yield output.listing(MOVES, found.moves)
 
 
-@app.command("diff")
+@prompt.command("diff")
 async def diff_(
     before: Annotated[str, argument("NAME@VERSION", "A version; alone: with its parent.")],
     after: Annotated[str | None, argument("[NAME@VERSION]", "Version to compare with.")] = None,
@@ -191,7 +191,7 @@ def _render_diff(found: PromptDiff) -> Iterator[Part]:
         yield f"{found.before} and {found.after} are equal"
 
 
-@app.command()
+@prompt.command()
 async def add(
     name: Name,
     file: Annotated[Path, argument("FILE", "File with the text; - for stdin.")],
@@ -234,7 +234,7 @@ def _object(where: str, text: str) -> dict[str, Any]:
         raise BadValue(where, str(error), 'give an object: {"temperature": 0}') from error
 
 
-@app.command()
+@prompt.command()
 async def alias(
     reference: Reference,
     name: Annotated[str, argument("ALIAS", "Alias, such as production.")],
@@ -263,7 +263,7 @@ def _render_alias(moved: ArtifactChange) -> str:
     return f"{moved.alias} of {moved.name} names {names}" + ("" if moved.is_new else " already")
 
 
-@app.command()
+@prompt.command()
 async def feedback(
     reference: Reference,
     text: Annotated[str, argument("[TEXT]", "Text of the feedback.")] = "",
@@ -277,7 +277,7 @@ async def feedback(
     output.show(feedback_, f"feedback on {feedback_.name}@{feedback_.version}")
 
 
-@app.command()
+@prompt.command()
 async def evolve(
     reference: Reference,
     feedback_: Annotated[
@@ -304,7 +304,7 @@ def _rule(feedback: str) -> str:
     return feedback
 
 
-@app.command()
+@prompt.command()
 async def retire(reference: Reference, reason: Reason = "", by: By = OS_USER) -> None:
     """Retire a version; it can still be read."""
     async with reading() as workspace:
@@ -313,7 +313,7 @@ async def retire(reference: Reference, reason: Reason = "", by: By = OS_USER) ->
     output.show(retired, f"{retired.name}@{retired.version} is retired{already}")
 
 
-@app.command()
+@prompt.command()
 async def report(
     name: Annotated[str | None, argument("[NAME]", "Only of this prompt.")] = None,
     alpha: Annotated[float, option("Intervals have confidence 1 - alpha.", "NUMBER")] = ALPHA,
@@ -330,7 +330,7 @@ def _render_report(found: PromptReport) -> Iterator[Part]:
     yield f"intervals at {1 - found.alpha:.0%}, as of position {found.position}"
 
 
-@app.command("promote")
+@prompt.command("promote")
 async def promote_(
     reference: Reference,
     alias: Annotated[str, argument("[ALIAS]", "The alias.")] = PRODUCTION,
@@ -361,7 +361,7 @@ async def promote_(
     output.show(moved, _render_alias(moved) + why)
 
 
-@app.command()
+@prompt.command()
 def optimize(
     reference: Reference,
     file: Annotated[Path, argument("FILE.py", "Defines tasks, evaluate and propose.")],
@@ -428,7 +428,7 @@ def _render_optimization(found: Optimized) -> Iterator[Part]:
     )
 
 
-@app.command("compare")
+@prompt.command("compare")
 def compare_(
     baseline: Annotated[str, argument("A", "A text file, or NAME@VERSION.")],
     candidate: Annotated[str, argument("B", "Likewise; compared with A.")],
@@ -482,7 +482,7 @@ def compare_(
         f"{counted(len(rows), 'case')} of {cases.name}, evaluated by {evaluate}: {run}",
         f"for other questions: hansard compare {shlex.quote(experiment)}",
     ]
-    output.show(found, lambda _: [*map(Hint, chosen), *compared.table(found.report)])
+    output.show(found, lambda _: [*map(Hint, chosen), *table(found.report)])
 
 
 def _cases(file: Path, column: str | None) -> dict[str, Any]:
@@ -527,7 +527,7 @@ def _version(record: Any, source: str, prompt: str, by: str) -> str:
         raise BadValue("compare", fact, "give a text file, or NAME@VERSION") from error
 
 
-@app.command("import")
+@prompt.command("import")
 async def import_(
     file: Annotated[
         Path, argument("PATH", "A GEPA run folder, .json (GEPA, DSPy), .dot or .jsonl.")

@@ -1,28 +1,68 @@
-"""Commands `hansard roles` and `credentials`: rules of roles, and logins for them."""
+"""Commands `hansard roles`, `credentials`, `knew`, `principals` and `approvals`."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from hansard.agents.access import roles
+import typer
+
+from hansard.agents.access import principals as logins
+from hansard.agents.access import roles as role_rules
+from hansard.agents.access.views import View
+from hansard.agents.policy import approvals as requests
+from hansard.agents.policy.approvals import ListedApproval
+from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.cli import output
-from hansard.cli import output as _show
-from hansard.cli.common import By, Commands, Reason, argument, option
-from hansard.cli.opening import address_of, answering, beginning, reading, settings
+from hansard.cli.common import At, By, Commands, Json, Reason, Run, argument, do, flag, option
+from hansard.cli.opening import address_of, answering, beginning, reading, reading_run, settings
 from hansard.cli.output import Column, Hint, Part
-from hansard.client.credentials import CreatedCredentials, CredentialsRequest, acting_for, make
+from hansard.cli.run import agent_lines
+from hansard.client.credentials import (
+    CreatedCredentials,
+    CredentialsRequest,
+    acting_for,
+    make,
+    sync_broker,
+)
 from hansard.domain import ids
+from hansard.domain.approval import ApprovalStatus
+from hansard.domain.choices import counted
+from hansard.domain.errors import BadValue
 from hansard.domain.ids import run_of
+from hansard.domain.principal import PrincipalKind
 from hansard.domain.roles import check as role_file
 from hansard.inspect import roles as reads
-from hansard.inspect.find import role_names
-from hansard.inspect.roles import RoleExplanation, Roles
+from hansard.inspect.find import find_run, role_names
+from hansard.inspect.roles import (
+    Approvals,
+    Knowledge,
+    Moment,
+    Question,
+    RoleExplanation,
+    Roles,
+    RoleView,
+    Standing,
+    find_approval,
+    list_approvals,
+    list_logins,
+    question,
+)
+from hansard.inspect.trace import recorded
 
 app = Commands()
+roles = Commands()
+principals = Commands(
+    help="List principals and their tokens; revoke access.", invoke_without_command=True
+)
+approvals = Commands(
+    help="List calls that wait for approval; grant or deny them.", invoke_without_command=True
+)
 
 Role = Annotated[str, argument("ROLE", "The role.")]
 RoleAt = Annotated[
@@ -33,7 +73,7 @@ RoleAt = Annotated[
 REMEDY = "see 'hansard roles show'"
 
 
-@app.command()
+@roles.command()
 async def apply(
     file: Annotated[Path, argument("FILE.toml", "Roles and their rules.")], by: By = OS_USER
 ) -> None:
@@ -43,26 +83,26 @@ async def apply(
     is changed. Applying the same file again changes nothing; roles that are not in the file stay as
     they are.
     """
-    found = roles.read_file(file)
+    found = role_rules.read_file(file)
     async with beginning() as workspace:
-        for name, is_new in (await roles.apply_all(workspace, found, by=by)).items():
+        for name, is_new in (await role_rules.apply_all(workspace, found, by=by)).items():
             text = f"role {name} has these rules{'' if is_new else ' already'}"
             output.show({"role": name, "applied": is_new}, text)
 
 
-@app.command()
+@roles.command()
 async def withdraw(role: Role, reason: Reason = "", by: By = OS_USER) -> None:
     """Withdraw a role's rules.
 
     From now on the role sees nothing and may do nothing.
     """
     async with reading() as workspace:
-        is_new = await roles.withdraw(workspace, role, reason=reason, by=by)
+        is_new = await role_rules.withdraw(workspace, role, reason=reason, by=by)
     text = "is withdrawn: it sees nothing any more" if is_new else "is withdrawn already"
     output.show({"role": role, "withdrawn": is_new}, f"role {role} {text}")
 
 
-@app.command()
+@roles.command()
 async def show(
     role: Annotated[str | None, argument("[ROLE]", "Role to print [list all roles].")] = None,
     at: RoleAt = None,
@@ -112,7 +152,7 @@ def _file(role: reads.Role) -> str:
 # ---------------------------------------------------------------- explain
 
 
-@app.command()
+@roles.command()
 async def explain(
     role: Role,
     event: Annotated[str, argument("EVENT", "An event's id, or its address (position.index).")],
@@ -143,7 +183,7 @@ async def credentials(
         Literal["agent", "person", "service"] | None, option("Kind of a new principal [agent].")
     ] = None,
     expires: Annotated[str, option("Validity: 12h, 30d, 8w, never.", "LIFE")] = "30d",
-    output: Annotated[
+    path: Annotated[
         Path | None, option("File to write [hansard-NAME.json].", "FILE", "--output", "-o")
     ] = None,
     about: Annotated[str, option("For the record.", "TEXT")] = "",
@@ -162,7 +202,7 @@ async def credentials(
         name=name,
         kind=kind,
         expires=expires,
-        output=output,
+        output=path,
         about=about,
         by=by,
         on_behalf_of=tuple(on_behalf_of or ()),
@@ -171,10 +211,10 @@ async def credentials(
 
 
 def _print_credentials(made: CreatedCredentials) -> None:
-    _show.show(made, _render)
+    output.show(made, _render_credentials)
 
 
-def _render(report: CreatedCredentials) -> Iterator[Part]:
+def _render_credentials(report: CreatedCredentials) -> Iterator[Part]:
     text = "are in" if report.new else "are there already, in"
     yield f"credentials of principal {report.principal}, role {report.role}, {text}:"
     yield f"  {report.file}"
@@ -188,3 +228,305 @@ def _render(report: CreatedCredentials) -> Iterator[Part]:
         return
     yield Hint("the broker is external: add this to the users of its account, and reload it")
     yield report.broker_entry
+
+
+HashKey = Annotated[
+    Path | None, option("File of 32 or more secret bytes, for masks that hash.", "FILE")
+]
+
+EVENTS_SHOWN_MAX = 50
+"""Most events of a view shown, the newest; `--json` has all."""
+
+KEY_BYTES_MAX = 4_096
+"""Longest file with a key for hashed values, in bytes."""
+
+EVENTS = (
+    Column("", lambda row: str(row[0]), right=True),
+    Column("event", lambda row: row[1].type.rpartition(".")[0], whole=True),
+    Column("agent", lambda row: row[1].agent, short=True),
+    Column("key", lambda row: row[1].key, short=True),
+    Column("data", lambda row: output.preview(recorded(row[1].data))),
+)
+
+
+@roles.command()
+async def view(
+    role: Annotated[str, argument("ROLE", "The role.")],
+    which: Run,
+    at: At = None,
+    key: HashKey = None,
+    by: Annotated[str, option("The reader.", "NAME", show_default=False)] = OS_USER,
+    follow: Annotated[bool, flag("--follow", "Then show each change.")] = False,
+) -> None:
+    """Show what a role may see of a run.
+
+    Now, or at a point by the rules of that time. Events have the role's own numbers. Each use of
+    this command is recorded.
+    """
+    secret = _hash_key(key)
+    if follow and at is not None:
+        raise BadValue("--follow", f"--at {at}", "the past does not change: give one of them")
+    async with reading_run(which) as (workspace, run):
+        if not follow:
+            found = await reads.role_view(workspace, role, run, at, by, secret)
+            output.show(found, _render_view)
+            return
+        changes = reads.follow_view(workspace, role, run, by, secret)
+        async with contextlib.aclosing(changes):
+            async for change in changes:
+                output.show(change, _render_view)
+                sys.stdout.flush()
+
+
+def _render_view(served: RoleView) -> Iterator[Part]:
+    made, found = served.made, served.made.view
+    yield f"run {found.run} as role {found.role} sees it: {counted(len(found.events), 'event')}"
+    yield ""
+    yield from _events(found, served.known)
+    if not made.rules:
+        yield Hint(
+            f"role {found.role!r} has no rules there, and sees nothing: see 'hansard roles apply'"
+        )
+    yield Hint(f"as of position {made.position}, digest {found.digest or 'of nothing'}")
+
+
+def _hash_key(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return file.read(KEY_BYTES_MAX)
+    except OSError as error:
+        raise BadValue("key", str(error), "give a file of 32 secret bytes or more") from error
+
+
+def _events(found: View, known: int = 0) -> Iterator[Part]:
+    shown = found.events[known:][-EVENTS_SHOWN_MAX:]
+    if shown:
+        yield output.listing(EVENTS, shown)
+    more = len(found.events) - known - len(shown)
+    if more > 0:
+        yield f"and {more:,} earlier: --json has them"
+    for name, entry in found.state.board.items():
+        note = "" if entry.is_whole else " (part of it is hidden)"
+        yield f"key {name}: {output.preview(entry.value)}{note}"
+
+
+@app.command()
+async def knew(
+    moment: Annotated[
+        str,
+        argument(
+            "DECISION|EVENT|RUN[@POINT]",
+            "An event's id or its address (position.index): the agent before it. A run's id, or "
+            "'last': before its newest decision, or else at its end. With a point of the run "
+            "(last@1234): the agent that acted last.",
+        ),
+    ],
+    role: Annotated[
+        str | None, option("As this role sees it, not the agent's own.", "ROLE")
+    ] = None,
+    rules: Annotated[
+        str | None,
+        option("Use the role's rules at a position, a time or 'now' [at the decision].", "POINT"),
+    ] = None,
+    key: HashKey = None,
+) -> None:
+    """Show what an agent knew when it decided.
+
+    Shows its state, and what its role could see; the events have the role's own numbers. Also lists
+    the views that the agent had been given.
+    """
+    secret = _hash_key(key)
+    async with reading() as workspace:
+        where = await _moment(workspace, moment, role)
+        found = await reads.knew(workspace, where, rules, secret)
+    output.show(found, _render_knowledge)
+
+
+async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
+    run, is_point, point = text.partition("@")
+    if is_point:
+        return await reads.at_point(workspace, await find_run(workspace, run), point, role)
+    if text == "last" or text in await workspace.log.runs():
+        run = await find_run(workspace, text)
+        return await reads.before_newest_decision(workspace, run, role)
+    return await reads.before_event(workspace, text, await address_of(text), role)
+
+
+def _render_knowledge(found: Knowledge) -> Iterator[Part]:
+    where, view = found.where, found.made.view
+    what = f"{where.event.type} at {where.address}" if where.event is not None else "that point"
+    shown = found.made.rules and f"{counted(len(view.events), 'event')} of the run"
+    rows: list[tuple[str, object]] = [
+        ("run", where.run),
+        ("agent", where.agent),
+        ("role", where.role),
+        ("before", what),
+        ("visible to its role", shown or "not limited: the role had no rules then"),
+        ("views it was given", f"{len(found.before):,}" if found.before else "none"),
+    ]
+    yield output.pairs(rows)
+    yield ""
+    if found.data is not None:
+        yield output.Lines(list(agent_lines(where.agent, found.data)))
+        yield ""
+    yield from _events(view)
+    digest = f", digest {view.digest}" if view.digest else ""
+    yield Hint(f"as of position {where.position}{digest}")
+
+
+Kind = Literal["agent", "person", "service"]
+
+LOGIN_STYLES = {Standing.VALID: "green", Standing.EXPIRED: "yellow", Standing.REVOKED: "red"}
+
+LOGINS = (
+    Column("principal", whole=True),
+    Column("kind"),
+    Column("role", whole=True),
+    Column("on behalf of"),
+    Column("token", lambda login: login.token or "none", whole=True),
+    Column("standing", whole=True, styles=LOGIN_STYLES),
+    Column("carries", whole=True),
+    Column("expires", lambda login: login.expires or ("never" if login.token else "")),
+    Column("because", short=True),
+)
+
+
+@principals.callback()
+def list_principals(context: typer.Context, json: Json = False) -> None:
+    """List principals with their tokens, validity, and the label carried between runs."""
+    if context.invoked_subcommand is None:
+        do(_list_principals, json=json)
+
+
+async def _list_principals() -> None:
+    async with reading() as workspace:
+        found = await list_logins(workspace)
+    output.show(found, lambda logins: [output.listing(LOGINS, logins)])
+
+
+@principals.command()
+async def register(
+    name: Annotated[str, argument("NAME", "Name of the principal.")],
+    kind: Annotated[Kind, option("Kind of principal; it cannot be changed.")] = "person",
+    about: Annotated[str, option("For the record.", "TEXT")] = "",
+    by: By = OS_USER,
+) -> None:
+    """Register a principal that does not log in, so that others can act on behalf of it.
+
+    A principal that gets credentials is registered with the first of them.
+    """
+    async with reading() as workspace:
+        is_new = await logins.register(workspace, name, PrincipalKind(kind), about=about, by=by)
+    fields = {"principal": name, "kind": kind, "registered": is_new}
+    text = f"principal {name} ({kind}) is registered{'' if is_new else ' already'}"
+    output.show(fields, text)
+
+
+@principals.command()
+async def revoke(
+    which: Annotated[str, argument("TOKEN|NAME", "A token's id, or a principal.")],
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """Revoke tokens immediately and for good; logins that use one are disconnected.
+
+    Given a principal, revoke all of its tokens and all tokens that act on behalf of it.
+    """
+    async with reading() as workspace:
+        ended = await logins.revoke_all(workspace, which, reason=reason, by=by)
+        report = await sync_broker(settings(), workspace)
+    for each in ended:
+        done = {"principal": each.principal, "token": each.token, "revoked": each.is_new}
+        text = f"token {each.token} of {each.principal} is revoked"
+        output.show(done, text if each.is_new else f"{text} already")
+    outside = "the broker is not ours: take these logins out of its configuration, too"
+    output.show([], lambda _: [] if report else [output.Hint(outside)])
+
+
+Approval = Annotated[str, argument("ID", "An approval's id, or a unique prefix.")]
+Answerer = Annotated[str, option("Who answers; not the requesting agent.", "NAME")]
+AnswerReason = Annotated[str, option("Reason, for the record and the agent.", "TEXT")]
+
+APPROVAL_STYLES = {
+    ApprovalStatus.PENDING: "bold yellow",
+    ApprovalStatus.GRANTED: "green",
+    ApprovalStatus.DENIED: "red",
+    ApprovalStatus.EXPIRED: "yellow",
+}
+
+APPROVALS = (
+    Column("approval", whole=True),
+    Column("standing", whole=True, styles=APPROVAL_STYLES),
+    Column("run", whole=True),
+    Column("agent"),
+    Column("tool", whole=True),
+    Column("arguments", lambda each: output.arguments_preview(recorded(each.arguments))),
+    Column("until", whole=True),
+    Column("answered by", lambda each: each.by),
+    Column("because"),
+)
+
+
+@approvals.callback()
+def show_approvals(
+    context: typer.Context,
+    every: Annotated[bool, flag("--all", "Also answered and expired approvals.")] = False,
+    json: Json = False,
+) -> None:
+    """List calls that wait for approval, in all runs; grant or deny them."""
+    if context.invoked_subcommand is None:
+        do(lambda: _list_approvals(every=every), json=json)
+
+
+async def _list_approvals(*, every: bool) -> None:
+    async with reading() as workspace:
+        found = await list_approvals(workspace, every=every)
+    output.show(found, _render_approvals)
+
+
+@approvals.command()
+async def grant(approval: Approval, reason: AnswerReason = "", by: Answerer = OS_USER) -> None:
+    """Let a call run, once; the waiting agent continues."""
+    await _answer(approval, reason, by, granted=True)
+
+
+@approvals.command()
+async def deny(approval: Approval, reason: AnswerReason = "", by: Answerer = OS_USER) -> None:
+    """Refuse a call. The waiting agent gets the refusal and its reason."""
+    await _answer(approval, reason, by, granted=False)
+
+
+async def _answer(approval: str, reason: str, by: str, *, granted: bool) -> None:
+    """Grant or deny a call. Raises NotFound, Refused, RoleRefused, BadName."""
+    async with reading() as workspace:
+        found = await find_approval(workspace, approval)
+        current = await requests.answer(
+            workspace, found.approval.id, granted=granted, by=by, reason=reason
+        )
+    value = question(ListedApproval(found.run, current, current.given))
+    what = f"{value.tool} of {value.agent} in run {value.run}"
+    output.show(value, f"approval {value.approval} is {value.standing.value}: {what}")
+
+
+def _render_approvals(found: Approvals) -> list[Part]:
+    if not found.questions:
+        more = "; 'hansard approvals --all' lists answered ones" if found.all else ""
+        return [f"no call waits for approval{more}"]
+    waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
+    how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --reason TEXT'")
+    shown = [part for each in found.questions for part in _diff(each)]
+    return [output.listing(APPROVALS, found.questions), *shown, *([how] if waits else [])]
+
+
+def _diff(request: Question) -> Iterator[Part]:
+    """Yield the diff of the files that a pending approval would change."""
+    if request.standing is not ApprovalStatus.PENDING:
+        return
+    given = recorded(request.arguments)
+    diff = given.get("diff") if isinstance(given, dict) else None
+    if isinstance(diff, str):
+        yield ""
+        yield f"{request.approval} changes {given.get('space', 'memory')}:"
+        yield diff

@@ -1,19 +1,55 @@
-"""Command `hansard runs`: list runs."""
+"""Commands that list, replay, compare and change runs: `hansard runs`, `hansard run resume` ..."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal
 
+import msgspec
+from rich.text import Text
+
+from hansard.agents import runs as actions
+from hansard.agents.experiments import scoring
 from hansard.agents.workspace import RunFilter
+from hansard.bus.clock import OS_USER
 from hansard.bus.times import Time
-from hansard.cli import output
-from hansard.cli.common import Commands, flag, option
-from hansard.cli.opening import gone, reading
+from hansard.cli import output, processes
+from hansard.cli import output as _show
+from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option
+from hansard.cli.experiment import numbers
+from hansard.cli.opening import gone, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.domain.choices import counted
-from hansard.inspect.run import Run, Runs, list_runs
+from hansard.client.person import result_from
+from hansard.domain.choices import counted, listed
+from hansard.domain.errors import CallerError
+from hansard.domain.run import ForkEffects, RunState, RunStatus
+from hansard.domain.steps import Effects, Step, Verdict
+from hansard.inspect import page as run_page
+from hansard.inspect import rederive
+from hansard.inspect.answer import plain_text, withheld_text
+from hansard.inspect.find import find_run
+from hansard.inspect.rederive import CheckedCall, Replayed
+from hansard.inspect.run import Run as ListedRun
+from hansard.inspect.run import Runs, list_runs
+from hansard.inspect.run_diff import (
+    AgentPair,
+    Comparability,
+    Comparable,
+    Match,
+    Move,
+    Pair,
+    RunDiff,
+    run_diff,
+)
+from hansard.inspect.trace import Line, recorded
+from hansard.state.replay import RunView
+from hansard.web.pages import page_name
+from hansard.web.pages import run_page as html_page
 
 app = Commands()
+run = Commands()
 
 
 @app.command()
@@ -79,7 +115,7 @@ def _tell_left_out(made: Runs) -> None:
         output.hint(f"{unread} could not be read and may match: 'hansard runs' lists them")
 
 
-def _at_work(run: Run) -> str:
+def _at_work(run: ListedRun) -> str:
     return ", ".join(f"{name} (gone)" if name in run.gone else name for name in run.at_work)
 
 
@@ -99,7 +135,7 @@ def _time(time: Time | None) -> str:
 
 
 def _render(made: Runs) -> list[Part]:
-    def status(run: Run) -> str:
+    def status(run: ListedRun) -> str:
         return "unreadable" if run.run in made.lost else run.status
 
     columns = (
@@ -128,3 +164,506 @@ def _render(made: Runs) -> list[Part]:
         text = f"{len(made.runs)} of {counted(made.found, 'run')}; --limit 0 shows all"
         parts.append(Hint(text))
     return parts
+
+
+class OneVerdict(CallerError):
+    """Error: not exactly one verdict was given."""
+
+    def __init__(self, options: list[str]) -> None:
+        has = f"{' and '.join(options)} were given" if options else "none was given"
+        super().__init__(
+            f"a step is settled by exactly one verdict, {has}: choose one of "
+            "--happened RESULT, --did-not-happen, --reuse, --run-again"
+        )
+        self.given = options
+
+
+def verdict_of(
+    happened: str | None, *, did_not_happen: bool, reuse: bool, run_again: bool
+) -> Verdict:
+    """Return the one verdict of the options. Raises OneVerdict."""
+    named = {
+        "--happened": (happened is not None, Verdict.HAPPENED),
+        "--did-not-happen": (did_not_happen, Verdict.DID_NOT_HAPPEN),
+        "--reuse": (reuse, Verdict.REUSE),
+        "--run-again": (run_again, Verdict.RUN_AGAIN),
+    }
+    options = [name for name, (is_given, _) in named.items() if is_given]
+    if len(options) != 1:
+        raise OneVerdict(options)
+    return named[options[0]][1]
+
+
+@run.command(plain=True)
+async def resume(which: Run, command: Command = None) -> int:
+    """Resume a run: run its program again.
+
+    Without a command, print how to continue: nothing from the record is ever executed. At a
+    terminal, asks for the outcome of a step in doubt if the program has no policy for it
+    (HANSARD_SETTLE). At the end, prints what was answered from the record.
+    """
+    if command:
+        ran = await processes.run(which, command, "resume")
+        output.hint(f"the resume saved: {ran.saved.line()}")
+        if missing := ran.view.life.missing:
+            who = ", ".join(missing)
+            output.hint(f"{who} has not left the run: what that session was answered is not known")
+        return ran.code
+    async with reading_run(which) as (workspace, run):
+        view = await workspace.states.run(run)
+    output.write(_how(run, view.life))
+    for agent, step in _steps_to_settle(view):
+        output.hint(f"open: {agent}#{step.number} ({step.tool}) may need settling first")
+    return 0
+
+
+@run.command()
+async def fork(
+    which: Run,
+    at: At = None,
+    effects: Annotated[
+        Literal["shadow", "live"],
+        option("shadow: the fork's tools with effects do not run; live: they run."),
+    ] = "shadow",
+) -> None:
+    """Start a new run from a point of another; print its id."""
+    chosen = ForkEffects(effects)
+    async with reading_run(which) as (workspace, run):
+        child = await actions.fork(workspace, run, at, chosen)
+        life = await workspace.states.life(child)
+    vector = life.forked.at if life.forked is not None else {}
+    output.show({"run": child, "parent": run, "effects": chosen, "vector": vector}, child)
+    meant = {
+        ForkEffects.SHADOW: "tools with effects return the parent's outcome or a declared shadow",
+        ForkEffects.LIVE: "tools with effects run, and may repeat what the parent did",
+    }
+    output.hint(f"effects={effects}: {meant[chosen]}\ncontinue with: {_resume(child)}")
+
+
+@run.command()
+async def settle(
+    which: Run,
+    step: Annotated[
+        str,
+        argument(
+            "STEP",
+            "agent#number, the address of one of its events (1234.2), or its number in a run of "
+            "one agent.",
+        ),
+    ],
+    happened: Annotated[
+        str | None, option("It happened; its result as JSON, else as text.", "RESULT")
+    ] = None,
+    did_not_happen: Annotated[
+        bool, flag("--did-not-happen", "It did not happen and may run again.")
+    ] = False,
+    reuse: Annotated[bool, flag("--reuse", "If diverged: use the recorded outcome.")] = False,
+    run_again: Annotated[
+        bool, flag("--run-again", "If diverged: run it again with its effect.")
+    ] = False,
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """State the outcome of a step in doubt or diverged."""
+    verdict = verdict_of(happened, did_not_happen=did_not_happen, reuse=reuse, run_again=run_again)
+    result = result_from(happened) if happened is not None else None
+    async with reading_run(which) as (workspace, run):
+        name = await actions.settle(
+            workspace, run, step, verdict.value, result=result, by=by, reason=reason
+        )
+        view = await workspace.states.run(run)
+        _, settled = actions.find_step(view, name)
+    fields = {"run": run, "step": name, "verdict": verdict, "status": settled.status}
+    text = (
+        f"step {name} ({settled.tool}) is settled: {settled.verdict} by {settled.settled_by}, "
+        f"now {settled.status}"
+    )
+    output.show(fields, text)
+    output.hint(_next(view))
+
+
+@run.command()
+async def reopen(
+    which: Run,
+    task: Annotated[str, argument("TASK", "A task's id, see 'hansard team'.")],
+    reason: Reason = "",
+    by: By = OS_USER,
+) -> None:
+    """Let a failed task be claimed again."""
+    async with reading_run(which) as (workspace, run):
+        is_new = await actions.reopen(workspace, run, task, by=by, reason=reason)
+    text = "is open again" if is_new else "is not over: nothing was written"
+    fields = {"run": run, "task": task, "reopened": is_new}
+    output.show(fields, f"task {task} of run {run} {text}")
+    if is_new:
+        output.hint("its next claim is another agent's to make, or a resumed one's")
+
+
+@run.command()
+async def finish(
+    which: Run,
+    reason: Reason = "",
+    failed: Annotated[
+        str | None, option("Mark it as failed instead, for this reason.", "REASON")
+    ] = None,
+    by: By = OS_USER,
+) -> None:
+    """Mark a run as completed, or as failed.
+
+    Works even if agents have not left it, for example because their process was killed.
+    """
+    await _end(which, partial(actions.finish, failed=failed), reason, by)
+
+
+@run.command()
+async def cancel(which: Run, reason: Reason = "", by: By = OS_USER) -> None:
+    """Mark a run as cancelled.
+
+    Works even if agents have not left it; no agent is stopped.
+    """
+    await _end(which, actions.cancel, reason, by)
+
+
+async def _end(which: str, say: Callable[..., Awaitable[bool]], reason: str, by: str) -> None:
+    """Record the end of a run. Raises NotFound, Refused, BadName."""
+    async with reading_run(which) as (workspace, run):
+        missing = (await workspace.states.life(run)).missing
+        is_new = await say(workspace, run, by=by, reason=reason)
+        status = (await workspace.states.life(run)).status
+    text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
+    fields = {"run": run, "status": status, "ended": is_new, "at_work": missing}
+    output.show(fields, text)
+    if is_new and missing:
+        output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
+
+
+def _steps_to_settle(view: RunView) -> Iterator[tuple[str, Step]]:
+    """Yield the steps in doubt that do not simply run again, each with its agent."""
+    for agent, state in view.agents.items():
+        for step in state.in_doubt:
+            if step.effects is not Effects.IDEMPOTENT:
+                yield agent, step
+
+
+def _next(view: RunView) -> str:
+    """Return the next command after a step was settled."""
+    still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
+    if still:
+        return f"still open: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
+    return f"continue with: {_resume(view.run)}"
+
+
+def _resume(run: str) -> str:
+    return f"hansard run resume {run} -- COMMAND"
+
+
+def _how(run: str, life: RunState) -> str:
+    current = f"run {run} ({life.workflow}) is {life.status.value}"
+    if life.missing:
+        current += f" for {', '.join(life.missing)}, at work or killed"
+    if life.status is RunStatus.COMPLETED:
+        current += "; resuming replays it from the record and records what is new"
+    program = (
+        f"It was started by {life.program!r}: a label, which is never run from the record."
+        if life.program
+        else "Its record does not name the program that started it."
+    )
+    return (
+        f"{current}.\n{program}\nRun that program again so that it picks this run up:\n"
+        f"  {_resume(run)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
+    )
+
+
+@run.command()
+async def score(
+    which: Run,
+    metrics: Annotated[list[str], argument("METRIC=NUMBER...", "Such as reward=1 cost=0.2.")],
+    by: By = OS_USER,
+    reason: Reason = "",
+) -> None:
+    """Record a score of a run."""
+    scores = numbers(metrics)
+    async with reading_run(which) as (workspace, run):
+        is_new = await scoring.score(workspace, run, scores, by=by, reason=reason)
+    text = "is scored" if is_new else "has just these scores already"
+    fields = {"run": run, "by": by, "metrics": scores, "recorded": is_new}
+    output.show(fields, f"run {run} {text} by {by}")
+
+
+@run.command()
+async def replay(
+    which: Run,
+    command: Command = None,
+    offline: Annotated[bool, flag("--offline", "With a command: allow changed tools too.")] = False,
+) -> int:
+    """Replay a run without running tools.
+
+    With a command, that program runs against the record: each call is answered from it; a call that
+    is not on record is an error, and so is a program that makes fewer calls. Without a command,
+    every call is derived again from the recorded arguments and results and compared; exits with 1
+    if one differs.
+    """
+    if command:
+        mode = "offline" if offline else "strict"
+        ran = await processes.run(which, command, mode)
+        code = ran.code
+        if mode == "strict" and ran.without_report:
+            agents = ", ".join(_calls_of(ran.view, agent) for agent in ran.without_report)
+            output.hint(f"not equal to the record: no session was replayed to its end of {agents}")
+            code = code or 1
+        output.hint(f"{mode} replay ended with exit code {code}; nothing was recorded")
+        output.hint(f"the replay saved: {ran.saved.line()}")
+        return code
+    async with reading_run(which) as (workspace, run):
+        found = await rederive.replay(workspace, run)
+    output.show(found, _render_replay)
+    return 1 if found.summary.differ else 0
+
+
+def _calls_of(view: RunView, agent: str) -> str:
+    calls = counted(len(view.agents[agent].steps), "call")
+    return f"{agent} ({calls} on record)"
+
+
+def _call_name(row: tuple[Line, CheckedCall]) -> str:
+    line = row[0]
+    return ("  " * (line.depth - 1) + "└ " if line.depth else "") + line.step.tool
+
+
+def _render_call(row: tuple[Line, CheckedCall]) -> Text:
+    checked = row[1]
+    if checked.differs:
+        return output.cell("; ".join(checked.differs), "bold red")
+    if checked.unproven:
+        return output.cell("; ".join(checked.unproven), "yellow")
+    return output.cell("as recorded", "green")
+
+
+COLUMNS = (
+    Column("step", lambda row: f"{row[0].agent}#{row[0].step.number}", whole=True),
+    Column("tool", _call_name),
+    Column("arguments", lambda row: output.arguments_preview(row[1].arguments)),
+    Column("result", lambda row: output.result_preview(row[0].step, row[1].result)),
+    Column("status", lambda row: output.status_cell(row[0].step.status.value), whole=True),
+    Column("re-derived", _render_call, whole=True),
+)
+
+
+def _render_replay(found: Replayed) -> Iterator[Part]:
+    if found.calls:
+        yield output.listing(COLUMNS, found.calls)
+    tally = found.summary
+    text = f"{counted(tally.calls, 'call')} from the record, 0 tools run"
+    if tally.differ:
+        text += f"; {tally.differ} differ from what is recorded of them"
+    if tally.unproven:
+        text += f"; {tally.unproven} could not be re-derived"
+    if not tally.differ and not tally.unproven:
+        text += "; every fingerprint and digest is as recorded"
+    yield text
+
+
+SHOWN_MAX = 100
+"""Most differences of an agent shown; --json has all."""
+
+_SIGNS = {
+    Match.SAME: ("=", ""),
+    Match.RESULT: ("≠", "yellow"),
+    Match.ARGUMENTS: ("~", "yellow"),
+    Match.TEXT: ("~", "yellow"),
+    Match.MOVED: ("↕", "yellow"),
+    Match.ONLY_A: ("-", "red"),
+    Match.ONLY_B: ("+", "green"),
+}
+_LABELS = {
+    Match.RESULT: "different result",
+    Match.ARGUMENTS: "different arguments",
+    Match.TEXT: "different text",
+    Match.MOVED: "in a different place",
+    Match.ONLY_A: "only in A",
+    Match.ONLY_B: "only in B",
+}
+
+
+@run.command()
+async def diff(
+    a: Annotated[str, argument("A", "First run: its id, a prefix, or 'last'.")],
+    b: Annotated[str, argument("B", "Second run.")],
+) -> int:
+    """Compare two runs step by step.
+
+    Agents are matched by name, else by role. Compares their calls, results, decisions and messages,
+    and the runs' status, error and scores; shows the first difference, then all others, and the
+    cost of each run. Tokens and cost are those of the agents; a simulated user (messages with the
+    role 'user') has rows of its own. Exits with 1 if the runs differ.
+    """
+    async with reading() as workspace:
+        runs = [await find_run(workspace, run) for run in (a, b)]
+        found = await run_diff(workspace, *runs)
+    output.show(found, _render_diff)
+    return 1 if found.differs else 0
+
+
+def _render_diff(found: RunDiff) -> Iterator[Part]:
+    columns = [Column(""), Column("A", whole=True), Column("B", whole=True)]
+    yield output.table(columns, _rows(found))
+    yield ""
+    for letter, side in zip("AB", found.sides, strict=True):
+        if side.life.forked is not None:
+            yield f"{letter} is a fork of run {side.life.forked.parent}"
+    if found.shared:
+        yield f"they share {_count(found.shared)}, recorded once, before the fork"
+    yield from _comparability(found.comparability)
+    if found.first is not None:
+        yield "first difference"
+        yield output.Lines(list(_difference(found.first[1])))
+    elif not found.differs:
+        yield "equal: calls, results, decisions, messages, status and scores"
+    if not found.ended_alike:
+        yield from _outcomes(found)
+    for couple in found.couples:
+        yield ""
+        yield output.Lines(list(_agent(couple)))
+
+
+def _outcomes(found: RunDiff) -> Iterator[Part]:
+    """Yield how each run ended, if they ended differently."""
+    yield "they ended differently"
+    for letter, cost in zip("AB", found.costs, strict=True):
+        scores = "".join(f", {name} {_amount(cost.scores[name])}" for name in sorted(cost.scores))
+        error = f", {output.cut(cost.error)}" if cost.error else ""
+        yield f"      {letter} {cost.status}{error}{scores}"
+
+
+def _comparability(found: Comparability) -> Iterator[Part]:
+    """Yield the causes other than the cut that may explain the differences."""
+    match found.verdict:
+        case Comparable.DIFFERS:
+            yield f"they also differ in {listed(found.differs_in)}"
+        case Comparable.CANNOT_TELL:
+            unknown = listed(found.not_on_record)
+            yield f"it is unknown whether anything else differs: {unknown} not on record"
+        case Comparable.COMPARABLE:
+            yield "nothing else differs: code, model, prompt and effects are the same"
+    for each in found.respects:
+        yield f"  {each.name:<8} {each.sameness.value}: {each.because}"
+
+
+def _rows(found: RunDiff) -> Iterator[list[str]]:
+    a, b = costs = found.costs
+    yield ["run", a.run, b.run]
+    yield ["status", a.status, b.status]
+    yield ["steps", f"{a.steps:,}", f"{b.steps:,}"]
+    yield ["attempts", f"{a.attempts:,}", f"{b.attempts:,}"]
+    yield ["decisions", f"{a.decisions:,}", f"{b.decisions:,}"]
+    yield ["took", *(output.duration(cost.duration_ms or 0.0) for cost in costs)]
+    rows = [("{}", [cost.usage for cost in costs])]
+    if any(cost.own_usage != cost.usage for cost in costs):
+        rows.append(("{} in itself", [cost.own_usage for cost in costs]))
+    rows.append(("{} of the simulated user", [cost.user_usage for cost in costs]))
+    rows.append(("{}", [cost.scores for cost in costs]))
+    for label, sides in rows:
+        for name in sorted({name for side in sides for name in side}):
+            yield [label.format(name), *(_amount(side.get(name)) for side in sides)]
+
+
+def _amount(amount: float | None) -> str:
+    return "" if amount is None else output.number(amount)
+
+
+def _count(number: int) -> str:
+    return f"{counted(number, 'entry')}"
+
+
+def _agent(couple: AgentPair) -> Iterator[Text]:
+    """Yield an agent's differences, with the number of equal entries before, between and after."""
+    names = [agent.name for agent in (couple.a, couple.b) if agent is not None]
+    role = next(agent.state.role for agent in (couple.a, couple.b) if agent is not None)
+    side = "" if len(names) > 1 else f", {_LABELS[Match.ONLY_A if couple.a else Match.ONLY_B]}"
+    named = " and ".join(dict.fromkeys(names))
+    yield output.cell(f"agent {named} ({role}){side}", "bold")
+    same = shown = 0
+    for pair in couple.pairs:
+        if pair.what is Match.SAME:
+            same += 1
+            continue
+        if same:
+            yield Text(f"  = {_count(same)} the same", style="dim")
+        same, shown = 0, shown + 1
+        if shown > SHOWN_MAX:
+            break
+        yield from _difference(pair)
+    if shown > SHOWN_MAX:
+        more = sum(pair.what is not Match.SAME for pair in couple.pairs) - SHOWN_MAX
+        yield Text(f"  … and {more:,} more differences: --json has them")
+    elif same or not couple.pairs:
+        yield Text(f"  = {_count(same)} the same", style="dim")
+
+
+def _difference(pair: Pair) -> Iterator[Text]:
+    """Yield a difference: its subject and both sides."""
+    sign, style = _SIGNS[pair.what]
+    move = pair.a or pair.b
+    name = move.name if move is not None else ""
+    yield Text(f"  {sign} {output.cut(name)}, {_LABELS.get(pair.what, '')}", style=style)
+    for letter, each in (("A", pair.a), ("B", pair.b)):
+        if each is not None:
+            yield Text(f"      {letter} {plain_text(each.place)}  {_move(each)}")
+
+
+def _move(move: Move) -> str:
+    if move.decision is not None:
+        made = move.decision
+        why = f": {output.cut(made.because)}" if made.because else ""
+        return f"{output.cut(made.selected)}{why}"
+    if move.message is not None:
+        message = recorded(move.message.content)
+        return output.cut(message if isinstance(message, str) else output.preview(message))
+    step = move.step
+    if step is None:
+        return ""
+    arguments = output.arguments_preview(recorded(step.arguments))
+    items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
+    result = output.result_preview(step, items if step.streamed else recorded(step.result))
+    status = "" if step.status.value == "completed" else f"{step.status.value} "
+    withheld = withheld_text(step)
+    return f"({arguments}) → {status}{result}{', ' if withheld else ''}{withheld}".rstrip()
+
+
+class Written(msgspec.Struct, kw_only=True):
+    """Path of a run's page."""
+
+    run: str
+    path: str
+    bytes: int
+    events: int
+
+
+@run.command()
+async def html(
+    which: Run,
+    output: Annotated[
+        Path | None, option("The file to write; '-' is stdout [RUN.html].", None, "--output", "-o")
+    ] = None,
+) -> None:
+    """Write a run as one HTML file that needs no server.
+
+    The page opens at the first event and shows the state, board and tasks at each event, messages
+    as a chat, and a search.
+    """
+    # The run and the page are held in memory: some five times the page's size.
+    _show.check_one_answer(output)
+    async with reading_run(which) as (workspace, run):
+        found = await run_page.gather(workspace, run)
+    data = html_page(found)
+    path = output or default_path(run)
+    report = Written(run=run, path=str(path), bytes=len(data), events=len(found.events.id))
+    absent = [
+        Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in found.absent.items()
+    ]
+    _show.page(data, path, report, *absent)
+
+
+def default_path(run: str) -> Path:
+    """Return `RUN.html` in the working directory; characters not allowed in names are escaped."""
+    return Path(page_name(run))

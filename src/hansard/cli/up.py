@@ -1,4 +1,4 @@
-"""Command `hansard up`: run the broker, serve restricted agents, project and show commits."""
+"""Commands `hansard up` and `demo`: run the broker, serve restricted agents, show commits."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
 from hansard.bus.redacted_log import ForwardingLog
 from hansard.cli import output
-from hansard.cli.background_printer import BackgroundPrinter
 from hansard.cli.common import Commands, GlobalOptions, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint, Part
-from hansard.cli.processes import termination_event, until
+from hansard.cli.processes import BackgroundPrinter, termination_event, until
 from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
+from hansard.demo import main
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.answer import masked
@@ -36,9 +36,10 @@ from hansard.service.running import broker_status, reflecting, served
 from hansard.service.watching import Watcher
 from hansard.settings import Settings
 
+app = Commands()
+
 T = TypeVar("T")
 
-app = Commands()
 
 NONE_YET = (
     "no workspace is there yet: the first program that connects makes one (hansard.connect(NAME), "
@@ -403,3 +404,12 @@ def _line(report: LogEntry, prefix: str) -> Hint:
     where = f"run {line.run} " if line.run is not None else ""
     events = ", ".join(line.events)
     return Hint(f"{at}  {where}{line.stream}@{line.version}  {events}".replace("\n", " "))
+
+
+@app.command()
+def demo(seed: Annotated[int | None, option("Seed of the kill times.")] = None) -> int:
+    """Watch three agents work, be killed, and resume.
+
+    Takes about a minute, offline, on real input: the standard library's source.
+    """
+    return main(GlobalOptions.json, GlobalOptions.values.get("data_dir"), seed)

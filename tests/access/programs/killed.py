@@ -26,7 +26,7 @@ POINTS: dict[str, tuple[Any, str]] = {
     "config": (hansard.broker.files.ServerFiles, "write_access_config"),
     "reload": (hansard.broker.logins, "_have_reloaded"),
     "finish": (hansard.client.credentials.Draft, "finish"),
-    "tell": (hansard.cli.roles, "_tell"),
+    "tell": (hansard.cli.roles, "_print_credentials"),
 }
 """Points of `hansard credentials`, in their order."""
 

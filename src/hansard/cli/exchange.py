@@ -1,10 +1,10 @@
-"""Command `hansard import`: recorded runs of other systems, and exported runs."""
+"""Commands `hansard import`, `export` and `schema`: runs of other systems, and exported runs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from hansard.agents.exchange.writer import Missing, export_view
+from hansard.agents.exchange.writer import export as write_out
 from hansard.agents.importers.chat import WORDS, ImportDefaults
 from hansard.agents.importers.reader import STDIN, Importer
 from hansard.agents.importers.sources import (
@@ -36,13 +38,16 @@ from hansard.agents.importers.sources import (
 )
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
+from hansard.bus.file_lock import whole
 from hansard.cli import output
 from hansard.cli.common import Commands, argument, flag, option
-from hansard.cli.opening import beginning
+from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.inspect.answer import plain_text
+from hansard.inspect.find import find_run
+from hansard.inspect.schemas import Schema, schema
 
 app = Commands()
 
@@ -284,3 +289,88 @@ def _phrases(kinds: dict[str, int]) -> str:
         one, _, rest = kind.partition(" ")
         found.append(f"{counted(count, one)} {rest}".rstrip())
     return "; ".join(found)
+
+
+NAMED_MAX = 5
+"""Most runs included in addition that are listed by id."""
+
+Write = Callable[[bytes], object]
+
+
+@app.command(plain=True)
+async def export(
+    runs: Annotated[list[str], argument("RUN...", "Ids, unique prefixes, or 'last'.")],
+    role: Annotated[
+        str | None, option("Only what this role sees; such a file cannot be imported again.")
+    ] = None,
+    path: Annotated[
+        Path | None, option("The file to write [stdout].", None, "--output", "-o")
+    ] = None,
+) -> int:
+    """Export runs as JSON lines with their exact stored bytes.
+
+    Large payloads are included, and so are the parents of a fork and the earlier runs of a
+    conversation. 'hansard import events' reads the file.
+    """
+    async with reading() as workspace:
+        known = set(await workspace.log.runs())
+        names = [run if run in known else await find_run(workspace, run) for run in runs]
+        names = list(dict.fromkeys(names))
+        with _target(path) as write:
+            if role is None:
+                missing = await _export_all(workspace, names, write)
+            else:
+                missing = await _view(workspace, names, role, write)
+    for each in missing:
+        output.hint(f"missing: {each.what}: {each.why}")
+    return 1 if missing else 0
+
+
+async def _export_all(workspace: Workspace, names: list[str], write: Write) -> list[Missing]:
+    report = await write_out(workspace, names, write)
+    others = [run for run in report.carries if run not in names]
+    counts = (len(report.carries), "run"), (report.commits, "commit"), (report.blobs, "blob")
+    text = ", ".join(counted(number, of) for number, of in counts)
+    if others:
+        more = ", ..." if len(others) > NAMED_MAX else ""
+        text += f"; carried along: {', '.join(others[:NAMED_MAX])}{more}"
+    output.hint(text)
+    return report.missing
+
+
+async def _view(workspace: Workspace, names: list[str], role: str, write: Write) -> list[Missing]:
+    report = await export_view(workspace, names, role, write)
+    output.hint(
+        f"{counted(report.events, 'event')} and {counted(report.blobs, 'blob')} "
+        f"as role {role!r} sees them: "
+        "a view, which cannot be imported"
+    )
+    return report.missing
+
+
+@contextmanager
+def _target(path: Path | None) -> Generator[Write]:
+    """Open stdout, or a file that is written completely or not at all. Raises Unwritable."""
+    if path is None or str(path) == "-":
+        yield sys.stdout.buffer.write
+        sys.stdout.buffer.flush()
+        return
+    with whole(path) as file:
+        yield file.write
+
+
+@app.command("schema")
+async def show_schema(
+    which: Annotated[
+        Schema,
+        argument(
+            "WHAT",
+            "snapshot: an agent's state. events: a commit and its events, as they are stored. "
+            "export: a line of 'hansard export'.",
+        ),
+    ],
+) -> None:
+    """Print a JSON Schema of snapshots, events or exports."""
+    made = schema(which)
+    pretty = msgspec.json.format(msgspec.json.encode(made), indent=2).decode()
+    output.show(made, pretty)

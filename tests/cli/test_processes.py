@@ -14,8 +14,9 @@ from typing import TextIO
 
 import pytest
 
-from hansard.cli import background_printer, output
-from hansard.cli.background_printer import BackgroundPrinter, LogStream
+from hansard.cli import output
+from hansard.cli import processes as cli_processes
+from hansard.cli.processes import BackgroundPrinter, LogStream
 
 FULL = 64 * 1024
 """Capacity of a pipe, in bytes."""
@@ -38,7 +39,7 @@ def write(stream: TextIO, text: str) -> None:
 @pytest.mark.timeout(60)
 def test_nobody_waits_for_a_reader_and_what_is_left_out_is_told(pipe, monkeypatch):
     """A pipe without a reader holds up to a bound; lines left out are counted in their place."""
-    monkeypatch.setattr(background_printer, "WAITING_MAX", 3)
+    monkeypatch.setattr(cli_processes, "WAITING_MAX", 3)
     read, written = pipe
     stream = LogStream(written)
     stream.write("x" * FULL + "\n")

@@ -1,0 +1,961 @@
+"""Commands `hansard run show`, `state`, `trace`, `context`, `left`, and `conversation`."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from rich.text import Text
+
+from hansard.bus.times import Clock, EventTime, Time, imported
+from hansard.cli import output
+from hansard.cli.common import Agent, At, Commands, Run, argument, flag, option
+from hansard.cli.opening import gone, reading, reading_run
+from hansard.cli.output import Column, Hint, Part
+from hansard.domain.choices import counted, listed
+from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.ids import run_of
+from hansard.domain.run import Swap
+from hansard.domain.steps import Step
+from hansard.inspect import run as run_reads
+from hansard.inspect import state as state_reads
+from hansard.inspect import trace as trace_reads
+from hansard.inspect import trace as tree
+from hansard.inspect.answer import plain_text, withheld_text
+from hansard.inspect.run import OpenStep, RunAgent, RunReport, RunState, Unreadable
+from hansard.inspect.state import (
+    AgentContext,
+    Change,
+    Compacted,
+    Contexts,
+    Conversation,
+    Data,
+    Difference,
+    Edit,
+    Message,
+    RunPart,
+    Summary,
+    Totals,
+    as_json,
+    contexts,
+)
+from hansard.inspect.trace import (
+    AgentHistory,
+    Egress,
+    Payloads,
+    Trace,
+    WholeStep,
+    recorded,
+    what_left,
+)
+
+run = Commands()
+conversation = Commands()
+
+ENTRIES_MAX = 200
+"""Most entries shown of one kind and agent; the rest are counted. `--json` has all."""
+
+FIELDS_SHOWN_MAX = 4
+"""Most changed parts of one thing in its line."""
+
+_DERIVED = {"digest", "outcome_version", "key", "fingerprint"}
+"""Fields of a step that are not shown to people."""
+
+_SIGNS = {Edit.ADDED: ("+", "green"), Edit.REMOVED: ("-", "red"), Edit.CHANGED: ("~", "yellow")}
+
+
+def _step(step: dict[str, Any]) -> str:
+    given = output.arguments_preview(step.get("arguments"))
+    error = step.get("error") or {}
+    outcome = f"{error.get('type')}: {error.get('message')}" if error else ""
+    if not outcome and step.get("status") == "completed":
+        items = step.get("items") if step.get("streamed") else step.get("result")
+        outcome = f"→ {output.preview(items)}"
+    return (
+        f"{output.cut(str(step.get('tool')))}({given})  {step.get('status')}  {output.cut(outcome)}"
+    )
+
+
+def _message(message: dict[str, Any]) -> str:
+    fields = message.get("fields")
+    more = f"  {output.preview(fields)}" if fields else ""
+    text = output.preview(message.get("content"))
+    return f"{output.cut(str(message.get('role')))}: {text}{more}"
+
+
+def _parts(*names: str) -> Callable[[dict[str, Any]], str]:
+    """Return a renderer of some fields of a thing that skips empty ones."""
+
+    def render(thing: dict[str, Any]) -> str:
+        found = [thing.get(name) for name in names]
+        return "  ".join(
+            output.cut(value) if isinstance(value, str) else output.preview(value)
+            for value in found
+            if value not in (None, "", [], {})
+        )
+
+    return render
+
+
+KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "tools": _parts("effects", "version"),
+    "steps": _step,
+    "checkpoints": _parts("data"),
+    "messages": _message,
+    "decisions": _parts("question", "selected", "because"),
+    "resources": _parts("operation", "uri"),
+    "hand_offs": _parts("to", "because", "payload"),
+    "judged": _parts("by", "metrics", "because"),
+    "board": _parts("kind", "value", "author"),
+}
+"""Renderers of a thing in one line, by kind."""
+
+
+def whole_state(data: Data) -> Iterator[Text]:
+    """Yield the whole state."""
+    yield Text("run", style="bold")
+    yield from _whole(data.life)
+    for name, item in data.agents.items():
+        yield Text()
+        yield from agent_lines(name, item)
+
+
+def agent_lines(name: str, fields: dict[str, Any]) -> Iterator[Text]:
+    """Yield an agent's state."""
+    yield output.cell(f"agent {name}", "bold")
+    yield from _whole(fields)
+
+
+def _whole(fields: dict[str, Any]) -> Iterator[Text]:
+    for name, value in fields.items():
+        if name not in KINDS:
+            if value not in (None, "", [], {}):
+                yield _line(1, f"{name}: {value if isinstance(value, str) else _all(value)}")
+        elif value:
+            yield _line(1, f"{name}: {len(value):,}")
+            shown = ((f"{key}  {KINDS[name](thing)}", "") for key, thing in value.items())
+            yield from _entries(shown, len(value))
+
+
+def _all(value: Any) -> str:
+    """Render a value without parts of its own: labels, a roster, versions."""
+    if isinstance(value, dict):
+        return output.arguments_preview(value, output.LINE_COLUMNS)
+    return output.preview(value, output.LINE_COLUMNS)
+
+
+def _entries(entries: Iterable[tuple[str, str]], count: int) -> Iterator[Text]:
+    for text, style in itertools.islice(entries, ENTRIES_MAX):
+        yield _line(2, text, style)
+    if count > ENTRIES_MAX:
+        yield _line(2, f"… and {count - ENTRIES_MAX:,} more: --json has them")
+
+
+def _line(depth: int, text: str, style: str = "") -> Text:
+    return Text("  " * depth + plain_text(text), style=style)
+
+
+# ---------------------------------------------------------------- differences
+
+
+def differences(found: list[Change]) -> Iterator[Text]:
+    """Yield differences by agent, kind and thing."""
+    for agent, changes in itertools.groupby(found, key=lambda change: change.agent):
+        yield Text()
+        yield output.cell("run" if agent is None else f"agent {agent}", "bold")
+        for kind, group in itertools.groupby(changes, key=lambda change: change.path[0]):
+            yield from _kind(str(kind), list(group))
+
+
+def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
+    """Yield the differences of one kind of thing, or of one field."""
+    if kind not in KINDS or len(found[0].path) == 1:
+        for change in found:
+            yield _line(
+                1, f"{_sign(change)} {_path(change.path)}: {_sides(change)}", _style(change)
+            )
+        return
+    things = [list(group) for _, group in itertools.groupby(found, key=lambda c: c.path[1])]
+    counts = ", ".join(
+        f"{count:,} {what.value}"
+        for what in Edit
+        if (count := sum(_what(thing) is what for thing in things))
+    )
+    yield _line(1, f"{kind}: {counts}")
+    entries = ((_thing(kind, thing), _SIGNS[_what(thing)][1]) for thing in things)
+    yield from _entries(entries, len(things))
+
+
+def _what(thing: list[Change]) -> Edit:
+    """Return whether a thing was added, removed or changed; changed if only parts of it differ."""
+    return thing[0].change if len(thing[0].path) == 2 else Edit.CHANGED  # noqa: PLR2004 -- kind and key
+
+
+def _thing(kind: str, thing: list[Change]) -> str:
+    """Render a thing that was added or removed, else its changes, in one line."""
+    change, what = thing[0], _what(thing)
+    head = f"{_SIGNS[what][0]} {change.path[1]}  "
+    if what is not Edit.CHANGED:
+        return head + KINDS[kind](change.after if what is Edit.ADDED else change.before)
+    items = [each for each in thing if each.path[2] not in _DERIVED] or thing
+    parts = [f"{_path(each.path[2:])}: {_sides(each)}" for each in items[:FIELDS_SHOWN_MAX]]
+    more = len(thing) - len(parts)
+    return head + "; ".join(parts) + (f"; and {more:,} more" if more else "")
+
+
+def _sign(change: Change) -> str:
+    return _SIGNS[change.change][0]
+
+
+def _style(change: Change) -> str:
+    return _SIGNS[change.change][1]
+
+
+def _path(path: Iterable[str | int]) -> str:
+    """Render a path with dots; a name that has a dot is quoted."""
+    return ".".join(
+        output.cut(repr(part) if isinstance(part, str) and "." in part else str(part))
+        for part in path
+    )
+
+
+def _sides(change: Change) -> str:
+    match change.change:
+        case Edit.ADDED:
+            return output.preview(change.after)
+        case Edit.REMOVED:
+            return output.preview(change.before)
+        case Edit.CHANGED:
+            return f"{output.preview(change.before)} → {output.preview(change.after)}"
+
+
+FOLD_LINES = 8
+"""Most lines shown of a message's content; `--json` has all of it."""
+
+FOLD_CHARACTERS = 600
+CALLS_SHOWN_MAX = 50
+"""Most calls of one message shown; the rest are counted."""
+
+_INDENT = "      "
+
+ROLES = {"user": "green", "assistant": "cyan", "tool": "magenta", "system": "yellow"}
+
+
+class Figures(Protocol):
+    """Totals of messages; `tokens` is None where they were not counted."""
+
+    messages: int
+    tokens: int | None
+    usage: dict[str, float]
+
+
+def message_lines(found: Message) -> output.Lines:
+    """Render a recorded message as lines."""
+    head = Text(f"{found.index:>4}  ")
+    head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
+    about = (
+        counted(found.tokens, "token") if found.tokens is not None else "",
+        output.usage_text(found.usage),
+        output.shown_time(Time(found.at, found.clock)),
+        f"{output.cut(found.agent)}@{found.version}",
+        f"position {found.position}",
+    )
+    head.append("  " + "  ".join(part for part in about if part), style="dim")
+    body = [Text(_INDENT + plain_text(line, lines=True)) for line in readable(found.message)]
+    return output.Lines([head, *body])
+
+
+def readable(message: dict[str, Any]) -> Iterator[str]:
+    """Yield a message's lines: its content, its calls, and its other fields."""
+    line, calls = _content(message.get("content"))
+    yield from folded(line)
+    calls += _calls(message)
+    yield from calls[:CALLS_SHOWN_MAX]
+    if len(calls) > CALLS_SHOWN_MAX:
+        yield f"… and {counted(len(calls) - CALLS_SHOWN_MAX, 'call')} more"
+    known = {"role", "content", "tool_calls", "function_call"}
+    for name, value in message.items():
+        if name not in known and value is not None:
+            yield f"{output.cut(name)}: {output.preview(value)}"
+
+
+def folded(message_lines: str) -> Iterator[str]:
+    """Yield a text's first lines, and the number of characters left out."""
+    message_lines = message_lines.replace("\r\n", "\n")
+    kept = message_lines[:FOLD_CHARACTERS]
+    lines = kept.split("\n", FOLD_LINES)
+    rest = len(lines.pop()) if len(lines) > FOLD_LINES else 0
+    rest += len(message_lines) - len(kept)
+    if lines != [""]:
+        yield from lines
+    if rest:
+        yield f"… {counted(rest, 'character')} more: --json has them"
+
+
+def _content(content: Any) -> tuple[str, list[str]]:
+    """Return the text of a message's content, and the calls among its parts."""
+    if not isinstance(content, list):
+        return (content if isinstance(content, str) else _other(content)), []
+    parts: list[str] = []
+    calls: list[str] = []
+    for part in content:
+        match part:
+            case str():
+                parts.append(part)
+            case {"type": "tool_use", "name": str(name)}:
+                calls.append(_call(name, part.get("input"), part.get("id")))
+            case {"type": "tool_result"}:
+                inner, _ = _content(part.get("content"))
+                parts.append(f"result of {output.cut(str(part.get('tool_use_id')))}: {inner}")
+            case {"text": str(message_lines)}:
+                parts.append(message_lines)
+            case _:
+                parts.append(_other(part))
+    return "\n".join(parts), calls
+
+
+def _other(content: Any) -> str:
+    return "" if content is None else output.preview(content, FOLD_CHARACTERS)
+
+
+def _calls(message: dict[str, Any]) -> list[str]:
+    found = message.get("tool_calls")
+    request: Sequence[Any] = found if isinstance(found, list) else []
+    items = [*request, *([message["function_call"]] if message.get("function_call") else [])]
+    return [_call_fields(call) for call in items]
+
+
+def _call_fields(call: Any) -> str:
+    """Render a call from any of the providers' formats."""
+    match call:
+        case {"function": {"name": str(name)}}:
+            return _call(name, call["function"].get("arguments"), call.get("id"))
+        case {"custom": {"name": str(name)}}:
+            return _call(name, call["custom"].get("input"), call.get("id"))
+        case {"name": str(name)}:
+            return _call(name, call.get("arguments"), call.get("id"))
+        case _:
+            return f"→ {_other(call)}"
+
+
+def _call(name: str, arguments: Any, call_id: Any) -> str:
+    """Render a call in one line; arguments that are JSON in a string are parsed."""
+    if isinstance(arguments, str):
+        shown = output.cut(arguments, FOLD_CHARACTERS)
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):  # a text like any other
+            shown = output.arguments_preview(msgspec.json.decode(arguments), FOLD_CHARACTERS)
+    else:
+        shown = "" if arguments is None else output.arguments_preview(arguments, FOLD_CHARACTERS)
+    called = f"  [{output.cut(str(call_id))}]" if call_id is not None else ""
+    return f"→ {output.cut(name)}({shown}){called}"
+
+
+def apart(found: Message) -> list[Part]:
+    """Return an empty line and a recorded message."""
+    return [Text(), message_lines(found)]
+
+
+def context_part(found: Message | Summary | Compacted, *, every: bool) -> list[Part]:
+    """Return an empty line and a part of a context window."""
+    if isinstance(found, Message):
+        return apart(found)
+    if isinstance(found, Compacted):
+        if isinstance(found.original, Message):
+            return [
+                Text(),
+                Text(_INDENT + "compacted:", style="dim"),
+                message_lines(found.original),
+            ]
+        return [Text(), _summary(found.original, "")]
+    return [Text(), _summary(found, "" if every else "; --all shows them")]
+
+
+def _summary(found: Summary, more: str) -> output.Lines:
+    """Render a summary and the messages it replaced."""
+    head = Text(f"{found.index:>4}  ")
+    head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
+    where = f", {found.first}-{found.last}" if found.first is not None else ""
+    head.append(f"  summary of {counted(found.messages, 'message')}{where}{more}", style="bold")
+    window = ""
+    if found.tokens_before is not None and found.tokens_after is not None:
+        window = f"window {found.tokens_before:,} to {counted(found.tokens_after, 'token')}"
+    about = (
+        counted(found.tokens, "token") if found.tokens is not None else "",
+        window,
+        output.shown_time(Time(found.at, found.clock)),
+        f"{output.cut(found.agent)}@{found.version}",
+        f"position {found.position}",
+    )
+    head.append("  " + "  ".join(each for each in about if each), style="dim")
+    body = [Text(_INDENT + plain_text(line, lines=True)) for line in readable(found.message)]
+    return output.Lines([head, *body])
+
+
+def total_text(total: Figures) -> str:
+    """Render the totals of messages."""
+    used = output.usage_text(total.usage)
+    return f"{count_text(total)}, {used}" if used else count_text(total)
+
+
+def count_text(total: Figures) -> str:
+    """Render the number of messages and, if they were counted, of tokens."""
+    line = counted(total.messages, "message")
+    return line if total.tokens is None else f"{line}, {counted(total.tokens, 'token')}"
+
+
+RUNS = (
+    Column("run", whole=True),
+    Column("workflow"),
+    Column("status", lambda run: output.status_cell(run.status)),
+    Column("began", lambda run: output.shown_time(run.began), whole=True),
+    Column("messages", total_text),
+)
+
+
+@conversation.command("show")
+async def show_conversation(
+    conversation: Annotated[str, argument("ID", "The conversation's id.")], at: At = None
+) -> None:
+    """Show a conversation's runs and messages."""
+    async with reading() as workspace:
+        found = await state_reads.conversation(workspace, conversation, at)
+        for error in found.left_out:
+            output.hint(f"a run of the conversation is left out: {error}")
+        output.show(found, _render_conversation)
+        fetch = Payloads(workspace)
+        for part in found.parts:
+            output.show(part, _part_heading)
+            async for message in found.messages(part, fetch):
+                output.hint_erased(fetch)
+                output.show(message, apart)
+
+
+def _render_conversation(found: Conversation) -> Iterator[Part]:
+    facts = found.figures
+    line = f"{total_text(facts)}, {counted(facts.turns, 'turn')}"
+    yield f"conversation {facts.conversation} as of position {facts.position}: {line}"
+    yield from output.imported(found.imported) or [""]
+    yield output.listing(RUNS, [part.line for part in found.parts])
+
+
+def _part_heading(part: RunPart) -> Iterator[Part]:
+    yield ""
+    title = f"run {part.line.run}, {counted(len(part.messages), 'message')}"
+    yield output.Lines([output.cell(title, "bold")])
+
+
+KEYS_SHOWN_MAX = 200
+"""Most characters of shared keys' names; `hansard board` has all."""
+
+
+@run.command()
+async def show(
+    which: Run,
+    at: At = None,
+    agent: Agent = None,
+    snapshot: Annotated[
+        bool, flag("--snapshot", "One snapshot per agent, in the exchange format.")
+    ] = False,
+    snapshots: Annotated[
+        bool, flag("--snapshots", "The chain of snapshots: request, around each call, final.")
+    ] = False,
+) -> None:
+    """Show the state of a run, now or at any point."""
+    async with reading_run(which) as (workspace, run):
+        found = await run_reads.show(workspace, run, at, agent)
+        if isinstance(found, RunReport) and at is None:
+            found.run.gone = await gone(workspace, found.run)
+        if isinstance(found, Unreadable):
+            output.show(found, _unreadable)
+            output.hint(str(found.error))
+        elif snapshot or snapshots:
+            made = run_reads.agent_snapshots(workspace, found, chained=snapshots)
+            async for each in made:
+                output.show(as_json(each), _snapshot)
+        else:
+            output.show(found, _render_report)
+
+
+def _unreadable(found: Unreadable) -> list[Part]:
+    """Render nothing: the answer is only for programs."""
+    raise found.error
+
+
+def _snapshot(made: dict[str, Any]) -> list[Part]:
+    return [msgspec.json.format(msgspec.json.encode(made), indent=2).decode()]
+
+
+def _render_report(found: RunReport) -> Iterator[Part]:
+    run, forked = found.run, found.run.forked
+    open_steps = [step for agent in found.agents for step in agent.open_steps]
+    settled = run.error is not None and run.error.type == "InDoubt" and not open_steps
+    rows: list[tuple[str, object]] = [
+        ("run", run.run),
+        ("workflow", run.workflow),
+        ("status", output.status_cell(run.status)),
+        ("at work", _at_work(run)),
+        ("error", run.error.text if run.error is not None else None),
+        ("now", f"settled; continue with: hansard run resume {run.run} -- COMMAND" * settled),
+        ("program", run.program),
+        ("conversation", run.conversation),
+        ("assigned", _arm_text(run)),
+        ("scores", ", ".join(f"{name} {output.number(n)}" for name, n in run.scores.items())),
+        ("judged by", ", ".join(dict.fromkeys(each.by for each in run.judged))),
+        ("labels", ", ".join(f"{key}={value}" for key, value in run.labels.items())),
+        ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
+        ("probe", forked and forked.swap and _swap_text(forked.swap)),
+        ("shared keys", output.cut(", ".join(run.keys), KEYS_SHOWN_MAX)),
+        *_when(found),
+    ]
+    yield output.pairs(rows)
+    if found.agents:
+        yield ""
+        yield output.listing(AGENTS, found.agents)
+    checkpoints = [
+        (agent.agent, name, data)
+        for agent in found.agents
+        for name, data in agent.checkpoints.items()
+    ]
+    decisions = [(agent.agent, made) for agent in found.agents for made in agent.decisions]
+    misfits = "quarantined: written to this run by an unauthorised writer"
+    tables: list[tuple[str, tuple[Column, ...], list[Any]]] = [
+        ("open steps", OPEN_STEPS, open_steps),
+        ("checkpoints", CHECKPOINTS, checkpoints),
+        ("decisions", DECISIONS, decisions),
+        (misfits, MISFITS, found.quarantined),
+    ]
+    for title, columns, things in tables:
+        if things:
+            yield ""
+            yield Text(title, style="bold")
+            yield output.listing(columns, things)
+    if open_steps:
+        yield Hint(
+            "an open step's effect may or may not have happened: look, then say so with\n"
+            f"  hansard run settle {run.run} STEP --happened RESULT or --did-not-happen"
+        )
+
+
+def _swap_text(swap: Swap) -> str:
+    before, after = bytes(swap.before).decode(), bytes(swap.after).decode()
+    return f"{swap.probe} ({swap.path} is {after}, on record {before})"
+
+
+def _at_work(run: RunState) -> str:
+    """Return the agents that an open run waits for, and the state of their processes."""
+    rest = [name for name in run.at_work if name not in run.gone]
+    last = datetime.fromisoformat(run.time)
+    remedy = f"resume it, or end it: hansard run finish {run.run} [--failed REASON]"
+    items = []
+    if run.gone:
+        items.append(f"no process of {listed(run.gone)} since {output.moment(last)}; {remedy}")
+    if rest:
+        age = output.duration((datetime.now(UTC) - last).total_seconds() * 1_000)
+        killed = f"; if it was killed, {remedy}" if not run.gone else ""
+        items.append(f"{listed(rest)} (last event {age} ago{killed})")
+    return "; ".join(reversed(items))
+
+
+def _arm_text(run: RunState) -> str:
+    assignment = run.assigned
+    if assignment is None:
+        return ""
+    parts = {
+        "experiment": assignment.experiment,
+        "arm": assignment.arm,
+        "task": assignment.task,
+        "trial": assignment.trial,
+    }
+    return ", ".join(f"{name} {part}" for name, part in parts.items() if part not in ("", None))
+
+
+def _when(found: RunReport) -> list[tuple[str, str]]:
+    """Return when the run began and when its newest event happened, each with its clock.
+
+    The log's own time is shown with the position.
+    """
+    run, origin = found.run, found.run.origin
+    stored = f"{output.moment(datetime.fromisoformat(run.time))}, "
+    copied = f"log {origin.log}, position {origin.position}, {origin.at}" if origin else ""
+    return [
+        ("started", output.shown_time(run.began)),
+        ("last", output.shown_time(run.last) if run.last.clock is not Clock.LOG else ""),
+        ("imported", output.event_time(found.imported) if found.imported is not None else ""),
+        ("copied from", copied),
+        ("as of", f"{'' if found.imported else stored}position {run.position}"),
+    ]
+
+
+def _steps(agent: RunAgent) -> str:
+    return ", ".join(f"{count} {status}" for status, count in agent.steps.items()) or "0"
+
+
+def _context(agent: RunAgent) -> str:
+    return count_text(Totals(agent.messages, agent.context_tokens, {}))
+
+
+def _why(step: OpenStep) -> str:
+    return step.error.text if step.error is not None else ""
+
+
+AGENTS = (
+    Column("agent", whole=True),
+    Column("role"),
+    Column("version", lambda agent: str(agent.version), right=True),
+    Column("epoch", lambda agent: str(agent.epoch), right=True),
+    Column("steps", _steps),
+    Column("context", _context, right=True),
+    Column("session", lambda agent: agent.left or "open"),
+)
+OPEN_STEPS = (
+    Column("step", whole=True),
+    Column("tool"),
+    Column("arguments", lambda step: output.arguments_preview(recorded(step.arguments))),
+    Column("effects"),
+    Column("status", lambda step: output.status_cell(step.status), whole=True),
+    Column("why", _why, short=True),
+)
+CHECKPOINTS = (
+    Column("agent", lambda row: row[0]),
+    Column("checkpoint", lambda row: row[1]),
+    Column("data", lambda row: output.preview(recorded(row[2]))),
+)
+DECISIONS = (
+    Column("agent", lambda row: row[0]),
+    Column("question", lambda row: row[1].question, short=True),
+    Column("selected", lambda row: row[1].selected, short=True),
+    Column("confidence", lambda row: _number(row[1].confidence)),
+    Column("threshold", lambda row: _number(row[1].threshold)),
+    Column("because", lambda row: row[1].because, short=True),
+)
+MISFITS = (
+    Column("position", lambda each: str(each.position)),
+    Column("stream"),
+    Column("version", lambda each: str(each.version)),
+    Column("why", lambda each: each.reason, short=True),
+)
+
+
+def _number(amount: float | None) -> str:
+    return "" if amount is None else f"{amount:g}"
+
+
+@run.command()
+async def context(
+    which: Run,
+    at: At = None,
+    agent: Agent = None,
+    every: Annotated[bool, flag("--all", "Show the messages behind each summary in full.")] = False,
+    team: Annotated[bool, flag("--team", "All agents' messages, in the record's order.")] = False,
+) -> None:
+    """Show the context window of a run's agents at a point.
+
+    Agents are shown one by one; with --team, all messages as one conversation, each with its agent.
+    """
+    if team and agent is not None:
+        raise BadValue("--team", f"agent {agent!r:.80} is given too", "leave one of them out")
+    async with reading_run(which) as (workspace, run):
+        found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
+        fetch = Payloads(workspace)
+        output.show(found, _contexts_heading)
+        for each in found.agents:
+            output.show(found.context(each), _window)
+            if not team:
+                await _write(found.messages(each, fetch, every=every), fetch, every)
+        if team:
+            await _write(found.team(fetch, every=every), fetch, every)
+    if not found.agents:
+        output.hint(f"run {run} had no agents at this point")
+
+
+async def _write(
+    report: AsyncIterator[Message | Summary | Compacted], fetch: Payloads, every: bool
+) -> None:
+    async for part in report:
+        output.hint_erased(fetch)
+        output.show(part, partial(context_part, every=every))
+
+
+def _contexts_heading(found: Contexts) -> list[Part]:
+    return [f"run {found.run} as of position {found.position}", *output.imported(found.imported)]
+
+
+def _window(found: AgentContext) -> Iterator[Part]:
+    yield ""
+    text = f"{found.agent} ({found.role}): {total_text(found)}"
+    yield output.Lines([output.cell(text, "bold")])
+
+
+COLUMNS = (
+    Column("step", lambda row: f"{row.agent}#{row.step}"),
+    Column("to", lambda row: row.destination),
+    Column("kind"),
+    Column("tool"),
+    Column("status"),
+    Column("secrets", lambda row: ", ".join(row.secrets)),
+    Column("given", lambda row: msgspec.json.encode(row.arguments).decode()),
+)
+
+
+@run.command()
+async def left(which: Run) -> None:
+    """Show what a run sent to models, pages and tools, in order.
+
+    Lists each call that was made or may have been made (status `requested` or `in_doubt`) with its
+    recorded arguments; a secret is shown by its name.
+    """
+    async with reading_run(which) as (workspace, run):
+        fetch = Payloads(workspace)
+        found = Egress(run=run, sent=await what_left(workspace, run, fetch))
+        output.hint_erased(fetch)
+    output.show(found, _render_calls)
+
+
+def _render_calls(found: Egress) -> Iterator[Part]:
+    if found.sent:
+        yield output.listing(COLUMNS, found.sent)
+    places = len({each.destination for each in found.sent})
+    yield f"{counted(len(found.sent), 'call')} to {counted(places, 'place')} left run {found.run}"
+
+
+class TwoPoints(CallerError):
+    """Error: both a state at one point and a difference of two points were requested."""
+
+    def __init__(self) -> None:
+        super().__init__("--at and --diff exclude each other: give both points to --diff")
+
+
+@run.command()
+async def state(
+    which: Run,
+    at: At = None,
+    diff: Annotated[
+        tuple[str, str] | None, option("Changes between two points; 'now' is the newest.", "P Q")
+    ] = None,
+    agent: Agent = None,
+) -> None:
+    """Show a run's whole state at a point, or changes between two."""
+    if at is not None and diff is not None:
+        raise TwoPoints
+    async with reading_run(which) as (workspace, run):
+        if diff is None:
+            output.show(await state_reads.state(workspace, run, at, agent), _state)
+        else:
+            found = await state_reads.difference(workspace, run, diff, agent)
+            output.show(found, _difference)
+
+
+def _state(data: Data) -> Iterator[Part]:
+    yield f"run {data.run} as of position {data.position}"
+    yield ""
+    yield output.Lines(list(whole_state(data)))
+
+
+def _difference(found: Difference) -> Iterator[Part]:
+    where = f"position {found.before} to position {found.after}"
+    yield f"run {found.run}, {where}: {counted(len(found.changes), 'difference')}"
+    yield output.Lines(list(differences(found.changes)) or [Text()])
+
+
+@run.command()
+async def trace(
+    which: Run,
+    at: At = None,
+    full: Annotated[bool, flag("--full", "Show values in full; fetch large ones.")] = False,
+) -> None:
+    """List the steps of a run, nested as they ran."""
+    async with reading_run(which) as (workspace, run):
+        history = await workspace.states.history(run, await workspace.points.up_to(run, at))
+        found = trace_reads.trace(run, history)
+        if not full:
+            output.show(found, _render_trace)
+            return
+        fetch = Payloads(workspace)
+        output.show([], lambda _: _trace_heading(found))
+        async for step in found.whole(fetch):
+            output.hint_erased(fetch)
+            output.show(step, lambda step: _block(found, step))
+
+
+def _render_trace(found: Trace) -> Iterator[Part]:
+    yield from _trace_heading(found)
+    if found.steps:
+        yield ""
+        yield _tree_of(found)
+
+
+def _trace_heading(traced: Trace) -> Iterator[Part]:
+    """Yield the run, and the origin of its offsets: one line for each clock in use."""
+    if not traced.steps:
+        yield Hint(f"run {traced.run} has no steps at this point")
+        return
+    yield f"run {traced.run}"
+    used = [
+        agent.events[step.version].time for agent in traced.agents.values() for step in agent.steps
+    ]
+    kinds = {found.kind for found in used}
+    for kind, began in traced.beginning.first.items():
+        if kind in kinds:
+            yield f"+0.000 s is {output.event_time(began)}, {output.CLOCKS[began.clock]}"
+    yield from output.imported(imported(used))
+
+
+def _tree_of(traced: Trace) -> output.Lines:
+    """Build one table of all agents' trees: times on the left, outcomes on the right."""
+    found = [row for agent in traced.agents.values() for row in _agent_rows(traced, agent)]
+    columns = [
+        output.Column("step", whole=True),
+        output.Column("began", right=True),
+        output.Column("clock", whole=True),
+        output.Column("took", right=True),
+        output.Column("call"),
+        output.Column("outcome"),
+        output.Column("recorded in", whole=True),
+    ]
+    ours = {
+        "began": {""},
+        "took": {""},
+        "clock": {"", Clock.LOG.value, Clock.IMPORT.value},
+        "recorded in": {"", traced.run},
+    }
+    shown = [
+        index
+        for index, column in enumerate(columns)
+        if column.name not in ours or any(str(row[index]) not in ours[column.name] for row in found)
+    ]
+    return output.table(
+        [columns[index] for index in shown], [[row[index] for index in shown] for row in found]
+    )
+
+
+def _agent_rows(traced: Trace, agent: AgentHistory) -> Iterator[list[Text | str]]:
+    steps = agent.state.steps
+    if not steps:
+        return
+    count = f"{len(steps):,} step{'s' if len(steps) > 1 else ''}"
+    yield _row(call=output.cell(f"{agent.name} ({agent.state.role}), {count}", "bold"))
+    for row in tree.rows(tree.tree(steps.values())):
+        if row.step is None:
+            yield _row(call=_guided(row.guides, row.label, "bold"))
+            continue
+        yield _step_row(traced, agent, row, row.step)
+        yield from _attempt_rows(traced, agent, row, row.step)
+        yield from _change_rows(row, row.step)
+
+
+def _row(**cells: Text | str) -> list[Text | str]:
+    return [
+        cells.get(name, "")
+        for name in ("step", "began", "clock", "took", "call", "outcome", "recorded")
+    ]
+
+
+def _step_row(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> list[Text | str]:
+    event, began = agent.events[step.version], traced.began(agent.name, step)
+    call = _guided(row.guides, f"{row.label} · " if row.label else "", "bold")
+    call.append("∥ " if step.unordered else "")
+    call.append(output.cut(step.tool), style="cyan")
+    call.append(f"  {output.arguments_preview(recorded(step.arguments))}".rstrip())
+    return _row(
+        step=f"{agent.name}#{step.number}",
+        began=_began(traced, began),
+        clock=began.clock.value,
+        took=output.duration(step.duration_ms),
+        call=call,
+        outcome=_outcome(step),
+        recorded=run_of(event.stored.stream) or "",
+    )
+
+
+def _attempt_rows(
+    traced: Trace, agent: AgentHistory, row: tree.Row, step: Step
+) -> Iterator[list[Text | str]]:
+    for tried, version in traced.attempts(agent.name, step):
+        guides = row.under + ("│  " if row.holds else "   ")
+        event = agent.events[version]
+        why = output.cut(tried.error.text)
+        again = f", again after {output.duration(tried.retry_in_ms)}" if tried.retry_in_ms else ""
+        yield _row(
+            clock=event.time.clock.value,
+            took=output.duration(tried.duration_ms),
+            call=_guided(guides, f"attempt {tried.attempt} failed{again}", "dim"),
+            outcome=output.cell(why, "dim"),
+        )
+
+
+def _change_rows(row: tree.Row, step: Step) -> Iterator[list[Text | str]]:
+    """Yield the changes of each aggregate that a save caused."""
+    for change in trace_reads.changes_of(step):
+        guides = row.under + ("│  " if row.holds else "   ")
+        text = f"{change.event}  {change.aggregate} {change.id}@{change.version}"
+        yield _row(
+            call=_guided(guides, output.cut(text), ""),
+            outcome=output.cell(output.preview(change.state), "dim"),
+        )
+
+
+def _guided(guides: str, text: str, style: str) -> Text:
+    made = Text(guides, style="dim")
+    return Text.assemble(made, (plain_text(text), style))
+
+
+def _began(traced: Trace, when: EventTime) -> str:
+    offset_ms = traced.beginning.offset_ms(when)
+    if offset_ms is not None:
+        return output.offset(offset_ms)
+    return output.cut(when.at) if when.is_known else ""
+
+
+def _outcome(step: Step) -> Text:
+    """Render a step's outcome; its status unless it simply completed."""
+    status = step.status.value
+    made = Text() if status == "completed" else output.status_cell(status)
+    items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
+    result = output.result_preview(step, items if step.streamed else recorded(step.result))
+    for part in (result, _settlement_text(step)):
+        if part:
+            made.append("  " if made else "").append(part)
+    return made
+
+
+def _settlement_text(step: Step) -> str:
+    late = "after its agent had left" if step.late else ""
+    return ", ".join(part for part in (_verdict(step), late, withheld_text(step)) if part)
+
+
+def _verdict(step: Step) -> str:
+    text = f"{step.verdict.value} by {step.settled_by}" if step.verdict is not None else ""
+    if step.reused_from is not None:
+        source = step.reused_from
+        return f"{text} answer of {source.agent}#{source.step} of run {source.run}".strip()
+    return text if step.reused is None else f"{text} outcome of step {step.reused}".strip()
+
+
+def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
+    """Yield a step in full, one line for each part."""
+    line, step, value = whole.line, whole.line.step, whole.traced
+    indent = "  " * min(line.depth, tree.GUIDES_MAX)
+    began = found.began(line.agent, step)
+    head = (
+        f"{line.agent}#{step.number}",
+        step.tool,
+        step.status.value,
+        _settlement_text(step),
+        f"in {value.branch}" if value.branch else "",
+        f"began {_began(found, began)} ({began.clock.value})" if began.is_known else "",
+        f"took {output.duration(step.duration_ms)}" if step.duration_ms else "",
+    )
+    yield ""
+    yield indent + "  ".join(part for part in head if part)
+    parts = [("arguments", output.preview(value.arguments, None))]
+    parts += [(f"attempt {tried.attempt}", tried.error.text) for tried in step.attempts]
+    parts.append(("would do", plain_text(step.would)))
+    parts.append(("result", output.result_preview(step, value.result, None)))
+    for name, text in parts:
+        if text:
+            yield f"{indent}  {name}  {text}"
