@@ -14,14 +14,14 @@ from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.run import RunCompleted
 from hansard.operations.protocol import faults
-from hansard.state.recorder.log import RecorderLog
+from hansard.state.memory_log import MemoryLog
 from tests.agents.rivals import RivalLog
 
 STREAM = WorkspaceStream("kind", "one")
 _clock = Clock()
 
 
-class Counting(RecorderLog):
+class Counting(MemoryLog):
     """A log with slow answers, during which others continue. It counts its reads."""
 
     reads = 0

@@ -256,4 +256,4 @@ def example(record: Record) -> Iterator[None]:
 class TestExampleApplication(application.ExampleApplicationTestCase):
     """The library's own test of its example application, unmodified."""
 
-    expected_factory_topic = "hansard.state.recorder.native:NativeFactory"
+    expected_factory_topic = "hansard.state.native:NativeFactory"

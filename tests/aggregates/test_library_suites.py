@@ -15,7 +15,7 @@ from eventsourcing.utils import Environment
 
 from hansard.broker.lease import join
 from hansard.integrations.eventsourcing import Factory
-from hansard.state.recorder.native import (
+from hansard.state.native import (
     NativeAggregateRecorder,
     NativeApplicationRecorder,
     NativeProcessRecorder,

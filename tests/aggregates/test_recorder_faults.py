@@ -22,7 +22,7 @@ from hansard.bus.clock import Clock
 from hansard.bus.jetstream import JetStreamLog, open_log
 from hansard.bus.portal import portal
 from hansard.bus.subjects import log_stream
-from hansard.state.recorder.native import STEP, NativeApplicationRecorder, Place
+from hansard.state.native import STEP, NativeApplicationRecorder, Place
 from tests.aggregates.programs.saving import Book
 from tests.bus import brokers, cluster
 from tests.bus.ack_relay import AckRelay, Repeat

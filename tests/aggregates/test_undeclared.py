@@ -24,7 +24,7 @@ from hansard.broker.lease import peek
 from hansard.bus.portal import portal
 from hansard.domain import aggregate_types
 from hansard.domain.errors import BadValue
-from hansard.state.recorder.native import (
+from hansard.state.native import (
     NativeApplicationRecorder,
     NativeMapper,
     OutcomeUnknown,

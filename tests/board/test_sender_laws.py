@@ -15,7 +15,7 @@ from hansard.domain.board import AmountAdded, By, fold
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream
 from hansard.state.boards import Boards
-from hansard.state.recorder.log import RecorderLog
+from hansard.state.memory_log import MemoryLog
 from hansard.state.replay import States
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ async def pause(turns: int) -> None:
 class Slow:
     """A log with slow answers, some of which are lost for batches."""
 
-    def __init__(self, log: RecorderLog, takes: int, silent: set[int]) -> None:
+    def __init__(self, log: MemoryLog, takes: int, silent: set[int]) -> None:
         self._log = log
         self._takes = takes
         self._silent = silent
@@ -98,7 +98,7 @@ async def own(boards: Boards, log: Any, name: str, key: str, thinks: int) -> tup
             return key, after.total
 
 
-async def foreign(log: RecorderLog, name: str, key: str) -> None:
+async def foreign(log: MemoryLog, name: str, key: str) -> None:
     """Add one as another process."""
     stream = KeyStream("r", key)
     while True:
@@ -115,7 +115,7 @@ def test_what_is_told_is_what_stands(writes, takes, silent):
     """With lost answers every reported total is that of the writes before it, once each."""
 
     async def main() -> None:
-        plain = RecorderLog("w")
+        plain = MemoryLog("w")
         log: Any = Slow(plain, takes, silent)
         boards = Boards(States(log))
 

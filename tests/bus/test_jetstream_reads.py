@@ -125,7 +125,7 @@ class TestReads:
         chunks = push.chunks()
         taken = len(await anext(chunks))
         await asyncio.sleep(0.5)
-        waiting = sum(len(message.data) for message in push._buffer)
+        waiting = sum(len(message.body) for message in push._buffer)
         assert waiting < 40 * 1024 * 1024
         async for chunk in chunks:
             taken += len(chunk)

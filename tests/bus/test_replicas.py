@@ -347,7 +347,7 @@ async def test_what_no_replica_has(servers: Cluster, monkeypatch: pytest.MonkeyP
     log = await servers.log("never")
     async with closing(log):
         await log.append(append(ALICE, 1))
-        known = log._reader._direct.known.of(subjects.log_stream("never"))
+        known = log._direct.known.of(subjects.log_stream("never"))
         known.position = 7  # as if it had been acknowledged
         for read in (log.read(ALICE), log.read_run("r1"), log.last(ALICE), log.head()):
             with pytest.raises(
@@ -362,7 +362,7 @@ async def test_what_one_broker_lost(tmp_path: Path):
         log = await nats.log()
         async with closing(log):
             await log.append(append(ALICE, 1))
-            log._reader._direct.known.of(subjects.log_stream("lab")).position = 7
+            log._direct.known.of(subjects.log_stream("lab")).position = 7
             with pytest.raises(Corrupt, match="ends at 1, but 7 was read before"):
                 await log.head()
 

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 
 import pytest
-from eventsourcing.popo import POPOApplicationRecorder
 
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive_all
@@ -16,19 +15,19 @@ from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
 from hansard.domain.ids import KeyStream, RunStream
 from hansard.domain.run import RunCancelled
-from hansard.state.recorder.log import RecorderLog
+from hansard.state.memory_log import MemoryLog
 
 STREAM = RunStream("r")
 
 
-class FullDisk(POPOApplicationRecorder):
+class FullDisk(MemoryLog):
     full = False
 
-    def insert_events(self, *args, **kwargs):
-        """Store events, or not."""
+    async def append(self, append):
+        """Store a commit, or not."""
         if self.full:
             raise OSError(28, "No space left on device")
-        return super().insert_events(*args, **kwargs)
+        return await super().append(append)
 
 
 def _writer(log):
@@ -41,7 +40,7 @@ async def _wait(future):
 
 async def test_what_waits_is_merged_in_order():
     """Events put while a commit is in flight become one commit after it, in order."""
-    log = RecorderLog("lab")
+    log = MemoryLog("lab")
     writer = _writer(log)
     futures = [asyncio.get_running_loop().create_future() for _ in range(5)]
     for i, future in enumerate(futures):
@@ -56,9 +55,9 @@ async def test_what_waits_is_merged_in_order():
 
 async def test_an_error_that_nobody_foresaw_reaches_whoever_waits():
     """A failing store ends the writer: all waiting and later callers get its error."""
-    recorder = FullDisk()
-    writer = _writer(RecorderLog("lab", recorder))
-    recorder.full = True
+    log = FullDisk("lab")
+    writer = _writer(log)
+    log.full = True
     loop = asyncio.get_running_loop()
     one, two, late = (loop.create_future() for _ in range(3))
     writer.put([writer.recorded(RunCancelled())], one)
@@ -73,16 +72,15 @@ async def test_an_error_that_nobody_foresaw_reaches_whoever_waits():
 
 async def test_each_commit_is_told_once_it_is_stored_and_no_other():
     """Commits are reported in the order of their versions; one that was not written, never."""
-    recorder = FullDisk()
     told: list[Stored] = []
-    log = RecorderLog("lab", recorder)
+    log = FullDisk("lab")
     writer = StreamWriter(log, STREAM, 0, Identity(Actor("ada")), Clock(), None, told.append)
     loop = asyncio.get_running_loop()
     for _ in range(3):
         future = loop.create_future()
         writer.put([writer.recorded(RunCancelled())], future)
         await _wait(future)
-    recorder.full = True
+    log.full = True
     late = loop.create_future()
     writer.put([writer.recorded(RunCancelled())], late)
     with pytest.raises(OSError, match="No space left"):
@@ -93,7 +91,7 @@ async def test_each_commit_is_told_once_it_is_stored_and_no_other():
 
 async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():
     """Nothing is stored or waited for, and the writer continues."""
-    log = RecorderLog("lab")
+    log = MemoryLog("lab")
     writer = _writer(log)
     with pytest.raises(BadValue):
         writer.recorded(RunCancelled(because="\ud800"))
@@ -105,7 +103,7 @@ async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():
 
 async def test_who_waits_for_one_commit_is_told_few_at_a_time():
     """Waiters of one commit are notified in groups, between which other tasks run."""
-    writer = _writer(RecorderLog("lab"))
+    writer = _writer(MemoryLog("lab"))
     loop = asyncio.get_running_loop()
     futures = [loop.create_future() for _ in range(4 * NOTIFIED_AT_ONCE + 1)]
     for each in futures:
@@ -121,7 +119,7 @@ async def test_who_waits_for_one_commit_is_told_few_at_a_time():
 
 async def test_all_hear_of_a_commit_where_the_loop_ends():
     """The commit is on record: stopping the writer notifies the remaining callers."""
-    writer = _writer(RecorderLog("lab"))
+    writer = _writer(MemoryLog("lab"))
     loop = asyncio.get_running_loop()
     futures = [loop.create_future() for _ in range(4 * NOTIFIED_AT_ONCE)]
     for each in futures:
@@ -138,7 +136,7 @@ async def test_all_hear_of_a_commit_where_the_loop_ends():
 
 async def test_what_goes_beside_is_stored_while_nobody_has_gone_on():
     """A side commit is stored under the writer's newest version, never after a later session."""
-    log = RecorderLog("lab")
+    log = MemoryLog("lab")
     writer, clock = _writer(log), Clock()
     key = KeyStream("r", "k")
 

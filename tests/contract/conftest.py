@@ -9,7 +9,7 @@ from hansard.broker.files import Durability
 from hansard.broker.lease import Lease, join
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import EventLog
-from hansard.state.recorder.log import RecorderLog
+from hansard.state.memory_log import MemoryLog
 
 Opener = Callable[[], Awaitable[EventLog]]
 
@@ -42,18 +42,18 @@ async def jetstream(lease: Lease) -> AsyncIterator[Callable[[], Awaitable[JetStr
         await log.close()
 
 
-@pytest.fixture(params=["jetstream", "recorder"])
+@pytest.fixture(params=["jetstream", "memory"])
 def opener(request: pytest.FixtureRequest) -> Opener:
     """Yield a function that opens the same workspace's log each time, as another process would."""
     if request.param == "jetstream":
         jetstream: Opener = request.getfixturevalue("jetstream")
         return jetstream
-    first = RecorderLog("w1")
+    log = MemoryLog("w1")
 
-    async def again() -> EventLog:
-        return RecorderLog("w1", first.recorder)
+    async def same() -> EventLog:
+        return log
 
-    return again
+    return same
 
 
 @pytest.fixture

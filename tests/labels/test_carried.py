@@ -26,7 +26,7 @@ from hansard.domain.principal import (
     PrincipalShown,
     PrincipalState,
 )
-from hansard.state.recorder.log import RecorderLog
+from hansard.state.memory_log import MemoryLog
 
 GIVEN = ("internal", "secret", "confidential untrusted", "untrusted", "confidential")
 ADA = WorkspaceStream(principal.KIND, "ada")
@@ -71,7 +71,7 @@ def test_who_is_not_registered_carries_nothing(event: Any) -> None:
 # ------------------------------------------------------------ in the log
 
 
-class Far(RecorderLog):
+class Far(MemoryLog):
     """A log that answers late, so that other tasks run meanwhile."""
 
     async def read(self, *given: Any, **more: Any) -> list[Stored]:

@@ -241,7 +241,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         if "_experience_index" in self.__dict__:
             self._experience_index.close()
         if self._native_place is not None:
-            from hansard.state.recorder import native  # noqa: PLC0415 -- it is loaded already
+            from hansard.state import native  # noqa: PLC0415 -- it is loaded already
 
             native.close_place(self._native_place)
         try:
@@ -256,7 +256,7 @@ class AsyncRecord(AsyncCommonRecord[AsyncSession]):
         For code that creates applications itself, such as `SingleThreadedRunner(system,
         env=record.application_env())`. They are valid in this process, while the record is open.
         """
-        from hansard.state.recorder import native  # noqa: PLC0415 -- most programs need no library
+        from hansard.state import native  # noqa: PLC0415 -- most programs need no library
 
         if self._native_place is None:
             log, blobs = self.workspace.log, self.workspace.blobs

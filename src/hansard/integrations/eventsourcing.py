@@ -5,7 +5,7 @@ application's environment, which the library fills from the process's: HANSARD_W
 HANSARD_DATA_DIR, HANSARD_NATS_URL and the other settings; closing the application closes the
 record.
 
-The features of applications on a record, and UNDECLARED=store: `hansard.state.recorder.native`.
+The features of applications on a record, and UNDECLARED=store: `hansard.state.native`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 
 from hansard import settings
 from hansard.client.connect import opened
-from hansard.state.recorder import native
+from hansard.state import native
 
 
 class Factory(native.NativeFactory):

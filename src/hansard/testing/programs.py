@@ -36,7 +36,7 @@ from hansard.domain.events import REGISTRY
 from hansard.domain.ids import AgentStream
 from hansard.domain.payload import run_fetch, unpack
 from hansard.domain.steps import Step, StepStatus
-from hansard.state.recorder.log import RecorderLog
+from hansard.state.memory_log import MemoryLog
 from hansard.state.replay import RunView
 
 # A workspace in this process's memory, and the client over it.
@@ -101,7 +101,7 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.log = RecorderLog(WORKSPACE)
+        self.log = MemoryLog(WORKSPACE)
         """The commits, as a `hansard.bus.log.EventLog`."""
         self.blobs = MemoryBlobs()
         """The large payloads."""

@@ -27,7 +27,7 @@ IMPORTED = (
     "hansard.cli",
     "hansard.bus.jetstream",
     "hansard.bus.portal",
-    "hansard.state.recorder.native",
+    "hansard.state.native",
     "hansard.client.connect",
     "hansard.client.record",
     "tests.faults._inside",

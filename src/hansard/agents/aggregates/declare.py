@@ -8,7 +8,7 @@ from typing import Any
 from hansard.domain import aggregate_types
 from hansard.domain.aggregate_types import AggregateType, Upcast
 from hansard.domain.errors import BadValue
-from hansard.state.recorder.native import check_events, topic_of
+from hansard.state.native import check_events, topic_of
 
 
 def aggregate_type(

@@ -85,7 +85,7 @@ class JetStreamSnapshots:
         replica may omit some, which costs time only.
         """
         messages = await self._direct.named(self._stream, keys, 0)
-        return {message.subject: message.data for message in messages}
+        return {message.subject: message.body for message in messages}
 
     def settle(self, inbox: str) -> None:
         """Drop an unacknowledged snapshot."""
@@ -142,11 +142,11 @@ class JetStreamBlobs:
             for sha256, size in blobs
         }
         names = list(itertools.chain.from_iterable(chunks.values()))
-        bodies = {m.subject: m.data for m in await self._direct.named(self._stream, names, 0)}
+        bodies = {m.subject: m.body for m in await self._direct.named(self._stream, names, 0)}
         missing = [name for name in names if name not in bodies]
         if missing:  # a lagging replica may not have it yet
             more = await self._direct.named(self._stream, missing)
-            bodies |= {message.subject: message.data for message in more}
+            bodies |= {message.subject: message.body for message in more}
         made: dict[str, bytes] = {}
         for sha256, size in blobs:
             lost = [name for name in chunks[sha256] if name not in bodies]

@@ -548,7 +548,7 @@ class Direct:
             if reached >= target or known.alone:
                 if messages:
                     newest = messages[-1]
-                    known.note(newest.position, newest.subject, len(newest.data))
+                    known.note(newest.position, newest.subject, len(newest.body))
                 return messages
 
     async def named(
@@ -579,7 +579,7 @@ class Direct:
             if cut or reached >= target or known.alone:
                 if messages:
                     newest = messages[-1]
-                    known.note(newest.position, newest.subject, len(newest.data))
+                    known.note(newest.position, newest.subject, len(newest.body))
                 return messages
 
     async def last(self, stream: str, subject: str, target: int | None = None) -> Message | None:
@@ -595,7 +595,7 @@ class Direct:
             await self.info(stream)
         message = await self._single(stream, f"$JS.API.DIRECT.GET.{stream}.{subject}", b"")
         if message is not None:
-            known.note(message.position, message.subject, len(message.data))
+            known.note(message.position, message.subject, len(message.body))
         if known.replicas <= 1 or (message is not None and message.position >= target):
             return message
         if message is not None and _is_name(subject):
@@ -623,7 +623,7 @@ class Direct:
                 return messages[0] if messages[0].position == position else None
             await self._pause(stream, position, 0, began, info)
         if message is not None:
-            known.note(position, message.subject, len(message.data))
+            known.note(position, message.subject, len(message.body))
         return message
 
     async def since(self, stream: str, stamp: int, head: int) -> Message | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
+import functools
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -13,14 +13,12 @@ from typing import Any, assert_never
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.acknowledged import acknowledged
 from hansard.bus.clock import Slices
 from hansard.bus.commits import check_each, check_versions, first_version, position_of, until
 from hansard.bus.errors import BrokerError, BusError, Contradiction, NotFound
 from hansard.bus.jetstream import streams as jetstream_streams
-from hansard.bus.jetstream._append import Appender, Committer
+from hansard.bus.jetstream._append import Appender
 from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
-from hansard.bus.jetstream.blocking import Blocking
 from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.bus.jetstream.direct import Direct, api, late_of, leader_of, replicas_of
 from hansard.bus.jetstream.push import Push
@@ -54,16 +52,26 @@ WILDCARDS_MAX = 200
 
 
 class Reader:
-    """Reads one workspace's log."""
+    """The reading half of a `JetStreamLog`."""
 
     def __init__(self, workspace: str, direct: Direct, *, screened: bool = False) -> None:
-        """`screened`: return stand-ins for commits that do not fit, and leave out subjects of no
-        stream.
+        """`screened`: return stand-ins for commits that do not fit (`hansard.bus.reads`), and leave
+        out subjects of no stream; otherwise a commit that cannot be decoded is Corrupt, and others
+        are returned as stored.
         """
         self._workspace = workspace
         self._stream = subjects.log_stream(workspace)
         self._direct = direct
         self._screened = screened
+        self._validator = ReadValidator(workspace, self._lives) if screened else None
+
+    async def as_read(self, commits: list[Stored]) -> list[Stored]:
+        """See `ReadsBack.as_read`."""
+        return commits if self._validator is None else await self._validator.sift(commits)
+
+    async def _lives(self, runs: Sequence[str]) -> list[Stored]:
+        """Read the lives of runs, checked against their subjects only."""
+        return await self.streams([RunStream(run) for run in runs])
 
     async def read(
         self,
@@ -82,10 +90,14 @@ class Reader:
         cut = await self.cut(up_to)
         commits = await self._commits(stream, after, to, await self._required(cut))
         check_versions(stream, commits, first_version(commits, after, inside=inside))
-        return commits if cut is None else until(commits, cut)
+        return await self.as_read(commits if cut is None else until(commits, cut))
 
     async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
         """See `EventLog.read_streams`."""
+        return await self.as_read(await self.streams(streams, up_to))
+
+    async def streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
+        """Read several streams as `read_streams`, checked against their subjects only."""
         distinct = list(dict.fromkeys(streams))
         cut = await self.cut(up_to)
         if not distinct:
@@ -148,18 +160,20 @@ class Reader:
                     await slices.pause()
         commits.sort(key=position_of)
         check_each(commits)
-        return until(commits, head if cut is None else cut)
+        return await self.as_read(until(commits, head if cut is None else cut))
 
     async def last(self, stream: StreamId) -> Stored | None:
         """See `EventLog.last`."""
         prefix = subjects.prefix(self._workspace, stream)
         message = await self._newest(prefix, None)
-        return self._decode(message) if message is not None else None
+        return (await self.as_read([self._decode(message)]))[0] if message is not None else None
 
-    async def at(self, position: int) -> Stored | None:
-        """Return the commit at a position."""
+    async def at(self, position: int) -> Stored:
+        """Return the commit at a position. Raises NotFound."""
         message = await self._direct.at(self._stream, position) if position > 0 else None
-        return self._decode(message) if message is not None else None
+        if message is None:
+            raise NotFound(f"position {position}", f"the log ends at {await self.head()}")
+        return (await self.as_read([self._decode(message)]))[0]
 
     async def runs(self, key: str | None = None) -> list[str]:
         """See `EventLog.runs`: 1 request for each 100,000 commits of the streams read."""
@@ -189,6 +203,11 @@ class Reader:
         state = (await self._direct.info(self._stream))["state"]
         return int(state["last_seq"])
 
+    async def end(self, up_to: UpTo) -> int:
+        """Return the position where a read up to a point ends."""
+        cut = await self.cut(up_to)
+        return await self.head() if cut is None else cut
+
     async def cut(self, up_to: UpTo) -> int | None:
         """Return the position where a read ends; None for the newest.
 
@@ -206,11 +225,6 @@ class Reader:
                 return later.position - 1 if later is not None else head
             case _:
                 assert_never(up_to)
-
-    def seen(self, message: Message) -> None:
-        """Make every later read reach a message that was received in another way."""
-        known = self._direct.known.of(self._stream)
-        known.note(message.position, message.subject, len(message.data))
 
     async def names(self, pattern: str) -> tuple[list[str], int]:
         """Return all subjects that match, and a position up to which they are complete."""
@@ -363,7 +377,7 @@ async def _message(direct: Direct, name: str, position: int) -> Newest | None:
         message = await direct.at(name, position)
     except BrokerError:
         return None
-    return None if message is None else (message.subject, message.data)
+    return None if message is None else (message.subject, message.body)
 
 
 async def _gaps(direct: Direct, name: str, extent: Extent) -> str:
@@ -422,6 +436,25 @@ class Chunk(msgspec.Struct, frozen=True):
 
     messages: list[RawMessage]
     head: int
+
+
+async def _pushed(
+    push: Push, after: int, until: int | None, refuse: Callable[[], Awaitable[object]] | None
+) -> AsyncGenerator[list[Message]]:
+    """Yield the messages that arrive together, up to the end of the read; `refuse` is called at a
+    jump in the positions, and raises if that is a loss.
+    """
+    async with contextlib.aclosing(push.chunks()) as chunks:
+        async for chunk in chunks:
+            last = chunk[-1].position
+            if refuse is not None and last != after + len(chunk):
+                await refuse()
+            after = last
+            messages = [each for each in chunk if until is None or each.position <= until]
+            if messages:
+                yield messages
+            if until is not None and last >= until:
+                return
 
 
 class RawWorkspace:
@@ -508,27 +541,14 @@ class RawWorkspace:
         """
         if until is not None and until <= after:
             return
-        everything = f"{subjects.workspace_prefix(self.workspace)}.>"
+        pattern = f"{subjects.workspace_prefix(self.workspace)}.>"
         name = subjects.log_stream(self.workspace)
-        push = Push(self._broker, name, everything, after, until=until)
-        chunks, at = push.chunks(), after
-        try:
+        push = Push(self._broker, name, pattern, after, until=until)
+        refuse = None if self._damaged else self.refuse_loss
+        async with contextlib.aclosing(_pushed(push, after, until, refuse)) as chunks:
             async for chunk in chunks:
-                if chunk[-1].position != at + len(chunk) and not self._damaged:
-                    await self.refuse_loss()
-                at = chunk[-1].position
-                decoded = [
-                    RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault)
-                    for m in chunk
-                    if until is None or m.position <= until
-                ]
-                last = chunk[-1].position
-                if decoded:
-                    yield Chunk(decoded, max(push.position + push.pending, last))
-                if until is not None and last >= until:
-                    return
-        finally:
-            await chunks.aclose()
+                head = max(push.position + push.pending, chunk[-1].position)
+                yield Chunk([*chunk], head)
 
     async def follow(
         self, after: int = 0, *, until: int | None = None
@@ -545,35 +565,25 @@ class RawWorkspace:
         """Return the next messages of the log after a position, at most so many and 8 MB,
         undecoded; unreadable ones are left out. Nothing is sent in advance.
         """
-        batch = await self._direct.following(subjects.log_stream(self.workspace), after + 1, count)
-        return [
-            RawMessage(m.position, m.stamp, m.subject, m.data, m.origin, m.fault) for m in batch
-        ]
+        stream = subjects.log_stream(self.workspace)
+        return [*await self._direct.following(stream, after + 1, count)]
 
     async def past(self, stream: StreamId) -> list[Stored]:
         """Return a stream's own commits, by version; unreadable ones are stand-ins. Raises Corrupt
         if one is missing.
         """
         reader = Reader(self.workspace, Direct(self._broker), screened=True)
-        return await reader.read_streams([stream])
+        return await reader.streams([stream])
 
     async def blob_chunks(self) -> dict[str, set[int]]:
         """Return the existing chunks of each blob, by the hash of the whole."""
         chunks: dict[str, set[int]] = {}
-        name, offset = subjects.blob_stream(self.workspace), 0
-        if await self._state(name) is None:
-            return chunks
-        for _ in range(PAGES_MAX):
-            question = {"subjects_filter": ">", "offset": offset}
-            info = await api(self._broker, f"STREAM.INFO.{name}", question)
-            page = info["state"].get("subjects") or {}
-            for subject in page:
+        name = subjects.blob_stream(self.workspace)
+        if await self._info(name) is not None:
+            for subject in (await self._direct.names(name, ">"))[0]:
                 parts = _BLOB.fullmatch(subject)
                 if parts is not None:
                     chunks.setdefault(parts["sha256"], set()).add(int(parts["chunk"]))
-            offset += len(page)
-            if not page or offset >= info.get("total", 0):
-                break
         return chunks
 
     async def blobs(self, named: Sequence[tuple[str, int]]) -> dict[str, bytes]:
@@ -606,10 +616,6 @@ class RawWorkspace:
         """Close the connection."""
         await self._broker.close()
 
-    async def _state(self, name: str) -> dict[str, Any] | None:
-        info = await self._info(name)
-        return None if info is None else info["state"]
-
     async def _info(self, name: str) -> dict[str, Any] | None:
         """Return the stream's state as its leader reports it."""
         try:
@@ -623,7 +629,7 @@ class RawWorkspace:
 _log = logger(__name__)
 
 
-class JetStreamLog:
+class JetStreamLog(Reader, Appender):
     """An `EventLog` over two connections: one for writes, one for reads and following; or the same
     for both.
 
@@ -640,146 +646,30 @@ class JetStreamLog:
         screened: bool = False,
         made: bool = False,
     ) -> None:
-        """`screened`: commits that do not fit are replaced on read
-        (`hansard.bus.reads`); otherwise a commit that cannot be decoded is Corrupt, and
-        others are returned as stored.
-        """
+        """`screened` as in `Reader`."""
+        self.workspace = workspace
+        """The workspace's name."""
+        self.durability = durability
+        """The durability passed by the opener: `strict`, `relaxed` or `unknown`."""
         self.made = made
         """True if the opener created the workspace's streams."""
-        self._workspace = workspace
-        self._durability = durability
-        self._writes = writes
         self._reads = reads
         direct = Direct(reads, gate=self._sound)
         self._ungated = Direct(reads, direct.known)
         self._unchecked: asyncio.Task[Extent] | None = None
         """The comparison with the mark since the last reconnect, until it succeeded."""
         reads.on_reconnect(self._check_again)
-        self._committer = Committer(
-            writes, direct.known.of(subjects.log_stream(workspace)), group=durability == "strict"
-        )
-        decode = Message.screened if screened else Message.commit
         if writes.options.host is not None:
             for name in (subjects.log_stream(workspace), subjects.blob_stream(workspace)):
                 writes.options.host.hold(name)
-        self._blocking = Blocking(writes)
-        self._appender = Appender(
-            workspace, writes, direct, self._committer, decode, self._blocking
-        )
-        self._reader = Reader(workspace, direct, screened=screened)
-        self._screen = ReadValidator(workspace, self._lives) if screened else None
+        Reader.__init__(self, workspace, direct, screened=screened)
+        Appender.__init__(self, workspace, writes, direct, group=durability == "strict")
         self.blobs = JetStreamBlobs(workspace, writes, direct)
         self.snapshots = JetStreamSnapshots(workspace, writes, direct)
 
-    @property
-    def workspace(self) -> str:
-        """The workspace's name."""
-        return self._workspace
-
-    @property
-    def durability(self) -> str:
-        """The durability passed by the opener: `strict`, `relaxed` or `unknown`."""
-        return self._durability
-
-    async def append(self, append: Append) -> Stored:
-        """Append one commit. The returned `stamp` is 0: an acknowledgement does not carry it."""
-        await self._sound()
-        stored = await self._appender.append(append)
-        acknowledged(self.workspace, stored)
-        return stored
-
     def append_here(self, append: Append) -> Stored | None:
         """See `AppendsHere.append_here`."""
-        if self._unchecked is not None:
-            return None
-        stored = self._appender.append_here(append)
-        if stored is not None:
-            acknowledged(self.workspace, stored)
-        return stored
-
-    async def append_again(self, append: Append, tried_s: float) -> Stored:
-        """See `AppendsHere.append_again`."""
-        await self._sound()
-        stored = await self._appender.append(append, tried_s=tried_s)
-        acknowledged(self.workspace, stored)
-        return stored
-
-    async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
-        """Append to several streams, all or none. About 4 ms, whatever the number."""
-        await self._sound()
-        stored = await self._appender.append_all(appends)
-        for each in stored:
-            acknowledged(self.workspace, each)
-        return stored
-
-    async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
-        """See `EventLog.append_groups`."""
-        await self._sound()
-        stored = await self._appender.append_groups(groups)
-        for each in itertools.chain.from_iterable(stored):
-            acknowledged(self.workspace, each)
-        return stored
-
-    async def append_bulk(self, appends: Iterable[Append]) -> int:
-        """Append many commits in batches of up to 1,000, one after the other."""
-        await self._sound()
-        return await self._appender.append_bulk(appends)
-
-    async def read(
-        self,
-        stream: StreamId,
-        *,
-        after: int = 0,
-        to: int | None = None,
-        up_to: UpTo = None,
-        inside: bool = False,
-    ) -> list[Stored]:
-        """Read one stream's commits. Raises Corrupt, Unreachable."""
-        return await self.as_read(
-            await self._reader.read(stream, after=after, to=to, up_to=up_to, inside=inside)
-        )
-
-    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """Read several streams as one consistent read, by position."""
-        return await self.as_read(await self._reader.read_streams(streams, up_to))
-
-    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """Read all streams of a run as one consistent read, by position."""
-        return await self.as_read(await self._reader.read_run(run, up_to))
-
-    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """Read the streams of a run's shared state and budgets, by position."""
-        return await self.as_read(await self._reader.read_boards(run, up_to))
-
-    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """Read all streams of a kind that outlives runs, by position."""
-        return await self.as_read(await self._reader.read_kind(kind, up_to))
-
-    async def end(self, up_to: UpTo) -> int:
-        """Return the position where a read up to a point ends."""
-        cut = await self._reader.cut(up_to)
-        return await self._reader.head() if cut is None else cut
-
-    async def last(self, stream: StreamId) -> Stored | None:
-        """Return the newest commit of a stream."""
-        last = await self._reader.last(stream)
-        return last if last is None else (await self.as_read([last]))[0]
-
-    async def at(self, position: int) -> Stored:
-        """Return the commit at a position. Raises NotFound."""
-        stored = await self._reader.at(position)
-        if stored is None:
-            head = await self.head()
-            raise NotFound(f"position {position}", f"the log ends at {head}")
-        return (await self.as_read([stored]))[0]
-
-    async def runs(self, key: str | None = None) -> list[str]:
-        """Return the ids of all runs, or of those whose board has had a key."""
-        return await self._reader.runs(key)
-
-    async def head(self) -> int:
-        """Return the newest position; 0 for an empty log."""
-        return await self._reader.head()
+        return super().append_here(append) if self._unchecked is None else None
 
     async def follow(
         self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
@@ -790,42 +680,24 @@ class JetStreamLog:
         if until is not None and until <= after:
             return
         if of is None:
-            target = f"{subjects.workspace_prefix(self._workspace)}.>"
+            pattern = f"{subjects.workspace_prefix(self._workspace)}.>"
         elif isinstance(of, Kind):
-            target = subjects.all_of_kind(self._workspace, of.name)
+            pattern = subjects.all_of_kind(self._workspace, of.name)
         else:
-            target = f"{subjects.prefix(self._workspace, of)}.*"
+            pattern = f"{subjects.prefix(self._workspace, of)}.*"
         name = subjects.log_stream(self._workspace)
-        push = Push(self._reads, name, target, after, until=until)
-        chunks, at = push.chunks(), after
-        try:
+        push = Push(self._reads, name, pattern, after, until=until)
+        refuse = functools.partial(refuse_loss, self._ungated, self._workspace)
+        following = _pushed(push, after, until, refuse if of is None else None)
+        async with contextlib.aclosing(following) as chunks:
             async for chunk in chunks:
-                if of is None and chunk[-1].position != at + len(chunk):
-                    await refuse_loss(self._ungated, self._workspace)
-                at = chunk[-1].position
-                self._reader.seen(chunk[-1])  # later reads must not return an older state
+                newest = chunk[-1]  # later reads must not return an older state
+                self._known.note(newest.position, newest.subject, len(newest.body))
                 for message in chunk:
-                    if until is not None and message.position > until:
-                        return
-                    if self._screen is None:
-                        yield message.commit()
-                    elif is_stream(message.subject):
-                        [stored] = await self._screen.sift([message.screened()])
+                    for stored in await self.as_read(self._decoded([message])):
                         yield stored
-                    if message.position == until:
-                        return
-        finally:
-            await chunks.aclose()
-        if of is None:
+        if of is None and until is not None and push.position < until:
             raise Corrupt(f"stream {name!r}", f"positions {push.position + 1} to {until} are gone")
-
-    async def as_read(self, commits: list[Stored]) -> list[Stored]:
-        """See `ReadsBack.as_read`."""
-        return commits if self._screen is None else await self._screen.sift(commits)
-
-    async def _lives(self, runs: Sequence[str]) -> list[Stored]:
-        """Read the lives of runs, checked against their subjects only."""
-        return await self._reader.read_streams([RunStream(run) for run in runs])
 
     def _check_again(self) -> None:
         """Compare the log with its mark again: another server may answer now, or the same one after

@@ -339,7 +339,7 @@ class Push:
         except Corrupt as error:  # raised when it is decoded: a reader of raw messages continues
             fault = error
         stamp = int(parts[first + 3])
-        self._buffer.append(Message(subject, position, stamp, data, source, fault))
+        self._buffer.append(Message(position, stamp, subject, data, source, fault))
         self._notify()
 
     def fail(self, error: Exception) -> None:

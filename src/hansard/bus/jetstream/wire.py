@@ -16,7 +16,7 @@ import msgspec
 from hansard.bus import reads, subjects
 from hansard.bus.commits import stored_from
 from hansard.bus.errors import BusError
-from hansard.bus.log import Origin, Stored
+from hansard.bus.log import Origin, RawMessage, Stored
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -54,23 +54,14 @@ _ORIGIN = ORIGIN.encode()
 _origin = msgspec.json.Decoder(Origin)
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A stored message: its subject, sequence, time (ns since 1970, UTC) and body; of a copied
-    commit also its origin, or why that cannot be read.
-    """
-
-    subject: str
-    position: int
-    stamp: int
-    data: bytes
-    origin: Origin | None = None
-    fault: Corrupt | None = None
+class Message(RawMessage, frozen=True, gc=False):
+    """A message of a stream, with the decoding of one of the log's."""
 
     def commit(self) -> Stored:
         """Decode a message of the log to a commit. Raises Corrupt."""
         if self.fault is not None:
             raise self.fault
-        return stored_from(self.position, self.stamp, self.subject, self.data, self.origin)
+        return stored_from(self.position, self.stamp, self.subject, self.body, self.origin)
 
     def screened(self) -> Stored:
         """Decode as `commit` does, with a stand-in for a commit that does not fit
@@ -79,9 +70,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         if self.fault is not None:
             stream, version = subjects.parse(self.subject)
             other = reads.stand_in(self.subject, version, 1, self.stamp, self.fault.fact)
-            return Stored(self.position, self.stamp, stream, other, self.data)
-        stream, commit = reads.read(self.subject, self.data, self.stamp)
-        return Stored(self.position, self.stamp, stream, commit, self.data, self.origin)
+            return Stored(self.position, self.stamp, stream, other, self.body)
+        stream, commit = reads.read(self.subject, self.body, self.stamp)
+        return Stored(self.position, self.stamp, stream, commit, self.body, self.origin)
 
 
 class Receiver(Protocol):
@@ -248,7 +239,7 @@ def stored(headers: bytes, data: bytes) -> Message:
     if match is None:
         raise Corrupt("a Direct Get answer", f"its headers are {headers[:200]!r}")
     subject, position, stamp = match.groups()
-    return Message(subject.decode(), int(position), stamp_ns(stamp), data, origin(headers))
+    return Message(int(position), stamp_ns(stamp), subject.decode(), data, origin(headers))
 
 
 def origin(headers: bytes) -> Origin | None:
