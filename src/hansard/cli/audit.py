@@ -180,7 +180,7 @@ async def why(
         argument(
             "DECISION",
             "An event's id or a unique prefix, its address (position.index), or a run: its only "
-            "decision, or the list of its audit_reads.",
+            "decision, or the list of its decisions.",
         ),
     ],
     html: Annotated[

@@ -228,9 +228,7 @@ async def check() -> int:
 
     config = settings()
     async with reading_raw(damaged=True) as raw:
-        known = await workspace_status.collect(
-            raw, data_dir_of(config), embedded=config.nats_url is None
-        )
+        known = await collect(raw, data_dir_of(config), embedded=config.nats_url is None)
         with _progress() as progress:
             summary = await rechecking.check(
                 raw, tell, progress, known=known.known, found=known.found
