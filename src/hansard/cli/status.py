@@ -25,7 +25,7 @@ from hansard.client.opening import check_data_dir, data_dir_of
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import Corrupt
 from hansard.inspect.answer import Answer
-from hansard.inspect.status import Projection, Published, Rebuild, Status, WorkspaceStatus
+from hansard.inspect.status import Projection, Published, Rebuild, Status, WorkspaceStatus, collect
 from hansard.inspect.watch import Health, health
 from hansard.projections import runner as rebuilding
 from hansard.projections.table_files import TableFiles
