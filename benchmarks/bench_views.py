@@ -21,7 +21,7 @@ import hansard
 from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 from benchmarks._states import fresh
-from hansard.agents.access import views
+from hansard.agents.access import roles as views
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record as recorded
 from hansard.bus.log import Append, AtPosition

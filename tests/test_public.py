@@ -29,7 +29,7 @@ NAMES = {
 OFFERED = {id(value): name for name, value in NAMES.items()}
 
 UNRAISED = {
-    "hansard.agents.access.authenticator": "what the broker's logins are told",
+    "hansard.agents.access.principals": "what the broker's logins are told",
     "hansard.agents.exchange": "`hansard import` and `export`",
     "hansard.agents.importers": "`hansard import`",
     "hansard.agents.memory": "`hansard memory`",

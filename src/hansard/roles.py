@@ -1,6 +1,6 @@
 """Roles: rules, role-scoped views, the records and sessions of restricted agents."""
 
-from hansard.agents.access.views import View
+from hansard.agents.access.roles import View
 from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
 from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
 from hansard.domain.refusal import AgentRefused, Refusal

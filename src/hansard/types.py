@@ -2,8 +2,16 @@
 
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.annotations.windows import Compaction, Conversation
-from hansard.agents.board.operations import BoardEntry, Expected, Resolution, Resolve
-from hansard.agents.board.twins import AsyncBoard, AsyncTransaction, Board, Transaction
+from hansard.agents.board import (
+    AsyncBoard,
+    AsyncTransaction,
+    Board,
+    BoardEntry,
+    Expected,
+    Resolution,
+    Resolve,
+    Transaction,
+)
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.policy.gate import AskOptions, BudgetOptions, GateRule, RuleOptions
 from hansard.agents.steps.placeholders import SecretProvider

@@ -14,7 +14,7 @@ import pytest
 
 import hansard
 from hansard import settings as configuration
-from hansard.agents.access.authenticator import AccessDenied, Authenticator
+from hansard.agents.access.principals import AccessDenied, Authenticator
 from hansard.broker.access import Credentials
 from hansard.broker.lease import Lease, join
 from hansard.client.credentials import CredentialsRequest, make

@@ -15,10 +15,15 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import principals, roles
-from hansard.agents.access.authenticator import AccessDenied, Authenticator
-from hansard.agents.access.denials import OPERATIONS_MAX, OTHER, Denials
+from hansard.agents.access import principals as tokens
+from hansard.agents.access.principals import (
+    OPERATIONS_MAX,
+    OTHER,
+    AccessDenied,
+    Authenticator,
+    Denials,
+)
 from hansard.agents.workspace import Workspace
 from hansard.broker.lease import peek
 from hansard.bus import subjects

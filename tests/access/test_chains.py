@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import principals, roles
-from hansard.agents.access.authenticator import AccessDenied, Authenticator
+from hansard.agents.access import principals as tokens
+from hansard.agents.access.principals import AccessDenied, Authenticator
 from hansard.agents.workspace import Workspace
 from hansard.broker import access
 from hansard.bus.errors import NotFound

@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard import settings as configuration
-from hansard.agents.access import authenticator as tokens
+from hansard.agents.access import principals as tokens
 from hansard.broker import access
 from hansard.broker.access import BadCredentials, Credentials
 from hansard.bus.errors import NotFound

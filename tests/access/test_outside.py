@@ -13,7 +13,7 @@ import pytest
 
 import hansard
 from hansard import settings as configuration
-from hansard.agents.access.authenticator import Authenticator
+from hansard.agents.access.principals import Authenticator
 from hansard.broker import access
 from hansard.broker.lease import find_binary
 from hansard.bus.errors import BrokerError

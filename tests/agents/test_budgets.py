@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.policy.budgets import LogBudgets
+from hansard.agents.policy.approvals import LogBudgets
 from hansard.agents.policy.gate import Budget
 from hansard.bus.log import Stored
 from hansard.state.replay import States

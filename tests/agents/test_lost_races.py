@@ -11,18 +11,16 @@ import pytest
 
 import hansard
 from hansard.agents import runs
-from hansard.agents.access import principals, views
-from hansard.agents.access.authenticator import AccessDenied
+from hansard.agents.access import principals, roles
 from hansard.agents.access.carried import AccumulatedLabel
-from hansard.agents.access.denials import Denials
+from hansard.agents.access.principals import AccessDenied, Denials
 from hansard.agents.experiments import scoring
-from hansard.agents.policy import approvals, labels
+from hansard.agents.policy import approvals
 from hansard.agents.policy import permits as refusals
-from hansard.agents.policy.approvals import Approvals
-from hansard.agents.policy.budgets import LogBudgets
+from hansard.agents.policy.approvals import Approvals, LogBudgets
 from hansard.agents.policy.gate import Budget
 from hansard.agents.runs import Options
-from hansard.agents.team.store import TeamStore
+from hansard.agents.team.tasks import TeamStore
 from hansard.agents.team.twins import Heartbeat
 from hansard.agents.workspace import TRIES_MAX, Workspace
 from hansard.bus.clock import Clock
@@ -188,7 +186,7 @@ async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
     run = None if "principal" in which else "r"
 
     async def lower(workspace: Workspace) -> Any:
-        return await labels.declassify(workspace, run, labels.Lowering(**which, **WHY))
+        return await principals.declassify(workspace, run, principals.Lowering(**which, **WHY))
 
     assert await race.lose(lower) is hansard.errors.Refused
 
@@ -305,17 +303,17 @@ async def test_answers_and_views_at_once_are_all_on_record(race: Race):
         pass
 
     async def answered(workspace: Workspace) -> None:
-        await views.record_query(
+        await roles.record_query(
             workspace, "clerk", "select 1", head=1, position=1, rows=1, cut=False
         )
 
     async def served(workspace: Workspace) -> None:
-        await views.serve(workspace, "clerk", "r")
+        await roles.serve(workspace, "clerk", "r")
 
     assert await race.lose(answered) is None
     assert await race.tags(WorkspaceStream(access.QUERY_KIND, "clerk")) == ["query.answered.v1"] * 2
     await race.lose(served)
-    assert await race.tags(views.stream_of("r", "clerk")) == ["view.served.v1"] * 2
+    assert await race.tags(roles.stream_of("r", "clerk")) == ["view.served.v1"] * 2
 
 
 async def test_what_another_stated_meanwhile_is_not_stated_again(race: Race):

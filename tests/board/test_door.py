@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.board.twins import KEYS_MAX
+from hansard.agents.board import KEYS_MAX
 from hansard.domain.board import INLINE_BYTES_MAX, BoardConflict
 from hansard.domain.ids import KeyStream
 from tests.agents.twins import Lab

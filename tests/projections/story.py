@@ -7,7 +7,7 @@ from typing import Any
 from tenacity import wait_none
 
 import hansard
-from hansard.agents.access import principals, views
+from hansard.agents.access import principals, roles
 from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.errors import ToolChanged
 from hansard.domain.events import Actor
@@ -214,7 +214,7 @@ def _works_together(record: hansard.Record) -> None:
     state = run(principals.read(work, "ada"))
     run(AccumulatedLabel(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
     record.declassify(principal="ada", to="untrusted", approver="eve", reason="looked")
-    run(views.record_query(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
+    run(roles.record_query(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
 
 
 def _shares(record: hansard.Record) -> None:

@@ -6,8 +6,8 @@ import json
 import msgspec
 import pytest
 
-from hansard.agents.access import views
-from hansard.agents.access.views import View
+from hansard.agents.access import roles as views
+from hansard.agents.access.roles import View
 from hansard.client.opening import reading
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined, RoleRule

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hansard.agents.access import views
+from hansard.agents.access import roles as views
 from hansard.agents.access.roles import facts_of_run
 from hansard.bus.commits import revive
 from hansard.bus.log import Stored

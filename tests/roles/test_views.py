@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.access import views
+from hansard.agents.access import roles
 from hansard.agents.errors import ViewDiffers
 from hansard.domain.access import SEEN_BYTES_MAX, key_of, ranges, versions
 from hansard.domain.ids import KeyStream
@@ -177,7 +177,7 @@ async def test_a_role_without_rules_is_shown_nothing(lab: Lab):
     async with lab.connect() as record, record.run(run="r", agent="a", role="nobody") as session:
         view = await viewed(session)
         assert (view.events, view.digest) == ([], "")
-        [one] = await record.io(views.on_record(record.raw.workspace.states, "r", "nobody"))
+        [one] = await record.io(roles.on_record(record.raw.workspace.states, "r", "nobody"))
         assert (one.event.rules, one.event.events, one.event.seen) == ("", 0, {})
 
 
@@ -197,7 +197,7 @@ def test_agents_of_one_role_at_once_lose_no_view(record):
         await asyncio.gather(*(asyncio.to_thread(look, number) for number in range(8)))
 
     asyncio.run(race())
-    found = record._portal.run(views.on_record(record.workspace.states, "r", "reader"))
+    found = record._portal.run(roles.on_record(record.workspace.states, "r", "reader"))
     assert sorted(each.event.agent for each in found) == sorted(
         f"rex{number}" for number in range(8) for _ in range(5)
     )
@@ -223,7 +223,7 @@ def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, wor
     record.apply_role("reader", READER)
 
     def served():
-        return record._portal.run(views.on_record(record.workspace.states, "r", "reader"))
+        return record._portal.run(roles.on_record(record.workspace.states, "r", "reader"))
 
     with record.run("w", run="r", agent="ada", role="writer") as session:
         session.message("user", "hello")
@@ -275,7 +275,7 @@ def test_a_person_looks_and_that_is_on_record(call, record):
         call("roles", "view", "writer", run, "--by", "audrey", "--json").lines[0]["digest"]
         == (head["digest"])
     )
-    found = record._portal.run(views.on_record(record.workspace.states, run, "writer"))
+    found = record._portal.run(roles.on_record(record.workspace.states, run, "writer"))
     assert [(each.event.agent, each.stored.commit.actor.agent) for each in found] == [
         ("", "audrey"),
         ("", "audrey"),
@@ -302,12 +302,12 @@ def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
         ):
             await record.apply_role("reader", READER)
             async with record.run("w", run="r", agent="ada", role="writer") as session:
-                following = views.follow(other.workspace, "reader", "r", by="audrey")
+                following = roles.follow(other.workspace, "reader", "r", by="audrey")
                 told_of = [await anext(following)]
                 coming = asyncio.create_task(anext(following))
                 await session.checkpoint("unseen")
                 await session.board.put("mine", 1)
-                await views.serve(record.workspace, "reader", "r", by="somebody else")
+                await roles.serve(record.workspace, "reader", "r", by="somebody else")
                 await asyncio.sleep(0.3)
                 assert not coming.done()
                 await session.message("user", "seen")
@@ -318,7 +318,7 @@ def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
                 await following.aclose()
             counts = [len(made.view.events) for made in told_of]
             assert counts == [2, 3, 1]
-            found = await views.on_record(record.workspace.states, "r", "reader")
+            found = await roles.on_record(record.workspace.states, "r", "reader")
             own = [each.event for each in found if each.stored.commit.actor.agent == "audrey"]
             assert [each.digest for each in own] == [made.view.digest for made in told_of]
 
@@ -369,8 +369,8 @@ def test_who_saw_an_event_and_what_a_decision_knew_are_sql(decided):
     record, place, run, decision = decided
     rows = place.rows("FROM knew($1)", decision)
     states = record.workspace.states
-    first, second = record._portal.run(views.on_record(states, run, "writer"))
-    shown = record._portal.run(views.derive_again(states, first))
+    first, second = record._portal.run(roles.on_record(states, run, "writer"))
+    shown = record._portal.run(roles.derive_again(states, first))
     assert {row["event"] for row in rows if row["how"] == "shown"} == {
         line.id for _, line in shown.view.events
     }

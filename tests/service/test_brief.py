@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.board.operations import BoardEntry
+from hansard.agents.board import BoardEntry
 from hansard.agents.team.tasks import Mail
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import Brief

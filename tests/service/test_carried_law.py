@@ -18,7 +18,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import hansard
-from hansard.agents.access import views
+from hansard.agents.access import roles
 from hansard.broker.files import Durability
 from hansard.broker.lease import join
 from hansard.bus.errors import NotFound
@@ -230,7 +230,7 @@ class World:
         """Check the uncleared role's view for hidden and public words; return the hidden count."""
         told = []
         for run in self.runs:
-            derive = views.derive(self.record.workspace.states, "clerk", run)
+            derive = roles.derive(self.record.workspace.states, "clerk", run)
             try:
                 made = portal().run(derive)
             except NotFound:

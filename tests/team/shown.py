@@ -9,7 +9,7 @@ import json
 import msgspec
 
 import hansard
-from hansard.agents.access import views
+from hansard.agents.access import roles
 from hansard.bus.commits import revive
 from hansard.bus.portal import portal
 from hansard.domain.access import versions
@@ -74,7 +74,7 @@ def check(record: hansard.Record, run: str) -> dict[str, int]:
     count: dict[str, int] = {}
     for role in SEES:
         given = portal().run(record.workspace.log.read(WorkspaceStream("role", role)))
-        for one in portal().run(views.on_record(states, run, role)):
+        for one in portal().run(roles.on_record(states, run, role)):
             event = one.event
             if not event.agent:
                 continue
@@ -84,7 +84,7 @@ def check(record: hansard.Record, run: str) -> dict[str, int]:
             assert event.rules == by_then[-1].commit.events[-1].id
             wanted = [each for each in happened if each.position <= at and may_see(role, each)]
             assert places(event.seen) == {(each.stream, each.version) for each in wanted}
-            again = portal().run(views.derive_again(states, one)).view
+            again = portal().run(roles.derive_again(states, one)).view
             assert [number for number, _ in again.events] == list(range(1, len(wanted) + 1))
             assert [line.id for _, line in again.events] == [each.id for each in wanted]
             assert (event.events, event.digest) == (len(wanted), served(again.events).digest)

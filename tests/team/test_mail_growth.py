@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.agents.team.store import Mailbox
+from hansard.agents.team.tasks import Mailbox
 from hansard.domain.team import MailSent, is_for
 from hansard.state import replay
 from tests.agents.twins import Lab, twins
@@ -25,7 +25,7 @@ async def test_each_message_is_looked_at_once(lab: Lab, monkeypatch: pytest.Monk
         looked[agent] += 1
         return is_for(mail, agent, role)
 
-    monkeypatch.setattr("hansard.agents.team.store.is_for", counted)
+    monkeypatch.setattr("hansard.agents.team.tasks.is_for", counted)
     async with (
         lab.connect() as record,
         record.run("w", run="r", agent="ada", role="writer") as ada,

@@ -17,14 +17,14 @@ import msgspec
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.access.carried import CarriedLog, put_together, stored_together
 from hansard.agents.annotations.windows import turns
-from hansard.agents.board.operations import find_write
+from hansard.agents.board import find_write
 from hansard.agents.errors import AgentError, Miss, SecretsNotRedacted
-from hansard.agents.experiments import assignment
+from hansard.agents.experiments import plans
 from hansard.agents.experiments import plans as experiments
 from hansard.agents.experiments.plans import Arm, PlacementRequest
 from hansard.agents.flow import Unbroken
 from hansard.agents.policy import permits
-from hansard.agents.policy.budgets import LogBudgets
+from hansard.agents.policy.approvals import LogBudgets
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.policy.permits import LABEL, RULE, clearance_of, remedy
 from hansard.agents.steps import payloads
@@ -474,7 +474,7 @@ async def open_agent(
     run = ids.name("run", options.run) if options.run is not None else begins
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     writes = mode is None or not mode.reads_only
-    placing = await assignment.read(workspace, role, agent) if options.restricted else None
+    placing = await plans.placing(workspace, role, agent) if options.restricted else None
     is_new = options.run is None
 
     async def attempt() -> _Member:
@@ -602,14 +602,14 @@ def _check_options(workspace: Workspace, agent: str, role: str, options: Options
     _chain(options)
 
 
-def _visible(placing: assignment.Placing, run: str, options: Options, member: _Member) -> _Member:
+def _visible(placing: plans.Placing, run: str, options: Options, member: _Member) -> _Member:
     """Return the recorded state without the parts of the run's place that the role may not see.
     Raises RoleRefused.
     """
     if member.first is None or member.first.commit.id == options.opening:  # it starts here
         placing.demand(options.placement, placing.new(run, options.labels), begins=True)
         return member
-    facts = assignment.begun(run, member.life, member.first)
+    facts = plans.begun(run, member.life, member.first)
     placing.demand(options.placement, facts, begins=False)
     return msgspec.structs.replace(member, arm=placing.arm(member.arm, facts))
 

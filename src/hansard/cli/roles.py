@@ -12,7 +12,7 @@ import typer
 
 from hansard.agents.access import principals as logins
 from hansard.agents.access import roles as role_rules
-from hansard.agents.access.views import View
+from hansard.agents.access.roles import View
 from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.agents.access import authenticator as tokens
 from hansard.agents.access import principals
+from hansard.agents.access import principals as tokens
 from hansard.agents.workspace import Workspace
 from hansard.broker import access
 from hansard.broker.access import BadCredentials, Credentials

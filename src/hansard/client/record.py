@@ -29,6 +29,7 @@ import msgspec
 
 from hansard.agents import runs as opening
 from hansard.agents.access import roles
+from hansard.agents.access.principals import Lowering, declassify
 from hansard.agents.annotations.windows import Conversation, conversation
 from hansard.agents.artifacts import experiences
 from hansard.agents.artifacts.bundles import (
@@ -45,7 +46,6 @@ from hansard.agents.experiments.scoring import Evaluated, Evaluation
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.approvals import ListedApproval, listed
-from hansard.agents.policy.labels import Lowering, declassify
 from hansard.agents.runs import fork
 from hansard.agents.steps.scope import ambient, guard_secrets, kept
 from hansard.agents.workspace import RunFilter, RunQuery, Workspace

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hansard.agents.access import roles, views
+from hansard.agents.access import roles
 from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.permits import Permit, trusts
@@ -133,7 +133,7 @@ async def ask_as(  # noqa: PLR0913, PLR0917 -- each is independent
         )
         later = load(place)  # another generation may have been published meanwhile
     value = _AnswerRecord(
-        views.digest_of(statement, parameters, tables),
+        roles.digest_of(statement, parameters, tables),
         answer.position,
         answer.rows,
         cut=answer.cut is not None,
@@ -174,7 +174,7 @@ async def read_as(
             finally:
                 await asyncio.to_thread(store.close)
         later = load(place)
-    value = _AnswerRecord(views.digest_of(question, ()), generation.position, len([*found.lines()]))
+    value = _AnswerRecord(roles.digest_of(question, ()), generation.position, len([*found.lines()]))
     async with _opened(settings, within) as workspace:
         await _on_record(workspace, role, value, by, carried, (kept, later))
     return found
@@ -202,7 +202,7 @@ async def _on_record(
     if carried is not None:
         for each in stood:
             await carried.shown(parse(each.seen.label) if each is not None else HIGHEST)
-    await views.record_query(
+    await roles.record_query(
         workspace if carried is None else workspace.through(carried.log),
         role,
         report.digest,

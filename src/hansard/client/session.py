@@ -35,7 +35,7 @@ from uuid import UUID
 
 import msgspec
 
-from hansard.agents.access.views import View
+from hansard.agents.access.roles import View
 from hansard.agents.aggregates.operations import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.statements import Checkpoint, stated
@@ -43,7 +43,7 @@ from hansard.agents.annotations.windows import Compaction, Windows, summarizer
 from hansard.agents.artifacts import caches, experiences
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
-from hansard.agents.board.twins import AsyncBoard, Board, TransactedFlows
+from hansard.agents.board import AsyncBoard, Board, TransactedFlows
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.flow import (

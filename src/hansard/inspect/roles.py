@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.access import principals, roles, views
-from hansard.agents.access.views import DerivedView, OnRecord
+from hansard.agents.access import principals, roles
+from hansard.agents.access import roles as views
+from hansard.agents.access.roles import DerivedView, OnRecord
 from hansard.agents.policy import approvals as requests
 from hansard.agents.policy.approvals import ListedApproval
 from hansard.agents.workspace import Workspace

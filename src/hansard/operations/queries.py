@@ -7,8 +7,8 @@ from functools import partial
 from typing import Annotated, Any, Unpack
 
 from hansard.agents.access import roles
-from hansard.agents.access import views as served_views
-from hansard.agents.access.views import View
+from hansard.agents.access import roles as served_views
+from hansard.agents.access.roles import View
 from hansard.agents.policy.permits import Need, trusts, views
 from hansard.bus.clock import OS_USER
 from hansard.domain.choices import NOTHING

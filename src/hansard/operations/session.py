@@ -16,9 +16,9 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
-from hansard.agents.access.views import View
+from hansard.agents.access.roles import View
 from hansard.agents.annotations import statements
-from hansard.agents.board.operations import BoardEntry
+from hansard.agents.board import BoardEntry
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search import HITS_MAX, SearchResult
 from hansard.agents.policy.permits import (

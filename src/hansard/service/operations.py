@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from hansard.agents.access.views import View, derive
+from hansard.agents.access.roles import View, derive
 from hansard.agents.annotations.statements import Annotations, Progress
-from hansard.agents.board.twins import AsyncBoard, AsyncTransaction
+from hansard.agents.board import AsyncBoard, AsyncTransaction
 from hansard.agents.flow import Flow, drive_async
 from hansard.agents.memory.twins import AsyncMemory
 from hansard.agents.steps.scope import Scope, current

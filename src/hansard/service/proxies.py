@@ -10,7 +10,7 @@ from typing import Any
 
 from tenacity import wait_chain, wait_fixed
 
-from hansard.agents.board.operations import SPECS as BOARD
+from hansard.agents.board import SPECS as BOARD
 from hansard.agents.errors import ToolError
 from hansard.agents.steps.payloads import Approximation
 from hansard.agents.steps.scope import Scope

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from hansard.agents import workspace as run_index
-from hansard.agents.access.authenticator import Authenticator
-from hansard.agents.access.denials import Denials
+from hansard.agents.access.principals import Authenticator, Denials
 from hansard.agents.workspace import Workspace
 from hansard.broker import private_copy
 from hansard.broker.lease import peek

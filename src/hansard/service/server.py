@@ -19,8 +19,7 @@ from uuid import uuid4
 import msgspec
 from cachetools import FIFOCache
 
-from hansard.agents.access.authenticator import AccessDenied, Authenticator, Principal
-from hansard.agents.access.denials import Denials
+from hansard.agents.access.principals import AccessDenied, Authenticator, Denials, Principal
 from hansard.agents.errors import RoleRefused
 from hansard.agents.workspace import Workspace
 from hansard.broker import access

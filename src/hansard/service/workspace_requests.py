@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from hansard.agents import runs as opening
-from hansard.agents.access import roles, views
-from hansard.agents.access.authenticator import Authenticator, Principal
+from hansard.agents.access import roles
 from hansard.agents.access.carried import AccumulatedLabel
-from hansard.agents.access.views import DerivedView, View
+from hansard.agents.access.principals import Authenticator, Principal
+from hansard.agents.access.roles import DerivedView, View
 from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.prompts import Prompt
@@ -338,9 +338,9 @@ class RoleRecord(RecordOperations, Spaces):
             point = str(at)
             if all(shown.id != point for _, shown in made.view.events):
                 raise operations.not_shown(point)
-            made = await views.derive(asker.workspace.states, role, run, point, key)
+            made = await roles.derive(asker.workspace.states, role, run, point, key)
             await self._shown(made.label)
-        await views.record(asker.workspace, made, asker.who.actor)
+        await roles.record(asker.workspace, made, asker.who.actor)
         return made.view
 
     async def view_roles(self) -> list[str]:
@@ -464,7 +464,7 @@ class RoleRecord(RecordOperations, Spaces):
         if await workspace.log.last(RunStream(run)) is None:
             return None
         role = role or self._asker.who.role
-        made = await views.derive(workspace.states, role, run, None, key)
+        made = await roles.derive(workspace.states, role, run, None, key)
         return made if made.view.events else None
 
     async def _sees(self, run: str, kind: str, about: dict[str, Any], agent: str = "") -> bool:

@@ -1,30 +1,57 @@
-"""Principals on record: registered, issued tokens, revoked. See
-`hansard.agents.access.authenticator`.
+"""Principals on record: registered, issued tokens, revoked, refused, and their labels lowered.
+
+Long because registering a principal, admitting its tokens and recording its refusals share one
+state.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import b32encode
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any, Self
 
 import msgspec
 
-from hansard.agents.access import authenticator as tokens
+from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.access import roles
-from hansard.agents.access.authenticator import NewToken
-from hansard.agents.workspace import Workspace
+from hansard.agents.access.carried import AccumulatedLabel
+from hansard.agents.policy import permits
+from hansard.agents.workspace import Workspace, transact
 from hansard.broker.logins import BrokerUser
 from hansard.bus import subjects
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive_all
-from hansard.bus.errors import NotFound
-from hansard.bus.log import Stored
-from hansard.domain import access, ids, principal
+from hansard.bus.errors import BusError, NotFound
+from hansard.bus.log import (
+    Append,
+    AtPosition,
+    EventLog,
+    Expected,
+    Kind,
+    NotYet,
+    Stored,
+    VersionFree,
+)
+from hansard.domain import access, decider, ids, principal
+from hansard.domain import agent as agents
+from hansard.domain.access import KIND as ACCESS_KIND
+from hansard.domain.access import STRANGER, AccessRefused
+from hansard.domain.agent import Begin
+from hansard.domain.board import BoardState, key_name
 from hansard.domain.decider import LabelDeclassified
-from hansard.domain.errors import BadName, BadValue, Refused
-from hansard.domain.events import Event
-from hansard.domain.ids import WorkspaceStream
-from hansard.domain.label import LOWEST, Label, text
+from hansard.domain.errors import BadName, BadValue, HansardError, Refused
+from hansard.domain.events import Actor, Event
+from hansard.domain.ids import KeyStream, WorkspaceStream
+from hansard.domain.label import HIGHEST, LOWEST, Label, text
+from hansard.domain.label import parse as label_parse
 from hansard.domain.principal import (
     KIND,
     PrincipalEvent,
@@ -32,9 +59,293 @@ from hansard.domain.principal import (
     PrincipalRegistered,
     PrincipalShown,
     PrincipalState,
+    Token,
     TokenIssued,
     TokenRevoked,
+    expiry,
 )
+from hansard.domain.principal import KIND as PRINCIPAL
+from hansard.domain.roles import check as role
+from hansard.domain.roles import model as role_events
+from hansard.domain.roles.authorize import Trust
+from hansard.domain.roles.check import RoleState
+from hansard.domain.values import recordable
+from hansard.state.replay import RunView
+
+# Authenticates tokens against the current state of the record.
+#
+# Follows the principals and the roles. If it cannot (records written by a newer version, or damaged
+# ones), it denies access.
+
+SECRET_BYTES = 32
+_TOKEN = re.compile(r"hsd_(?P<id>[0-9a-f]{32})_(?P<secret>[a-z2-7]{52})")
+_ID = re.compile(r"[0-9a-f]{32}")
+_NOTHING = "0" * 64
+"""Compared with a secret if there is no token: no text is known to have this digest."""
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A new token: its public id, and the text to hand over once, which is never recorded."""
+
+    id: str
+    token: str
+
+    @property
+    def digest(self) -> str:
+        """Digest of the secret, as recorded."""
+        return digest_of(self.token.rpartition("_")[2])
+
+    def __repr__(self) -> str:
+        return f"Issued(id={self.id!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("id", self.id)]
+
+
+def new_token() -> NewToken:
+    """Create a token that is not issued yet."""
+    token_id = secrets.token_hex(16)
+    secret = b32encode(secrets.token_bytes(SECRET_BYTES)).decode().rstrip("=").lower()
+    return NewToken(token_id, f"hsd_{token_id}_{secret}")
+
+
+def digest_of(secret: str) -> str:
+    """Return the recorded form of a secret: its SHA-256, in hex."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_id(text: str) -> bool:
+    """Return whether a text has the form of a token's public id."""
+    return _ID.fullmatch(text) is not None
+
+
+def parse(token: str) -> tuple[str, str] | None:
+    """Return a token's id and secret; None for a text that is no token."""
+    found = _TOKEN.fullmatch(token)
+    return (found["id"], found["secret"]) if found is not None else None
+
+
+def matches(secret: str, digest: str | None) -> bool:
+    """Return whether a secret has a digest, in constant time. None matches no secret."""
+    actual, target = digest_of(secret).encode(), (digest or _NOTHING).encode()
+    return hmac.compare_digest(actual, target) and digest is not None
+
+
+class AccessDenied(HansardError):
+    """A token that gives no access. The text is the same for every reason.
+
+    `reason` is for the record. `known` is the principal's name if that is registered, so that a
+    stranger's claim names no stream.
+    """
+
+    TEXT = "access denied: request new credentials from their issuer"
+
+    def __init__(self, reason: str, principal: str, role: str, *, known: bool = False) -> None:
+        super().__init__(self.TEXT)
+        self.reason = reason
+        self.principal = principal
+        self.role = role
+        self.known = known
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Holder of a valid token with its role and expiry (UTC; None: never).
+
+    `on_behalf_of`: the principals that it acts for, nearest first.
+    """
+
+    name: str
+    kind: PrincipalKind
+    role: str
+    token_id: str
+    expires: datetime | None = None
+    on_behalf_of: tuple[str, ...] = ()
+
+    @property
+    def inbox(self) -> str:
+        """Prefix of the subjects on which it may receive replies; see `bus.access.may_answer`."""
+        return subjects.restricted_inbox(self.token_id)
+
+    @property
+    def actor_chain(self) -> tuple[str, ...]:
+        """Principals that its agents act for: `Actor.on_behalf_of`, nearest first."""
+        return (self.name, *self.on_behalf_of)
+
+    @property
+    def actor(self) -> Actor:
+        """Actor of its writes outside of sessions."""
+        return Actor(self.name, self.actor_chain)
+
+
+class Authenticator:
+    """Create it with `open`, and end it with `close` or as an `async with`."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._principals: dict[str, PrincipalState | None] = {}
+        self._roles: dict[str, RoleState | None] = {}
+        self._lost: str | None = None
+        self._following: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def open(cls, workspace: Workspace) -> Self:
+        """Read the principals and roles, and follow their changes. Raises Unreachable, Corrupt."""
+        made = cls(workspace)
+        head = await workspace.log.head()
+        for kind in (principal.KIND, role_events.KIND):
+            for stored in await workspace.log.read_kind(kind, AtPosition(head)):
+                made._take(stored)
+            task = asyncio.create_task(made._follow(kind, head))
+            made._following.append(task)
+        return made
+
+    async def close(self) -> None:
+        """Stop following; all access is denied from now on."""
+        self._lost = "it is closed"
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def check(self, token: str, name: str, role: str) -> Principal:
+        """Return the holder of a token as principal `name` in `role`. Raises AccessDenied.
+
+        Sends no request. A revocation applies once it is read here, milliseconds after it is
+        recorded; an expiry applies by this process's clock.
+        """
+        state = self._principals.get(name)
+        parsed = parse(token)
+        token_id, secret = parsed if parsed is not None else ("", "")
+        found = state.tokens.get(token_id) if state is not None else None
+        proven = matches(secret, found.issued.digest if found is not None else None)
+        reason = self._why_not(name, role, found, proven=proven)
+        if reason is not None or state is None or state.kind is None or found is None:
+            raise AccessDenied(
+                reason or "it is not registered", name, role, known=name in self._principals
+            )
+        return Principal(
+            name=name,
+            kind=state.kind,
+            role=role,
+            token_id=token_id,
+            expires=expiry(found.issued),
+            on_behalf_of=found.issued.on_behalf_of,
+        )
+
+    def admits(self, who: Principal) -> bool:
+        """Return whether the token of an admitted principal is still valid."""
+        state = self._principals.get(who.name)
+        found = state.tokens.get(who.token_id) if state is not None else None
+        return self._why_not(who.name, who.role, found, proven=True) is None
+
+    def carried(self, who: Principal, log: EventLog) -> AccumulatedLabel:
+        """Return the accumulated label of an admitted principal, and a log that writes under it."""
+        known = self._principals.get(who.name) or principal.initial()
+        return AccumulatedLabel(log, known, who.actor, who.role)
+
+    def lowered(self, name: str) -> int:
+        """Return the version of the event that last lowered a principal's label; 0 for none."""
+        state = self._principals.get(name)
+        return state.lowered if state is not None else 0
+
+    def rules_version(self, role: str) -> int:
+        """Return the version of a role's rules; it changes whenever they do."""
+        state = self._roles.get(role)
+        return state.version if state is not None else 0
+
+    def is_inbox_of(self, name: str, inbox: str) -> bool:
+        """Return whether a principal was ever issued the token of an inbox: refusals may be sent
+        there.
+        """
+        state = self._principals.get(name)
+        issued = state.tokens if state is not None else {}
+        return any(subjects.restricted_inbox(token_id) == inbox for token_id in issued)
+
+    def _why_not(
+        self, name: str, role: str, known_token: Token | None, *, proven: bool
+    ) -> str | None:
+        """Return why a token gives no access; None if it does."""
+        if self._lost is not None:
+            return f"the principals and roles cannot be read: {self._lost}"
+        if name not in self._principals:
+            return "there is no such principal"
+        if self._principals[name] is None:
+            return "its record cannot be read"
+        if known_token is None:
+            return "it has no such token"
+        if not proven:
+            return "the token's secret is another one"
+        if known_token.revoked:
+            return "the token is revoked"
+        if not self._in_time(known_token):
+            return "the token has expired"
+        if known_token.issued.role != role:
+            return "the token is of another role"
+        broken = self._why_not_for(name, known_token.issued.on_behalf_of)
+        if broken is not None:
+            return broken
+        rules = self._roles.get(role)
+        if rules is None or rules.rules is None:
+            return "the role has no rules"
+        return None
+
+    def _why_not_for(self, name: str, on_behalf_of: tuple[str, ...]) -> str | None:
+        """Return why a principal may not act for others; None if it may. Each must be
+        registered.
+        """
+        try:
+            chain = principal.chain(on_behalf_of, name)
+        except HansardError:  # written by other means
+            return "whom it acts for is not as it may be"
+        for each in chain:
+            state = self._principals.get(each, principal.initial())
+            if state is None:
+                return f"it acts for {each!r:.80}, whose record cannot be read"
+            if state.kind is None:
+                return f"it acts for {each!r:.80}, which is not registered"
+        return None
+
+    def _in_time(self, known_token: Token) -> bool:
+        try:
+            return known_token.is_valid(self._workspace.clock.now())
+        except HansardError:  # written by other means: counts as expired
+            return False
+
+    async def _follow(self, kind: str, after: int) -> None:
+        commits = self._workspace.log.follow(after, of=Kind(kind))
+        try:
+            async with contextlib.aclosing(commits) as news:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
+                async for stored in news:
+                    self._take(stored)
+        except Exception as error:  # noqa: BLE001 -- any error: deny all access from here on
+            self._lost = str(error) or repr(error)
+        else:
+            self._lost = "the log is not followed any more"
+
+    def _take(self, stored: Stored) -> None:
+        """Fold a commit; one that cannot be read makes its principal or role one without access."""
+        if not isinstance(stored.stream, WorkspaceStream):
+            return
+        name = stored.stream.id
+        try:
+            events = revive_all([stored.commit])
+            if stored.stream.kind == principal.KIND:
+                before = self._principals.get(name, principal.initial())
+                self._principals[name] = principal.fold(before, events) if before else None
+            else:
+                known = self._roles.get(name, role.initial())
+                self._roles[name] = role.fold(known, events) if known else None
+        except HansardError:
+            if stored.stream.kind == principal.KIND:
+                self._principals[name] = None
+            else:
+                self._roles[name] = None
+
 
 EXPIRES_S_MAX = 10 * 366 * 24 * 3_600.0
 """Longest lifetime of an expiring token, in seconds: ten years."""
@@ -77,7 +388,7 @@ async def register(
 ) -> bool:
     """Register a principal; return False if already registered. Raises Refused, BadName."""
     addressable("principal", name)
-    if name == access.STRANGER or tokens.is_id(name):
+    if name == access.STRANGER or is_id(name):
         raise BadName("principal", name, "choose another name, this one is reserved")
     return await _tell(workspace, name, PrincipalRegistered(kind=kind, about=about), by)
 
@@ -110,24 +421,24 @@ async def issue(
     issuing it again in the same terms changes nothing. Raises Refused, BadName, BadValue.
     """
     addressable("role", role)
-    new_token = token if token is not None else tokens.new_token()
+    issued_token = token if token is not None else new_token()
     state = await read(workspace, name)
-    issued = state.tokens[new_token.id].issued if new_token.id in state.tokens else None
-    terms = (new_token.digest, role, on_behalf_of)
+    issued = state.tokens[issued_token.id].issued if issued_token.id in state.tokens else None
+    terms = (issued_token.digest, role, on_behalf_of)
     if issued is not None and (issued.digest, issued.role, issued.on_behalf_of) == terms:
-        return new_token
+        return issued_token
     await usable_role(workspace, role)
     await usable_chain(workspace, name, on_behalf_of)
     event = TokenIssued(
-        token=new_token.id,
-        digest=new_token.digest,
+        token=issued_token.id,
+        digest=issued_token.digest,
         role=role,
         expires=_ends(workspace.clock.now(), expires_s),
         nkey=nkey,
         on_behalf_of=on_behalf_of,
     )
     await _tell(workspace, name, event, by)
-    return new_token
+    return issued_token
 
 
 async def usable_chain(workspace: Workspace, name: str, on_behalf_of: tuple[str, ...]) -> None:
@@ -261,3 +572,236 @@ async def broker_users(workspace: Workspace) -> list[BrokerUser]:
         for token in state.tokens.values()
         if token.issued.nkey and token.is_valid(now)
     ]
+
+
+# Record of refused access, at most one event a minute for each principal and operation.
+#
+# The first refusal is written at once; further ones within the minute are counted and written as
+# one event when it ends. Repeated refusals thus cost a bounded number of events.
+
+WINDOW_S = 60.0
+"""Time during which further refusals are only counted, in seconds."""
+
+OPERATIONS_MAX = 64
+"""Most operations that are counted separately for one principal; further ones count as `OTHER`."""
+
+OTHER = "other"
+TEXT_LENGTH_MAX = 200
+"""Most characters of each claimed text, as it is written by a stranger."""
+
+BY = "service"
+
+
+class _Counted(msgspec.Struct):
+    """Refusals since the last event: their number, and the newest claim."""
+
+    ends_s: float
+    count: int = 0
+    last: AccessRefused | None = None
+
+
+class Denials:
+    """Records refusals. Use it in an `async with`, or close it, which writes the pending counts.
+
+    window_s: how long refusals are counted before they are written, in seconds.
+    """
+
+    def __init__(self, workspace: Workspace, *, window_s: float = WINDOW_S) -> None:
+        self._workspace = workspace
+        self._window_s = window_s
+        self._counted: dict[tuple[str, str], _Counted] = {}
+        self._writing = asyncio.Lock()
+        self._flushing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def note(self, denied: AccessDenied, operation: str) -> None:
+        """Record a refusal, now or with the others of its minute. Raises BusError."""
+        who = denied.principal if denied.known else STRANGER
+        what = _clean(operation)
+        known = sum(principal == who for principal, _ in self._counted)
+        if (who, what) not in self._counted and known >= OPERATIONS_MAX:
+            what = OTHER
+        event = AccessRefused(
+            principal=_clean(denied.principal),
+            role=_clean(denied.role),
+            operation=what,
+            because=denied.reason,
+        )
+        found = self._counted.get((who, what))
+        if found is None:
+            self._counted[who, what] = _Counted(self._now() + self._window_s)
+            if self._flushing is None or self._flushing.done():
+                self._flushing = asyncio.create_task(self._flush())
+            await self._write(who, event)
+        else:
+            found.count += 1
+            found.last = event
+
+    async def close(self) -> None:
+        """Write the pending counts."""
+        self._closing.set()  # not cancelled: an interrupted write might be made twice
+        if self._flushing is not None:
+            await self._flushing
+        for (who, _), found in self._counted.items():
+            await self._write_counted(who, found)
+        self._counted.clear()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _flush(self) -> None:
+        """Write each minute's count when it ends; return when none is left."""
+        while self._counted and not self._closing.is_set():
+            ends_s = min(found.ends_s for found in self._counted.values())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, ends_s - self._now())):
+                    await self._closing.wait()
+            for (who, what), found in list(self._counted.items()):
+                if found.ends_s > self._now():
+                    continue
+                if found.count == 0:
+                    del self._counted[who, what]
+                    continue
+                found.ends_s = self._now() + self._window_s
+                with contextlib.suppress(BusError):  # stays counted for the next one
+                    await self._write_counted(who, found)
+
+    async def _write_counted(self, who: str, counted: _Counted) -> None:
+        if counted.last is None or not counted.count:
+            return
+        count = counted.count
+        await self._write(who, msgspec.structs.replace(counted.last, count=count))
+        counted.count -= count
+
+    async def _write(self, who: str, event: AccessRefused) -> None:
+        stream = WorkspaceStream(ACCESS_KIND, who)
+
+        async def read() -> tuple[int, tuple[Label | None, Expected]]:
+            last = await self._workspace.log.last(stream)
+            return (last.commit.last_version if last is not None else 0), await self._under(who)
+
+        def next_append(found: tuple[int, tuple[Label | None, Expected]]) -> Append:
+            version, (label, expected) = found
+            commit = self._workspace.commit(version + 1, BY, [event], label=label)
+            return Append(stream, commit, expected)
+
+        async with self._writing:
+            await transact(read, next_append, self._workspace.log.append)
+
+    async def _under(self, who: str) -> tuple[Label | None, Expected]:
+        """Return the label of a refusal's event, and the condition that the principal's label is
+        unchanged: the event holds the principal's own words. A stranger has no label.
+        """
+        if who == STRANGER:
+            return None, VersionFree()
+        try:
+            state = await read(self._workspace, who)
+        except HansardError:  # an unreadable label may be the highest
+            return HIGHEST, VersionFree()
+        return state.carries.stored, NotYet(WorkspaceStream(PRINCIPAL, who), state.version + 1)
+
+
+def _clean(text: str) -> str:
+    """Return a claimed text as it may be recorded: short, and valid UTF-8."""
+    return text[:TEXT_LENGTH_MAX].encode(errors="backslashreplace").decode()
+
+
+# Declassification: lowering the label of an agent, a key, or a principal, recorded with its
+# approver.
+#
+# Any process may do it in a name; a caller acting in a defined role needs the permission to
+# approve. Events recorded before keep their labels.
+
+
+class Lowering(msgspec.Struct, frozen=True, kw_only=True):
+    """Request to lower the label of an agent or key of a run, or of a principal: the new label
+    (such as `untrusted`; by default public and trusted), the approver, the reason, and the role
+    that the approver acts in, if any.
+    """
+
+    agent: str | None = None
+    key: str | None = None
+    principal: str | None = None
+    to: str = ""
+    approver: str
+    because: str
+    role: str | None = None
+
+
+_Lowered = tuple[Label, Append]
+"""The previous label, and the commit that lowers it."""
+
+
+async def declassify(workspace: Workspace, run: str | None, request: Lowering) -> Label:
+    """Lower the label of an agent, a key or a principal; return the previous label.
+
+    Lowering an agent's label takes its next epoch, which fences a session still at work; lowering a
+    principal's ends its sessions. Both may hold data that was not yet recorded.
+
+    Raises Refused if the label would not be lowered, RoleRefused if the role may not approve,
+    NotFound, BadName, BadValue, and Conflict after 50 lost races.
+    """
+    _check(run, request)
+    approver = ids.name("approver", request.approver)
+    target = label_parse(request.to, "to")
+    if not recordable(request.because, None).strip():
+        raise BadValue("reason", "it is empty", "give the reason for lowering the label")
+    because = workspace.text(request.because)
+    if request.role is not None:
+        permit = await permits.read(workspace, request.role)
+        permit.demand(permits.trusts(Trust.APPROVE, "declassify"))
+    if request.principal is not None:
+        return await lower(workspace, request.principal, target, approver, because)
+    run = run or ""
+
+    def of_agent(view: RunView) -> _Lowered:
+        state = view.agent(str(request.agent))
+        before = label_parse(state.label)
+        event = decider.decide(before, target, approver, because)
+        begin = Begin(
+            state.agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="declassify"
+        )
+        events = [*agents.decide(state, begin), event]
+        commit = workspace.commit(
+            state.version + 1, approver, events, state.epoch + 1, target.stored
+        )
+        return before, Append(view.stream_of(state.agent), commit)
+
+    def of_key(state: BoardState) -> _Lowered:
+        if not state.version:
+            remedy = f"see 'hansard board {run}'"
+            raise NotFound(f"key {request.key!r:.200} of run {run}", remedy)
+        before = state.label or LOWEST
+        event = decider.decide(before, target, approver, because)
+        commit = workspace.commit(state.version + 1, approver, [event], label=target.stored)
+        return before, Append(stream, commit)
+
+    async def append(lowered: _Lowered) -> Label:
+        before, command = lowered
+        await workspace.log.append(command)
+        return before
+
+    if request.agent is not None:
+        view = functools.partial(workspace.points.view, run)
+        was = await transact(view, of_agent, append)
+    else:
+        stream = KeyStream(run, key_name(request.key))
+        was = await transact(functools.partial(workspace.boards.state, stream), of_key, append)
+    return was or LOWEST
+
+
+def _check(run: str | None, request: Lowering) -> None:
+    """Raise BadValue unless exactly one target is named, with a run for an agent or a key."""
+    targets = {kind: getattr(request, kind) for kind in ("agent", "key", "principal")}
+    if sum(name is not None for name in targets.values()) != 1:
+        fact = ", ".join(f"{kind}={name!r:.80}" for kind, name in targets.items())
+        raise BadValue("declassify", fact, "give exactly one of agent, key and principal")
+    if (run is None) != (request.principal is not None):
+        remedy = "give run= for an agent or a key, and leave it out for a principal"
+        raise BadValue("declassify", f"run={run!r:.80}", remedy)

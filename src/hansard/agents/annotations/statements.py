@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from hansard.agents.access import views
-from hansard.agents.access.views import View
-from hansard.agents.board.operations import BoardEntry
+from hansard.agents.access import roles
+from hansard.agents.access.roles import View
+from hansard.agents.board import BoardEntry
 from hansard.agents.errors import Miss
 from hansard.agents.flow import Flow, Io
 from hansard.agents.policy.permits import reads, rebuilds, states
@@ -524,7 +524,7 @@ class Inputs:
         run, log = self._engine.stream.run, self._states.log
         if self._engine.settings.permit.is_limited:
             role = self._engine.stream.role
-            made = await views.derive(self._states, role, run, key=UNUSED_KEY)
+            made = await roles.derive(self._states, role, run, key=UNUSED_KEY)
             return any(shown.id == target for _, shown in made.view.events)
         if await _around(log, target):
             return True

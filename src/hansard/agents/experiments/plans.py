@@ -14,6 +14,8 @@ import msgspec
 
 from hansard.agents import workspace as run_index
 from hansard.agents.artifacts.prompts import demand_usable
+from hansard.agents.policy import permits
+from hansard.agents.policy.permits import Permit
 from hansard.agents.workspace import Workspace, transact
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive_all
@@ -36,7 +38,9 @@ from hansard.domain.experiment import (
     StopRule,
 )
 from hansard.domain.fingerprint import canonical
-from hansard.domain.ids import WorkspaceStream
+from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.refusal import AgentRefused
+from hansard.domain.roles.view import Facts, facts, may_be_placed, sees_arm, sees_plan
 from hansard.domain.run import RunAssigned, RunState
 from hansard.domain.values import SAFE_INT, recordable
 
@@ -385,3 +389,56 @@ def _arm_named(name: str, made: ExperimentRegistered | None) -> Arm:
         if arm.name == name:
             return Arm(name, arm.prompt, arm.model, parameters_of(arm))
     return Arm(name)
+
+
+# Visibility of a run's place in an experiment for a restricted agent, by its role.
+
+PLACE = "place"
+"""Operation name of refusals: to place a run, or to confirm its place."""
+
+
+class Placing(msgspec.Struct, frozen=True):
+    """An agent's role, with its rules at the time it opens a run."""
+
+    permit: Permit
+    agent: str
+
+    def demand(self, request: PlacementRequest, run: Facts, *, begins: bool) -> None:
+        """Raise RoleRefused if the request states a place that the role may not set or know.
+        begins: the run does not exist yet.
+        """
+        named = [kind for kind in request.__struct_fields__ if getattr(request, kind) is not None]
+        if not named:
+            return
+        begins = begins and request.experiment is not None
+        permission = may_be_placed(self.permit.rules, run, begins=begins)
+        if not permission.allowed:
+            because = self.permit.because(permission)
+            rule = self.permit.rule
+            raise permits.refused(
+                AgentRefused(what=PLACE, name=named[0], rule=rule, because=because)
+            )
+
+    def arm(self, arm: Arm | None, run: Facts) -> Arm | None:
+        """Return a run's arm as visible to the role: all of it, its name, or None."""
+        if arm is None or not sees_arm(self.permit.rules, run):
+            return None
+        return arm if sees_plan(self.permit.rules) else Arm(arm.name)
+
+    def new(self, run: str, labels: Mapping[str, str]) -> Facts:
+        """Return the facts by which the place of a run that the agent starts is authorised."""
+        roster = {self.agent: self.permit.role}
+        return facts(RunAssigned.tag, RunStream(run), self.agent, roster, labels)
+
+
+async def placing(workspace: Workspace, role: str, agent: str) -> Placing:
+    """Read a role's current rules. Raises UnknownEvent if a newer version wrote them."""
+    return Placing(await permits.read(workspace, role, restricted=True), agent)
+
+
+def begun(run: str, life: RunState, first: Stored) -> Facts:
+    """Return the facts by which the place of an existing run is authorised: those of its first
+    commit, which holds the place if there is one.
+    """
+    actor, label = first.commit.actor.agent, first.commit.label
+    return facts(RunAssigned.tag, RunStream(run), actor, life.roster, life.labels, (), label)

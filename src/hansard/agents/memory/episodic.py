@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.access.views import DerivedView, derive_from
+from hansard.agents.access.roles import DerivedView, derive_from
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition
 from hansard.domain.errors import BadValue

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, Protocol, Unpack
 
-from hansard.agents.board.twins import OfAgent
+from hansard.agents.board import OfAgent
 from hansard.agents.flow import (
     AsyncDrive,
     Drive,

@@ -4,7 +4,7 @@ streams. Among them is `session.view`.
 So a kill leaves both or none, and a fenced session can no longer write anything. A write to a
 single stream may instead be three commits, which costs less: the intent, the write, the outcome
 (docs/decisions/0014-writes.md). Shared state is in streams of the run's board;
-`hansard.agents.board.operations` and `hansard.agents.team.tasks` define what is written.
+`hansard.agents.board` and `hansard.agents.team.tasks` define what is written.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.access import views
+from hansard.agents.access import roles
 from hansard.agents.access.carried import put_together, stored_together
-from hansard.agents.access.views import DerivedView, OnRecord, View
+from hansard.agents.access.roles import DerivedView, OnRecord, View
 from hansard.agents.errors import Blocked, ViewDiffers
 from hansard.agents.flow import Flow, Io, Wait
 from hansard.agents.steps import payloads
@@ -409,7 +409,7 @@ class ViewFlows(JointSteps):
 
     def __init__(self, engine: StepEngine) -> None:
         super().__init__(engine)
-        self._stream: KeyStream = views.stream_of(engine.stream.run, engine.stream.role)
+        self._stream: KeyStream = roles.stream_of(engine.stream.run, engine.stream.role)
         self._known: dict[str, OnRecord] = {}
 
     def view(self, at: object, key: bytes | None) -> Flow[View]:
@@ -428,7 +428,7 @@ class ViewFlows(JointSteps):
         engine = self.engine
         began_s = time.perf_counter()
         run, role, at = engine.stream.run, engine.stream.role, call.arguments["at"]
-        derive = functools.partial(views.derive, engine.boards.states, role, run, at, key)
+        derive = functools.partial(roles.derive, engine.boards.states, role, run, at, key)
         derived: DerivedView = yield Io(derive)
         event = derived.event(engine.stream.agent)
         engine.ledger.shown(derived.label)
@@ -445,13 +445,13 @@ class ViewFlows(JointSteps):
         one = self._known.get(plain["served"])
         if one is None:
             run, role = engine.stream.run, engine.stream.role
-            on_record = functools.partial(views.on_record, engine.boards.states, run, role)
+            on_record = functools.partial(roles.on_record, engine.boards.states, run, role)
             self._known = {each.id: each for each in (yield Io(on_record))}
             one = self._known.get(plain["served"])
         if one is None:
             raise Corrupt(f"stream {self._stream}", f"it has no event {plain['served']}")
         made: DerivedView = yield Io(
-            functools.partial(views.derive_again, engine.boards.states, one, key)
+            functools.partial(roles.derive_again, engine.boards.states, one, key)
         )
         now = (len(made.view.events), made.view.digest)
         recorded = (plain["events"], plain["digest"])
@@ -481,5 +481,5 @@ class _Write(JointWrite):
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         event = self._event
         fields = {"events": event.events, "digest": event.digest, "served": self._recorded.id}
-        after = await views.next_version(self._boards.states, self._stream) - 1
+        after = await roles.next_version(self._boards.states, self._stream) - 1
         return await self._completed(fields), [Draft(self._stream, after, [self._recorded])]

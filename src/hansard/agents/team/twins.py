@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
-from hansard.agents.board.twins import OfAgent
+from hansard.agents.board import OfAgent
 from hansard.agents.errors import NeedsSettling
 from hansard.agents.flow import AsyncDrive, Drive, Flow, Io, Watch, in_place, sync, sync_block
 from hansard.agents.policy.permits import reads
@@ -17,9 +17,16 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.recorder import UNTOUCHED, Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
-from hansard.agents.team import store as follow
-from hansard.agents.team.store import TeamStore
-from hansard.agents.team.tasks import LEASE_S, Mail, MailFlows, Task, TaskEntry, TeamFlows
+from hansard.agents.team import tasks as follow
+from hansard.agents.team.tasks import (
+    LEASE_S,
+    Mail,
+    MailFlows,
+    Task,
+    TaskEntry,
+    TeamFlows,
+    TeamStore,
+)
 from hansard.agents.workspace import retry
 from hansard.bus import log as waiting
 from hansard.bus.clock import Clock

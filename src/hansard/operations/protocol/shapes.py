@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.access.views import View
+from hansard.agents.access.roles import View
 from hansard.agents.annotations.statements import Checkpoint
 from hansard.agents.artifacts.prompts import Prompt
-from hansard.agents.board.operations import BoardEntry
+from hansard.agents.board import BoardEntry
 from hansard.agents.experiments.plans import Arm
 from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
 from hansard.agents.memory.search import SearchResult

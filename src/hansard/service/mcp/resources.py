@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
-from hansard.agents.access import views
+from hansard.agents.access import roles
 from hansard.agents.errors import RoleRefused
 from hansard.agents.policy import permits
 from hansard.agents.team.tasks import TaskEntry
@@ -881,7 +881,7 @@ class Updates(Watcher):
         if self._sessions.workspace is None:
             return _Shown((await self._sessions.record.view(each.address.of)).events)
         role = each.work.session.engine.stream.role
-        made = await views.derive(self._sessions.workspace.states, role, each.address.of)
+        made = await roles.derive(self._sessions.workspace.states, role, each.address.of)
         return _Shown(made.view.events, made.label)
 
 
