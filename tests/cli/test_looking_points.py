@@ -9,6 +9,7 @@ import pytest
 
 import hansard
 from hansard.bus.jetstream.log import JetStreamLog
+from hansard.state.histories import CHUNK_VERSIONS
 from tests.cli.folding import Line, at_position, folded, lines_of, told
 from tests.cli.support import WORKSPACE, Call, Ran, Runs
 
@@ -81,6 +82,35 @@ def test_an_id_reads_the_run_once(call, runs, home, monkeypatch):
     [event, *_] = line.body["events"]
     assert call("run", "show", runs.team, "--at", event["id"], "--json").code == 0
     assert reads == [runs.team]
+
+
+def test_other_points_read_chunks_instead_of_the_run(call, home, record, monkeypatch):
+    """A position, a step and the newest state of a long run cost a chunk's commits at most."""
+    with record.run("long", run="long", agent="walker", role="walker") as session:
+        step = session.tool(effects="pure")(abs)
+        for number in range(4 * CHUNK_VERSIONS):
+            step(number)
+    assert call("run", "show", "long", "--json").code == 0  # makes the chunks that are missing
+    commits: list[int] = []
+
+    def count(name: str) -> None:
+        original = getattr(JetStreamLog, name)
+
+        async def counted(log: JetStreamLog, *arguments: Any, **options: Any) -> Any:
+            found = await original(log, *arguments, **options)
+            commits.append(len(found))
+            return found
+
+        monkeypatch.setattr(JetStreamLog, name, counted)
+
+    for name in ("read", "read_run", "read_streams", "read_boards"):
+        count(name)
+    middle = lines_of(home, WORKSPACE, "long")[2 * CHUNK_VERSIONS]
+    for point in ((), ("--at", f"{middle.position}"), ("--at", f"walker#{2 * CHUNK_VERSIONS}")):
+        commits.clear()
+        [*_, agent] = call("run", "show", "long", *point, "--json").lines
+        assert agent["version"] > 2 * CHUNK_VERSIONS
+        assert sum(commits) <= 2 * CHUNK_VERSIONS, (point, commits)
 
 
 @pytest.mark.fast(cases=1, slow=0)

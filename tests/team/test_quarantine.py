@@ -55,7 +55,9 @@ def facts(record: Record, run: str = RUN) -> dict[str, Any]:
     zero = msgspec.structs.replace
     return {
         "life": zero(view.life, version=0),
-        "agents": {name: zero(state, version=0) for name, state in view.agents.items()},
+        "agents": {
+            name: zero(state, version=0, quarantined=0) for name, state in view.agents.items()
+        },
         "boards": {key: zero(state, version=0) for key, state in view.boards.items()},
         "tasks": view.team.tasks,
     }

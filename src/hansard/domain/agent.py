@@ -255,7 +255,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     the chain of snapshots (`Moment`), `moment_version` its version, `moment_before` the version of
     the previous one; 0: none. `known` are the fingerprints of `facts`; `refused` are the refusals
     by key (`refusal`). `label` is the text of the agent's label, empty for public and trusted: its
-    commits raise it, a declassification sets it.
+    commits raise it, a declassification sets it. `quarantined` counts its invalid events.
     """
 
     version: int = 0
@@ -274,6 +274,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     call_step: int | None = None
     last_step: int = 0
     label: str = ""
+    quarantined: int = 0
     tools: dict[str, ToolDeclared] = msgspec.field(default_factory=dict)
     edited: dict[str, tuple[tuple[int, ToolDeclared], ...]] = msgspec.field(default_factory=dict)
     steps: dict[int, Step] = msgspec.field(default_factory=dict)
@@ -499,7 +500,7 @@ def evolve(state: AgentState, event: Event) -> None:
             state.left = event.outcome
             _moment(state, Moment.FINAL)
         case Quarantined():
-            return
+            state.quarantined += 1
         case _:
             message = f"{event.tag} is not an event of an agent's stream"
             raise Refused(message)

@@ -35,7 +35,7 @@ from hansard.domain.board import (
 )
 from hansard.domain.errors import HansardError, UnknownEvent
 from hansard.domain.events import Event
-from hansard.domain.ids import KeyStream, run_of
+from hansard.domain.ids import AgentStream, KeyStream, run_of
 from hansard.domain.run import RunAssigned, RunForked, RunScored, RunStatus
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Failure, Step, StepStatus
@@ -417,12 +417,13 @@ class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined", kw_only=T
 
 
 class RunReport(Answer, kw_only=True):
-    """Run, its agents, and quarantined commits, from the commits in `history`."""
+    """Run, its agents, quarantined commits, and its newest commit, as of `end`."""
 
     run: RunState
     agents: list[RunAgent]
     quarantined: list[Quarantined]
-    history: list[Stored]
+    newest: Stored
+    end: AtPosition
 
     def lines(self) -> Iterable[RunState | RunAgent | Quarantined]:
         """Yield the run, its agents, open steps, resources and quarantined commits."""
@@ -431,8 +432,7 @@ class RunReport(Answer, kw_only=True):
     @property
     def imported(self) -> EventTime | None:
         """Time at which the newest commit was imported; None if it was not."""
-        newest = self.history[-1]
-        return time_stored(newest) if is_imported(newest) else None
+        return time_stored(self.newest) if is_imported(self.newest) else None
 
 
 class Commit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
@@ -460,7 +460,11 @@ async def show(
 ) -> RunReport | Unreadable:
     """Return a run at a point, with only one of its agents if it is named.
 
-    Its commits are read once. Raises NotFound, Corrupt, BadName.
+    Agents are read from their chunks, so that a long run costs as much as a short one. All of its
+    commits are read, once, for the point of an id, which has no index; and if some are quarantined,
+    or an import's times are those of its source.
+
+    Raises NotFound, Corrupt, BadName.
     """
     up_to, history = await workspace.points.history(run, at)
     try:
@@ -468,7 +472,13 @@ async def show(
     except UnknownEvent as error:
         history = history or await workspace.states.history(run, up_to)
         return Unreadable(error=error, commits=[_commit(stored) for stored in history])
-    history = history or await workspace.states.history(run, AtPosition(view.position))
+    if history is None:
+        history = await workspace.states.outline(view)
+        ours = own(run, history)
+        if any(state.quarantined for state in view.agents.values()) or not (
+            began(ours).is_known and last(ours).is_known
+        ):
+            history = await workspace.states.history(run, AtPosition(view.position))
     if agent is not None:
         view.agents = {agent: view.agent(agent)}
     return RunReport(
@@ -485,7 +495,8 @@ async def show(
             for stored in history
             if (reason := reads.reason(stored.commit))
         ],
-        history=history,
+        newest=history[-1],
+        end=AtPosition(view.position),
     )
 
 
@@ -498,9 +509,9 @@ async def agent_snapshots(
     """
     if not found.agents:
         raise NotFound(f"an agent in run {found.run.run}", "none had begun at this point")
-    commits = commits_by_agent(found.history)
     for each in found.agents:
-        own_commits = commits.get(each.agent, [])
+        stream = AgentStream(found.run.run, each.role, each.agent)
+        own_commits = await workspace.states.commits(stream, up_to=found.end)
         if chained:
             async for made in snapshots.chain(workspace, own_commits):
                 yield made

@@ -336,20 +336,45 @@ class States:
         """Return a run's life, the versions of it and its boards, and its boards' commits, at a
         position, by position; and a known past head of the log.
         """
-        skeleton = await self._skeleton(run, position, newest=newest)
-        own = until(skeleton.commits, position)
-        before: list[Stored] = []
-        if skeleton.forked is not None and own:
-            before = await self._parents(skeleton.forked, 1)
-        lives = [stored for stored in (*before, *own) if isinstance(stored.stream, RunStream)]
+        commits, horizon = await self._without_agents(run, position, newest=newest)
+        lives = [stored for stored in commits if isinstance(stored.stream, RunStream)]
         vector: dict[str, int] = {}
         streams: dict[str, StreamId] = {}
-        for stored in (*before, *own):
+        for stored in commits:
             name = str(stored.stream)
             vector[name] = stored.commit.last_version
             streams[name] = in_run(stored.stream, run)
-        boards = [stored for stored in (*before, *own) if isinstance(stored.stream, KeyStream)]
-        return fold_life(lives), vector, streams, boards, skeleton.horizon
+        boards = [stored for stored in commits if isinstance(stored.stream, KeyStream)]
+        return fold_life(lives), vector, streams, boards, horizon
+
+    async def _without_agents(
+        self, run: str, position: int, *, newest: bool
+    ) -> tuple[list[Stored], int]:
+        """Return the commits of a run's life and boards at a position, by position, those of its
+        parents included; and a known past head of the log.
+        """
+        skeleton = await self._skeleton(run, position, newest=newest)
+        own = until(skeleton.commits, position)
+        if skeleton.forked is None or not own:
+            return own, skeleton.horizon
+        return [*await self._parents(skeleton.forked, 1), *own], skeleton.horizon
+
+    async def outline(self, view: RunView) -> list[Stored]:
+        """Return the commits of a run's life and boards at a view's point, and its newest commit,
+        by position. Of its agents' other commits none is read.
+        """
+        commits, _ = await self._without_agents(view.run, view.position, newest=False)
+        places = [
+            await self.position_of(view.stream_of(agent), state.version)
+            for agent, state in view.agents.items()
+        ]
+        end = max((place for place in places if place is not None), default=0)
+        # The end of a transaction may be a commit of another run or of none.
+        for place in range(end, commits[-1].position, -1):
+            stored = await self.log.at(place)
+            if run_of(stored.stream) == view.run:
+                return [*commits, stored]
+        return commits
 
     async def _skeleton(self, run: str, position: int, *, newest: bool) -> _Skeleton:
         """Return life and boards up to a position; `newest`: it was the log's head just now."""
