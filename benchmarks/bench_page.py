@@ -38,7 +38,7 @@ from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, uuid8
 from hansard.domain.steps import Effects, Failure
 from hansard.inspect import page as page_data
-from hansard.integrations.browser import chromium
+from hansard.integrations import chromium
 from hansard.web.pages import run_page
 
 RUN = "long-run"

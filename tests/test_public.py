@@ -40,7 +40,7 @@ UNRAISED = {
     "hansard.bus.jetstream": "the log, which raises others in their place",
     "hansard.cli": "commands",
     "hansard.inspect": "commands",
-    "hansard.integrations.browser": "`hansard actions run`",
+    "hansard.integrations.chromium": "`hansard actions run`",
     "hansard.integrations.mcp": "`hansard mcp`",
     "hansard.integrations.memory.agent_runs": "`hansard agent run`",
     "hansard.projections.report": "`hansard ask`",

@@ -1,6 +1,6 @@
 """Browser actions and experience: caches, recorded actions, check functions, teaching."""
 
-from hansard.agents.artifacts.bundles import (
+from hansard.agents.artifacts.experiences import (
     InstalledBundle,
     PublishedBundle,
     VerifiedBundle,
@@ -21,10 +21,10 @@ from hansard.domain.actions.cache import (
     ActionCheck,
     ActionsEnd,
     CachedAction,
+    ElementLocator,
     ElementTargets,
     PageMark,
 )
-from hansard.domain.actions.locators import ElementLocator
 from hansard.domain.experience.bundle import FileFact
 from hansard.domain.experience.checks import (
     ArgumentCheck,
@@ -38,10 +38,10 @@ from hansard.domain.experience.checks import (
     PreconditionCheck,
     check_function,
 )
+from hansard.domain.experience.distil import Wording
 from hansard.domain.experience.experience import Experience, Lesson
 from hansard.domain.experience.kept import ExperienceStanding
 from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
-from hansard.domain.experience.wording import Wording
 from hansard.inspect.actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
 from hansard.inspect.experience import (
     ExperienceChange,

@@ -15,13 +15,16 @@ from hansard.domain.actions.cache import (
     CachedAction,
     ElementTargets,
     compared,
+    contradicts,
     decode,
     encode,
     filled,
+    locators,
+    normalized,
     templated,
+    variants,
     with_slots,
 )
-from hansard.domain.actions.locators import contradicts, locators, normalized, variants
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.fingerprint import canonical
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansard.integrations.browser.chromium import program
+from hansard.integrations.chromium import program
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ import pytest_asyncio
 from hansard import testing
 from hansard.domain.actions.cache import ActionCache, ActionCheck
 from hansard.inspect.actions import ScriptFormat, script
-from hansard.integrations.browser.chromium import program
+from hansard.integrations.chromium import program
 from tests.actions import task_pages
 from tests.actions.test_cache import cache, entry
 

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from hansard.domain.actions.cache import CachedAction, ElementTargets
-from hansard.domain.experience.distil import Demonstration, ShownAction
-from hansard.domain.experience.wording import wording
+from hansard.domain.experience.distil import Demonstration, ShownAction, wording
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "data" / "browser" / "demos"
 FIELDS = ("INPUT_text", "INPUT_password", "INPUT_date", "TEXTAREA")

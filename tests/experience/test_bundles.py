@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import hansard
 from hansard.agents.artifacts import experiences as store
 from hansard.agents.artifacts import versions
-from hansard.agents.artifacts.bundles import verify
+from hansard.agents.artifacts.experiences import verify
 from hansard.client.record import Record
 from hansard.domain.actions.cache import PageMark
 from hansard.domain.errors import BadValue, Refused

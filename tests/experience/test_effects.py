@@ -9,8 +9,7 @@ import pytest
 
 from hansard import testing
 from hansard.client.browser.elements import PageGone
-from hansard.domain.actions.cache import CachedAction, ElementTargets
-from hansard.domain.actions.locators import locators
+from hansard.domain.actions.cache import CachedAction, ElementTargets, locators
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience.checks import Guard, Situation
 from tests.experience import test_checks as pure

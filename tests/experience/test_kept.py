@@ -18,6 +18,7 @@ from hansard.client.record import Record
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience import distil, kept
 from hansard.domain.experience import experience as experiences
+from hansard.domain.experience.distil import Wording
 from hansard.domain.experience.kept import (
     FAILURES_MAX,
     ExperienceAbout,
@@ -29,7 +30,6 @@ from hansard.domain.experience.kept import (
     ExperienceRetired,
     ExperienceStanding,
 )
-from hansard.domain.experience.wording import Wording
 from hansard.inspect.experience import slot_values_like
 from tests.cli.support import Call
 from tests.experience import journeys

@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.memory.validation.texts import skill_problems
+from hansard.agents.memory.formats import skill_problems
 from hansard.domain.actions.cache import CachedAction, ElementTargets, PageMark
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.distil import Demonstration, ShownAction
+from hansard.domain.experience.distil import Demonstration, ShownAction, kinds, wording
 from hansard.domain.experience.procedure import END, START, Walk
-from hansard.domain.experience.wording import kinds, wording
 from tests.experience.demos import FOLDER, demonstrations
 
 NAME = ElementTargets(role="textbox", tag="input", label="Name", id="name")

@@ -20,7 +20,7 @@ from hansard.domain.actions.cache import FORMAT, ActionCache, ActionsEnd, with_s
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.wording import Wording
+from hansard.domain.experience.distil import Wording
 from tests.actions.test_miniwob import begun, is_done, key, pages
 from tests.experience.demos import FOLDER, demonstrations
 

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.memory import operations
-from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.sight import VisibilityFilter
+from hansard.agents.memory import operations, upkeep
+from hansard.agents.memory.reading import VisibilityFilter
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy import permits
 from hansard.agents.policy.gate import AskFirst

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from hansard.agents.memory import drafts
-from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.write import pack
+from hansard.agents.memory.store import MemoryStore, pack
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, apply_ops
-from hansard.agents.memory.portable.harnesses import Harness, export
-from hansard.agents.memory.reading import files_of, undo_of
+from hansard.agents.memory.formats import of_space
+from hansard.agents.memory.harnesses import Harness, export
+from hansard.agents.memory.reading import VisibilityFilter, files_of, undo_of
 from hansard.agents.memory.search import Rankers, grep, paths_matching, search
-from hansard.agents.memory.sight import VisibilityFilter
-from hansard.agents.memory.validation.texts import of_space
-from hansard.agents.memory.write import check_change
+from hansard.agents.memory.store import check_change
 from hansard.agents.policy.permits import Permit
 from hansard.bus.log import Stored
 from hansard.domain.errors import HansardError

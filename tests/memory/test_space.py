@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.memory.write import pack
+from hansard.agents.memory.store import pack
 from hansard.bus import recheck as _recheck_memory
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import hansard
-from hansard.agents.memory import write
+from hansard.agents.memory import store
 from hansard.client.record import Record
 from hansard.integrations.mcp.frames import LIST_TOOLS, PREFIX
 
@@ -25,7 +25,7 @@ def listed(record: Record, run: str, pages: list[dict[str, object]]) -> None:
         "mcp", run=run, agent="client", labels={"mcp_server": "tools.example:8443"}
     ) as s:
 
-        @s.tool(effects="pure", kind="resource", name=write.LISTED)
+        @s.tool(effects="pure", kind="resource", name=store.LISTED)
         def page(cursor: str | None = None) -> dict[str, object]:
             return pages[int(cursor or 0)]
 
@@ -35,7 +35,7 @@ def listed(record: Record, run: str, pages: list[dict[str, object]]) -> None:
 
 def test_only_tools_that_the_server_has_are_named(record: Record):
     """Only tools of the newest complete list are named."""
-    assert f"{PREFIX}{LIST_TOOLS}" == write.LISTED
+    assert f"{PREFIX}{LIST_TOOLS}" == store.LISTED
     space = record.memory("org")
     space.create("tools.json", named("anything"), by="ann")
     listed(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hansard.agents.artifacts.prompt_imports import read_source
+from hansard.agents.artifacts.prompts import read_source
 from hansard.bus.clock import OS_USER
 from hansard.domain.errors import BadValue
 

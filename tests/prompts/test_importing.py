@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hansard.agents.artifacts.prompt_imports import read_source
+from hansard.agents.artifacts.prompts import read_source
 from hansard.domain.errors import BadValue
 
 pytestmark = pytest.mark.slow

@@ -5,10 +5,9 @@ import json
 
 import pytest
 
-from hansard.agents.memory.portable import folders, harnesses
-from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.validation import json_files, tree
-from hansard.agents.memory.validation.texts import Link
+from hansard.agents.memory import formats, harnesses, validate
+from hansard.agents.memory.formats import Link
+from hansard.agents.memory.harnesses import Harness
 from tests.memory.validation import mutations
 
 pytestmark = pytest.mark.real
@@ -46,7 +45,7 @@ def trees(real_data):
 
 def test_the_reference_validator_and_we_agree_on_each_real_skill(skills, verdicts, evidence):
     """142 files, 26 of them not valid."""
-    ours = {found.path for found in tree.problems(skills)}
+    ours = {found.path for found in validate.problems(skills)}
     assert len(verdicts) == 142
     assert ours == {path for path, verdict in verdicts.items() if not verdict["valid"]}
     evidence.record("memory.skills", files=len(verdicts), refused=len(ours))
@@ -55,7 +54,7 @@ def test_the_reference_validator_and_we_agree_on_each_real_skill(skills, verdict
 def test_every_real_tree_is_valid(trees):
     """67 files of instructions and 9 projects."""
     assert sum(len(files) for name, files in trees.items() if "+" in name) == 67
-    assert [found for files in trees.values() for found in tree.problems(files)] == []
+    assert [found for files in trees.values() for found in validate.problems(files)] == []
 
 
 def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
@@ -63,8 +62,8 @@ def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
     for name, files in trees.items():
         for harness in Harness:
             folder = tmp_path / name / harness
-            folders.write(folder, harnesses.export(files, harness).tree)
-            made = folders.read(folder)
+            harnesses.write(folder, harnesses.export(files, harness).tree)
+            made = harnesses.read(folder)
             assert harnesses.import_tree(made, harness, files) == files, (name, harness)
             fresh = harnesses.import_tree(made, harness)
             assert harnesses.export(fresh, harness).tree == made, (name, harness)
@@ -80,7 +79,7 @@ def test_a_real_projects_payload_comes_of_its_files(trees):
     for files in told:
         expected = json.loads(files["expected_payload.json"])
         if "tools" in expected:
-            tools = json_files.tools_of(files["tools.json"].decode())
+            tools = formats.tools_of(files["tools.json"].decode())
             assert [tool.name for tool in tools if tool.interrupt] == ["tavily_web_search"]
             assert [tool.name for tool in tools] == [
                 tool["name"] for tool in expected["tools"]["tools"]
@@ -97,7 +96,7 @@ def test_a_real_projects_payload_comes_of_its_files(trees):
 def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees, rounds, evidence):
     """200 that break a rule are refused where they break it, 200 that keep all are accepted."""
     valid = {
-        path: content for path, content in skills.items() if not tree.problems({path: content})
+        path: content for path, content in skills.items() if not validate.problems({path: content})
     }
     agents = {
         f"{name}/{path}": content
@@ -121,13 +120,13 @@ def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees,
         mutations.SUBAGENT: {
             path: content
             for path, content in subagents.items()
-            if not tree.problems({path: content})
+            if not validate.problems({path: content})
         },
     }
     refused = accepted = 0
     for seed in range(rounds(quick=1, full=20)):
         for mutation in mutations.mutations(seed, files, 200):
-            found = tree.problems({mutation.path: mutation.content})
+            found = validate.problems({mutation.path: mutation.content})
             places = [(problem.line, problem.rule) for problem in found]
             if mutation.rule is None:
                 assert places == [], mutation.name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.agents.artifacts.prompt_imports import read_source
+from hansard.agents.artifacts.prompts import read_source
 from tests.faults._warm import python
 from tests.real import support
 

@@ -16,7 +16,7 @@ from hansard.domain.actions.cache import (
     ElementTargets,
     with_slots,
 )
-from hansard.domain.experience.wording import kinds, wording
+from hansard.domain.experience.distil import kinds, wording
 
 pytestmark = pytest.mark.slow
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from hansard.agents.artifacts.bundles import (
+from hansard.agents.artifacts.experiences import (
     SUFFIX,
     InstalledBundle,
     PublishedBundle,
     VerifiedBundle,
+    is_name,
 )
-from hansard.agents.artifacts.experiences import is_name
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
@@ -346,7 +346,7 @@ async def replaying(
 ) -> AsyncIterator[tuple[AsyncRecord, AsyncSession, AsyncBrowser]]:
     """Open the record and a run whose session has a page of Chromium."""
     import hansard
-    from hansard.integrations.browser import chromium
+    from hansard.integrations import chromium
 
     found = settings()
     async with (
@@ -606,7 +606,7 @@ async def publish(
 
     Refused if it has secrets or personal values.
     """
-    from hansard.agents.artifacts.bundles import publish as published
+    from hansard.agents.artifacts.experiences import publish as published
 
     async with beginning() as workspace:
         report = await published(
@@ -628,7 +628,7 @@ def verify(file: Bundle, key: PublicKey = None) -> None:
 
     Needs no record, and runs nothing from the bundle.
     """
-    from hansard.agents.artifacts.bundles import verify as verified
+    from hansard.agents.artifacts.experiences import verify as verified
 
     output.show(verified(file, key), _render_bundle)
 
@@ -645,7 +645,7 @@ async def install(
 
     It may not act until a person confirms its digest.
     """
-    from hansard.agents.artifacts.bundles import install as installed
+    from hansard.agents.artifacts.experiences import install as installed
 
     async with beginning() as workspace:
         report = await installed(workspace, file, name=name, key=key, reason=reason, by=by)
@@ -923,7 +923,7 @@ async def demonstrate(
     field's name.
     """
     import hansard
-    from hansard.integrations.browser import chromium
+    from hansard.integrations import chromium
 
     ended = asyncio.Event()
     found = settings()

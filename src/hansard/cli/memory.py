@@ -8,26 +8,28 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hansard.agents.memory import drafts
-from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.compaction import DROP_MAX, Changes, CompactionResult, Probe
-from hansard.agents.memory.portable import checkouts, folders, harnesses, imports
-from hansard.agents.memory.portable.checkouts import CommitResult
-from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.portable.imports import ImportResult
+from hansard.agents.memory import drafts, harnesses, imports, upkeep
+from hansard.agents.memory import harnesses as folders
+from hansard.agents.memory import imports as checkouts
+from hansard.agents.memory import validate as tree
+from hansard.agents.memory.formats import of_space
+from hansard.agents.memory.harnesses import Harness
+from hansard.agents.memory.imports import CommitResult, ImportResult
 from hansard.agents.memory.reading import MemoryEntry
-from hansard.agents.memory.reflection import (
+from hansard.agents.memory.search import StaticVectors
+from hansard.agents.memory.store import MemoryStore
+from hansard.agents.memory.upkeep import (
+    DROP_MAX,
     LAST,
     RUNS_MAX,
+    Changes,
+    CompactionResult,
     ExpectedLine,
+    Probe,
     ReflectionScore,
     user_requests,
 )
-from hansard.agents.memory.reflection import make as made
-from hansard.agents.memory.search import StaticVectors
-from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.validation import tree
-from hansard.agents.memory.validation.texts import of_space
+from hansard.agents.memory.upkeep import make as made
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hansard.agents.artifacts import prompt_imports
 from hansard.agents.artifacts import prompts as evolving
+from hansard.agents.artifacts import prompts as prompt_imports
 from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.prompts import Draft, Move

@@ -32,7 +32,7 @@ from hansard.agents.access import roles
 from hansard.agents.access.principals import Lowering, declassify
 from hansard.agents.annotations.windows import Conversation, conversation
 from hansard.agents.artifacts import experiences
-from hansard.agents.artifacts.bundles import (
+from hansard.agents.artifacts.experiences import (
     InstalledBundle,
     PublishedBundle,
     install,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from hansard.agents.artifacts.prompts import Prompt
-from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.reflection import (
+from hansard.agents.memory import upkeep
+from hansard.agents.memory.upkeep import (
     ExpectedLine,
     Propose,
     ReflectionScore,

@@ -28,9 +28,9 @@ from hansard.domain.actions.cache import (
     CachedAction,
     ElementTargets,
     PageMark,
+    normalized,
 )
 from hansard.domain.actions.kept import ACTIONS
-from hansard.domain.actions.locators import normalized
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects, StepStatus

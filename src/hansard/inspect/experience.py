@@ -19,10 +19,9 @@ from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as contents
-from hansard.domain.experience.distil import Demonstration, ShownAction
+from hansard.domain.experience.distil import Demonstration, ShownAction, Wording, tokens
 from hansard.domain.experience.experience import Experience, Lesson
 from hansard.domain.experience.kept import EXPERIENCES, ExperienceStanding
-from hansard.domain.experience.wording import Wording, tokens
 from hansard.domain.ids import host_in
 from hansard.inspect import trace as traces
 from hansard.inspect.actions import action_cache

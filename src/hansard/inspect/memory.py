@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from hansard.agents.memory import reflection as upkeep
-from hansard.agents.memory.compaction import DROP_MAX, Changes, CompactionResult, Probe
-from hansard.agents.memory.compaction import compact as compacted
+from hansard.agents.memory import upkeep
 from hansard.agents.memory.reading import MemoryVersion
-from hansard.agents.memory.reflection import ListedProposal
 from hansard.agents.memory.search import (
     HITS_MAX,
     LINES_MAX,
@@ -24,6 +21,8 @@ from hansard.agents.memory.search import (
 from hansard.agents.memory.search import grep as lines_matching
 from hansard.agents.memory.search import search as files_fitting
 from hansard.agents.memory.store import BlamedLine, MemoryStore
+from hansard.agents.memory.upkeep import DROP_MAX, Changes, CompactionResult, ListedProposal, Probe
+from hansard.agents.memory.upkeep import compact as compacted
 from hansard.agents.workspace import Workspace
 from hansard.domain.label import text as label_text
 from hansard.domain.memory.events import space_name

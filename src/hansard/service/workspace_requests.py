@@ -20,7 +20,7 @@ from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.errors import RoleRefused
 from hansard.agents.experiments.plans import NotPlaced
-from hansard.agents.memory.sight import VisibilityFilter
+from hansard.agents.memory.reading import VisibilityFilter
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy import permits
 from hansard.agents.policy.approvals import listed

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from hansard.agents.memory.portable import folders, harnesses
-from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory import harnesses
+from hansard.agents.memory.harnesses import Harness
 from tests.memory.portable.test_harnesses import SPACE
 
 pytestmark = pytest.mark.thorough
@@ -38,7 +38,7 @@ def test_claude_code_is_told_instructions_skills_and_subagents(tmp_path):
             self.end_headers()
             self.wfile.write(REFUSAL)
 
-    folders.write(tmp_path / "agent", harnesses.export(SPACE, Harness.CLAUDE_CODE).tree)
+    harnesses.write(tmp_path / "agent", harnesses.export(SPACE, Harness.CLAUDE_CODE).tree)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     environment = {

@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from hansard.agents.memory.portable import folders
-from hansard.agents.memory.portable.harnesses import Harness
-from hansard.agents.memory.validation.texts import Link
+from hansard.agents.memory import harnesses
+from hansard.agents.memory.formats import Link
+from hansard.agents.memory.harnesses import Harness
 from tests.memory.portable.test_harnesses import SKILL, SPACE
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def told(call, *arguments):
 @pytest.fixture
 def space(call, tmp_path):
     """Return a space with all that a harness looks for."""
-    folders.write(tmp_path / "in", SPACE | {"CLAUDE.md": Link("AGENTS.md")})
+    harnesses.write(tmp_path / "in", SPACE | {"CLAUDE.md": Link("AGENTS.md")})
     [made] = told(call, "import", tmp_path / "in")
     assert (made["space"], made["version"], made["changes"]) == ("org", 1, 1)
     return SPACE | {"CLAUDE.md": Link("AGENTS.md")}
@@ -36,12 +36,12 @@ def test_a_folder_goes_in_and_out_in_each_form(call, space, tmp_path):
         told(call, "export", "--as", harness, folder)
         [again] = told(call, "import", "--as", harness, folder, "--replace")
         assert (again["version"], again["changes"], again["files"]) == (1, 0, [])
-    assert folders.read(tmp_path / "agents-md") == space
+    assert harnesses.read(tmp_path / "agents-md") == space
 
 
 def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
     """An invalid import is refused with the place and recorded; the space is unchanged."""
-    folders.write(tmp_path / "bad", {"skills/pay/SKILL.md": SKILL.replace(b"pay", b"PAY")})
+    harnesses.write(tmp_path / "bad", {"skills/pay/SKILL.md": SKILL.replace(b"pay", b"PAY")})
     ran = call("memory", "import", tmp_path / "bad")
     assert ran.code == 2
     assert "skills/pay/SKILL.md:2: skill.name.case: found 'PAY'" in ran.err
@@ -50,7 +50,7 @@ def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
     assert found.code == 1
     assert "skills/pay/SKILL.md:2: skill.name.folder" in found.out
     told(call, "export", tmp_path / "out")
-    assert folders.read(tmp_path / "out") == space
+    assert harnesses.read(tmp_path / "out") == space
 
 
 def test_a_policy_is_set_before_anything_else_is_on_record(call):
@@ -77,7 +77,7 @@ def test_what_became_of_a_checkout_is_one_change(call, space, tmp_path):
     [again] = told(call, "commit", folder)
     assert (again["version"], again["changed"], again["brought"]) == (2, [], [])
     told(call, "export", tmp_path / "out")
-    out = folders.read(tmp_path / "out")
+    out = harnesses.read(tmp_path / "out")
     assert out["AGENTS.md"] == b"Be kind.\n"
     assert out["skills/pay/prices.md"] == space["skills/pay/rates.md"]
     assert "notes/vendors.md" not in out
@@ -101,11 +101,11 @@ def test_two_checkouts_take_each_others_changes(call, space, tmp_path):
     (one / "AGENTS.md").write_text("Mine.\n")
     (other / "AGENTS.md").write_text("Theirs.\n")
     told(call, "commit", other)
-    before = folders.read(one)
+    before = harnesses.read(one)
     ran = call("memory", "commit", one)
     assert ran.code == 1
     assert "-Theirs.\n+Mine." in ran.out
-    assert folders.read(one) == before
+    assert harnesses.read(one) == before
 
 
 def test_a_folder_that_is_no_checkout_is_told(call, space, tmp_path):

@@ -4,8 +4,8 @@ import warnings
 
 import pytest
 
-from hansard.agents.memory.portable import folders, harnesses
-from hansard.agents.memory.portable.harnesses import Harness
+from hansard.agents.memory import harnesses
+from hansard.agents.memory.harnesses import Harness
 from tests.memory.portable.test_harnesses import SPACE
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ def test_deepagents_own_middleware_loads_the_folder(tmp_path, harness):
         from deepagents.middleware.memory import MemoryMiddleware  # noqa: PLC0415 -- takes a second
         from deepagents.middleware.skills import SkillsMiddleware  # noqa: PLC0415 -- takes a second
     made = harnesses.export(SPACE, harness).tree
-    folders.write(tmp_path / "agent", made)
+    harnesses.write(tmp_path / "agent", made)
     backend = FilesystemBackend(root_dir=tmp_path / "agent", virtual_mode=True)
     name = "/CLAUDE.md" if harness is Harness.CLAUDE_CODE else "/AGENTS.md"
     memory = MemoryMiddleware(backend=backend, sources=[name])

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hansard.agents.memory.portable import folders, imports
-from hansard.agents.memory.portable.folders import BadFolder
-from hansard.agents.memory.validation.texts import Link
+from hansard.agents.memory import harnesses, imports
+from hansard.agents.memory.formats import Link
+from hansard.agents.memory.harnesses import BadFolder
 
 TREE: dict[str, bytes | Link] = {
     "AGENTS.md": b"a\r\n\xff",
@@ -22,11 +22,11 @@ TREE: dict[str, bytes | Link] = {
 
 def test_what_is_written_is_read_again(tmp_path):
     """A written folder is read back byte by byte, with links to files and folders."""
-    folders.write(tmp_path / "new/deep", TREE)
-    assert folders.read(tmp_path / "new/deep") == TREE
-    folders.write(tmp_path / "empty", {})
-    folders.write(tmp_path / "empty", TREE)
-    assert folders.read(tmp_path / "empty") == TREE
+    harnesses.write(tmp_path / "new/deep", TREE)
+    assert harnesses.read(tmp_path / "new/deep") == TREE
+    harnesses.write(tmp_path / "empty", {})
+    harnesses.write(tmp_path / "empty", TREE)
+    assert harnesses.read(tmp_path / "empty") == TREE
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "new"]
 
 
@@ -38,7 +38,7 @@ def test_a_folder_that_is_there_is_not_written_over(tmp_path):
     (tmp_path / "file").write_text("")
     for name in ("full", "link", "file"):
         with pytest.raises(BadFolder, match="not there"):
-            folders.write(tmp_path / name, TREE)
+            harnesses.write(tmp_path / name, TREE)
     assert (tmp_path / "full/mine").read_text() == "mine"
     assert not (tmp_path / "elsewhere").exists()
 
@@ -47,14 +47,14 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path):
     """A failed write leaves nothing: for a path that leads out, or an invalid name."""
     for path in ("../out", "x" * 300, "/etc/hansard-test"):
         with pytest.raises(BadFolder):
-            folders.write(tmp_path / "new", {"a": b"", path: b""})
+            harnesses.write(tmp_path / "new", {"a": b"", path: b""})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_written_through_a_link(tmp_path):
     """Nothing is written through a link, in any order of the tree."""
     with pytest.raises(BadFolder):
-        folders.write(tmp_path / "new", {"a": Link(".."), "a/b": b""})
+        harnesses.write(tmp_path / "new", {"a": Link(".."), "a/b": b""})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,12 +63,12 @@ def test_a_writer_that_is_killed_leaves_no_folder(tmp_path):
     pid = os.fork()
     if not pid:
         os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
-        folders.write(tmp_path / "new", TREE)
+        harnesses.write(tmp_path / "new", TREE)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert not (tmp_path / "new").exists()
-    folders.write(tmp_path / "new", TREE)
-    assert folders.read(tmp_path / "new") == TREE
+    harnesses.write(tmp_path / "new", TREE)
+    assert harnesses.read(tmp_path / "new") == TREE
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -76,18 +76,18 @@ def test_what_is_no_memory_is_refused_in_bounded_time(tmp_path):
     """Pipes, sockets, devices, huge files and non-folders are refused in bounded time."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadFolder, match="no regular file"):
-        folders.read(tmp_path)
+        harnesses.read(tmp_path)
     (tmp_path / "pipe").unlink()
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
         with pytest.raises(BadFolder):
-            folders.read(tmp_path)
+            harnesses.read(tmp_path)
     (tmp_path / "s").unlink()
     (tmp_path / "large").write_bytes(b"x" * 20_000_000)
     with pytest.raises(BadFolder, match="16,777,216 bytes"):
-        folders.read(tmp_path)
+        harnesses.read(tmp_path)
     with pytest.raises(BadFolder, match="no folder"):
-        folders.read(tmp_path / "large")
+        harnesses.read(tmp_path / "large")
 
 
 def test_what_stands_beside_memory_is_left_out(tmp_path):
@@ -96,7 +96,7 @@ def test_what_stands_beside_memory_is_left_out(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("x")
     (tmp_path / "out").symlink_to("/etc")
-    assert folders.read(tmp_path) == {"AGENTS.md": b"x", "out": Link("/etc")}
+    assert harnesses.read(tmp_path) == {"AGENTS.md": b"x", "out": Link("/etc")}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from hansard.agents.memory.portable import folders, imports
+from hansard.agents.memory import harnesses, imports
 from hansard.agents.memory.store import MemoryStore
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryInvalid
 from hansard.testing.programs import Memory, workspace_of
@@ -177,7 +177,7 @@ def test_fields_of_another_harness_are_kept_and_warned_of(tmp_path, workspace):
     """An unknown field is kept byte by byte, with a warning."""
     path = "skills/x/SKILL.md"
     skill = SKILL.replace(b"d\n", b"d\ndisable-model-invocation: true\n")
-    folders.write(tmp_path / "in", {path: skill})
+    harnesses.write(tmp_path / "in", {path: skill})
     made = ran(imports.import_folder(workspace, "org", tmp_path / "in"))
     assert (made.changes, made.left_out) == (1, [])
     assert [each.split(";")[0] for each in made.warnings] == [
@@ -190,7 +190,7 @@ def test_one_invalid_file_of_a_folder_refuses_the_others_only_unless_it_is_left_
     tmp_path, workspace
 ):
     """An invalid, oversized or non-text file refuses the folder unless it is left out, by name."""
-    folders.write(
+    harnesses.write(
         tmp_path / "in",
         {
             "AGENTS.md": b"hi\n",
@@ -213,11 +213,11 @@ def test_files_that_are_not_valid_are_kept_where_that_is_asked_for(tmp_path, wor
     refused.
     """
     invalid = {"skills/y/SKILL.md": b"no front matter"}
-    folders.write(tmp_path / "in", {"skills/x/SKILL.md": SKILL, **invalid})
+    harnesses.write(tmp_path / "in", {"skills/x/SKILL.md": SKILL, **invalid})
     made = ran(imports.import_folder(workspace, "org", tmp_path / "in", keep=True))
     assert made.files == ["skills/x/SKILL.md", "skills/y/SKILL.md"]
     assert [each.split(":")[0] for each in made.warnings] == ["skills/y/SKILL.md"]
     assert ran(texts(workspace))["skills/y/SKILL.md"] == "no front matter"
-    folders.write(tmp_path / "worse", {"AGENTS.md": b"caf\xe9", **invalid})
+    harnesses.write(tmp_path / "worse", {"AGENTS.md": b"caf\xe9", **invalid})
     with pytest.raises(MemoryInvalid, match=r"AGENTS\.md:1: file\.encoding"):
         ran(imports.import_folder(workspace, "org", tmp_path / "worse", keep=True))

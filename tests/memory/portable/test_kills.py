@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hansard.agents.memory.portable import checkouts, folders
+from hansard.agents.memory import harnesses, imports
 from tests.cli.killed import killed_at
 from tests.memory.portable.test_commands import told
 from tests.memory.portable.test_harnesses import SPACE
@@ -27,7 +27,7 @@ def killed(data_dir, workspace):
 def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, evidence):
     """A killed commit leaves whole files; run again, the change is there once."""
     chance = random.Random(os.environ["SEED"])
-    folders.write(tmp_path / "in", SPACE)
+    harnesses.write(tmp_path / "in", SPACE)
     told(call, "import", tmp_path / "in")
     folder = tmp_path / "work"
     told(call, "checkout", folder)
@@ -37,7 +37,7 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
         mine, theirs = f"Mine {number}.\n", f"Theirs {number}.\n"
         (folder / "AGENTS.md").write_text(mine)
         (folder / f"notes/{number}.md").write_text(mine)
-        before = folders.read(folder, leave_out=[checkouts.MARK])
+        before = harnesses.read(folder, leave_out=[imports.MARK])
         space = record.memory("org")
         space.create("web/AGENTS.md", theirs, by="ann")
         space.create(f"web/{number}.md", theirs, by="ann")
@@ -45,14 +45,14 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
         kills += killed(chance.randrange(1, LAST["commit"]), "memory", "commit", folder)
         brought = {"web/AGENTS.md": theirs.encode(), f"web/{number}.md": theirs.encode()}
         after = before | brought
-        for path, content in folders.read(folder, leave_out=[checkouts.MARK]).items():
+        for path, content in harnesses.read(folder, leave_out=[imports.MARK]).items():
             assert content in {before.get(path), after[path]}, path
         told(call, "commit", folder)
-        assert folders.read(folder, leave_out=[checkouts.MARK]) == after
+        assert harnesses.read(folder, leave_out=[imports.MARK]) == after
         files = {entry.path: entry.text.encode() for entry in record.memory("org").entries()}
         assert files == after
         assert len({each.version for each in space.history()[stood:]}) == 1
-        assert not list(folder.rglob(f"*{folders.PARTIAL}"))
+        assert not list(folder.rglob(f"*{harnesses.PARTIAL}"))
     evidence.record("memory.commit.kills", kills=kills, rounds=next(tries))
 
 
@@ -60,7 +60,7 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
 def test_a_killed_checkout_leaves_no_folder(call, killed, tmp_path, rounds, evidence):
     """A killed checkout leaves a whole folder or none; the next checkout removes the leftovers."""
     chance = random.Random(os.environ["SEED"])
-    folders.write(tmp_path / "in", SPACE)
+    harnesses.write(tmp_path / "in", SPACE)
     told(call, "import", tmp_path / "in")
     kills, wanted, tries = 0, rounds(quick=1, full=50), itertools.count()
     while kills < wanted:
@@ -69,7 +69,7 @@ def test_a_killed_checkout_leaves_no_folder(call, killed, tmp_path, rounds, evid
         kills += killed(chance.randrange(1, LAST["checkout"]), "memory", "checkout", folder)
         if not folder.exists():
             told(call, "checkout", folder)
-        assert folders.read(folder, leave_out=[checkouts.MARK]) == SPACE
+        assert harnesses.read(folder, leave_out=[imports.MARK]) == SPACE
         told(call, "commit", folder)
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == set()
     evidence.record("memory.checkout.kills", kills=kills, rounds=next(tries))

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from hansard.agents.memory.compaction import Probe, compact, probes_in, refusals, tokens
 from hansard.agents.memory.search import Rankers
+from hansard.agents.memory.upkeep import Probe, compact, probes_in, refusals, tokens
 from hansard.domain.errors import BadValue
 from hansard.projections.file_search import FileWords
 

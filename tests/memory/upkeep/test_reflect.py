@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 import hansard
-from hansard.agents.memory.reflection import WORKFLOW, run_input, user_requests
+from hansard.agents.memory.upkeep import WORKFLOW, run_input, user_requests
 from hansard.bus.commits import revive_all
 from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused

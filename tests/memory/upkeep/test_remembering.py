@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hansard.agents.memory.reflection import TEXT, ExpectedLine, ReflectionScore, score_proposals
+from hansard.agents.memory.upkeep import TEXT, ExpectedLine, ReflectionScore, score_proposals
 from hansard.bus.clock import OS_USER
 from hansard.domain.memory.events import MemoryProposal
 

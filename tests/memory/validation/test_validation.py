@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from hansard.agents.memory import validate
+from hansard.agents.memory.formats import Link
 from hansard.agents.memory.search import ExtraMissing
-from hansard.agents.memory.validation import tree
-from hansard.agents.memory.validation.texts import Link
 
 HEAD = b"---\nname: a\ndescription: d\n"
 SKILL = "skills/a/SKILL.md"
@@ -20,7 +20,7 @@ BOMB = b"".join(
 
 def told(files, **options):
     """Path, line and rule of each problem."""
-    return [(found.path, found.line, found.rule) for found in tree.problems(files, **options)]
+    return [(found.path, found.line, found.rule) for found in validate.problems(files, **options)]
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_a_tool_that_its_server_does_not_have_is_told():
 
 def test_a_problem_says_what_stood_there_and_what_is_allowed():
     """A problem's message is bounded and contains what a model needs to correct it."""
-    [found] = tree.problems({SKILL: HEAD.replace(b"a\n", b"A-%s\n" % (b"x" * 200), 1) + b"---\n"})[
-        :1
-    ]
+    [found] = validate.problems(
+        {SKILL: HEAD.replace(b"a\n", b"A-%s\n" % (b"x" * 200), 1) + b"---\n"}
+    )[:1]
     assert str(found).startswith(f"{SKILL}:2: skill.name.case: found 'A-xxx")
     assert len(found.stood) <= 80
     assert "lower case" in found.allowed
@@ -144,4 +144,4 @@ def test_without_the_extra_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "frontmatter", None)
     monkeypatch.setitem(sys.modules, "frontmatter.default_handlers", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'hansard\[memory\]'"):
-        tree.problems({SKILL: HEAD + b"---\n"})
+        validate.problems({SKILL: HEAD + b"---\n"})

@@ -24,8 +24,7 @@ from hansard.agents.importers.chat import (
     Message,
     ToolCall,
 )
-from hansard.domain.actions.cache import METHODS, ElementTargets, check_xpath
-from hansard.domain.actions.locators import normalized
+from hansard.domain.actions.cache import METHODS, ElementTargets, check_xpath, normalized
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects

@@ -22,12 +22,14 @@ import msgspec
 
 from hansard.agents.errors import RoleRefused
 from hansard.agents.flow import Flow, Io
-from hansard.agents.memory import drafts, episodic
+from hansard.agents.memory import drafts, reading
 from hansard.agents.memory.drafts import Op, apply_ops
+from hansard.agents.memory.formats import FrontMatter, Text, front_matter
 from hansard.agents.memory.reading import (
     MemoryEntry,
     MemoryNews,
     MemoryVersion,
+    VisibilityFilter,
     entry_of,
     undo_of,
 )
@@ -41,9 +43,7 @@ from hansard.agents.memory.search import (
     paths_matching,
     search,
 )
-from hansard.agents.memory.sight import VisibilityFilter
-from hansard.agents.memory.validation.texts import FrontMatter, Text, front_matter
-from hansard.agents.memory.write import ChangeRequest, MemoryWrite, check_change
+from hansard.agents.memory.store import ChangeRequest, MemoryWrite, check_change
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import changes_file
 from hansard.agents.steps.atomic import JointSteps
@@ -272,7 +272,7 @@ class MemoryFlows(JointSteps):
         """Return a file, now or at a point. Raises NotFound."""
         named = paths.normal(path)
         call = self.begin("view", named, _space(space), at)
-        if (of_run := episodic.run_of(named)) is not None:
+        if (of_run := reading.run_of(named)) is not None:
             return (yield from self._run_file(call, *of_run))
         read: list[TreeFile] = []
         answered, recorded = self.engine.answer(call)
@@ -293,12 +293,12 @@ class MemoryFlows(JointSteps):
 
         def read() -> Flow[Any]:
             work = functools.partial(
-                episodic.derive, engine.boards.states, engine.stream.role, self._rules, run
+                reading.derive, engine.boards.states, engine.stream.role, self._rules, run
             )
             found = yield Io(work)
             yield from demand_cleared(engine, call, found.label, f"run {run:.80}")
             label = text(found.label) if found.label is not None else ""
-            value = episodic.text_of(name, run, found.view.events, found.view.state)
+            value = reading.text_of(name, run, found.view.events, found.view.state)
             return {"text": value, "label": label}
 
         value = yield from self.ask(call, lambda of: self._recorded(of, read))
@@ -319,7 +319,7 @@ class MemoryFlows(JointSteps):
     def _rules(self) -> RoleDefined | None:
         """Rules that say what the agent's role may see of runs."""
         permit = self.engine.settings.permit
-        return permit.rules if permit.enforced else episodic.ALL
+        return permit.rules if permit.enforced else reading.ALL
 
     def _entry(self, tree_file: TreeFile) -> MemoryEntry:
         """Return a file for the agent. A limited role gets no version, which would reveal how much
@@ -403,7 +403,7 @@ class MemoryFlows(JointSteps):
         if of_runs is not None:
             engine = self.engine
             states, role = engine.boards.states, engine.stream.role
-            work = functools.partial(episodic.files, states, role, self._rules, of_runs)
+            work = functools.partial(reading.files, states, role, self._rules, of_runs)
             for file in (yield Io(work)):
                 files[file.path] = TreeFile("", file)
         labels = {path: each.file.label for path, each in files.items()}
@@ -434,13 +434,13 @@ class MemoryFlows(JointSteps):
     def ls(self, folder: str) -> Flow[list[str]]:
         """Return the paths under a folder, sorted."""
         within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
-        if episodic.run_of(f"{within}{episodic.FILES[0]}") is not None:
-            return [f"{within}{name}" for name in episodic.FILES]
+        if reading.run_of(f"{within}{reading.FILES[0]}") is not None:
+            return [f"{within}{name}" for name in reading.FILES]
         call = self.begin("ls", folder)
         listed: list[str] = yield from self._record_listing(
             call,
             lambda tree: sorted(path for path in tree if path.startswith(within)),
-            (lambda path: path.startswith(within)) if episodic.are_in(within) else None,
+            (lambda path: path.startswith(within)) if reading.are_in(within) else None,
         )
         return listed
 
@@ -784,7 +784,7 @@ def _of_runs(glob: str) -> Callable[[str], bool] | None:
     """Return the predicate that selects the files of runs by a glob; None if it does not begin with
     their folder.
     """
-    return functools.partial(_matches, glob) if episodic.are_in(glob) else None
+    return functools.partial(_matches, glob) if reading.are_in(glob) else None
 
 
 def _matches(glob: str, path: str) -> bool:

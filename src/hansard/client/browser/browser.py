@@ -31,10 +31,10 @@ from hansard.domain.actions.cache import (
     METHODS,
     ActionCheck,
     CachedAction,
+    ElementLocator,
     ElementTargets,
     PageMark,
 )
-from hansard.domain.actions.locators import ElementLocator
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.redaction import SECRET_LENGTH_MIN

@@ -19,10 +19,13 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from hansard.agents.errors import NotDone
-from hansard.domain.actions.cache import CachedAction, ElementTargets, PageMark, check_xpath
-from hansard.domain.actions.locators import (
+from hansard.domain.actions.cache import (
+    CachedAction,
     ElementLocator,
+    ElementTargets,
+    PageMark,
     another_row,
+    check_xpath,
     contradicts,
     locators,
 )

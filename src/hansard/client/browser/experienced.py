@@ -34,8 +34,14 @@ from hansard.client.browser.browser import (
 from hansard.client.browser.elements import PageGone
 from hansard.client.browser.replay import Once, called, demand_there, result_of
 from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import ActionCheck, CachedAction, ElementTargets, templated
-from hansard.domain.actions.locators import locators, normalized
+from hansard.domain.actions.cache import (
+    ActionCheck,
+    CachedAction,
+    ElementTargets,
+    locators,
+    normalized,
+    templated,
+)
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import (
     WHEN,

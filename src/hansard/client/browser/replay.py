@@ -33,8 +33,14 @@ from hansard.client.browser.browser import (
 from hansard.client.browser.elements import ElementAttempt
 from hansard.domain import values
 from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import ActionCache, CachedAction, filled, templated
-from hansard.domain.actions.locators import locators, normalized
+from hansard.domain.actions.cache import (
+    ActionCache,
+    CachedAction,
+    filled,
+    locators,
+    normalized,
+    templated,
+)
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.distil import JSON
 from hansard.domain.values import Secret

@@ -17,7 +17,7 @@ import msgspec
 from hansard.agents.flow import Drive, Flow, name_of
 from hansard.agents.memory.operations import SPECS as MEMORY
 from hansard.agents.memory.search import HITS_MAX, By
-from hansard.agents.memory.write import secrets
+from hansard.agents.memory.store import secrets
 from hansard.agents.team.tasks import Task
 from hansard.client.restricted.calls import Callback, ResolveCallback, exchange, verdict_of
 from hansard.client.restricted.engine import RemoteCore

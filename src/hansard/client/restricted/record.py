@@ -15,9 +15,8 @@ from hansard.agents.flow import name_of
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
-from hansard.agents.memory.store import BlamedLine
+from hansard.agents.memory.store import BlamedLine, secrets
 from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
-from hansard.agents.memory.write import secrets
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.runs import label_texts
 from hansard.agents.steps.ledger import Mode

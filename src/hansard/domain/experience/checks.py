@@ -22,9 +22,9 @@ from hansard.domain.actions.cache import (
     ActionsEnd,
     CachedAction,
     ElementTargets,
+    contradicts,
     filled,
 )
-from hansard.domain.actions.locators import contradicts
 from hansard.domain.choices import counted, nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.procedure import END, Procedure, Walk

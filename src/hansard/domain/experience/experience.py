@@ -21,9 +21,8 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import procedure as procedures
 from hansard.domain.experience.checks import Check, CheckFunction, base_of, named_functions
-from hansard.domain.experience.distil import Distilled, action_words
+from hansard.domain.experience.distil import Distilled, Wording, action_words
 from hansard.domain.experience.procedure import END, START, Procedure
-from hansard.domain.experience.wording import Wording
 
 FORMAT = "hansard.experience.v1"
 SKILL, ACTIONS, GRAPH, CHECKS = "SKILL.md", "actions.json", "graph.json", "checks.json"

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.agents.memory import write
-from hansard.agents.memory.portable import folders, harnesses, imports
-from hansard.agents.memory.portable.imports import difference
+from hansard.agents.memory import harnesses, imports, store
+from hansard.agents.memory.formats import Link, Tool, of_space, tools_of
+from hansard.agents.memory.imports import difference
 from hansard.agents.memory.search import import_extra
-from hansard.agents.memory.validation.json_files import Tool, tools_of
-from hansard.agents.memory.validation.texts import Link, of_space
 from hansard.agents.policy import gate as gates
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
@@ -92,7 +90,7 @@ async def brought(workspace: Workspace, folder: Path, by: str) -> FolderAgent:
 
     Raises BadFolder, MemoryInvalid, BadValue, ExtraMissing.
     """
-    read = folders.read(folder)
+    read = harnesses.read(folder)
     tree = {path: content for path, content in read.items() if _is_memory(path)}
     if AGENTS not in tree and harnesses.AGENT not in tree:
         fact = f"it has neither {AGENTS} nor {harnesses.AGENT}"
@@ -189,9 +187,9 @@ def run_folder(
             "off", by=by, untrusted=["**"], reason="a run without approvals"
         )
     interrupts = [gates.ask_first(name, name=f"interrupt_config {name}") for name in request]
-    hosts = dict.fromkeys(write.host_of(tool.mcp_server_url) for tool in tools)
+    hosts = dict.fromkeys(store.host_of(tool.mcp_server_url) for tool in tools)
     gate = [*value.rules(), *interrupts]
-    labels = {write.LABEL: " ".join(hosts)} if hosts else {}
+    labels = {store.LABEL: " ".join(hosts)} if hosts else {}
     with record.run(WORKFLOW, run=run, agent=agent.name, gate=gate, labels=labels) as session:
         try:
             found = deep.work(session, prompt, model=model, effects=ToolEffects(value))

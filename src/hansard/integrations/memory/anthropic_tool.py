@@ -24,8 +24,8 @@ from anthropic.types.beta import (
 )
 
 from hansard.agents.flow import sync
+from hansard.agents.memory.store import FOR_THE_MODEL
 from hansard.agents.memory.twins import AsyncMemory, Memory, awaited
-from hansard.agents.memory.write import FOR_THE_MODEL
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted
 from hansard.domain.memory import lines

@@ -38,12 +38,12 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from hansard.agents.errors import Blocked, NotDone
-from hansard.agents.memory import write as tool_lists
-from hansard.agents.memory.portable import harnesses
-from hansard.agents.memory.portable.harnesses import AgentFiles
+from hansard.agents.memory import harnesses
+from hansard.agents.memory import store as stores
+from hansard.agents.memory.formats import Tool
+from hansard.agents.memory.harnesses import AgentFiles
+from hansard.agents.memory.store import FOR_THE_MODEL
 from hansard.agents.memory.twins import Memory
-from hansard.agents.memory.validation.json_files import Tool
-from hansard.agents.memory.write import FOR_THE_MODEL
 from hansard.bus.errors import NotFound
 from hansard.client.session import Session
 from hansard.domain.choices import counted
@@ -429,7 +429,7 @@ def _model_inputs(kwargs: Mapping[str, Any], stop: list[str] | None) -> dict[str
 def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[str, BaseTool]:
     """Return the named tools, and no others of their servers. Raises BadValue."""
 
-    @session.tool(effects="pure", kind="resource", name=tool_lists.LISTED, gives="untrusted")
+    @session.tool(effects="pure", kind="resource", name=stores.LISTED, gives="untrusted")
     def listed(url: str) -> list[dict[str, Any]]:
         return asyncio.run(http_server.tools_of(url))
 

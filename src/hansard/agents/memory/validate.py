@@ -1,4 +1,7 @@
-"""Checks of a whole tree of memory files: each file by its kind, and the files together."""
+"""Validation of a tree of memory files before it is committed: each file, and the files together.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import cast
 
-from hansard.agents.memory.validation import json_files
-from hansard.agents.memory.validation.texts import (
+from hansard.agents.memory import formats
+from hansard.agents.memory.formats import (
     SKILL,
     Link,
     SpaceTree,
@@ -263,9 +266,9 @@ def _file_problems(
     if name.lower() == SKILL.lower():
         return skill_problems(path, text)
     if name == "tools.json":
-        return json_files.tools_problems(path, text, offered)
+        return formats.tools_problems(path, text, offered)
     if path == _AGENT_FOLDER or _SUBAGENT_FOLDER.fullmatch(path):
-        return json_files.agent_problems(path, text, named=path == _AGENT_FOLDER)
+        return formats.agent_problems(path, text, named=path == _AGENT_FOLDER)
     if _SUBAGENT.fullmatch(path):
         return subagent_problems(path, text)
     if is_instructions(path):
