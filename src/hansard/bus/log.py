@@ -22,7 +22,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -370,10 +370,17 @@ class AppendsHere(Protocol):
 
 
 def appends_here(log: EventLog) -> AppendsHere | None:
-    """Return the log if it can append in the calling thread, else None. A forwarding log can if the
-    log behind it can.
-    """
-    return cast("AppendsHere", log) if hasattr(type(log), "append_here") else None
+    """Return the log if it can append in the calling thread, else None."""
+    return cast("AppendsHere", log) if _is_able(log, "append_here") else None
+
+
+def _is_able(log: Any, method: str) -> bool:
+    """Return whether a log has an optional ability: a wrapping one, if the log behind it has it."""
+    while log is not None and hasattr(type(log), method):
+        log = log.__dict__.get("base")
+        if log is None:
+            return True
+    return False
 
 
 class ReadsBack(Protocol):
@@ -386,7 +393,7 @@ class ReadsBack(Protocol):
 
 def as_read(log: EventLog) -> ReadsBack | None:
     """Return the log if it has `as_read`, else None."""
-    return cast("ReadsBack", log) if hasattr(type(log), "as_read") else None
+    return cast("ReadsBack", log) if _is_able(log, "as_read") else None
 
 
 def in_parts(

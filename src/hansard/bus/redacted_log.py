@@ -7,15 +7,15 @@ digest. A program without redaction has neither.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 
 from hansard.bus.commits import revive
-from hansard.bus.log import Append, Blobs, EventLog, Kind, Stored, UpTo, appends_here, as_read
+from hansard.bus.log import Append, AppendsHere, Blobs, EventLog, ReadsBack, Stored
 from hansard.domain.errors import BadValue, Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
-from hansard.domain.ids import StreamId
 from hansard.domain.redaction import Redaction, holds_secret
 
 _encoder = msgspec.json.Encoder()
@@ -23,79 +23,17 @@ _encoder = msgspec.json.Encoder()
 
 def redacted(log: EventLog, redaction: Redaction) -> EventLog:
     """Return the log, wrapped to remove the secrets from what is appended."""
-    here = appends_here(log) is not None and as_read(log) is not None
-    return (_RedactedHere if here else RedactedLog)(log, redaction)
+    return RedactedLog(log, redaction)
 
 
 class ForwardingLog:
-    """A log that wraps another one and forwards reads to it."""
+    """A log that wraps another one, which does all that this one does not define itself."""
 
     def __init__(self, base: EventLog) -> None:
         self.base = base
 
-    @property
-    def workspace(self) -> str:
-        """The workspace's name."""
-        return self.base.workspace
-
-    @property
-    def durability(self) -> str:
-        """See `EventLog.durability`."""
-        return self.base.durability
-
-    async def read(
-        self,
-        stream: StreamId,
-        *,
-        after: int = 0,
-        to: int | None = None,
-        up_to: UpTo = None,
-        inside: bool = False,
-    ) -> list[Stored]:
-        """See `EventLog.read`."""
-        return await self.base.read(stream, after=after, to=to, up_to=up_to, inside=inside)
-
-    async def read_streams(self, streams: Sequence[StreamId], up_to: UpTo = None) -> list[Stored]:
-        """See `EventLog.read_streams`."""
-        return await self.base.read_streams(streams, up_to)
-
-    async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """See `EventLog.read_run`."""
-        return await self.base.read_run(run, up_to)
-
-    async def read_boards(self, run: str, up_to: UpTo = None) -> list[Stored]:
-        """See `EventLog.read_boards`."""
-        return await self.base.read_boards(run, up_to)
-
-    async def read_kind(self, kind: str, up_to: UpTo = None) -> list[Stored]:
-        """See `EventLog.read_kind`."""
-        return await self.base.read_kind(kind, up_to)
-
-    async def end(self, up_to: UpTo) -> int:
-        """See `EventLog.end`."""
-        return await self.base.end(up_to)
-
-    async def last(self, stream: StreamId) -> Stored | None:
-        """See `EventLog.last`."""
-        return await self.base.last(stream)
-
-    async def at(self, position: int) -> Stored:
-        """See `EventLog.at`."""
-        return await self.base.at(position)
-
-    async def runs(self, key: str | None = None) -> list[str]:
-        """See `EventLog.runs`."""
-        return await self.base.runs(key)
-
-    async def head(self) -> int:
-        """See `EventLog.head`."""
-        return await self.base.head()
-
-    def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
-    ) -> AsyncIterator[Stored]:
-        """See `EventLog.follow`."""
-        return self.base.follow(after, until=until, of=of)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
 
 
 class RedactedLog(ForwardingLog):
@@ -122,26 +60,19 @@ class RedactedLog(ForwardingLog):
         """See `EventLog.append_bulk`."""
         return await self.base.append_bulk(scrubbed(each, self.redaction) for each in appends)
 
-
-class _RedactedHere(RedactedLog):
-    """The same over a log that can append in the calling thread."""
-
     def append_here(self, append: Append) -> Stored | None:
         """See `AppendsHere.append_here`."""
-        here = appends_here(self.base)
-        return here.append_here(scrubbed(append, self.redaction)) if here is not None else None
+        here = cast("AppendsHere", self.base)
+        return here.append_here(scrubbed(append, self.redaction))
 
     async def append_again(self, append: Append, tried_s: float) -> Stored:
         """See `AppendsHere.append_again`."""
-        here = appends_here(self.base)
-        if here is None:
-            return await self.append(append)
+        here = cast("AppendsHere", self.base)
         return await here.append_again(scrubbed(append, self.redaction), tried_s)
 
     async def as_read(self, commits: list[Stored]) -> list[Stored]:
         """See `ReadsBack.as_read`."""
-        reads = as_read(self.base)
-        return await reads.as_read(commits) if reads is not None else commits
+        return await cast("ReadsBack", self.base).as_read(commits)
 
 
 class RedactedBlobs:

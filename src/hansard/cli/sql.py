@@ -26,7 +26,7 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import plain_text
 from hansard.projections import full_text as index
-from hansard.projections.errors import Held, IndexUnusable
+from hansard.projections.errors import Held, Unusable
 from hansard.projections.full_text import Answer as SearchAnswer
 from hansard.projections.full_text import Hit, IndexPlace, Question
 from hansard.projections.sql_sandbox.answer import (
@@ -397,7 +397,7 @@ async def search(
     )
     found = await asyncio.to_thread(index.ask, place, question)
     if found is None:
-        raise busy or IndexUnusable(place.path, "it was removed meanwhile")
+        raise busy or Unusable(place.path, "it was removed meanwhile", place.remedy)
     if busy is not None:
         by = f"process {busy.pid}" if busy.pid else "another process"
         output.hint(f"{by} is indexing: this answers from what it has indexed")

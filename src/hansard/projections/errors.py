@@ -21,6 +21,9 @@ from pathlib import Path
 from hansard.bus import errors
 from hansard.domain.errors import CallerError, Corrupt, HansardError
 
+REBUILD = "make it again with 'hansard rebuild'"
+"""Remedy for tables that cannot be used."""
+
 
 class ProjectionError(HansardError):
     """Base of the projections' errors."""
@@ -61,18 +64,15 @@ class Newer(ProjectionError):
 
 
 class Unusable(ProjectionError):
-    """The table file cannot be opened, or is no projection.
+    """The table file or index cannot be opened, or is none of this version.
 
     State: nothing was changed.
-    Remedy: move the file away, then run `hansard rebuild`.
+    Remedy: move the file away, then run `hansard rebuild`, or `hansard search --rebuild`.
     """
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"{str(path)!r} cannot be used ({why}): make it again with 'hansard rebuild'"
-        )
+    def __init__(self, path: Path, why: str, remedy: str = REBUILD) -> None:
+        super().__init__(f"{str(path)!r} cannot be used ({why}): {remedy}")
         self.path = path
-        self.why = why
 
 
 class NoRoom(ProjectionError):
@@ -95,12 +95,12 @@ def unwritten(path: Path, error: Exception) -> ProjectionError:
     return ProjectionError(f"{str(path)!r} cannot be written: {error}")
 
 
-def unusable(path: Path, error: Exception) -> ProjectionError:
+def unusable(path: Path, error: Exception, remedy: str = REBUILD) -> ProjectionError:
     """Return the projection error for an error raised while opening a file. An error of the disk
     does not mean that the file is bad, and a rebuild would not help.
     """
     text = error if isinstance(error, OSError) else str(error)
-    return NoRoom(path, text) if errors.code_of(text) else Unusable(path, str(error))
+    return NoRoom(path, text) if errors.code_of(text) else Unusable(path, str(error), remedy)
 
 
 class Older(Unusable):
@@ -112,16 +112,16 @@ class Older(Unusable):
 
 
 class OtherLog(ProjectionError):
-    """The table file was made from another log: the message at its position differs.
+    """The table file or index was made from another log: the message at its position differs.
 
     State: nothing was changed.
-    Remedy: restore the matching log, or run `hansard rebuild`.
+    Remedy: restore the matching log, or make the file again as the message says.
     """
 
-    def __init__(self, path: Path, position: int) -> None:
+    def __init__(self, path: Path, position: int, remedy: str = REBUILD) -> None:
         super().__init__(
             f"{str(path)!r} was made of another log: position {position} does not hold the message "
-            "that was projected from there; make it again with 'hansard rebuild'"
+            f"that was projected from there; {remedy}"
         )
         self.path = path
         self.position = position
@@ -137,7 +137,9 @@ class Ahead(OtherLog, Corrupt):
     missing.
     """
 
-    def __init__(self, path: Path, position: int, last: int, gone: int = 0) -> None:
+    def __init__(
+        self, path: Path, position: int, last: int, gone: int = 0, remedy: str = REBUILD
+    ) -> None:
         lost = "that is gone from the log"
         if last < position:
             lost = f"the log ends at {last}"
@@ -146,9 +148,9 @@ class Ahead(OtherLog, Corrupt):
         Corrupt.__init__(
             self,
             str(path),
-            f"the tables are at position {position}, and {lost}: commits that were acknowledged "
-            "are lost, or it is another log. Restore the broker's files from a backup that has "
-            "them (see docs/backup.md), and only then, or to go on without them, 'hansard rebuild'",
+            f"it is at position {position}, and {lost}: commits that were acknowledged are lost, "
+            "or it is another log. Restore the broker's files from a backup that has them (see "
+            f"docs/backup.md), and only then, or to go on without them, {remedy}",
         )
         self.path = path
         self.position = position
@@ -187,22 +189,6 @@ class PartialTables(ProjectionError):
         self.target = target
 
 
-# Errors of the full-text index, grouped by who must act.
-#
-# CallerError
-# └── BadQuery            the search question is invalid: change it
-# ProjectionError
-# ├── Unusable
-# │   └── IndexUnusable   the file cannot be opened or is no index: rebuild it
-# ├── OtherLog
-# │   └── IndexOfOtherLog the file was made from another log: rebuild it
-# └── IndexRead           a reader holds the file for too long: it was not replaced
-#
-# None of them loses data of the record: the index is derived from the log.
-
-REMEDY = "make it again with 'hansard search --rebuild'"
-
-
 class BadQuery(CallerError):
     """The search question is invalid; nothing was read."""
 
@@ -210,46 +196,6 @@ class BadQuery(CallerError):
         super().__init__(f"{fact}: {remedy}")
         self.fact = fact
         self.remedy = remedy
-
-
-class IndexUnusable(Unusable):
-    """The file cannot be opened, is no index, or is one of another version."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        ProjectionError.__init__(self, f"{str(path)!r} cannot be used ({why}): {REMEDY}")
-        self.path = path
-        self.why = why
-
-
-def unusable_index(path: Path, error: Exception) -> ProjectionError:
-    """Return the index error for an error raised while opening an index; as `unusable`."""
-    found = unusable(path, error)
-    return IndexUnusable(path, found.why) if isinstance(found, Unusable) else found
-
-
-class IndexOfOtherLog(OtherLog):
-    """The message up to which the file was indexed differs from the one in the log."""
-
-    def __init__(self, path: Path, position: int) -> None:
-        ProjectionError.__init__(
-            self,
-            f"{str(path)!r} was made of another log: position {position} does not hold the message "
-            f"that was indexed from there; {REMEDY}",
-        )
-        self.path = path
-        self.position = position
-
-
-class IndexRead(ProjectionError):
-    """A reader holds the index for longer than a rebuild waits; the old one is kept."""
-
-    def __init__(self, path: Path, waited_s: float) -> None:
-        super().__init__(
-            f"{str(path)!r} was read without a pause for {waited_s:g} s and was not replaced: "
-            "end the searches in it, then rebuild again"
-        )
-        self.path = path
-        self.waited_s = waited_s
 
 
 # Errors of the SQL door, grouped by who must act.

@@ -30,13 +30,9 @@ from hansard.domain.ids import workspace_name
 from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections.errors import (
     BadQuery,
-    IndexOfOtherLog,
-    IndexRead,
-    IndexUnusable,
-    OtherLog,
     ProjectionError,
     Unusable,
-    unusable_index,
+    unusable,
     unwritten,
 )
 from hansard.projections.rows import COLUMNS, EVENT_BITS, KNOWN_AS, Batch, Row, digest
@@ -218,6 +214,8 @@ def _beside(text: str, *, first: bool, last: bool) -> str:
 # leaves a consistent state, and continues from it. Readers do not wait for the writer (write-ahead
 # log). It has the attributes that `project()` needs of a store: `path`, `progress` and `write`.
 
+REMEDY = "make it again with 'hansard search --rebuild'"
+"""Remedy for an index that cannot be used."""
 VERSION = 3
 """Version of the file's schema. There are no migrations: the index is rebuilt in minutes."""
 
@@ -305,9 +303,11 @@ class Hit(msgspec.Struct, frozen=True):
 class Index:
     """One workspace's index, open for writing or only for reading. Not thread-safe."""
 
+    remedy = REMEDY
+
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Open the file; a writer creates it if it is missing. A reader sees its current state
-        until it is closed; the file may not exist yet. Raises IndexUnusable.
+        until it is closed; the file may not exist yet. Raises Unusable.
         """
         self.path = path
         try:
@@ -315,13 +315,13 @@ class Index:
                 _private(path)
             self._con = _connect(path, read_only=read_only)
         except sqlite3.Error as error:
-            raise unusable_index(path, error) from error
+            raise unusable(path, error, self.remedy) from error
         try:
             self.made = self._begin(read_only=read_only)
             self.progress = self._progress() if self.made else Progress()
         except sqlite3.Error as error:
             self._con.close()
-            raise unusable_index(path, error) from error
+            raise unusable(path, error, self.remedy) from error
         except BaseException:
             self._con.close()
             raise
@@ -332,7 +332,9 @@ class Index:
             self._con.execute("BEGIN")
         [[version]] = self._con.execute("PRAGMA user_version").fetchall()
         if version not in {0, VERSION}:
-            raise IndexUnusable(self.path, f"it has schema {version}, this version has {VERSION}")
+            raise Unusable(
+                self.path, f"it has schema {version}, this version has {VERSION}", self.remedy
+            )
         if read_only:
             return bool(version)
         for pragma in (
@@ -387,7 +389,7 @@ class Index:
 
     def find(self, question: Question) -> list[Hit]:
         """Return the matching events, best first, of equals the newest. Raises BadQuery,
-        IndexUnusable.
+        Unusable.
         """
         request = question.words
         match = raw(request) if question.is_query else quoted(request)
@@ -397,7 +399,7 @@ class Index:
             rows = self._con.execute(_FIND, [BEGIN, END, match, *where, question.limit]).fetchall()
         except sqlite3.Error as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # not caused by the query
-                raise IndexUnusable(self.path, str(error)) from error
+                raise Unusable(self.path, str(error), self.remedy) from error
             remedy = "see FTS5's query syntax, or leave out --query to search for words as they are"
             raise BadQuery(f"the query {request[:60]!r} is malformed ({error})", remedy) from error
         return [_hit(row) for row in rows]
@@ -462,6 +464,11 @@ class Answer(msgspec.Struct, frozen=True):
 class IndexPlace(TableFiles, frozen=True):
     """The files of one workspace's index."""
 
+    @property
+    def remedy(self) -> str:
+        """Remedy for an index that cannot be used."""
+        return REMEDY
+
     @classmethod
     def of(cls, data_dir: Path, workspace: str) -> IndexPlace:
         """Return those in a data directory. Raises BadName."""
@@ -475,7 +482,7 @@ class IndexPlace(TableFiles, frozen=True):
     def replace(self) -> None:
         """Replace the index by a rebuilt one, atomically.
 
-        Waits for readers. If killed in between, the old one is kept. Raises IndexRead.
+        Waits for readers. If killed in between, the old one is kept. Raises ProjectionError.
         """
         with self._alone():
             with contextlib.suppress(sqlite3.Error):  # a damaged file has nothing to keep
@@ -492,14 +499,16 @@ class IndexPlace(TableFiles, frozen=True):
 
     @contextlib.contextmanager
     def reading(self) -> Generator[None]:
-        """Prevent the file from being replaced meanwhile. Raises IndexUnusable."""
+        """Prevent the file from being replaced meanwhile. Raises Unusable."""
         replaced = f"another process has been replacing it for {READERS_WAIT_S:g} s"
-        with self._locked(IndexUnusable(self.path, replaced), shared=True):
+        with self._locked(Unusable(self.path, replaced, self.remedy), shared=True):
             yield
 
     def _alone(self) -> AbstractContextManager[None]:
         """Wait until there is no reader, and let none begin."""
-        return self._locked(IndexRead(self.path, READERS_WAIT_S))
+        fact = f"was read without a pause for {READERS_WAIT_S:g} s and was not replaced"
+        remedy = "end the searches in it, then rebuild again"
+        return self._locked(ProjectionError(f"{str(self.path)!r} {fact}: {remedy}"))
 
     @contextlib.contextmanager
     def _locked(self, late: ProjectionError, *, shared: bool = False) -> Generator[None]:
@@ -517,14 +526,14 @@ class IndexPlace(TableFiles, frozen=True):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             return os.open(self.path.with_suffix(".reading"), flags, PRIVATE_FILE)
         except OSError as error:
-            raise unusable_index(self.path, error) from error
+            raise unusable(self.path, error, self.remedy) from error
 
 
 async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
     """Index new messages up to the log's newest position; return the position. If killed at any
-    point, the next call continues. Raises Held, IndexOfOtherLog, IndexUnusable, BrokerError.
+    point, the next call continues. Raises Held, OtherLog, Unusable, BrokerError.
     """
-    hold = _held(place)
+    hold = WriteLock(place)
     try:
         async with _opened(place.path) as index:
             last = (await source.extent()).last
@@ -537,9 +546,10 @@ async def bring_up(source: Source, place: IndexPlace, moved: Moved) -> int:
 
 async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
     """Rebuild the index up to the newest position, and replace the old one; return the position. If
-    killed before that, the old one is kept. Raises as `bring_up`, and IndexRead.
+    killed before that, the old one is kept. Raises as `bring_up`, and ProjectionError if readers
+    do not end.
     """
-    hold = _held(place)
+    hold = WriteLock(place)
     try:
         place.remove(place.fresh)  # left by a killed rebuild
         last = (await source.extent()).last
@@ -558,7 +568,7 @@ async def rebuild(source: Source, place: IndexPlace, moved: Moved) -> int:
 def ask(place: IndexPlace, question: Question) -> Answer | None:
     """Search the current index; return None if there is none yet.
 
-    Raises BadQuery, IndexUnusable.
+    Raises BadQuery, Unusable.
     """
     more = question.limit + 1 if question.limit >= 0 else ALL
     with place.reading():
@@ -578,7 +588,7 @@ def ask(place: IndexPlace, question: Question) -> Answer | None:
 @contextlib.asynccontextmanager
 async def _opened(path: Path) -> AsyncGenerator[Index]:
     """Open an index, and close it, in threads that are waited for: the caller holds the write lock
-    until they have finished. Raises IndexUnusable.
+    until they have finished. Raises Unusable.
     """
     made: list[Index] = []
     try:
@@ -587,14 +597,6 @@ async def _opened(path: Path) -> AsyncGenerator[Index]:
     finally:
         for index in made:
             await to_its_end(index.close)
-
-
-def _held(place: IndexPlace) -> WriteLock:
-    """Take the write lock. Raises Held, IndexUnusable."""
-    try:
-        return WriteLock(place)
-    except Unusable as error:
-        raise IndexUnusable(place.path, error.why) from error
 
 
 def _telling(hold: WriteLock, moved: Moved) -> Callable[[Batch, int], None]:
@@ -609,8 +611,5 @@ def _telling(hold: WriteLock, moved: Moved) -> Callable[[Batch, int], None]:
 async def _project(
     source: Source, index: Index, until: int, moved: Callable[[Batch, int], None]
 ) -> None:
-    try:
-        # project() needs only path, progress and write of a store.
-        await project(source, cast("Store", index), until=until, moved=moved)
-    except OtherLog as error:
-        raise IndexOfOtherLog(index.path, error.position) from error
+    # project() needs only path, remedy, progress, past and write of a store.
+    await project(source, cast("Store", index), until=until, moved=moved)

@@ -232,17 +232,17 @@ async def check_same_log(source: Source, store: Store) -> None:
     extent = await source.extent()
     last = extent.last
     if last < known.position:
-        raise Ahead(store.path, known.position, last)
+        raise Ahead(store.path, known.position, last, remedy=store.remedy)
     if (gone := extent.gone_since(known)) > 0:
-        raise Ahead(store.path, known.position, last, gone)
+        raise Ahead(store.path, known.position, last, gone, store.remedy)
     async with contextlib.aclosing(
         source.chunks(known.position - 1, until=known.position)
     ) as chunks:
         async for chunk in chunks:
             if [digest(message) for message in chunk.messages] == [known.digest]:
                 return
-            raise OtherLog(store.path, known.position)
-    raise Ahead(store.path, known.position, last)
+            raise OtherLog(store.path, known.position, store.remedy)
+    raise Ahead(store.path, known.position, last, remedy=store.remedy)
 
 
 class _Flow:

@@ -30,7 +30,7 @@ import platformdirs
 from hansard.bus.log import RawMessage
 from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections._engine import engine as duckdb
-from hansard.projections.errors import Newer, Older, Unusable, unusable, unwritten
+from hansard.projections.errors import REBUILD, Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.rows import (
     KNOWN_AS,
     LABEL,
@@ -232,6 +232,8 @@ class Digest(msgspec.Struct, frozen=True):
 
 class Store:
     """One workspace's tables, open for writing or only for reading. Not thread-safe."""
+
+    remedy = REBUILD
 
     def __init__(self, path: Path, *, read_only: bool = False, partial: bool = False) -> None:
         """Open the file. For writing, it is created where it is missing, and emptied where another

@@ -25,7 +25,7 @@ from hansard.bus.file_lock import take, take_by
 from hansard.bus.subjects import token
 from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
-from hansard.projections.errors import Held, unusable
+from hansard.projections.errors import REBUILD, Held, unusable
 
 VERSION = 48
 """Raised by a release that changes the schema, so that earlier releases refuse the file. Between
@@ -104,6 +104,11 @@ class TableFiles(msgspec.Struct, frozen=True):
     def of(cls, data_dir: Path, workspace: str) -> TableFiles:
         """Return those in a data directory. Raises BadName."""
         return cls(data_dir / "projections" / f"{workspace_name(workspace)}.duckdb")
+
+    @property
+    def remedy(self) -> str:
+        """Remedy for tables that cannot be used."""
+        return REBUILD
 
     @property
     def fresh(self) -> Path:
@@ -227,7 +232,7 @@ class WriteLock:
             new_folder(place.path.parent)
             self._fd = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as error:
-            raise unusable(place.path, error) from error
+            raise unusable(place.path, error, place.remedy) from error
         held = take_by(time.monotonic() + HELD_S_MAX, self._fd, TRY_S)
         known = _read_status(self._fd)
         self.interrupted = known is not None and known.running and place.path.exists()
@@ -240,7 +245,7 @@ class WriteLock:
             self.record_status(msgspec.structs.replace(mine, pid=os.getpid(), running=True))
         except OSError as error:
             os.close(self._fd)
-            raise unusable(place.path, error) from error
+            raise unusable(place.path, error, place.remedy) from error
 
     def record_status(self, status: ProjectorStatus) -> None:
         """Record the status."""
