@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from hansard import errors
+from tests.names import exported
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "errors.md"
 HEAD = """\
@@ -28,6 +29,7 @@ CLASSES = """
 ::: hansard.errors
     options:
       inherited_members: false
+      members: true
       members: true
       show_root_heading: false
       show_root_toc_entry: false
@@ -72,7 +74,7 @@ def group(kind: type) -> str:
 
 def page() -> str:
     """Return the text of the page."""
-    kinds = [getattr(errors, name) for name in errors.__all__]
+    kinds = [getattr(errors, name) for name in exported(errors)]
     text = HEAD
     for title in GROUPS:
         text += f"\n## {title}\n\n|Error|When|State|Remedy|\n|---|---|---|---|\n"

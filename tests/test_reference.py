@@ -22,6 +22,7 @@ import yaml
 
 import hansard
 from tests import errors_page
+from tests.names import exported
 from tests.test_public import MODULES
 
 ROOT = Path(__file__).parents[1]
@@ -64,13 +65,13 @@ def shown() -> list[Shown]:
         for found in DIRECTIVE.finditer(page.read_text(encoding="utf-8")):
             options = yaml.safe_load(found["options"] or "{}").get("options", {})
             members = options.get("members")
-            told.append(Shown(found["name"], [] if members is False else members))
+            told.append(Shown(found["name"], [] if isinstance(members, bool) else members))
     # A module that is shown whole shows each of its names, under its shortest one.
     wholes = [each for each in told if each.name == "hansard.errors"]
     for each in wholes:
         told.remove(each)
-        for name in hansard.errors.__all__:
-            home = "hansard" if name in hansard.__all__ else each.name
+        for name in exported(hansard.errors):
+            home = "hansard" if name in exported(hansard) else each.name
             told.append(Shown(f"{home}.{name}", []))
     return told
 
@@ -120,12 +121,12 @@ def test_each_public_name_is_in_the_reference_once():
     """Each exported name is in the reference on one page."""
     count = Counter(each.name for each in shown())
     modules = {name: importlib.import_module(f"hansard.{name}") for name in MODULES}
-    public = [f"hansard.{name}" for name in hansard.__all__ if name not in {*MODULES, "testing"}]
+    public = [f"hansard.{name}" for name in exported(hansard) if name not in {*MODULES, "testing"}]
     public += [
         f"hansard.{home}.{name}"
         for home, module in modules.items()
-        for name in module.__all__
-        if name not in hansard.__all__
+        for name in exported(module)
+        if name not in exported(hansard)
     ]
     missing = [name for name in public if not count[name]]
     assert not missing, f"write '::: {missing[0]}' on a page of docs/reference: {missing}"

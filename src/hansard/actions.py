@@ -1,111 +1,54 @@
 """Browser actions and experience: caches, recorded actions, check functions, teaching."""
 
-from hansard.agents.artifacts.experiences import (
-    InstalledBundle,
-    PublishedBundle,
-    VerifiedBundle,
-)
-from hansard.client.browser.browser import AsyncBrowser, PageAction
-from hansard.client.browser.elements import ElementAttempt
-from hansard.client.browser.experienced import (
-    Experienced,
-    ExperiencedAction,
-    FreeGuide,
-    Teaching,
-    teach,
-)
-from hansard.client.browser.replay import Replayed, ReplayedAction
-from hansard.domain.actions.cache import (
-    ActionCache,
-    ActionChange,
-    ActionCheck,
-    ActionsEnd,
-    CachedAction,
-    ElementLocator,
-    ElementTargets,
-    PageMark,
-)
-from hansard.domain.experience.bundle import FileFact
-from hansard.domain.experience.checks import (
-    ArgumentCheck,
-    CheckedStep,
-    CheckFailure,
-    CheckFunction,
-    CompleteCheck,
-    FlowCheck,
-    InvariantCheck,
-    PostconditionCheck,
-    PreconditionCheck,
-    check_function,
-)
-from hansard.domain.experience.distil import Wording
-from hansard.domain.experience.experience import Experience, Lesson
-from hansard.domain.experience.kept import ExperienceStanding
-from hansard.domain.experience.procedure import Procedure, ProcedureEdge, ProcedureNode
-from hansard.inspect.actions import ActionsLog, KeptCache, KeptCaches, KeptVersion
-from hansard.inspect.experience import (
-    ExperienceChange,
-    ExperienceHit,
-    ExperienceHits,
-    ExperienceLog,
-    KeptExperience,
-    KeptExperiences,
-    LearnedFrom,
-    LearnedRun,
-    LearnedStep,
-)
-
-__all__ = [
-    "ActionCache",
-    "ActionChange",
-    "ActionCheck",
-    "ActionsEnd",
-    "ActionsLog",
-    "ArgumentCheck",
-    "AsyncBrowser",
-    "CachedAction",
-    "CheckFailure",
-    "CheckFunction",
-    "CheckedStep",
-    "CompleteCheck",
-    "ElementAttempt",
-    "ElementLocator",
-    "ElementTargets",
-    "Experience",
-    "ExperienceChange",
-    "ExperienceHit",
-    "ExperienceHits",
-    "ExperienceLog",
-    "ExperienceStanding",
-    "Experienced",
-    "ExperiencedAction",
-    "FileFact",
-    "FlowCheck",
-    "FreeGuide",
-    "InstalledBundle",
-    "InvariantCheck",
-    "KeptCache",
-    "KeptCaches",
-    "KeptExperience",
-    "KeptExperiences",
-    "KeptVersion",
-    "LearnedFrom",
-    "LearnedRun",
-    "LearnedStep",
-    "Lesson",
-    "PageAction",
-    "PageMark",
-    "PostconditionCheck",
-    "PreconditionCheck",
-    "Procedure",
-    "ProcedureEdge",
-    "ProcedureNode",
-    "PublishedBundle",
-    "Replayed",
-    "ReplayedAction",
-    "Teaching",
-    "VerifiedBundle",
-    "Wording",
-    "check_function",
-    "teach",
-]
+from hansard.agents.artifacts.experiences import InstalledBundle as InstalledBundle
+from hansard.agents.artifacts.experiences import PublishedBundle as PublishedBundle
+from hansard.agents.artifacts.experiences import VerifiedBundle as VerifiedBundle
+from hansard.client.browser.browser import AsyncBrowser as AsyncBrowser
+from hansard.client.browser.browser import PageAction as PageAction
+from hansard.client.browser.elements import ElementAttempt as ElementAttempt
+from hansard.client.browser.experienced import Experienced as Experienced
+from hansard.client.browser.experienced import ExperiencedAction as ExperiencedAction
+from hansard.client.browser.experienced import FreeGuide as FreeGuide
+from hansard.client.browser.experienced import Teaching as Teaching
+from hansard.client.browser.experienced import teach as teach
+from hansard.client.browser.replay import Replayed as Replayed
+from hansard.client.browser.replay import ReplayedAction as ReplayedAction
+from hansard.domain.actions.cache import ActionCache as ActionCache
+from hansard.domain.actions.cache import ActionChange as ActionChange
+from hansard.domain.actions.cache import ActionCheck as ActionCheck
+from hansard.domain.actions.cache import ActionsEnd as ActionsEnd
+from hansard.domain.actions.cache import CachedAction as CachedAction
+from hansard.domain.actions.cache import ElementLocator as ElementLocator
+from hansard.domain.actions.cache import ElementTargets as ElementTargets
+from hansard.domain.actions.cache import PageMark as PageMark
+from hansard.domain.experience.bundle import FileFact as FileFact
+from hansard.domain.experience.checks import ArgumentCheck as ArgumentCheck
+from hansard.domain.experience.checks import CheckedStep as CheckedStep
+from hansard.domain.experience.checks import CheckFailure as CheckFailure
+from hansard.domain.experience.checks import CheckFunction as CheckFunction
+from hansard.domain.experience.checks import CompleteCheck as CompleteCheck
+from hansard.domain.experience.checks import FlowCheck as FlowCheck
+from hansard.domain.experience.checks import InvariantCheck as InvariantCheck
+from hansard.domain.experience.checks import PostconditionCheck as PostconditionCheck
+from hansard.domain.experience.checks import PreconditionCheck as PreconditionCheck
+from hansard.domain.experience.checks import check_function as check_function
+from hansard.domain.experience.distil import Wording as Wording
+from hansard.domain.experience.experience import Experience as Experience
+from hansard.domain.experience.experience import Lesson as Lesson
+from hansard.domain.experience.kept import ExperienceStanding as ExperienceStanding
+from hansard.domain.experience.procedure import Procedure as Procedure
+from hansard.domain.experience.procedure import ProcedureEdge as ProcedureEdge
+from hansard.domain.experience.procedure import ProcedureNode as ProcedureNode
+from hansard.inspect.actions import ActionsLog as ActionsLog
+from hansard.inspect.actions import KeptCache as KeptCache
+from hansard.inspect.actions import KeptCaches as KeptCaches
+from hansard.inspect.actions import KeptVersion as KeptVersion
+from hansard.inspect.experience import ExperienceChange as ExperienceChange
+from hansard.inspect.experience import ExperienceHit as ExperienceHit
+from hansard.inspect.experience import ExperienceHits as ExperienceHits
+from hansard.inspect.experience import ExperienceLog as ExperienceLog
+from hansard.inspect.experience import KeptExperience as KeptExperience
+from hansard.inspect.experience import KeptExperiences as KeptExperiences
+from hansard.inspect.experience import LearnedFrom as LearnedFrom
+from hansard.inspect.experience import LearnedRun as LearnedRun
+from hansard.inspect.experience import LearnedStep as LearnedStep

@@ -1,200 +1,97 @@
 """Every exception that Hansard raises. The most common ones are also in `hansard`."""
 
-from hansard.agents.access.carried import Lowered
-from hansard.agents.errors import (
-    AgentError,
-    Blocked,
-    Diverged,
-    InDoubt,
-    Miss,
-    NeedsSettling,
-    NoScope,
-    NotAnswered,
-    NotBegun,
-    NotDone,
-    RecordedFailure,
-    ReplayDiffers,
-    ResultInexact,
-    ResultMismatch,
-    ResultNotRecordable,
-    RoleRefused,
-    SecretsNotRedacted,
-    SecretUnavailable,
-    SessionEnded,
-    ShadowedEffect,
-    ToolChanged,
-    ToolError,
-    ViewDiffers,
-)
-from hansard.agents.experiments.plans import NotPlaced
-from hansard.agents.memory.search import ExtraMissing
-from hansard.broker.access import BadCredentials
-from hansard.broker.lease import (
-    BadDataDir,
-    NoServerBinary,
-    NotStarted,
-    OtherDurability,
-    ServerError,
-)
-from hansard.broker.private_copy import NotCopied
-from hansard.bus.clock import MockedClock
-from hansard.bus.errors import (
-    AppendUnknown,
-    BrokerError,
-    BusError,
-    Closed,
-    Conflict,
-    Contradiction,
-    Fenced,
-    NotFound,
-    NotWritable,
-    ReadOnly,
-    ReplicaBehind,
-    StoreGone,
-    TooLarge,
-    Unreachable,
-)
-from hansard.bus.portal import AfterFork, OtherLoop, SyncInLoop
-from hansard.client.browser.browser import ActionFailed
-from hansard.client.browser.elements import ElementNotFound, PageGone
-from hansard.domain.aggregate_types import AggregateConflict, UndeclaredEvent
-from hansard.domain.board import BoardConflict
-from hansard.domain.errors import (
-    BadName,
-    BadOption,
-    BadValue,
-    CallerError,
-    Corrupt,
-    HansardError,
-    RecordError,
-    Refused,
-    UnknownEvent,
-)
-from hansard.domain.memory.space import MemoryConflict, MemoryInvalid
-from hansard.domain.prompt import PromptConflict
-from hansard.domain.team import Circle, ClaimLost
-from hansard.operations.protocol.errors import (
-    AccessRefused,
-    NotOffered,
-    ServiceBusy,
-    ServiceFailed,
-    ServiceGone,
-)
-from hansard.operations.sql_answer import AnswerCut, NotInstalled
-from hansard.projections.errors import (
-    Ahead,
-    Behind,
-    Held,
-    Newer,
-    NoRoom,
-    NotAllowed,
-    Older,
-    OtherLog,
-    PartialTables,
-    ProjectionError,
-    QueryFailed,
-    SqlBusy,
-    SqlClosed,
-    SqlError,
-    TooCostly,
-    Unusable,
-)
-from hansard.settings import SettingsError
-
-__all__ = [
-    "AccessRefused",
-    "ActionFailed",
-    "AfterFork",
-    "AgentError",
-    "AggregateConflict",
-    "Ahead",
-    "AnswerCut",
-    "AppendUnknown",
-    "BadCredentials",
-    "BadDataDir",
-    "BadName",
-    "BadOption",
-    "BadValue",
-    "Behind",
-    "Blocked",
-    "BoardConflict",
-    "BrokerError",
-    "BusError",
-    "CallerError",
-    "Circle",
-    "ClaimLost",
-    "Closed",
-    "Conflict",
-    "Contradiction",
-    "Corrupt",
-    "Diverged",
-    "ElementNotFound",
-    "ExtraMissing",
-    "Fenced",
-    "HansardError",
-    "Held",
-    "InDoubt",
-    "Lowered",
-    "MemoryConflict",
-    "MemoryInvalid",
-    "Miss",
-    "MockedClock",
-    "NeedsSettling",
-    "Newer",
-    "NoRoom",
-    "NoScope",
-    "NoServerBinary",
-    "NotAllowed",
-    "NotAnswered",
-    "NotBegun",
-    "NotCopied",
-    "NotDone",
-    "NotFound",
-    "NotInstalled",
-    "NotOffered",
-    "NotPlaced",
-    "NotStarted",
-    "NotWritable",
-    "Older",
-    "OtherDurability",
-    "OtherLog",
-    "OtherLoop",
-    "PageGone",
-    "PartialTables",
-    "ProjectionError",
-    "PromptConflict",
-    "QueryFailed",
-    "ReadOnly",
-    "RecordError",
-    "RecordedFailure",
-    "Refused",
-    "ReplayDiffers",
-    "ReplicaBehind",
-    "ResultInexact",
-    "ResultMismatch",
-    "ResultNotRecordable",
-    "RoleRefused",
-    "SecretUnavailable",
-    "SecretsNotRedacted",
-    "ServerError",
-    "ServiceBusy",
-    "ServiceFailed",
-    "ServiceGone",
-    "SessionEnded",
-    "SettingsError",
-    "ShadowedEffect",
-    "SqlBusy",
-    "SqlClosed",
-    "SqlError",
-    "StoreGone",
-    "SyncInLoop",
-    "TooCostly",
-    "TooLarge",
-    "ToolChanged",
-    "ToolError",
-    "UndeclaredEvent",
-    "UnknownEvent",
-    "Unreachable",
-    "Unusable",
-    "ViewDiffers",
-]
+from hansard.agents.access.carried import Lowered as Lowered
+from hansard.agents.errors import AgentError as AgentError
+from hansard.agents.errors import Blocked as Blocked
+from hansard.agents.errors import Diverged as Diverged
+from hansard.agents.errors import InDoubt as InDoubt
+from hansard.agents.errors import Miss as Miss
+from hansard.agents.errors import NeedsSettling as NeedsSettling
+from hansard.agents.errors import NoScope as NoScope
+from hansard.agents.errors import NotAnswered as NotAnswered
+from hansard.agents.errors import NotBegun as NotBegun
+from hansard.agents.errors import NotDone as NotDone
+from hansard.agents.errors import RecordedFailure as RecordedFailure
+from hansard.agents.errors import ReplayDiffers as ReplayDiffers
+from hansard.agents.errors import ResultInexact as ResultInexact
+from hansard.agents.errors import ResultMismatch as ResultMismatch
+from hansard.agents.errors import ResultNotRecordable as ResultNotRecordable
+from hansard.agents.errors import RoleRefused as RoleRefused
+from hansard.agents.errors import SecretsNotRedacted as SecretsNotRedacted
+from hansard.agents.errors import SecretUnavailable as SecretUnavailable
+from hansard.agents.errors import SessionEnded as SessionEnded
+from hansard.agents.errors import ShadowedEffect as ShadowedEffect
+from hansard.agents.errors import ToolChanged as ToolChanged
+from hansard.agents.errors import ToolError as ToolError
+from hansard.agents.errors import ViewDiffers as ViewDiffers
+from hansard.agents.experiments.plans import NotPlaced as NotPlaced
+from hansard.agents.memory.search import ExtraMissing as ExtraMissing
+from hansard.broker.access import BadCredentials as BadCredentials
+from hansard.broker.lease import BadDataDir as BadDataDir
+from hansard.broker.lease import NoServerBinary as NoServerBinary
+from hansard.broker.lease import NotStarted as NotStarted
+from hansard.broker.lease import OtherDurability as OtherDurability
+from hansard.broker.lease import ServerError as ServerError
+from hansard.broker.private_copy import NotCopied as NotCopied
+from hansard.bus.clock import MockedClock as MockedClock
+from hansard.bus.errors import AppendUnknown as AppendUnknown
+from hansard.bus.errors import BrokerError as BrokerError
+from hansard.bus.errors import BusError as BusError
+from hansard.bus.errors import Closed as Closed
+from hansard.bus.errors import Conflict as Conflict
+from hansard.bus.errors import Contradiction as Contradiction
+from hansard.bus.errors import Fenced as Fenced
+from hansard.bus.errors import NotFound as NotFound
+from hansard.bus.errors import NotWritable as NotWritable
+from hansard.bus.errors import ReadOnly as ReadOnly
+from hansard.bus.errors import ReplicaBehind as ReplicaBehind
+from hansard.bus.errors import StoreGone as StoreGone
+from hansard.bus.errors import TooLarge as TooLarge
+from hansard.bus.errors import Unreachable as Unreachable
+from hansard.bus.portal import AfterFork as AfterFork
+from hansard.bus.portal import OtherLoop as OtherLoop
+from hansard.bus.portal import SyncInLoop as SyncInLoop
+from hansard.client.browser.browser import ActionFailed as ActionFailed
+from hansard.client.browser.elements import ElementNotFound as ElementNotFound
+from hansard.client.browser.elements import PageGone as PageGone
+from hansard.domain.aggregate_types import AggregateConflict as AggregateConflict
+from hansard.domain.aggregate_types import UndeclaredEvent as UndeclaredEvent
+from hansard.domain.board import BoardConflict as BoardConflict
+from hansard.domain.errors import BadName as BadName
+from hansard.domain.errors import BadOption as BadOption
+from hansard.domain.errors import BadValue as BadValue
+from hansard.domain.errors import CallerError as CallerError
+from hansard.domain.errors import Corrupt as Corrupt
+from hansard.domain.errors import HansardError as HansardError
+from hansard.domain.errors import RecordError as RecordError
+from hansard.domain.errors import Refused as Refused
+from hansard.domain.errors import UnknownEvent as UnknownEvent
+from hansard.domain.memory.space import MemoryConflict as MemoryConflict
+from hansard.domain.memory.space import MemoryInvalid as MemoryInvalid
+from hansard.domain.prompt import PromptConflict as PromptConflict
+from hansard.domain.team import Circle as Circle
+from hansard.domain.team import ClaimLost as ClaimLost
+from hansard.operations.protocol.errors import AccessRefused as AccessRefused
+from hansard.operations.protocol.errors import NotOffered as NotOffered
+from hansard.operations.protocol.errors import ServiceBusy as ServiceBusy
+from hansard.operations.protocol.errors import ServiceFailed as ServiceFailed
+from hansard.operations.protocol.errors import ServiceGone as ServiceGone
+from hansard.operations.sql_answer import AnswerCut as AnswerCut
+from hansard.operations.sql_answer import NotInstalled as NotInstalled
+from hansard.projections.errors import Ahead as Ahead
+from hansard.projections.errors import Behind as Behind
+from hansard.projections.errors import Held as Held
+from hansard.projections.errors import Newer as Newer
+from hansard.projections.errors import NoRoom as NoRoom
+from hansard.projections.errors import NotAllowed as NotAllowed
+from hansard.projections.errors import Older as Older
+from hansard.projections.errors import OtherLog as OtherLog
+from hansard.projections.errors import PartialTables as PartialTables
+from hansard.projections.errors import ProjectionError as ProjectionError
+from hansard.projections.errors import QueryFailed as QueryFailed
+from hansard.projections.errors import SqlBusy as SqlBusy
+from hansard.projections.errors import SqlClosed as SqlClosed
+from hansard.projections.errors import SqlError as SqlError
+from hansard.projections.errors import TooCostly as TooCostly
+from hansard.projections.errors import Unusable as Unusable
+from hansard.settings import SettingsError as SettingsError

@@ -1,31 +1,16 @@
 """Prompts: versions, candidates, optimisation, evidence."""
 
-from hansard.agents.artifacts.prompts import Evolver, Prompt
-from hansard.client.optimizing import Optimized, OptimizeOptions, PromptCandidate, PromptSearch
-from hansard.domain.prompt import PromptText
-from hansard.domain.steps import PromptUse
-from hansard.inspect.experiments import (
-    PromptEvidence,
-    PromptLog,
-    PromptMeasure,
-    PromptMove,
-    PromptReport,
-    PromptVersion,
-)
-
-__all__ = [
-    "Evolver",
-    "OptimizeOptions",
-    "Optimized",
-    "Prompt",
-    "PromptCandidate",
-    "PromptEvidence",
-    "PromptLog",
-    "PromptMeasure",
-    "PromptMove",
-    "PromptReport",
-    "PromptSearch",
-    "PromptText",
-    "PromptUse",
-    "PromptVersion",
-]
+from hansard.agents.artifacts.prompts import Evolver as Evolver
+from hansard.agents.artifacts.prompts import Prompt as Prompt
+from hansard.client.optimizing import Optimized as Optimized
+from hansard.client.optimizing import OptimizeOptions as OptimizeOptions
+from hansard.client.optimizing import PromptCandidate as PromptCandidate
+from hansard.client.optimizing import PromptSearch as PromptSearch
+from hansard.domain.prompt import PromptText as PromptText
+from hansard.domain.steps import PromptUse as PromptUse
+from hansard.inspect.experiments import PromptEvidence as PromptEvidence
+from hansard.inspect.experiments import PromptLog as PromptLog
+from hansard.inspect.experiments import PromptMeasure as PromptMeasure
+from hansard.inspect.experiments import PromptMove as PromptMove
+from hansard.inspect.experiments import PromptReport as PromptReport
+from hansard.inspect.experiments import PromptVersion as PromptVersion

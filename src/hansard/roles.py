@@ -1,27 +1,18 @@
 """Roles: rules, role-scoped views, the records and sessions of restricted agents."""
 
-from hansard.agents.access.roles import View
-from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
-from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
-from hansard.domain.refusal import AgentRefused, Refusal
-from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule
-from hansard.domain.roles.view import ShownAgent, ShownEvent, ShownKey, ShownState
-
-__all__ = [
-    "AgentRefused",
-    "AsyncRestrictedRecord",
-    "AsyncRestrictedSession",
-    "Mask",
-    "Masking",
-    "May",
-    "Refusal",
-    "RestrictedRecord",
-    "RestrictedSession",
-    "RoleDefined",
-    "RoleRule",
-    "ShownAgent",
-    "ShownEvent",
-    "ShownKey",
-    "ShownState",
-    "View",
-]
+from hansard.agents.access.roles import View as View
+from hansard.client.restricted.record import AsyncRestrictedRecord as AsyncRestrictedRecord
+from hansard.client.restricted.record import RestrictedRecord as RestrictedRecord
+from hansard.client.restricted.session import AsyncRestrictedSession as AsyncRestrictedSession
+from hansard.client.restricted.session import RestrictedSession as RestrictedSession
+from hansard.domain.refusal import AgentRefused as AgentRefused
+from hansard.domain.refusal import Refusal as Refusal
+from hansard.domain.roles.model import Mask as Mask
+from hansard.domain.roles.model import Masking as Masking
+from hansard.domain.roles.model import May as May
+from hansard.domain.roles.model import RoleDefined as RoleDefined
+from hansard.domain.roles.model import RoleRule as RoleRule
+from hansard.domain.roles.view import ShownAgent as ShownAgent
+from hansard.domain.roles.view import ShownEvent as ShownEvent
+from hansard.domain.roles.view import ShownKey as ShownKey
+from hansard.domain.roles.view import ShownState as ShownState

@@ -1,180 +1,98 @@
 """Types that annotations need: results, options, states, events, base classes."""
 
-from hansard.agents.annotations.statements import Checkpoint
-from hansard.agents.annotations.windows import Compaction, Conversation
-from hansard.agents.board import (
-    AsyncBoard,
-    AsyncTransaction,
-    Board,
-    BoardEntry,
-    Expected,
-    Resolution,
-    Resolve,
-    Transaction,
-)
-from hansard.agents.policy.approvals import ListedApproval
-from hansard.agents.policy.gate import AskOptions, BudgetOptions, GateRule, RuleOptions
-from hansard.agents.steps.placeholders import SecretProvider
-from hansard.agents.steps.recorder import Settle
-from hansard.agents.steps.tools import Reconcile, ToolSpec
-from hansard.agents.team.tasks import Mail, Task, TaskEntry
-from hansard.agents.team.twins import AsyncTeam, Team
-from hansard.agents.workspace import RunQuery
-from hansard.client.common import AsyncCommonRecord, CommonRecord
-from hansard.client.connect import Connecting
-from hansard.client.options import (
-    ConnectOptions,
-    MoreSettings,
-    RecordOptions,
-    RunOptions,
-    SessionOptions,
-)
-from hansard.client.session import (
-    AsyncCommonSession,
-    AsyncResumable,
-    CommonSession,
-    Resumable,
-    SessionTasks,
-    SessionThread,
-)
-from hansard.domain.agent import (
-    AgentState,
-    Alternative,
-    CheckpointSaved,
-    DecisionMade,
-    HandedOff,
-    MessageAdded,
-    Moment,
-    ResourceAccessed,
-    StatedFact,
-)
-from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
-from hansard.domain.board import BoardState
-from hansard.domain.conversation import ContextCompacted
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
-from hansard.domain.run import Chain, RunAgentLeft, RunAssigned, RunForked, RunScored, RunState
-from hansard.domain.snapshot import (
-    ContextWindow,
-    Outcome,
-    ResourceAccess,
-    Snapshot,
-    SnapshotMetadata,
-    SnapshotResult,
-    SnapshotState,
-    ToolExecution,
-)
-from hansard.domain.steps import (
-    AnswerSource,
-    Failure,
-    Join,
-    Step,
-    StepAttempted,
-    ToolDeclared,
-    Withheld,
-)
-from hansard.domain.team import TaskAdded, TaskState, TaskStatus, TeamState
-from hansard.inspect.audit import Audited, CheckedTopic, Group
-from hansard.inspect.savings import Saved, Savings, SavingsAnswer
-from hansard.inspect.trace import SentOut
-from hansard.operations.reports import AuditOptions, AuditReport, DecisionList, DecisionReport
-from hansard.operations.sql_answer import SqlAnswer
-from hansard.state.replay import RunView
-
-__all__ = [
-    "AgentState",
-    "AgentStream",
-    "Alternative",
-    "AnswerSource",
-    "Approval",
-    "ApprovalRequested",
-    "ApprovalStatus",
-    "AskOptions",
-    "AsyncBoard",
-    "AsyncCommonRecord",
-    "AsyncCommonSession",
-    "AsyncResumable",
-    "AsyncTeam",
-    "AsyncTransaction",
-    "AuditOptions",
-    "AuditReport",
-    "Audited",
-    "Board",
-    "BoardEntry",
-    "BoardState",
-    "BudgetOptions",
-    "Chain",
-    "CheckedTopic",
-    "Checkpoint",
-    "CheckpointSaved",
-    "CommonRecord",
-    "CommonSession",
-    "Compaction",
-    "ConnectOptions",
-    "Connecting",
-    "ContextCompacted",
-    "ContextWindow",
-    "Conversation",
-    "DecisionList",
-    "DecisionMade",
-    "DecisionReport",
-    "Expected",
-    "Failure",
-    "GateRule",
-    "Group",
-    "HandedOff",
-    "Join",
-    "KeyStream",
-    "ListedApproval",
-    "Mail",
-    "MessageAdded",
-    "Moment",
-    "MoreSettings",
-    "Outcome",
-    "Reconcile",
-    "RecordOptions",
-    "Resolution",
-    "Resolve",
-    "ResourceAccess",
-    "ResourceAccessed",
-    "Resumable",
-    "RuleOptions",
-    "RunAgentLeft",
-    "RunAssigned",
-    "RunForked",
-    "RunOptions",
-    "RunQuery",
-    "RunScored",
-    "RunState",
-    "RunStream",
-    "RunView",
-    "Saved",
-    "Savings",
-    "SavingsAnswer",
-    "SecretProvider",
-    "SentOut",
-    "SessionOptions",
-    "SessionTasks",
-    "SessionThread",
-    "Settle",
-    "Snapshot",
-    "SnapshotMetadata",
-    "SnapshotResult",
-    "SnapshotState",
-    "SqlAnswer",
-    "StatedFact",
-    "Step",
-    "StepAttempted",
-    "Task",
-    "TaskAdded",
-    "TaskEntry",
-    "TaskState",
-    "TaskStatus",
-    "Team",
-    "TeamState",
-    "ToolDeclared",
-    "ToolExecution",
-    "ToolSpec",
-    "Transaction",
-    "Withheld",
-    "WorkspaceStream",
-]
+from hansard.agents.annotations.statements import Checkpoint as Checkpoint
+from hansard.agents.annotations.windows import Compaction as Compaction
+from hansard.agents.annotations.windows import Conversation as Conversation
+from hansard.agents.board import AsyncBoard as AsyncBoard
+from hansard.agents.board import AsyncTransaction as AsyncTransaction
+from hansard.agents.board import Board as Board
+from hansard.agents.board import BoardEntry as BoardEntry
+from hansard.agents.board import Expected as Expected
+from hansard.agents.board import Resolution as Resolution
+from hansard.agents.board import Resolve as Resolve
+from hansard.agents.board import Transaction as Transaction
+from hansard.agents.policy.approvals import ListedApproval as ListedApproval
+from hansard.agents.policy.gate import AskOptions as AskOptions
+from hansard.agents.policy.gate import BudgetOptions as BudgetOptions
+from hansard.agents.policy.gate import GateRule as GateRule
+from hansard.agents.policy.gate import RuleOptions as RuleOptions
+from hansard.agents.steps.placeholders import SecretProvider as SecretProvider
+from hansard.agents.steps.recorder import Settle as Settle
+from hansard.agents.steps.tools import Reconcile as Reconcile
+from hansard.agents.steps.tools import ToolSpec as ToolSpec
+from hansard.agents.team.tasks import Mail as Mail
+from hansard.agents.team.tasks import Task as Task
+from hansard.agents.team.tasks import TaskEntry as TaskEntry
+from hansard.agents.team.twins import AsyncTeam as AsyncTeam
+from hansard.agents.team.twins import Team as Team
+from hansard.agents.workspace import RunQuery as RunQuery
+from hansard.client.common import AsyncCommonRecord as AsyncCommonRecord
+from hansard.client.common import CommonRecord as CommonRecord
+from hansard.client.connect import Connecting as Connecting
+from hansard.client.options import ConnectOptions as ConnectOptions
+from hansard.client.options import MoreSettings as MoreSettings
+from hansard.client.options import RecordOptions as RecordOptions
+from hansard.client.options import RunOptions as RunOptions
+from hansard.client.options import SessionOptions as SessionOptions
+from hansard.client.session import AsyncCommonSession as AsyncCommonSession
+from hansard.client.session import AsyncResumable as AsyncResumable
+from hansard.client.session import CommonSession as CommonSession
+from hansard.client.session import Resumable as Resumable
+from hansard.client.session import SessionTasks as SessionTasks
+from hansard.client.session import SessionThread as SessionThread
+from hansard.domain.agent import AgentState as AgentState
+from hansard.domain.agent import Alternative as Alternative
+from hansard.domain.agent import CheckpointSaved as CheckpointSaved
+from hansard.domain.agent import DecisionMade as DecisionMade
+from hansard.domain.agent import HandedOff as HandedOff
+from hansard.domain.agent import MessageAdded as MessageAdded
+from hansard.domain.agent import Moment as Moment
+from hansard.domain.agent import ResourceAccessed as ResourceAccessed
+from hansard.domain.agent import StatedFact as StatedFact
+from hansard.domain.approval import Approval as Approval
+from hansard.domain.approval import ApprovalRequested as ApprovalRequested
+from hansard.domain.approval import ApprovalStatus as ApprovalStatus
+from hansard.domain.board import BoardState as BoardState
+from hansard.domain.conversation import ContextCompacted as ContextCompacted
+from hansard.domain.ids import AgentStream as AgentStream
+from hansard.domain.ids import KeyStream as KeyStream
+from hansard.domain.ids import RunStream as RunStream
+from hansard.domain.ids import WorkspaceStream as WorkspaceStream
+from hansard.domain.run import Chain as Chain
+from hansard.domain.run import RunAgentLeft as RunAgentLeft
+from hansard.domain.run import RunAssigned as RunAssigned
+from hansard.domain.run import RunForked as RunForked
+from hansard.domain.run import RunScored as RunScored
+from hansard.domain.run import RunState as RunState
+from hansard.domain.snapshot import ContextWindow as ContextWindow
+from hansard.domain.snapshot import Outcome as Outcome
+from hansard.domain.snapshot import ResourceAccess as ResourceAccess
+from hansard.domain.snapshot import Snapshot as Snapshot
+from hansard.domain.snapshot import SnapshotMetadata as SnapshotMetadata
+from hansard.domain.snapshot import SnapshotResult as SnapshotResult
+from hansard.domain.snapshot import SnapshotState as SnapshotState
+from hansard.domain.snapshot import ToolExecution as ToolExecution
+from hansard.domain.steps import AnswerSource as AnswerSource
+from hansard.domain.steps import Failure as Failure
+from hansard.domain.steps import Join as Join
+from hansard.domain.steps import Step as Step
+from hansard.domain.steps import StepAttempted as StepAttempted
+from hansard.domain.steps import ToolDeclared as ToolDeclared
+from hansard.domain.steps import Withheld as Withheld
+from hansard.domain.team import TaskAdded as TaskAdded
+from hansard.domain.team import TaskState as TaskState
+from hansard.domain.team import TaskStatus as TaskStatus
+from hansard.domain.team import TeamState as TeamState
+from hansard.inspect.audit import Audited as Audited
+from hansard.inspect.audit import CheckedTopic as CheckedTopic
+from hansard.inspect.audit import Group as Group
+from hansard.inspect.savings import Saved as Saved
+from hansard.inspect.savings import Savings as Savings
+from hansard.inspect.savings import SavingsAnswer as SavingsAnswer
+from hansard.inspect.trace import SentOut as SentOut
+from hansard.operations.reports import AuditOptions as AuditOptions
+from hansard.operations.reports import AuditReport as AuditReport
+from hansard.operations.reports import DecisionList as DecisionList
+from hansard.operations.reports import DecisionReport as DecisionReport
+from hansard.operations.sql_answer import SqlAnswer as SqlAnswer
+from hansard.state.replay import RunView as RunView
