@@ -12,7 +12,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import httpx
 from a2a.client import (
@@ -69,6 +70,8 @@ RUN, KEY = "hansard/run", "hansard/key"
 """Key in a message's metadata: the sender's run, and the key of that call."""
 
 P = TypeVar("P", bound=Proto)
+Q_contra = TypeVar("Q_contra", contravariant=True)
+A_co = TypeVar("A_co", covariant=True)
 
 
 def plain(message: Proto) -> dict[str, Any]:
@@ -246,10 +249,35 @@ async def recorded(
             return await A2ACardResolver(http, url).get_agent_card()
 
     named = ids.name("agent", agent)
-    found = await _answer_to(session, named, agent_card, AgentCard(), None, Effects.PURE)
-    card = proto(found, AgentCard)
+    answer = await _answer_to(
+        session, named, "agent_card", agent_card, AgentCard(), None, Effects.PURE
+    )
+    card = proto(answer, AgentCard)
     client = await create_client(card, client_config=config, interceptors=[*interceptors])
     return RecordedClient(client, session, agent)
+
+
+class _Method(Protocol[Q_contra, A_co]):
+    """Method of the SDK's client."""
+
+    async def __call__(
+        self, request: Q_contra, *, context: ClientCallContext | None = None
+    ) -> A_co:
+        """Send a request."""
+        ...
+
+
+def _recorded(name: str, effects: Effects, kind: type[Proto] | None) -> Any:
+    """Return the SDK's method of a name as a step; the answer is of a kind, if it has any."""
+
+    async def method(
+        self: RecordedClient, request: Proto, *, context: ClientCallContext | None = None
+    ) -> Proto | None:
+        ask = getattr(self._client, name)
+        answer = await _answer_to(self._session, self._agent, name, ask, request, context, effects)
+        return None if kind is None else proto(answer, kind)
+
+    return method
 
 
 class RecordedClient(Client):
@@ -338,79 +366,27 @@ class RecordedClient(Client):
             async for item in items:
                 yield proto(item, StreamResponse)
 
-    async def get_task(
-        self, request: GetTaskRequest, *, context: ClientCallContext | None = None
-    ) -> Task:
-        """Return a task, as the SDK does."""
-        return await self._step(self._client.get_task, request, context, Effects.PURE, Task)
-
-    async def list_tasks(
-        self, request: ListTasksRequest, *, context: ClientCallContext | None = None
-    ) -> ListTasksResponse:
-        """List tasks, as the SDK does."""
-        return await self._step(
-            self._client.list_tasks, request, context, Effects.PURE, ListTasksResponse
-        )
-
-    async def cancel_task(
-        self, request: CancelTaskRequest, *, context: ClientCallContext | None = None
-    ) -> Task:
-        """Cancel a task, as the SDK does; a broken request may be sent again."""
-        return await self._step(
-            self._client.cancel_task, request, context, Effects.IDEMPOTENT, Task
-        )
-
-    async def create_task_push_notification_config(
-        self, request: TaskPushNotificationConfig, *, context: ClientCallContext | None = None
-    ) -> TaskPushNotificationConfig:
-        """Create a push notification configuration, as the SDK does."""
-        return await self._step(
-            self._client.create_task_push_notification_config,
-            request,
-            context,
-            Effects.ONCE,
-            TaskPushNotificationConfig,
-        )
-
-    async def get_task_push_notification_config(
-        self,
-        request: GetTaskPushNotificationConfigRequest,
-        *,
-        context: ClientCallContext | None = None,
-    ) -> TaskPushNotificationConfig:
-        """Return a push notification configuration, as the SDK does."""
-        return await self._step(
-            self._client.get_task_push_notification_config,
-            request,
-            context,
-            Effects.PURE,
-            TaskPushNotificationConfig,
-        )
-
-    async def list_task_push_notification_configs(
-        self,
-        request: ListTaskPushNotificationConfigsRequest,
-        *,
-        context: ClientCallContext | None = None,
-    ) -> ListTaskPushNotificationConfigsResponse:
-        """List push notification configurations, as the SDK does."""
-        return await self._step(
-            self._client.list_task_push_notification_configs,
-            request,
-            context,
-            Effects.PURE,
-            ListTaskPushNotificationConfigsResponse,
-        )
-
-    async def delete_task_push_notification_config(
-        self,
-        request: DeleteTaskPushNotificationConfigRequest,
-        *,
-        context: ClientCallContext | None = None,
-    ) -> None:
-        """Delete a push notification configuration, as the SDK does."""
-        ask = self._client.delete_task_push_notification_config
-        await _answer_to(self._session, self._agent, ask, request, context, Effects.IDEMPOTENT)
+    get_task: _Method[GetTaskRequest, Task] = _recorded("get_task", Effects.PURE, Task)
+    list_tasks: _Method[ListTasksRequest, ListTasksResponse] = _recorded(
+        "list_tasks", Effects.PURE, ListTasksResponse
+    )
+    cancel_task: _Method[CancelTaskRequest, Task] = _recorded(
+        "cancel_task", Effects.IDEMPOTENT, Task
+    )
+    create_task_push_notification_config: _Method[
+        TaskPushNotificationConfig, TaskPushNotificationConfig
+    ] = _recorded("create_task_push_notification_config", Effects.ONCE, TaskPushNotificationConfig)
+    get_task_push_notification_config: _Method[
+        GetTaskPushNotificationConfigRequest, TaskPushNotificationConfig
+    ] = _recorded("get_task_push_notification_config", Effects.PURE, TaskPushNotificationConfig)
+    list_task_push_notification_configs: _Method[
+        ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse
+    ] = _recorded(
+        "list_task_push_notification_configs", Effects.PURE, ListTaskPushNotificationConfigsResponse
+    )
+    delete_task_push_notification_config: _Method[DeleteTaskPushNotificationConfigRequest, None] = (
+        _recorded("delete_task_push_notification_config", Effects.IDEMPOTENT, None)
+    )
 
     async def get_extended_agent_card(
         self,
@@ -420,16 +396,10 @@ class RecordedClient(Client):
         signature_verifier: Callable[[AgentCard], None] | None = None,
     ) -> AgentCard:
         """Return the extended card; a recorded one was verified when it was read."""
-
-        async def call(
-            request: GetExtendedAgentCardRequest, *, context: ClientCallContext | None
-        ) -> AgentCard:
-            return await self._client.get_extended_agent_card(
-                request, context=context, signature_verifier=signature_verifier
-            )
-
-        call.__name__ = "get_extended_agent_card"
-        return await self._step(call, request, context, Effects.PURE, AgentCard)
+        ask = partial(self._client.get_extended_agent_card, signature_verifier=signature_verifier)
+        name, effects = "get_extended_agent_card", Effects.PURE
+        card = await _answer_to(self._session, self._agent, name, ask, request, context, effects)
+        return proto(card, AgentCard)
 
     async def add_interceptor(self, interceptor: ClientCallInterceptor) -> None:
         """Add an interceptor of the SDK; it sees requests sent, not answers from the record."""
@@ -439,21 +409,11 @@ class RecordedClient(Client):
         """Close the client."""
         await self._client.close()
 
-    async def _step(
-        self,
-        ask: Callable[..., Any],
-        request: Proto,
-        context: ClientCallContext | None,
-        effects: Effects,
-        kind: type[P],
-    ) -> P:
-        found = await _answer_to(self._session, self._agent, ask, request, context, effects)
-        return proto(found, kind)
-
 
 async def _answer_to(
     session: AsyncCommonSession,
     agent: str,
+    name: str,
     ask: Callable[..., Any],
     request: Proto,
     context: ClientCallContext | None,
@@ -468,7 +428,7 @@ async def _answer_to(
             raise _client_error(error) from error
         return None if found is None else plain(found)
 
-    spec = _spec(ask.__name__, effects, forward)
+    spec = _spec(name, effects, forward)
     return await session.call(spec, (), {"agent": agent, **plain(request)})
 
 

@@ -251,7 +251,7 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
         assert not isinstance(ada.client, Wire)
         templates = await ada.client.list_resource_templates()
         assert [each.uri_template for each in templates.resource_templates] == [
-            each.uri for each in TEMPLATES
+            each.uri_template for each in TEMPLATES
         ]
         assert f"run://{run}/trace" in [
             str(each.uri) for each in (await ada.client.list_resources()).resources
@@ -525,9 +525,7 @@ async def test_prompts_name_the_tools_that_answer(setup: Setup):
             assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
     tools = set(offers())
     for prompt in PROMPTS.values():
-        named = set(re.findall(r"[a-z]+_[a-z_]+", prompt.text)) - {
-            each.name for each in prompt.arguments
-        }
+        named = set(re.findall(r"[a-z]+_[a-z_]+", prompt.text)) - {*prompt.arguments}
         assert named <= tools, prompt.name
 
 

@@ -506,6 +506,18 @@ class Answer(msgspec.Struct, frozen=True):
     position: int | None = None
     run: str | None = None
 
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Its place on record, and whether a replay returns it again, for `_meta`."""
+        work = self.work
+        places = {
+            "hansard/run": self.run if work is None else work.session.run,
+            "hansard/at": None if work is None else work.point,
+            "hansard/position": self.position,
+        }
+        known = {name: value for name, value in places.items() if value is not None}
+        return {**known, "hansard/replayable": self.replayable}
+
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """A tool.

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+import mcp_types as types
 import msgspec
 
 from hansard.agents.access import roles
@@ -35,14 +36,15 @@ from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
 from hansard.domain.label import Label
 from hansard.domain.memory.events import KIND as MEMORY
-from hansard.domain.prompt import KIND, PromptAliased
+from hansard.domain.prompt import KIND as PROMPT_KIND
+from hansard.domain.prompt import PromptAliased
 from hansard.domain.roles.model import KIND as ROLE
 from hansard.domain.roles.view import Line
 from hansard.inspect.state import state
 from hansard.inspect.trace import trace
 from hansard.operations.protocol import shapes
 from hansard.operations.protocol.errors import NotOffered
-from hansard.service.mcp.offers import Answer, Sessions, Work, in_own_run, lines
+from hansard.service.mcp.offers import Answer, Sessions, in_own_run, lines
 
 # ------------------------------------------------------------ prompts
 #
@@ -50,72 +52,71 @@ from hansard.service.mcp.offers import Answer, Sessions, Work, in_own_run, lines
 # record are listed by name, as their newest version; `rag@production` and `rag@3` are accepted.
 
 
-class Argument(msgspec.Struct, frozen=True):
-    """An argument of a prompt; all are required."""
+class Own(msgspec.Struct, frozen=True):
+    """A prompt of the server itself: its text has its arguments in braces."""
 
     name: str
     does: str
-
-
-class Prompt(msgspec.Struct, frozen=True):
-    """A prompt: its text has its arguments in braces."""
-
-    name: str
-    does: str
-    arguments: tuple[Argument, ...]
+    arguments: dict[str, str]
     text: str
 
 
-RUN = Argument("run_id", "The run.")
+def _prompt(name: str, does: str, arguments: Mapping[str, str]) -> types.Prompt:
+    required = [
+        types.PromptArgument(name=argument, description=each, required=True)
+        for argument, each in arguments.items()
+    ]
+    return types.Prompt(name=name, description=does, arguments=required)
 
-REMEMBER = "remember"
+
+RUN = {"run_id": "The run."}
 
 PROMPTS = {
     each.name: each
     for each in (
-        Prompt(
+        Own(
             "take_up",
             "Resume a run that stopped or died, without doing anything twice.",
-            (RUN,),
+            RUN,
             "Resume run {run_id} with resume_run. Read run://{run_id}/trace and the "
             "messages (context), then team_tasks and board_keys: say in three sentences "
             "what was done, what is under way and what is in doubt. A step in doubt may "
             "have happened: ask a person before you do it again. Then claim the next task "
             "(team_claim) and continue; record your progress with checkpoint.",
         ),
-        Prompt(
+        Own(
             "hand_over",
             "Leave a run in a state from which another agent can continue.",
-            (RUN, Argument("to", "The agent or role that continues.")),
+            RUN | {"to": "The agent or role that continues."},
             "Hand run {run_id} over to {to}. Complete or give back the tasks that you hold "
             "(team_tasks), put what you found on the board (board_put), say what you "
             "decided and why (decide), and save a checkpoint. Then call hand_off with a "
             "summary: what is done, what is left, what you are not sure of, each with its "
             "step or key.",
         ),
-        Prompt(
+        Own(
             "explain",
             "Explain a decision from what is on record, and from nothing else.",
-            (Argument("decision", "The id or address of a decision, or a run."),),
+            {"decision": "The id or address of a decision, or a run."},
             "Call why on {decision}. Explain in plain words the question, the selected "
             "alternative, its inputs, the other alternatives and how close they were, and "
             "what the agent did not know. Give the address of each event that you rely on. "
             "If the record does not say something, say so.",
         ),
-        Prompt(
+        Own(
             "compare",
             "Say what an experiment has shown, and what it has not.",
-            (Argument("experiment", "The experiment."),),
+            {"experiment": "The experiment."},
             "Call compare on experiment {experiment}. Give its verdict unchanged, with the "
             "difference, its interval and the number of tasks; say whether the plan was "
             "registered before the data, and what would change the verdict (missing trials, "
             "looks, metrics without a direction). Do not call anything better that the "
             "verdict does not.",
         ),
-        Prompt(
-            REMEMBER,
+        Own(
+            "remember",
             "Have this agent remember something from now on (/remember).",
-            (RUN, Argument("what", "The rule to remember.")),
+            RUN | {"what": "The rule to remember."},
             "/remember {what}\n\nRecord these words of mine unchanged, with message in run "
             "{run_id} (role user, content beginning with /remember). Then check with memory_search "
             "and memory_entry whether memory already contains it, or the contrary. If not, add it "
@@ -128,31 +129,12 @@ PROMPTS = {
 }
 
 
-class Filled(msgspec.Struct, frozen=True):
-    """A prompt with its arguments filled in.
-
-    Attributes:
-        does: Its purpose.
-        text: The text for the model.
-        answer: The answer on record; None for the server's own prompts.
-        reference: The version of a prompt on record.
-    """
-
-    does: str
-    text: str
-    answer: Answer | None = None
-    reference: str = ""
-
-
-async def list_prompts(sessions: Sessions) -> list[Prompt]:
+async def list_prompts(sessions: Sessions) -> list[types.Prompt]:
     """List the server's own prompts, and those on record that the client's role may see."""
 
     async def reads() -> Answer:
-        await sessions.demand(permits.prompts())
-        found = await sessions.record.prompts()
-        for each in found:
-            await sessions.shown(each.label)
-        content = [[each.name, each.version, each.because, each.variables] for each in found]
+        prompts = await _shown_prompts(sessions)
+        content = [[each.name, each.version, each.because, each.variables] for each in prompts]
         return Answer(content, replayable=False)
 
     try:
@@ -160,7 +142,7 @@ async def list_prompts(sessions: Sessions) -> list[Prompt]:
     except (NotOffered, RoleRefused):  # its role may not see prompts, or not even request them
         content = []
     return [
-        *PROMPTS.values(),
+        *(_prompt(each.name, each.does, each.arguments) for each in PROMPTS.values()),
         *(
             _on_record(name, version, because, variables)
             for name, version, because, variables in content
@@ -168,19 +150,29 @@ async def list_prompts(sessions: Sessions) -> list[Prompt]:
     ]
 
 
-def _on_record(name: str, version: int, reason: str, variables: tuple[str, ...]) -> Prompt:
+async def _shown_prompts(sessions: Sessions) -> list[Any]:
+    await sessions.demand(permits.prompts())
+    prompts: list[Any] = await sessions.record.prompts()
+    for each in prompts:
+        await sessions.shown(each.label)
+    return prompts
+
+
+def _on_record(name: str, version: int, reason: str, variables: tuple[str, ...]) -> types.Prompt:
     does = f"Version {version} of prompt {name}" + (f": {reason}" if reason else ", on record.")
-    arguments = tuple(Argument(each, f"The value of {{{each}}}.") for each in variables)
-    return Prompt(f"{name}@{version}" if name in PROMPTS else name, does, arguments, "")
+    arguments = {each: f"The value of {{{each}}}." for each in variables}
+    return _prompt(f"{name}@{version}" if name in PROMPTS else name, does, arguments)
 
 
-async def get_prompt(sessions: Sessions, name: str, given: Mapping[str, str]) -> Filled:
+async def get_prompt(
+    sessions: Sessions, name: str, given: Mapping[str, str]
+) -> types.GetPromptResult:
     """Return a prompt's text with its arguments; the request for one on record is recorded.
 
     Raises BadValue, Refused.
     """
     if name in PROMPTS:
-        return _filled(PROMPTS[name], given)
+        return _own(PROMPTS[name], given)
 
     async def reads() -> Answer:
         await sessions.demand(permits.prompts())
@@ -198,16 +190,23 @@ async def get_prompt(sessions: Sessions, name: str, given: Mapping[str, str]) ->
         raise BadValue("prompt", f"there is no {name!r:.80}", remedy) from None
     content: dict[str, Any] = answer.result
     does = f"Prompt {content['reference']} of the record."
-    return Filled(does, content["text"], answer, content["reference"])
+    meta = answer.meta | {"hansard/prompt": content["reference"]}
+    return _filled(does, content["text"], meta)
 
 
-def _filled(found: Prompt, given: Mapping[str, str]) -> Filled:
-    names = [each.name for each in found.arguments]
+def _own(own: Own, given: Mapping[str, str]) -> types.GetPromptResult:
+    names = own.arguments
     for each in [*names, *given]:
         if each not in names or not given.get(each):
             fact = f"{each!r:.80} is " + ("missing" if each in names else "not an argument")
-            raise BadValue(f"prompt {found.name}", fact, f"give {', '.join(names)}")
-    return Filled(found.does, found.text.format(**given))
+            raise BadValue(f"prompt {own.name}", fact, f"give {', '.join(names)}")
+    return _filled(own.does, own.text.format(**given))
+
+
+def _filled(does: str, text: str, meta: dict[str, Any] | None = None) -> types.GetPromptResult:
+    content = types.TextContent(type="text", text=text)
+    messages = [types.PromptMessage(role="user", content=content)]
+    return types.GetPromptResult(description=does, messages=messages, _meta=meta)
 
 
 LISTED_MAX = 50
@@ -218,37 +217,27 @@ FILES_MAX = 200
 """Files of memory that are listed, by path; others are read by address."""
 
 
-class Template(msgspec.Struct, frozen=True):
-    """An address with names in braces, its description, and whether changes are notified."""
+JSON = "application/json"
 
-    uri: str
-    name: str
-    does: str
-    changes: bool = True
-
-
-TEMPLATES = (
-    Template("run://{run}/trace", "trace", "The steps of a run, with arguments and results."),
-    Template("run://{run}/state{?at}", "state", "The whole state of a run, now or at a point."),
-    Template(
-        "run://{run}/view{?role}",
-        "view",
-        "The view of its role, or of another that it may see.",
-    ),
-    Template("board://{run}/{+key}", "board", "An entry of a run's shared state."),
-    Template("task://{run}/{task}", "task", "A task of a run's team.", changes=False),
-    Template("memory://{+path}", "memory", "A file of this agent's memory."),
-    Template(
-        "decision://{id}",
-        "decision",
-        "The explanation of a decision: its inputs, reasons and author.",
-        changes=False,
-    ),
-)
-
-
-FIXED = {each.name for each in TEMPLATES if not each.changes}
+FIXED = ("task", "decision")
 """Kinds without change notifications."""
+
+TEMPLATES = [
+    types.ResourceTemplate(uri_template=uri, name=name, description=does, mime_type=JSON)
+    for uri, name, does in (
+        ("run://{run}/trace", "trace", "The steps of a run, with arguments and results."),
+        ("run://{run}/state{?at}", "state", "The whole state of a run, now or at a point."),
+        ("run://{run}/view{?role}", "view", "The view of its role, or of another that it may see."),
+        ("board://{run}/{+key}", "board", "An entry of a run's shared state."),
+        ("task://{run}/{task}", "task", "A task of a run's team."),
+        ("memory://{+path}", "memory", "A file of this agent's memory."),
+        (
+            "decision://{id}",
+            "decision",
+            "The explanation of a decision: its inputs, reasons and author.",
+        ),
+    )
+]
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -287,7 +276,7 @@ class Address(msgspec.Struct, frozen=True):
             return cls(path, where, at=at, role=request.get("role") if path == "view" else None)
         if where and parts.scheme == "decision" and not path:
             return cls("decision", where)
-        known = ", ".join(each.uri for each in TEMPLATES)
+        known = ", ".join(each.uri_template for each in TEMPLATES)
         raise BadValue(f"{uri!r:.200}", "is no address of a resource", f"there are {known}")
 
 
@@ -357,24 +346,28 @@ def _workspace(sessions: Sessions) -> Any:
 def mime_of(uri: str) -> str:
     """Return the MIME type of an address: JSON, or that of a file of memory."""
     if urlsplit(uri).scheme != "memory":
-        return "application/json"
+        return JSON
     return {"md": "text/markdown", "json": "application/json"}.get(
         uri.rpartition(".")[2], "text/plain"
     )
 
 
-async def list_files(sessions: Sessions) -> list[Template]:
+def _resource(uri: str, name: str, does: str) -> types.Resource:
+    return types.Resource(uri=uri, name=name, description=does, mime_type=mime_of(uri))
+
+
+async def list_files(sessions: Sessions) -> list[types.Resource]:
     """List the first files of the agent's memory, by path. Raises RoleRefused."""
     work = await sessions.own()
     async with sessions.at_work(work):
         found = await work.session.memory.ls()
     return [
-        Template(f"memory://{quote(path)}", path, f"The file of memory {path}.")
+        _resource(f"memory://{quote(path)}", path, f"The file of memory {path}.")
         for path in found[:FILES_MAX]
     ]
 
 
-async def list_traces(sessions: Sessions) -> list[Template]:
+async def list_traces(sessions: Sessions) -> list[types.Resource]:
     """List the newest runs' traces.
 
     Raises NotOffered for a restricted agent, and RoleRefused if its role may not even request it.
@@ -386,7 +379,7 @@ async def list_traces(sessions: Sessions) -> list[Template]:
         return Answer(content, replayable=False)
 
     return [
-        Template(
+        _resource(
             f"run://{quote(run, safe='')}/trace",
             f"{workflow} {run}",
             f"The steps of run {run} ({status}).",
@@ -423,20 +416,13 @@ TASKS = "SELECT task FROM tasks WHERE run = $2 AND starts_with(task, $1) ORDER B
 """Values that begin with $1, in the run $2."""
 
 
-class Offered(msgspec.Struct, frozen=True):
-    """Possible values, at most `VALUES_MAX`, and whether there are more."""
-
-    values: list[str]
-    has_more: bool
-
-
 Source = Callable[[Sessions, str, str], Awaitable[list[str]]]
 """Returns the values with a prefix, in a run ("" for none): at most `VALUES_MAX` + 1."""
 
 
 async def complete(
     sessions: Sessions, ref: str, argument: str, begun: str, known: Mapping[str, str]
-) -> Offered:
+) -> types.Completion:
     """Return the possible values of an argument with a prefix.
 
     `ref` is a prompt's name, or an address as listed; `known` are the other arguments. Raises
@@ -456,17 +442,19 @@ async def complete(
             found = (await in_own_run(sessions, "completion/complete", request, reads)).result
     except (NotOffered, RoleRefused):  # its role may not even request it
         found = []
-    return Offered(found[:VALUES_MAX], len(found) > VALUES_MAX)
+    has_more = len(found) > VALUES_MAX
+    total = None if has_more else len(found)
+    return types.Completion(values=found[:VALUES_MAX], total=total, has_more=has_more)
 
 
 def _source(ref: str, argument: str) -> Source:
-    template = next((each for each in TEMPLATES if each.uri == ref), None)
+    template = next((each for each in TEMPLATES if each.uri_template == ref), None)
     if template is not None:
         sources = OF_ADDRESSES
         named = [name for name in sources if any(f"{{{at}{name}}}" in ref for at in ("", "+", "?"))]
     elif ref in PROMPTS:
         sources = OF_PROMPTS
-        named = [each.name for each in PROMPTS[ref].arguments]
+        named = [*PROMPTS[ref].arguments]
     else:
         return _nothing  # a prompt on record: its variables may be anything
     if argument not in named:
@@ -593,7 +581,10 @@ POLL_S_MIN, POLL_S_MAX, POLL_GROWTH = 2.0, 30.0, 1.5
 AGAIN_S = 5.0
 """Seconds after which following a log or checking an address is retried."""
 
-LOOKED_AT = ("memory", "view")
+PROMPT_LIST = "prompts:"
+"""Address of the list of prompts, which no client can read."""
+
+LOOKED_AT = ("memory", "view", "prompts")
 """Kinds of addresses that must be read to find out whether they changed."""
 
 READING = frozenset({"board", "resource", "team", "view"})
@@ -603,20 +594,25 @@ _log = logger(__name__)
 
 
 class _Watched(msgspec.Struct):
-    """A watched address: its session, number of holders, first position, and last state."""
+    """A watched address: its session, number of holders, first position, and last state.
+
+    The list of prompts has no session.
+    """
 
     uri: str
     address: Address
-    work: Work
+    work: Any = None
     holders: int = 1
     since: int = 0
-    seen: bytes = b""
+    seen: Any = None
 
     def concerns(self, stored: Stored) -> bool:
         """Return whether a commit may have changed the address."""
         run, stream = self.address.of, stored.stream
         if stored.position <= self.since:
             return False
+        if self.uri == PROMPT_LIST:
+            return isinstance(stream, WorkspaceStream) and stream.kind == PROMPT_KIND
         if self.address.kind == "memory":
             return isinstance(stream, WorkspaceStream) and stream.kind == MEMORY
         if self.address.key is not None:
@@ -657,31 +653,79 @@ def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
     return found
 
 
-class Watcher:
-    """Watches for changes: follows the log, or polls a restricted client's service.
+class Updates:
+    """Addresses that one client watches, over all its connections, and the list of prompts.
 
-    Subclasses define what a commit concerns, and what is sent.
+    The log is followed, or a restricted client's service is polled. `notify` is called with an
+    address that should be read again.
     """
 
-    kind: Kind | None = None
-    """The streams to follow; None for all."""
-
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, notify: Callable[[str], Awaitable[None]]) -> None:
         self._sessions = sessions
+        self._notify = notify
+        self._watched: dict[str, _Watched] = {}
+        self._changed: dict[str, None] = {}
+        self._aliased: set[str] = set()
         self._beginning = asyncio.Lock()
         self._cue = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._follows_all = False
 
     async def close(self) -> None:
         """Stop watching."""
-        ended = self._end()
-        await asyncio.gather(*ended, return_exceptions=True)
+        await asyncio.gather(*self._end(), return_exceptions=True)
 
-    def _begin(self, after: int) -> None:
+    async def hold(self, uri: str) -> None:
+        """Watch an address from now on.
+
+        It is read once, so that a client that may not read it is refused in the same words. Raises
+        BadValue, Refused, and as `resources.read`.
+        """
+        address = Address.read(uri)
+        if not address.changes:
+            known = ", ".join(each.uri_template for each in TEMPLATES if each.name not in FIXED)
+            raise BadValue(f"{uri!r:.200}", "does not change", f"watch one of {known}")
+        async with self._beginning:
+            held = sum(each.holders for each in self._watched.values() if each.work is not None)
+            if held >= WATCHED_MAX:
+                message = (
+                    f"this client holds {held} subscriptions, the most that one may: unsubscribe "
+                    "from some, or from the keys of a run and watch run://RUN/trace"
+                )
+                raise Refused(message)
+            if uri in self._watched:
+                self._watched[uri].holders += 1
+                return
+            answer = await read(self._sessions, uri, address, "resources/subscribe")
+            work = answer.work or await self._sessions.own()
+            await self._watch(_Watched(uri, address, work))
+
+    async def hold_prompts(self) -> None:
+        """Watch the list of prompts from now on."""
+        async with self._beginning:
+            if PROMPT_LIST in self._watched:
+                self._watched[PROMPT_LIST].holders += 1
+            else:
+                await self._watch(_Watched(PROMPT_LIST, Address("prompts", "")))
+
+    async def _watch(self, new: _Watched) -> None:
+        workspace, uri = self._sessions.workspace, new.uri
+        if workspace is not None:
+            new.since = await workspace.log.head()
+        if new.address.kind in LOOKED_AT or workspace is None:
+            new.seen = await self._sight(new, {})
+        self._watched[uri] = new
+        if self._tasks and (self._follows_all or uri == PROMPT_LIST):
+            return
+        self._end()
+        self._follows_all = uri != PROMPT_LIST
         works: list[Coroutine[Any, Any, None]] = (
             [self._asking()]
-            if self._sessions.workspace is None
-            else [self._following(after), self._telling()]
+            if workspace is None
+            else [
+                self._following(min(each.since for each in self._watched.values())),
+                self._telling(),
+            ]
         )
         self._tasks = [asyncio.create_task(each) for each in works]
 
@@ -695,7 +739,8 @@ class Watcher:
         """Note the commits of the log, until cancelled."""
         while True:
             try:
-                following = self._sessions.workspace.log.follow(after, of=self.kind)
+                of = None if self._follows_all else Kind(PROMPT_KIND)
+                following = self._sessions.workspace.log.follow(after, of=of)
                 async with contextlib.aclosing(following) as commits:
                     async for stored in commits:
                         after = stored.position
@@ -713,66 +758,6 @@ class Watcher:
             await self._tell()
             await asyncio.sleep(max(QUIET_S, REST * (time.monotonic() - began_s)))
 
-    async def _asking(self) -> None:
-        """Poll a restricted client's service, until cancelled."""
-        raise NotImplementedError
-
-    def _note(self, stored: Stored) -> None:
-        """Set the cue if a commit concerns a watched address."""
-        raise NotImplementedError
-
-    async def _tell(self) -> int:
-        """Send the changes that may be read; return the number of notifications."""
-        raise NotImplementedError
-
-    def _again(self) -> None:
-        """Schedule another check, after a request without an answer."""
-        asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
-
-
-class Updates(Watcher):
-    """Addresses that one client watches, over all its connections.
-
-    `notify` is called with an address that should be read again.
-    """
-
-    def __init__(self, sessions: Sessions, notify: Callable[[str], Awaitable[None]]) -> None:
-        super().__init__(sessions)
-        self._notify = notify
-        self._watched: dict[str, _Watched] = {}
-        self._changed: dict[str, None] = {}
-
-    async def hold(self, uri: str) -> None:
-        """Watch an address from now on.
-
-        It is read once, so that a client that may not read it is refused in the same words. Raises
-        BadValue, Refused, and as `resources.read`.
-        """
-        address = Address.read(uri)
-        if not address.changes:
-            known = ", ".join(each.uri for each in TEMPLATES if each.changes)
-            raise BadValue(f"{uri!r:.200}", "does not change", f"watch one of {known}")
-        async with self._beginning:
-            held = sum(each.holders for each in self._watched.values())
-            if held >= WATCHED_MAX:
-                message = (
-                    f"this client holds {held} subscriptions, the most that one may: unsubscribe "
-                    "from some, or from the keys of a run and watch run://RUN/trace"
-                )
-                raise Refused(message)
-            if uri in self._watched:
-                self._watched[uri].holders += 1
-                return
-            answer = await read(self._sessions, uri, address, "resources/subscribe")
-            new = _Watched(uri, address, answer.work or await self._sessions.own())
-            if self._sessions.workspace is not None:
-                new.since = await self._sessions.workspace.log.head()
-            if address.kind in LOOKED_AT or self._sessions.workspace is None:
-                new.seen = await self._sight(new, {})
-            self._watched[uri] = new
-            if not self._tasks:
-                self._begin(new.since)
-
     def release(self, uri: str) -> None:
         """Stop watching an address for one holder."""
         each = self._watched.get(uri)
@@ -787,7 +772,13 @@ class Updates(Watcher):
 
     # ------------------------------------------------------------ watching
 
+    def _again(self) -> None:
+        """Schedule another check, after a request without an answer."""
+        asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
+
     def _note(self, stored: Stored) -> None:
+        if any(each.type == PromptAliased.tag for each in stored.commit.events):
+            self._aliased.add(getattr(stored.stream, "id", ""))
         self._changes(each for each in self._watched.values() if each.concerns(stored))
 
     def _changes(self, changed: Iterable[_Watched]) -> None:
@@ -831,12 +822,16 @@ class Updates(Watcher):
 
     async def _is_news(self, each: _Watched, known: dict[str, _Shown]) -> bool:
         """Return whether an address changed in a way that the client may know."""
+        if each.uri == PROMPT_LIST:
+            aliased, self._aliased = self._aliased, set()
+            before, each.seen = each.seen, await self._sight(each, known)
+            return bool(each.seen != before or aliased & each.seen.keys())
         if each.address.kind in LOOKED_AT or self._sessions.workspace is None:
             before, each.seen = each.seen, await self._sight(each, known)
             is_mine = each.address.kind == "view" and self._sessions.workspace is not None
             if is_mine and each.seen != before:
                 each.work.session.engine.ledger.shown(known[each.address.of].label)
-            return each.seen != before
+            return bool(each.seen != before)
         if each.address.key is None:
             return True
         engine = each.work.session.engine
@@ -848,8 +843,10 @@ class Updates(Watcher):
             engine.ledger.shown(state.label)  # the notification itself reveals it
         return cleared
 
-    async def _sight(self, each: _Watched, known: dict[str, _Shown]) -> bytes:
-        """Return a digest of what the role sees at an address, without reads of its own agent."""
+    async def _sight(self, each: _Watched, known: dict[str, _Shown]) -> Any:
+        """Return what the role sees at an address, without reads of its own agent."""
+        if each.uri == PROMPT_LIST:
+            return await self._prompts()
         if each.address.kind == "memory":
             return await self._file(each)
         run = each.address.of
@@ -884,77 +881,10 @@ class Updates(Watcher):
         made = await roles.derive(self._sessions.workspace.states, role, each.address.of)
         return _Shown(made.view.events, made.label)
 
-
-# ------------------------------------------------------------ prompts
-
-Seen = dict[str, tuple[Any, ...]]
-"""The listed fields of each prompt."""
-
-
-class PromptUpdates(Watcher):
-    """Watches the prompts while a client is to be notified.
-
-    `notify` is called when they should be listed again.
-    """
-
-    kind = Kind(KIND)
-
-    def __init__(self, sessions: Sessions, notify: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(sessions)
-        self._notify = notify
-        self._holders = 0
-        self._seen: Seen = {}
-        self._moved = set[str]()
-
-    async def hold(self) -> None:
-        """Watch from now on, for one more holder."""
-        async with self._beginning:
-            self._holders += 1
-            if not self._tasks:
-                workspace = self._sessions.workspace
-                after = 0 if workspace is None else await workspace.log.head()
-                self._seen = await self._sight()
-                self._begin(after)
-
-    def release(self) -> None:
-        """Stop watching for one holder."""
-        self._holders -= 1
-        if not self._holders:
-            self._end()
-
-    def _note(self, stored: Stored) -> None:
-        moves = any(each.type == PromptAliased.tag for each in stored.commit.events)
-        if moves and isinstance(stored.stream, WorkspaceStream):
-            self._moved.add(stored.stream.id)
-        self._cue.set()
-
-    async def _asking(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_S_MAX)
-            await self._tell()
-
-    async def _tell(self) -> int:
-        moved, self._moved = self._moved, set()
-        try:
-            before, self._seen = self._seen, await self._sight()
-        except HansardError as error:  # unreachable: no notification
-            self._sessions.note(error)
-            self._moved |= moved
-            self._again()
-            _log.debug("cannot check the prompts", **unexpected(error))
-            return 0
-        if self._seen == before and not moved & self._seen.keys():
-            return 0
-        await self._notify()
-        return 1
-
-    async def _sight(self) -> Seen:
+    async def _prompts(self) -> dict[str, Any]:
         """Return the prompts that the client may see; empty if it may see none."""
         try:
-            await self._sessions.demand(permits.prompts())
-            found = await self._sessions.record.prompts()
+            prompts = await _shown_prompts(self._sessions)
         except (NotOffered, RoleRefused):
             return {}
-        for each in found:
-            await self._sessions.shown(each.label)
-        return {each.name: (each.version, each.because, each.text) for each in found}
+        return {each.name: (each.version, each.because, each.text) for each in prompts}

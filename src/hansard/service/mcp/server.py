@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -56,7 +57,7 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.operations.protocol.errors import NotOffered
 from hansard.service.mcp import resources
 from hansard.service.mcp.offers import Answer, Offer, Sessions, Work, for_client, offers, refused
-from hansard.service.mcp.resources import WATCHED_MAX, Address, PromptUpdates, Updates
+from hansard.service.mcp.resources import PROMPT_LIST, WATCHED_MAX, Address, Updates
 
 # ------------------------------------------------------------ progress
 
@@ -117,8 +118,6 @@ async def _awaited(sessions: Sessions, name: str, arguments: Mapping[str, Any]) 
 
 
 T = TypeVar("T")
-
-JSON = "application/json"
 
 PATH = "/mcp"
 """Path of the server over HTTP."""
@@ -236,21 +235,11 @@ class _Requests:
         A restricted agent gets no traces; it knows the runs that it was given.
         """
         del context, params
-        found: list[resources.Template] = []
+        listed: list[types.Resource] = []
         for listing in (resources.list_traces, resources.list_files):
             with contextlib.suppress(NotOffered, RoleRefused):
-                found += await listing(self._sessions)
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(
-                    uri=each.uri,
-                    name=each.name,
-                    description=each.does,
-                    mime_type=resources.mime_of(each.uri),
-                )
-                for each in found
-            ]
-        )
+                listed += await listing(self._sessions)
+        return types.ListResourcesResult(resources=listed)
 
     async def read_resource(
         self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
@@ -267,7 +256,7 @@ class _Requests:
         is_text = uri.startswith("memory:")
         text = found.result if is_text else msgspec.json.encode(found.result).decode()
         result = types.TextResourceContents(uri=uri, mime_type=resources.mime_of(uri), text=text)
-        return types.ReadResourceResult(contents=[result], _meta=_meta(found))
+        return types.ReadResourceResult(contents=[result], _meta=found.meta)
 
     async def list_prompts(
         self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
@@ -279,39 +268,16 @@ class _Requests:
         del params
         if context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
             await self._answered(self._watched.lists(context))
-        return types.ListPromptsResult(
-            prompts=[
-                types.Prompt(
-                    name=each.name,
-                    description=each.does,
-                    arguments=[
-                        types.PromptArgument(
-                            name=argument.name, description=argument.does, required=True
-                        )
-                        for argument in each.arguments
-                    ],
-                )
-                for each in await self._answered(resources.list_prompts(self._sessions))
-            ]
-        )
+        prompts = await self._answered(resources.list_prompts(self._sessions))
+        return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(
         self, context: ServerRequestContext[Any], params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         """Return a prompt's text with its arguments."""
         del context
-        found = await self._answered(
-            resources.get_prompt(self._sessions, params.name, params.arguments or {})
-        )
-        text = types.TextContent(type="text", text=found.text)
-        meta = None
-        if found.answer is not None:
-            meta = _meta(found.answer) | {"hansard/prompt": found.reference}
-        return types.GetPromptResult(
-            description=found.does,
-            messages=[types.PromptMessage(role="user", content=text)],
-            _meta=meta,
-        )
+        arguments = params.arguments or {}
+        return await self._answered(resources.get_prompt(self._sessions, params.name, arguments))
 
     async def complete(
         self, context: ServerRequestContext[Any], params: types.CompleteRequestParams
@@ -321,12 +287,10 @@ class _Requests:
         ref = params.ref.name if isinstance(params.ref, types.PromptReference) else params.ref.uri
         known = params.context.arguments if params.context is not None else None
         begun = params.argument
-        found = await self._answered(
+        values = await self._answered(
             resources.complete(self._sessions, ref, begun.name, begun.value, known or {})
         )
-        total = None if found.has_more else len(found.values)
-        completion_ = types.Completion(values=found.values, total=total, has_more=found.has_more)
-        return types.CompleteResult(completion=completion_)
+        return types.CompleteResult(completion=values)
 
     async def _answered(self, request: Awaitable[T]) -> T:
         """Await a request; convert its errors to the protocol's."""
@@ -348,12 +312,14 @@ class _Subscriptions:
         self._sessions = sessions
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=WATCHED_MAX)
-        self.updates = Updates(sessions, lambda uri: self._bus.publish(ResourceUpdated(uri)))
-        self.prompts = PromptUpdates(sessions, lambda: self._bus.publish(PromptsListChanged()))
+        self.updates = Updates(sessions, self._notify)
+
+    async def _notify(self, uri: str) -> None:
+        changed = PromptsListChanged() if uri == PROMPT_LIST else ResourceUpdated(uri)
+        await self._bus.publish(changed)
 
     async def close(self) -> None:
         """Stop watching."""
-        await self.prompts.close()
         await self.updates.close()
 
     def _subscriber(self, context: ServerRequestContext[Any]) -> _Subscriber:
@@ -361,7 +327,8 @@ class _Subscriptions:
         connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
         subscriber = connection.state.get(WATCHED)
         if not isinstance(subscriber, _Subscriber):
-            subscriber = connection.state[WATCHED] = _Subscriber(self, connection, self._bus)
+            subscriber = _Subscriber(self.updates, connection, self._bus)
+            connection.state[WATCHED] = subscriber
             connection.exit_stack.push_async_callback(subscriber.close)
         return subscriber
 
@@ -405,8 +372,8 @@ class _Subscriptions:
                 held.callback(self.updates.release, uri)
             lists = bool(params.notifications.prompts_list_changed)
             if lists:
-                await self.prompts.hold()
-                held.callback(self.prompts.release)
+                await self.updates.hold_prompts()
+                held.callback(self.updates.release, PROMPT_LIST)
             honored = types.SubscriptionFilter(
                 resource_subscriptions=uris or None, prompts_list_changed=lists or None
             )
@@ -421,26 +388,30 @@ class _Subscriber:
     address.
     """
 
-    def __init__(
-        self, watched: _Subscriptions, connection: Connection, bus: SubscriptionBus
-    ) -> None:
-        self._updates, self._prompts = watched.updates, watched.prompts
+    def __init__(self, updates: Updates, connection: Connection, bus: SubscriptionBus) -> None:
+        self._updates = updates
         self._connection = connection
         self._uris: set[str] = set()
         self._held: set[str] = set()
         self._changed: dict[str, None] = {}
-        self._lists = self._list_changed = False
         self._cue = asyncio.Event()
         self._leave = bus.subscribe(self._note)
         self._sending = asyncio.create_task(self._send())
 
     async def add(self, uri: str) -> None:
         """Subscribe; a second time has no effect. Raises as `Updates.hold`."""
+        await self._add(uri, partial(self._updates.hold, uri))
+
+    async def list_prompts(self) -> None:
+        """Subscribe to the list of prompts."""
+        await self._add(PROMPT_LIST, self._updates.hold_prompts)
+
+    async def _add(self, uri: str, hold: Callable[[], Awaitable[None]]) -> None:
         if uri in self._uris:
             return
         self._uris.add(uri)
         try:
-            await self._updates.hold(uri)
+            await hold()
         except BaseException:
             self._uris.discard(uri)
             raise
@@ -448,12 +419,6 @@ class _Subscriber:
             self._held.add(uri)
         else:  # it left or unsubscribed in the meantime
             self._updates.release(uri)
-
-    async def list_prompts(self) -> None:
-        """Subscribe to the list of prompts."""
-        if not self._lists:
-            self._lists = True
-            await self._prompts.hold()
 
     def remove(self, uri: str) -> None:
         """Unsubscribe."""
@@ -470,28 +435,24 @@ class _Subscriber:
         self._sending.cancel()
         for uri in list(self._uris):
             self.remove(uri)
-        if self._lists:
-            self._prompts.release()
 
     def _note(self, event: ServerEvent) -> None:
-        if isinstance(event, ResourceUpdated) and event.uri in self._uris:
-            self._changed[event.uri] = None
-            self._cue.set()
-        elif isinstance(event, PromptsListChanged) and self._lists:
-            self._list_changed = True
+        uri = event.uri if isinstance(event, ResourceUpdated) else PROMPT_LIST
+        if uri in self._uris:
+            self._changed[uri] = None
             self._cue.set()
 
     async def _send(self) -> None:
         while True:
             await self._cue.wait()
             self._cue.clear()
-            if self._list_changed:
-                self._list_changed = False
-                await self._connection.send_prompt_list_changed()
             while self._changed:
                 uri = next(iter(self._changed))
                 del self._changed[uri]
-                await self._connection.send_resource_updated(uri)
+                if uri == PROMPT_LIST:
+                    await self._connection.send_prompt_list_changed()
+                else:
+                    await self._connection.send_resource_updated(uri)
 
 
 def _report(context: ServerRequestContext[Any]) -> Report | None:
@@ -516,14 +477,7 @@ async def _list_resource_templates(
     context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
     del context, params
-    return types.ListResourceTemplatesResult(
-        resource_templates=[
-            types.ResourceTemplate(
-                uri_template=each.uri, name=each.name, description=each.does, mime_type=JSON
-            )
-            for each in resources.TEMPLATES
-        ]
-    )
+    return types.ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
 
 
 async def serve_stdio(sessions: Sessions) -> None:
@@ -606,25 +560,13 @@ def _result(answer: Answer) -> types.CallToolResult:
         content=[types.TextContent(type="text", text=msgspec.json.encode(structured).decode())],
         structured_content=structured,
     )
-    result.meta = _meta(answer)
+    result.meta = answer.meta
     return result
-
-
-def _meta(answer: Answer) -> dict[str, Any]:
-    """Return the place of a result on record, and whether a replay returns it again."""
-    work = answer.work
-    meta = {
-        "hansard/run": answer.run if work is None else work.session.run,
-        "hansard/at": None if work is None else work.point,
-        "hansard/position": answer.position,
-    }
-    given = {name: value for name, value in meta.items() if value is not None}
-    return {**given, "hansard/replayable": answer.replayable}
 
 
 def _refused(why: str, work: Work | None) -> types.CallToolResult:
     result = types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
-    result.meta = _meta(Answer(None, work, replayable=False))
+    result.meta = Answer(None, work, replayable=False).meta
     return result
 
 
