@@ -32,7 +32,6 @@ from hansard.domain.errors import BadValue, CallerError, Corrupt, RecordError, U
 from hansard.domain.events import UPCASTERS, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.integrity.authorship import Fold
-from hansard.domain.memory import events as memory
 from hansard.domain.memory import events as memory_events
 from hansard.domain.memory.events import MemoryChanged, MemoryRejected
 from hansard.domain.payload import blobs_named
@@ -242,9 +241,7 @@ def events(commits: Iterable[Stored], *kinds: type[_E]) -> Iterator[tuple[Stored
                 yield stored, event
 
 
-async def results(
-    workspace: Workspace, commits: Iterable[Stored], kind: str
-) -> AsyncIterator[Plain]:
+async def results(blobs: Blobs, commits: Iterable[Stored], kind: str) -> AsyncIterator[Plain]:
     """Yield the full results of completed steps of a kind, if the commits also hold their
     requests.
     """
@@ -259,7 +256,7 @@ async def results(
             case StepRequested(kind=of) if of == kind:
                 names.add(step)
             case StepCompleted() if step in names:
-                yield await in_full(workspace.blobs, event.result)
+                yield await in_full(blobs, event.result)
             case _:
                 pass
 
@@ -270,20 +267,6 @@ def runs(
 ) -> list[str]:
     """Return the runs whose steps recorded these events, each once, in order."""
     return list(dict.fromkeys(event.run for _, event in events(commits, *kinds) if event.run))
-
-
-async def _transaction(workspace: Workspace, stored: Stored, kind: str) -> list[Stored]:
-    """Return a transaction's commits to streams of a kind, by one of its commits."""
-    tx = stored.commit.tx
-    if tx is None:
-        return []
-    first = stored.position - tx.index
-    whole = [await workspace.log.at(position) for position in range(first, first + tx.count)]
-    return [
-        each
-        for each in whole
-        if isinstance(each.stream, WorkspaceStream) and each.stream.kind == kind
-    ]
 
 
 class _Space(msgspec.Struct):
@@ -312,43 +295,6 @@ def _converted(plain: Plain, kind: type[_S]) -> _S | None:
         return None if plain is None else msgspec.convert(plain, kind)
     except msgspec.ValidationError:
         return None
-
-
-async def spaces_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
-    """Return the commits of the spaces that a run's agents read or changed, up to the run's end."""
-    spaces: set[str] = set()
-    for stored in commits:
-        if isinstance(stored.stream, AgentStream):
-            changed = await _transaction(workspace, stored, memory.KIND)
-            spaces.update(getattr(each.stream, "id", "") for each in changed)
-    async for plain in results(workspace, commits, memories.KIND):
-        result = _converted(plain, _Space)
-        if result is not None and result.space:
-            spaces.add(result.space)
-    end = AtPosition(max(map(whole_at, commits), default=0))
-    return {
-        space: await workspace.log.read(memory.stream_of(space), up_to=end)
-        for space in sorted(spaces)
-    }
-
-
-async def aggregates_of(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, int]:
-    """Return the aggregates that a run's agents saved or got, by id, with the newest version
-    involved.
-    """
-    versions: dict[str, int] = {}
-    async for plain in results(workspace, commits, aggregates.KIND):
-        result = _converted(plain, _SavedOrGot)
-        if result is not None:
-            for each in result.saved or [_Saved(result.id, result.version)]:
-                versions[each.id] = max(each.version, versions.get(each.id, 0))
-    return versions
-
-
-async def saved_beside(workspace: Workspace, stored: Stored) -> dict[str, int]:
-    """Return the aggregates saved in a commit's transaction, with their versions."""
-    saved = await _transaction(workspace, stored, aggregate_types.KIND)
-    return {getattr(each.stream, "id", ""): each.commit.last_version for each in saved}
 
 
 # Lines of one section: numbered, hashed, each blob once and before the first commit naming it.
@@ -410,34 +356,13 @@ class Section:
         self.line(End(self.number, commits, self.blobs, self.missing, self._hash.hexdigest()))
 
 
-_NAMED = b'"prompts":'
-
-
-async def of_run(workspace: Workspace, commits: Sequence[Stored]) -> dict[str, list[Stored]]:
-    """Return the prompts that a run's steps name, with their commits up to the run's last
-    commit.
-    """
-    named = (
-        each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
-    )
-    names = {use.prompt for _, event in events(named, StepRequested) for use in event.prompts}
-    up_to = AtPosition(max((stored.position for stored in commits), default=0))
-    return {
-        name: await workspace.log.read(WorkspaceStream(KIND, name), up_to=up_to)
-        for name in sorted(names)
-    }
-
-
 CONVERSATION, EXPERIMENT, AGGREGATE = conversation.KIND, experiment.KIND, aggregate_types.KIND
 MEMORY = memory_events.KIND
 LASTING = (CONVERSATION, EXPERIMENT, AGGREGATE, MEMORY, prompt.KIND)
 """Kinds of workspace streams that are exported with runs."""
-"""The kinds of the lasting streams that go along."""
 
 YIELD_EVERY = 64
 """Commits between two yields to the event loop (for the broker's pings)."""
-
-_ABSENT = "it is not in this workspace"
 
 
 class Exported(msgspec.Struct):
@@ -447,26 +372,6 @@ class Exported(msgspec.Struct):
     commits: int
     blobs: int
     missing: list[Missing]
-
-
-class _Needed(msgspec.Struct):
-    """Dependencies of the requested runs: each run with the position of its start; the commits of
-    their conversations up to the last needed run, of their experiments, of the aggregates they
-    saved or got, of the memory spaces they read or changed, and of the prompts used in their calls.
-    """
-
-    firsts: dict[str, int] = {}
-    conversations: dict[str, list[Stored]] = {}
-    experiments: dict[str, list[Stored]] = {}
-    aggregates: dict[str, list[Stored]] = {}
-    memories: dict[str, list[Stored]] = {}
-    prompts: dict[str, list[Stored]] = {}
-    missing: dict[str, str] = {}
-
-    @property
-    def carries(self) -> list[str]:
-        """The runs in the order of their starts."""
-        return sorted(self.firsts, key=self.firsts.__getitem__)
 
 
 async def export(
@@ -485,7 +390,8 @@ async def export(
     """
     names = list(dict.fromkeys(runs))
     up_to = AtPosition(await workspace.log.end(None))
-    needed = await _needed(workspace, names, up_to)
+    needed = _Dependencies(workspace, up_to)
+    await needed.add(names)
     section = Section(workspace.blobs, write)
     absent = [Missing(f"run {run}", why) for run, why in sorted(needed.missing.items())]
     section.line(Header(0, FORMAT, names, needed.carries, absent))
@@ -525,117 +431,167 @@ def _check_tx(before: Tx | None, now: Tx | None) -> None:
 
 # ---------------------------------------------------------------- dependencies
 
-
-async def _needed(workspace: Workspace, names: list[str], up_to: AtPosition) -> _Needed:
-    needed = _Needed()
-    waiting = [(run, "") for run in names]
-    while waiting:
-        run, why = waiting.pop()
-        if run in needed.firsts or run in needed.missing:
-            continue
-        life = await workspace.log.read_streams([RunStream(run)], up_to)
-        if not life and not why:
-            raise NotFound(f"run {run}", "see 'hansard runs'")
-        if not life:
-            needed.missing[run] = why
-            continue
-        tx = life[0].commit.tx
-        needed.firsts[run] = life[0].position - (tx.index if tx is not None else 0)
-        await _experiments(workspace, needed, life, up_to)
-        saved = f"it saved an aggregate before run {run} did; {_ABSENT}"
-        commits = await workspace.log.read_run(run, up_to)
-        before = await _of_aggregates(workspace, needed, commits, up_to)
-        waiting += [(each, saved) for each in before]
-        wrote = f"it changed memory that run {run} used; {_ABSENT}"
-        waiting += [(each, wrote) for each in await _of_memory(workspace, needed, commits)]
-        for name, own in (await of_run(workspace, commits)).items():
-            if len(own) > len(needed.prompts.get(name, [])):
-                needed.prompts[name] = own
-        match next((event for _, event in events(life[:1], RunForked, RunStarted)), None):
-            case RunForked(parent=parent):
-                waiting.append((parent, f"run {run} is a fork of it; {_ABSENT}"))
-            case RunStarted(conversation_id=str(name)):
-                earlier = await _conversation(workspace, needed, name, run, up_to)
-                because = f"it is earlier in conversation {name!r} than run {run}; {_ABSENT}"
-                waiting += [(each, because) for each in earlier]
-            case _:
-                pass
-    return needed
+_NAMED = b'"prompts":'
 
 
-async def _conversation(
-    workspace: Workspace, needed: _Needed, name: str, run: str, up_to: AtPosition
-) -> list[str]:
-    """Add a conversation's commits up to a run; return its earlier runs."""
-    commits: list[Stored] = []
-    earlier: list[str] = []
-    for stored in await workspace.log.read(WorkspaceStream(CONVERSATION, name), up_to=up_to):
-        commits.append(stored)
-        joined = [event.run for _, event in events([stored], RunJoined)]
-        if run in joined:
-            if len(commits) > len(needed.conversations.get(name, ())):
-                needed.conversations[name] = commits
-            return earlier
-        earlier += joined
-    return []
+class _Dependencies:
+    """Collects the runs to export, and the commits of lasting streams that they depend on.
 
-
-async def _experiments(
-    workspace: Workspace, needed: _Needed, life: list[Stored], up_to: AtPosition
-) -> None:
-    """Add the registered experiments that a run is a trial of."""
-    for _, event in events(life, RunAssigned):
-        name = event.experiment
-        if name and name not in needed.experiments:
-            stream = WorkspaceStream(EXPERIMENT, name)
-            needed.experiments[name] = await workspace.log.read(stream, up_to=up_to)
-
-
-async def _of_aggregates(
-    workspace: Workspace, needed: _Needed, commits: list[Stored], up_to: AtPosition
-) -> list[str]:
-    """Add the commits of the aggregates that a run used, and of those saved together with them;
-    return the runs that saved them before.
+    Attributes:
+        firsts: Each run with the position of its start.
+        lasting: Conversations up to the last needed run, experiments, aggregates that the runs
+            saved or got, memory spaces that they read or changed, and prompts of their calls.
+        missing: Runs that the workspace lacks, each with the reason for which it is needed.
     """
-    writers: list[str] = []
-    waiting = list((await aggregates_of(workspace, commits)).items())
-    while waiting:
-        named, version = waiting.pop()
-        known = needed.aggregates.get(named, [])
-        if known and known[-1].commit.last_version >= version:
-            continue
-        needed_commits = await workspace.log.read(stream_of(named), to=version, up_to=up_to)
-        needed.aggregates[named] = needed_commits
-        new = needed_commits[len(known) :]
-        writers += runs(new, AggregateChanged)
-        for stored in new:
-            waiting += (await saved_beside(workspace, stored)).items()
-    return writers
 
+    def __init__(self, workspace: Workspace, up_to: AtPosition) -> None:
+        self.firsts: dict[str, int] = {}
+        self.lasting: dict[StreamId, list[Stored]] = {}
+        self.missing: dict[str, str] = {}
+        self._blobs, self._log = workspace.blobs, workspace.log
+        self._up_to = up_to
 
-async def _of_memory(workspace: Workspace, needed: _Needed, commits: list[Stored]) -> list[str]:
-    """Add the commits of the memory spaces that a run used; return the runs that changed them."""
-    writers: list[str] = []
-    for space, space_commits in (await spaces_of(workspace, commits)).items():
-        known = needed.memories.get(space, [])
-        if len(space_commits) > len(known):
-            needed.memories[space] = space_commits
-            writers += runs(space_commits[len(known) :], MemoryChanged, MemoryRejected)
-    return writers
+    @property
+    def carries(self) -> list[str]:
+        """The runs in the order of their starts."""
+        return sorted(self.firsts, key=self.firsts.__getitem__)
+
+    async def add(self, names: list[str]) -> None:
+        """Add runs, and all that they depend on. Raises NotFound."""
+        waiting = [(run, "") for run in names]
+        while waiting:
+            run, reason = waiting.pop()
+            if run in self.firsts or run in self.missing:
+                continue
+            life = await self._log.read_streams([RunStream(run)], self._up_to)
+            if not life and not reason:
+                raise NotFound(f"run {run}", "see 'hansard runs'")
+            if not life:
+                self.missing[run] = f"{reason}; it is not in this workspace"
+                continue
+            tx = life[0].commit.tx
+            self.firsts[run] = life[0].position - (tx.index if tx is not None else 0)
+            commits = await self._log.read_run(run, self._up_to)
+            await self._experiments(life)
+            await self._prompts(commits)
+            others = [
+                (f"it saved an aggregate before run {run} did", await self._aggregates(commits)),
+                (f"it changed memory that run {run} used", await self._memory(commits)),
+            ]
+            match next((event for _, event in events(life[:1], RunForked, RunStarted)), None):
+                case RunForked(parent=parent):
+                    others.append((f"run {run} is a fork of it", [parent]))
+                case RunStarted(conversation_id=str(name)):
+                    earlier = await self._conversation(name, run)
+                    reason = f"it is earlier in conversation {name!r} than run {run}"
+                    others.append((reason, earlier))
+                case _:
+                    pass
+            waiting += [(each, reason) for reason, named in others for each in named]
+
+    def _keep(self, stream: StreamId, commits: list[Stored]) -> list[Stored]:
+        """Keep a lasting stream's commits; return those that were not kept before."""
+        known = len(self.lasting.get(stream, ()))
+        if len(commits) > known:
+            self.lasting[stream] = commits
+        return commits[known:]
+
+    async def _experiments(self, life: list[Stored]) -> None:
+        """Keep the registered experiments that a run is a trial of."""
+        for _, event in events(life, RunAssigned):
+            stream = WorkspaceStream(EXPERIMENT, event.experiment)
+            if event.experiment and stream not in self.lasting:
+                self._keep(stream, await self._log.read(stream, up_to=self._up_to))
+
+    async def _prompts(self, commits: Sequence[Stored]) -> None:
+        """Keep the prompts that a run's steps name, up to the run's last commit."""
+        named = (
+            each for each in commits if isinstance(each.stream, AgentStream) and _NAMED in each.body
+        )
+        names = {use.prompt for _, event in events(named, StepRequested) for use in event.prompts}
+        end = AtPosition(max((stored.position for stored in commits), default=0))
+        for name in names:
+            stream = WorkspaceStream(KIND, name)
+            self._keep(stream, await self._log.read(stream, up_to=end))
+
+    async def _conversation(self, name: str, run: str) -> list[str]:
+        """Keep a conversation's commits up to a run; return its earlier runs."""
+        stream = WorkspaceStream(CONVERSATION, name)
+        commits = await self._log.read(stream, up_to=self._up_to)
+        earlier: list[str] = []
+        for number, stored in enumerate(commits, 1):
+            joined = [event.run for _, event in events([stored], RunJoined)]
+            if run in joined:
+                self._keep(stream, commits[:number])
+                return earlier
+            earlier += joined
+        return []
+
+    async def _aggregates(self, commits: Sequence[Stored]) -> list[str]:
+        """Keep the aggregates that a run saved or got, and those saved together with them.
+
+        Returns the runs that saved them before.
+        """
+        waiting: list[tuple[str, int]] = []
+        async for plain in results(self._blobs, commits, aggregates.KIND):
+            result = _converted(plain, _SavedOrGot)
+            if result is not None:
+                named = result.saved or [_Saved(result.id, result.version)]
+                waiting += [(each.id, each.version) for each in named]
+        writers: list[str] = []
+        while waiting:
+            name, version = waiting.pop()
+            stream = stream_of(name)
+            known = self.lasting.get(stream)
+            if known and known[-1].commit.last_version >= version:
+                continue
+            new = self._keep(stream, await self._log.read(stream, to=version, up_to=self._up_to))
+            writers += runs(new, AggregateChanged)
+            for stored in new:
+                saved = await self._transaction(stored, AGGREGATE)
+                waiting += [(stream.id, each.commit.last_version) for stream, each in saved]
+        return writers
+
+    async def _memory(self, commits: Sequence[Stored]) -> list[str]:
+        """Keep the memory spaces that a run read or changed, up to its end.
+
+        Returns the runs that changed them.
+        """
+        spaces: set[str] = set()
+        for stored in commits:
+            if isinstance(stored.stream, AgentStream):
+                spaces.update(stream.id for stream, _ in await self._transaction(stored, MEMORY))
+        async for plain in results(self._blobs, commits, memories.KIND):
+            result = _converted(plain, _Space)
+            if result is not None and result.space:
+                spaces.add(result.space)
+        end = AtPosition(max(map(whole_at, commits), default=0))
+        writers: list[str] = []
+        for space in sorted(spaces):
+            stream = memory_events.stream_of(space)
+            new = self._keep(stream, await self._log.read(stream, up_to=end))
+            writers += runs(new, MemoryChanged, MemoryRejected)
+        return writers
+
+    async def _transaction(self, stored: Stored, kind: str) -> list[tuple[WorkspaceStream, Stored]]:
+        """Return a transaction's commits to streams of a kind, by one of its commits."""
+        tx = stored.commit.tx
+        if tx is None:
+            return []
+        first = stored.position - tx.index
+        whole = [await self._log.at(position) for position in range(first, first + tx.count)]
+        return [
+            (each.stream, each)
+            for each in whole
+            if isinstance(each.stream, WorkspaceStream) and each.stream.kind == kind
+        ]
 
 
 async def _in_order(
-    workspace: Workspace, needed: _Needed, up_to: AtPosition
+    workspace: Workspace, needed: _Dependencies, up_to: AtPosition
 ) -> AsyncIterator[Stored]:
     """Yield every needed commit by position; a run is read only when its start is reached."""
-    lasting = [
-        *needed.conversations.values(),
-        *needed.experiments.values(),
-        *needed.aggregates.values(),
-        *needed.memories.values(),
-        *needed.prompts.values(),
-    ]
-    heap = [(each.position, each) for stream in lasting for each in stream]
+    heap = [(each.position, each) for stream in needed.lasting.values() for each in stream]
     heapq.heapify(heap)
     waiting = needed.carries[::-1]
     while heap or waiting:
