@@ -24,6 +24,9 @@ import hansard
 def pay(name: str, n: int) -> int:
     with open("ledger", "a") as file:
         file.write(f"{name}{n}\\n")
+    if os.environ.get("AT") == f"{name}{n}" and os.environ["END"] == "call":
+        print("waiting", flush=True)
+        time.sleep(60)
     return n
 
 def work(name: str) -> None:
@@ -138,11 +141,21 @@ def test_a_new_run_names_the_one_that_stays_open(start: Start):
 def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Call):
     """After a kill the commands report that no process works on the run, and how to end it."""
     at = ("--data-dir", tmp_path / "record", "-w", "default")
-    with waiting(tmp_path) as run:
-        assert call(*at, "runs", "--json").lines[0]["gone"] == []
+    with waiting(tmp_path, END="call") as run:
+        [listed] = call(*at, "runs", "--json").lines
+        assert listed["gone"] == []
+        assert (listed["under_way_steps"], listed["in_doubt_steps"]) == (1, 0)
+        [found, *_] = call(*at, "audit", "--kind", "intents", "--json").lines
+        assert (found["what"], found["severity"]) == ("under way", "low")
+        assert "no outcome: its process is at work" in found["fact"]
         assert "no process" not in call(*at, "run", "show", run).out
     [listed] = call(*at, "runs", "--json").lines
     assert listed["gone"] == listed["at_work"] == ["agent"]
+    assert (listed["under_way_steps"], listed["in_doubt_steps"]) == (0, 1)
+    [found, *_] = call(*at, "audit", "--kind", "intents", "--json").lines
+    assert (found["what"], found["severity"]) == ("in doubt", "high")
+    assert "no outcome: its process has ended" in found["fact"]
+    assert found["next"].startswith(f"hansard run settle {run}")
     assert "agent (gone)" in call(*at, "runs").out
     shown = call(*at, "run", "show", run).out
     assert "no process of agent since 2" in shown

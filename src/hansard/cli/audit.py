@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hansard.cli import output
 from hansard.cli.common import Commands, Run, argument, flag, option
-from hansard.cli.opening import answering
+from hansard.cli.opening import answering, process_of
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
 from hansard.inspect import audit as audit_reads
@@ -65,7 +65,9 @@ async def audit(
     only = AuditFilter(kinds=tuple(kind or ()), experiment=experiment, severity=severity)
     async with answering() as reader:
         found_in = find_run_in(reader, run) if run is not None else None
-        made = audit_reads.audit(reader, found_in, flip, only)
+        waiting = audit_reads.waiting(reader, found_in)
+        processes = {(each.run, each.agent): process_of(each) for each in waiting}
+        made = audit_reads.audit(reader, found_in, flip, only, processes)
     output.show(made, partial(_render_findings, most=None if every else SHOWN_MAX))
     return 1 if made.found else 0
 

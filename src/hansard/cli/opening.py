@@ -32,6 +32,7 @@ from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
 
 if TYPE_CHECKING:
+    from hansard.inspect.audit import WaitingAgent
     from hansard.inspect.run import Run, RunState
 
 # Functions named in options as `module:function`.
@@ -145,9 +146,15 @@ async def reading_run(text: str) -> AsyncGenerator[tuple[Workspace, str]]:
         yield workspace, await find_run(workspace, text)
 
 
-async def gone(workspace: Workspace, run: Run | RunState) -> list[str]:
-    """Return the agents that a run waits for and whose process is known to have ended."""
-    return await unfinished.gone(workspace, settings(), run.run, run.agents, run.at_work)
+async def agents_at_work(workspace: Workspace, run: Run | RunState) -> dict[str, bool]:
+    """Return of the agents that a run waits for whether their process is at work, if known."""
+    return await unfinished.processes(workspace, settings(), run.run, run.agents, run.at_work)
+
+
+def process_of(call: WaitingAgent) -> bool | None:
+    """Return whether an agent's process is at work; None if that is not known here."""
+    session = unfinished.session_file(settings(), call.run, call.agent, call.role)
+    return session.is_alive(call.joined) if session is not None else None
 
 
 def beginning() -> AbstractAsyncContextManager[Workspace]:

@@ -15,7 +15,7 @@ from rich.text import Text
 from hansard.bus.times import Clock, EventTime, Time, imported
 from hansard.cli import output
 from hansard.cli.common import Agent, At, Commands, Run, argument, flag, option
-from hansard.cli.opening import gone, reading, reading_run
+from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
@@ -469,7 +469,8 @@ async def show(
     async with reading_run(which) as (workspace, run):
         found = await run_reads.show(workspace, run, at, agent)
         if isinstance(found, RunReport) and at is None:
-            found.run.gone = await gone(workspace, found.run)
+            alive = await agents_at_work(workspace, found.run)
+            found.run.gone = [agent for agent, is_alive in alive.items() if not is_alive]
         if isinstance(found, Unreadable):
             output.show(found, _unreadable)
             output.hint(str(found.error))

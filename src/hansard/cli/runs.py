@@ -19,7 +19,7 @@ from hansard.cli import output, processes
 from hansard.cli import output as _show
 from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option
 from hansard.cli.experiment import numbers
-from hansard.cli.opening import gone, reading, reading_run
+from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.person import result_from
 from hansard.domain.choices import counted, listed
@@ -75,9 +75,9 @@ async def runs(
 
     Filters combine with AND.
 
-    A call is in doubt if it is unknown whether its effect happened: its process was killed, it is
-    in progress, or it ended in an error that leaves the effect open and that the agent did not
-    handle.
+    A call is in doubt if it is unknown whether its effect happened: its process was killed, or it
+    ended in an error that leaves the effect open and that the agent did not handle. A call is under
+    way while its process is known to be at work; a process on another machine is not known.
 
     An imported run begins at the time that its source claims, shown with (occurred_at); any other
     run by the log's time. If the source gives no time, none is shown, and --since and --until leave
@@ -96,7 +96,7 @@ async def runs(
     async with reading() as workspace:
         made = await list_runs(workspace, query, limit, probes=probes)
         for run in made.runs:
-            run.gone = await gone(workspace, run)
+            run.judge(await agents_at_work(workspace, run))
     output.show(made, _render)
     _tell_left_out(made)
     if not made.found and not made.probed:
@@ -146,6 +146,7 @@ def _render(made: Runs) -> list[Part]:
         Column("at work", _at_work, short=True),
         Column("steps", lambda run: "?" if run.steps is None else str(run.steps), right=True),
         Column("open", lambda run: str(run.open_steps or ""), right=True),
+        Column("under way", lambda run: str(run.under_way_steps or ""), right=True),
         Column("in doubt", lambda run: str(run.in_doubt_steps or ""), right=True),
         Column("failed", lambda run: str(run.failed_steps or ""), right=True),
         Column("began", lambda run: _time(run.began), whole=True),

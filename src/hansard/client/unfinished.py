@@ -209,7 +209,7 @@ class ProgramStart:
             note = msgspec.json.decode(file.read(), type=_Note)
             until = (
                 time.monotonic() + READER_S
-            )  # `gone` locks briefly to check whether a process lives
+            )  # `session_file` locks briefly to check whether a process lives
             is_same = note.start == self._start
             is_free = is_same and file_lock.take_by(until, file.fileno(), READER_S / 4)
             if is_free and os.fstat(file.fileno()).st_nlink:  # not removed since it was opened
@@ -219,21 +219,44 @@ class ProgramStart:
         return None
 
 
-async def gone(
+async def processes(
     workspace: Workspace, settings: Settings, run: str, roles: Mapping[str, str], agents: list[str]
-) -> list[str]:
-    """Return those of the agents at work whose process is known to have ended: the file of their
-    session is there and not locked, and no later session took the agent over.
+) -> dict[str, bool]:
+    """Return of agents of an open run whether their process is at work; one of which nothing is
+    known here is left out.
     """
-    found: list[str] = []
+    known: dict[str, bool] = {}
     for agent in agents:
-        path = _folder(settings) / f"{run}.{_suffix(agent, roles[agent])}"
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            if file_lock.take(file.fileno(), shared=True):
-                began = os.fstat(file.fileno()).st_mtime_ns
-                commits = await workspace.states.commits(RunStream(run))
-                found += [agent] if _taken_over(commits, agent) < began else []
-    return found
+        session = session_file(settings, run, agent, roles[agent])
+        if session is not None:
+            commits = await workspace.states.commits(RunStream(run))
+            is_alive = session.is_alive(_taken_over(commits, agent))
+            known |= {agent: is_alive} if is_alive is not None else {}
+    return known
+
+
+class SessionLock(msgspec.Struct, frozen=True):
+    """The file of a session: whether a live process holds it, and when its run was first on record
+    (ns since 1970).
+    """
+
+    is_locked: bool
+    began: int
+
+    def is_alive(self, joined: int) -> bool | None:
+        """Return whether the process of an agent is at work that last joined at a time (ns since
+        1970); None if a later session took the agent over, whose process is not known.
+        """
+        return True if self.is_locked else False if joined < self.began else None
+
+
+def session_file(settings: Settings, run: str, agent: str, role: str) -> SessionLock | None:
+    """Return the file of an agent's session in a run; None if there is none on this machine."""
+    path = _folder(settings) / f"{run}.{_suffix(agent, role)}"
+    with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+        is_locked = not file_lock.take(file.fileno(), shared=True)
+        return SessionLock(is_locked, os.fstat(file.fileno()).st_mtime_ns)
+    return None
 
 
 def _taken_over(commits: list[Stored], agent: str) -> int:

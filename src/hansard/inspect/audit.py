@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -468,7 +468,17 @@ _FINDINGS = """
     ORDER BY list_position(['high', 'medium', 'low'], severity), topic, kind,
         experiment NULLS LAST, run, try_cast(split_part(address, '.', 1) AS BIGINT), step, fact
 """
-_KINDS = "SELECT view, kind, topic FROM finding_kinds ORDER BY ALL"
+_WAITING = """
+    SELECT o.run, o.agent, a.role, coalesce(epoch_ns(max(e.logged_at)), 0) AS joined
+    FROM (SELECT DISTINCT run, agent FROM orphan_intents WHERE kind = 'waiting') AS o
+    JOIN agents AS a ON a.run = o.run AND a.agent = o.agent
+    LEFT JOIN events AS e
+        ON e.run = o.run AND e.known_as IN ('agent.joined.v1', 'run.resumed.v1')
+        AND coalesce(e.lifted, e.data)->>'agent' = o.agent
+    WHERE $1 IS NULL OR o.run = $1
+    GROUP BY ALL
+"""
+_KINDS = "SELECT view, kind, topic, severity, question, command FROM finding_kinds ORDER BY ALL"
 _EXPERIMENTS = "SELECT DISTINCT experiment FROM assigned_runs ORDER BY experiment"
 _CHECKED = """
     SELECT topic, experiment, looked, what, why_not FROM checked_topics($1)
@@ -651,13 +661,37 @@ class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):
         return SEVERITIES.index(row["severity"]) <= most
 
 
-def audit(reader: Reader, run: str | None, flip: float, only: AuditFilter | None = None) -> Audit:
+class WaitingAgent(msgspec.Struct, frozen=True):
+    """Agent with a call without an outcome, and when it last joined its run (ns since 1970)."""
+
+    run: str
+    agent: str
+    role: str
+    joined: int
+
+
+def waiting(reader: Reader, run: str | None) -> list[WaitingAgent]:
+    """Return the agents with calls of which the tables cannot tell whether they are under way."""
+    return msgspec.convert(reader.rows(_WAITING, [run]), list[WaitingAgent])
+
+
+def audit(
+    reader: Reader,
+    run: str | None,
+    flip: float,
+    only: AuditFilter | None = None,
+    processes: Mapping[tuple[str, str], bool | None] | None = None,
+) -> Audit:
     """Audit all real runs, or one run, which may be a probe's fork.
 
-    `flip` is the distance by which thresholds are moved. Raises UnknownFilter.
+    `flip` is the distance by which thresholds are moved; `processes` says by run and agent whether
+    a waiting agent's process is at work, where that is known. Raises UnknownFilter.
     """
     target = (only or AuditFilter()).checked(reader)
-    of_kinds = [row for row in reader.rows(_FINDINGS, [flip, run]) if target.takes_kind(row)]
+    rows = _by_process(
+        reader.rows(_FINDINGS, [flip, run]), reader.rows(_KINDS, []), processes or {}
+    )
+    of_kinds = [row for row in rows if target.takes_kind(row)]
     found = [
         {**row, "link": _link(row), "next": _next(row)}
         for row in of_kinds
@@ -675,6 +709,22 @@ def audit(reader: Reader, run: str | None, flip: float, only: AuditFilter | None
         position=reader.position,
     )
     return Audit(found=found, flip=flip, summary=summary)
+
+
+def _by_process(
+    rows: list[dict[str, Any]],
+    kinds: list[dict[str, Any]],
+    processes: Mapping[tuple[str, str], bool | None],
+) -> list[dict[str, Any]]:
+    """Tell calls under way from those in doubt where it is known whether their process lives."""
+    of_intents = {row["kind"]: row for row in kinds if row["view"] == "orphan_intents"}
+    for row in rows:
+        is_alive = processes.get((row["run"], row["agent"]))
+        if is_alive is not None and (row["view"], row["kind"]) == ("orphan_intents", "waiting"):
+            fact = "its process is at work" if is_alive else "its process has ended"
+            row.update(of_intents["under way" if is_alive else "in doubt"])
+            row["fact"] = row["fact"].replace("it is under way, or its process is dead", fact)
+    return sorted(rows, key=lambda r: (SEVERITIES.index(r["severity"]), r["topic"], r["kind"]))
 
 
 def trail(reader: Reader, run: str) -> Trail:

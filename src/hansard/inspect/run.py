@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -601,10 +601,11 @@ AT_ONCE_MAX = 10
 class Run(msgspec.Struct, kw_only=True):
     """Run in short.
 
-    A call with effects is in doubt until its outcome is on record, also while it is in progress.
-    Figures of its agents are None if they could not be read, and `problem` has the reason. `began`
-    and `last` are as in `hansard run show`: a time and its clock, null if the source of an import
-    gives no time. `gone` are agents at work whose process is known to have ended.
+    A call with effects is in doubt until its outcome is on record; `unanswered` are those without
+    any outcome, by agent. They are under way instead while the agent's process is known to be at
+    work (`judge`). Figures of its agents are None if they could not be read, and `problem` has the
+    reason. `began` and `last` are as in `hansard run show`: a time and its clock, null if the
+    source of an import gives no time. `gone` are agents at work whose process has ended.
     """
 
     run: str
@@ -616,6 +617,8 @@ class Run(msgspec.Struct, kw_only=True):
     steps: int | None = None
     open_steps: int | None = None
     in_doubt_steps: int | None = None
+    under_way_steps: int = 0
+    unanswered: dict[str, int] = {}
     failed_steps: int | None = None
     began: Time | None
     last: Time | None = None
@@ -627,6 +630,15 @@ class Run(msgspec.Struct, kw_only=True):
     labels: dict[str, str]
     error: Failure | None
     problem: str | None
+
+    def judge(self, processes: Mapping[str, bool]) -> None:
+        """Take into account which agents' processes are at work, and which have ended."""
+        self.gone = [agent for agent, is_alive in processes.items() if not is_alive]
+        self.under_way_steps = sum(
+            calls for agent, calls in self.unanswered.items() if processes.get(agent)
+        )
+        if self.in_doubt_steps is not None:
+            self.in_doubt_steps -= self.under_way_steps
 
 
 class Runs(Answer):
@@ -711,6 +723,8 @@ async def _summarize(workspace: Workspace, life: RunLife) -> Run:
     made.steps = statuses.total()
     made.open_steps = sum(len(state.open_steps) for state in states)
     made.in_doubt_steps = sum(len(state.in_doubt) for state in states)
+    unanswered = {each.agent: sum(step.is_open for step in each.in_doubt) for each in states}
+    made.unanswered = {agent: calls for agent, calls in unanswered.items() if calls}
     made.failed_steps = statuses[StepStatus.FAILED]
     made.last, made.position = last(own(life.run, commits)).time, commits[-1].position
     return made

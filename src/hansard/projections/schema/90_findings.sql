@@ -14,6 +14,7 @@ INSERT INTO finding_kinds VALUES
     ('orphan_intents', 'ended', 'intents', 'high', 'Has each call of a run that ended an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT or --did-not-happen)'),
     ('orphan_intents', 'passed over', 'intents', 'high', 'Has each call that an agent went on from an outcome?', 'hansard run settle {run} {agent}#{step} (--happened RESULT or --did-not-happen)'),
     ('orphan_intents', 'waiting', 'intents', 'medium', 'Is each call answered, or surely at work?', 'hansard run trace {run}'),
+    ('orphan_intents', 'under way', 'intents', 'low', 'Is each call answered, or surely at work?', 'hansard run trace {run}'),
     ('late_outcomes', 'completed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
     ('late_outcomes', 'failed', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
     ('late_outcomes', 'in_doubt', 'intents', 'medium', 'Had each call ended when its agent left?', 'hansard run trace {run}'),
