@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hansard
+from hansard.agents.flow import done
 from hansard.agents.steps.placeholders import Masker, Placeholders
 from hansard.domain.steps import StepStatus
 from tests.labels.support import read_secret
@@ -193,10 +194,15 @@ def test_a_stream_comes_back_whole_however_it_is_cut(text, cuts, deep):
         at += step
     items: list[object] = [{"choices": [{"text": part}]} if deep else part for part in parts]
     items[1:1] = [7]
-    back = list(made.items(iter_of(items)))
+    back = done(listed(made.items(iter_of(items))))
     texts = [item["choices"][0]["text"] if deep else item for item in back if item != 7]
     assert "".join(texts) == text
     assert len(back) == len(items)
+
+
+async def listed(items):
+    """Return the items of an async generator."""
+    return [item async for item in items]
 
 
 def iter_of(items):

@@ -18,7 +18,7 @@ import threading
 import time
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from types import FunctionType
@@ -336,24 +336,27 @@ def _bounded(call: Callable[[], tuple[Any, float]], op: Body) -> tuple[Any, floa
     """Run a sync body under a timeout. The body cannot be stopped, so a timeout leaves the call in
     doubt.
     """
-    done: list[tuple[Any, float]] = []
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            done.append(call())
-        except BaseException as error:  # noqa: BLE001 -- raised again in the caller's thread
-            raised.append(error)
-
-    thread = threading.Thread(target=work, name=f"hansard-{name_of(op.function)}", daemon=True)
-    thread.start()
-    thread.join(op.timeout_s)
-    if raised:
-        raise raised[0]
-    if not done:
+    future = _in_thread(op, call)
+    if not wait([future], op.timeout_s).done:
         message = f"no answer within {op.timeout_s} s; the call's thread may still be running"
         raise TimeoutError(message)
-    return done[0]
+    result: tuple[Any, float] = future.result()
+    return result
+
+
+def _in_thread(op: Body, work: Callable[[], Any]) -> Future[Any]:
+    """Run the work of a body in its own thread, which does not keep the program from ending."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 -- raised again where it is awaited
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"hansard-{name_of(op.function)}", daemon=True).start()
+    return future
 
 
 def _body(op: Body) -> tuple[Any, float]:
@@ -476,30 +479,12 @@ async def _called(op: Body) -> Any:
     """Run a body; a plain function runs in a thread. An awaitable result is awaited."""
     if is_coroutine_function(op.function):
         return await op.function(*op.args, **op.kwargs)
-    result = await (_nesting(op) if op.scope.nests else _in_pool(op))
+    call = functools.partial(copy_context().run, calling, op.function, op.args, op.kwargs)
+    if op.scope.nests:  # a pool would deadlock once bodies that make calls occupy its threads
+        result = await asyncio.wrap_future(_in_thread(op, call))
+    else:
+        result = await asyncio.get_running_loop().run_in_executor(None, call)
     return await result if inspect.isawaitable(result) else result
-
-
-async def _in_pool(op: Body) -> Any:
-    return await asyncio.to_thread(calling, op.function, op.args, op.kwargs)
-
-
-async def _nesting(op: Body) -> Any:
-    """Run a body that may make calls of its own in its own thread. A pool would deadlock once such
-    bodies occupy all its threads.
-    """
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    context = copy_context()
-
-    def work() -> None:
-        try:
-            future.set_result(context.run(calling, op.function, op.args, op.kwargs))
-        except BaseException as error:  # noqa: BLE001 -- raised again where it is awaited
-            future.set_exception(error)
-
-    threading.Thread(target=work, name=f"hansard-{name_of(op.function)}", daemon=True).start()
-    return await asyncio.wrap_future(future)
 
 
 async def _run_body_async(op: Body) -> tuple[Any, float]:
@@ -604,3 +589,20 @@ def in_place(drive: Drive) -> AsyncDrive:
         return drive(flow)
 
     return driven
+
+
+END = object()
+"""Returned by `following` after the last item."""
+
+
+async def following(items: Any) -> Any:
+    """Return the next item of a generator of either kind, or END."""
+    return await anext(items, END) if inspect.isasyncgen(items) else next(items, END)
+
+
+async def close(items: Any) -> None:
+    """Close a generator of either kind."""
+    if inspect.isasyncgen(items):
+        await items.aclose()
+    else:
+        items.close()

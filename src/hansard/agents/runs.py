@@ -1,5 +1,7 @@
 """Runs: sessions that start, join, resume or read one, and operations from outside it: fork or end
 it, settle a step, reopen a task.
+
+Long because all of them decide on the same life of a run.
 """
 
 from __future__ import annotations

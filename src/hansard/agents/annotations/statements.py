@@ -3,6 +3,8 @@
 A fact counts as recorded if one with the same fingerprint is: the same content at the same place in
 its scope's chain. Stating it again on resume records nothing. The inputs of a decision are resolved
 to their source events.
+
+Long because an input may be any of six kinds of things, each with its search.
 """
 
 from __future__ import annotations

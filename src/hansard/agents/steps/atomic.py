@@ -25,7 +25,7 @@ from hansard.agents.errors import Blocked, ViewDiffers
 from hansard.agents.flow import Flow, Io, Wait
 from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
-from hansard.agents.steps.failures import failure, failure_digest
+from hansard.agents.steps.failures import failed
 from hansard.agents.steps.gating import STOPPED
 from hansard.agents.steps.ledger import PendingOutcome
 from hansard.agents.steps.recorder import Call
@@ -246,13 +246,7 @@ class JointWrite(ABC):
         self.error = error
         if isinstance(error, Blocked):
             return StepBlocked(step=self._call.number, rule=error.rule, reason=error.reason)
-        failure_record = failure(error, self._scrub)
-        return StepFailed(
-            step=self._call.number,
-            error=failure_record,
-            digest=failure_digest(failure_record),
-            safe=True,
-        )
+        return failed(self._call.number, error, self._scrub)
 
     @property
     def label(self) -> Label | None:
@@ -289,7 +283,6 @@ class JointSteps:
         engine = self.engine
         held = yield from engine.gate(call)
         scope = engine.body_scope(call)
-        name = engine.budget_call(call)
         begin = time.perf_counter()
         try:
             if call.is_recorded:
@@ -304,7 +297,7 @@ class JointSteps:
             result = payloads.Result(plain)
             yield from engine.outcomes.completed_as(call, result, took, scope.usage)
         finally:
-            yield from engine.spend(held, name, scope)
+            yield from engine.spend(held, scope.usage)
         whole = yield from engine.outcomes.fetch(payload.resolve(value))
         return values.revive(whole)
 
@@ -329,7 +322,6 @@ class JointSteps:
         engine = self.engine
         held = yield from engine.gate(call)
         scope = engine.body_scope(call)
-        name = engine.budget_call(call)
         work = make(scope)
         try:
             yield from engine.outcomes.put(blobs)
@@ -350,7 +342,7 @@ class JointSteps:
             engine.outcomes.learn(call)
             yield Wait(done)
         finally:
-            yield from engine.spend(held, name, scope)
+            yield from engine.spend(held, scope.usage)
         if work.error is not None:
             raise work.error
         whole = yield from engine.outcomes.fetch(payload.resolve(work.result))

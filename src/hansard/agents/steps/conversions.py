@@ -3,7 +3,8 @@
 
 Plain values are restored without an annotation, and those of a registered type by their tag. A
 record (a dataclass, Struct, named tuple, enum or pydantic model) is recorded as its fields, so the
-tool's annotation determines the restored class.
+tool's annotation determines the restored class. Long because each kind of record and each package's
+type has an exact form of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ import operator
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
@@ -53,15 +52,6 @@ from hansard.domain.values import Plain, Secret, fields_of_record, plain
 #
 # A pydantic model is a record, like a dataclass: recorded as its fields, and restored by the tool's
 # annotation, or by its own tag (`hansard.value_type`).
-
-PACKAGES = {
-    "numpy": "numpy",
-    "pandas": "pandas",
-    "arrow": "pyarrow",
-    "httpx": "httpx",
-    "httpx2": "httpx2",
-}
-"""Package of a tag, by the tag's first word."""
 
 ARRAY_KINDS = "biufcmMSU"
 """Kinds of dtype whose values are their bytes: bool, numbers, times and texts."""
@@ -141,26 +131,23 @@ def _same_scalar(back: Any, scalar: Any) -> bool:
     return bool(back.dtype == scalar.dtype and back.tobytes() == scalar.tobytes())
 
 
-def _of_numpy(cls: type, numpy: Any) -> ValueType | None:
-    if cls is numpy.ndarray:
-        return ValueType(
-            cls=cls,
-            tag="numpy.array.v1",
-            encode=_encode_array,
-            decode=_decode_array,
-            same=_same_array,
-            opaque=True,
-        )
-    if issubclass(cls, numpy.generic):
-        return ValueType(
-            cls=cls,
-            tag="numpy.scalar.v1",
-            encode=_encode_scalar,
-            decode=_decode_scalar,
-            same=_same_scalar,
-            plainly=issubclass(cls, float | str | bytes),
-        )
-    return None
+def _numpy_types(numpy: Any) -> list[ValueType]:
+    array = ValueType(
+        cls=numpy.ndarray,
+        tag="numpy.array.v1",
+        encode=_encode_array,
+        decode=_decode_array,
+        same=_same_array,
+        opaque=True,
+    )
+    scalar = ValueType(
+        cls=numpy.generic,
+        tag="numpy.scalar.v1",
+        encode=_encode_scalar,
+        decode=_decode_scalar,
+        same=_same_scalar,
+    )
+    return [array, scalar]
 
 
 # ---------------------------------------------------------------- Arrow and pandas
@@ -198,17 +185,18 @@ def _same_table(back: Any, table: Any) -> bool:
     )
 
 
-def _of_arrow(cls: type, pyarrow: Any) -> ValueType | None:
-    if cls is not pyarrow.Table:
-        return None
-    return ValueType(
-        cls=cls,
-        tag="arrow.table.v1",
-        encode=_to_stream,
-        decode=_from_stream,
-        same=_same_table,
-        opaque=True,
-    )
+def _arrow_types(pyarrow: Any) -> list[ValueType]:
+    return [_packed(pyarrow.Table, "arrow.table.v1", _to_stream, _from_stream, _same_table)]
+
+
+def _packed(
+    cls: type,
+    tag: str,
+    encode: value_types.Encode,
+    decode: value_types.Decode,
+    same: Callable[[Any, Any], bool],
+) -> ValueType:
+    return ValueType(cls=cls, tag=tag, encode=encode, decode=decode, same=same, opaque=True)
 
 
 def _encode_frame(frame: Any) -> dict[str, Any]:
@@ -287,93 +275,43 @@ def _same_timedelta(back: Any, delta: Any) -> bool:
     return bool(back == delta and back.unit == delta.unit)
 
 
-def _of_pandas(cls: type, pandas: Any) -> ValueType | None:
-    fields: dict[str, Any]
-    if cls is pandas.DataFrame:
-        fields = {
-            "tag": "pandas.frame.v1",
-            "encode": _encode_frame,
-            "decode": _decode_frame,
-            "same": lambda back, value: _alike("assert_frame_equal", back, value),
-            "opaque": True,
-        }
-    elif cls is pandas.Series:
-        fields = {
-            "tag": "pandas.series.v1",
-            "encode": _encode_series,
-            "decode": _decode_series,
-            "same": lambda back, value: _alike("assert_series_equal", back, value),
-            "opaque": True,
-        }
-    elif cls is pandas.Timestamp:
-        fields = {
-            "tag": "pandas.timestamp.v1",
-            "encode": _encode_timestamp,
-            "decode": _decode_timestamp,
-            "same": _same_timestamp,
-            "plainly": True,
-        }
-    elif cls is pandas.Timedelta:
-        fields = {
-            "tag": "pandas.timedelta.v1",
-            "encode": _encode_timedelta,
-            "decode": _decode_timedelta,
-            "same": _same_timedelta,
-            "plainly": True,
-        }
-    elif cls in (type(pandas.NaT), type(pandas.NA)):
-        only = pandas.NaT if cls is type(pandas.NaT) else pandas.NA
-        fields = {
-            "tag": "pandas.nat.v1" if only is pandas.NaT else "pandas.na.v1",
-            "encode": lambda _: None,
-            "decode": lambda _: only,
-            "same": lambda back, value: back is value,
-        }
-    else:
-        return None
-    return ValueType(cls=cls, **fields)
+def _pandas_types(pandas: Any) -> list[ValueType]:
+    same_frame = functools.partial(_alike, "assert_frame_equal")
+    same_series = functools.partial(_alike, "assert_series_equal")
+    timestamp = ValueType(
+        cls=pandas.Timestamp,
+        tag="pandas.timestamp.v1",
+        encode=_encode_timestamp,
+        decode=_decode_timestamp,
+        same=_same_timestamp,
+        plainly=True,
+    )
+    timedelta_type = ValueType(
+        cls=pandas.Timedelta,
+        tag="pandas.timedelta.v1",
+        encode=_encode_timedelta,
+        decode=_decode_timedelta,
+        same=_same_timedelta,
+        plainly=True,
+    )
+    return [
+        _packed(pandas.DataFrame, "pandas.frame.v1", _encode_frame, _decode_frame, same_frame),
+        _packed(pandas.Series, "pandas.series.v1", _encode_series, _decode_series, same_series),
+        timestamp,
+        timedelta_type,
+        _singleton(pandas.NaT, "pandas.nat.v1"),
+        _singleton(pandas.NA, "pandas.na.v1"),
+    ]
 
 
-# ---------------------------------------------------------------- lookups
-
-_OF: dict[str, Callable[[type, Any], ValueType | None]] = {
-    "numpy": _of_numpy,
-    "pandas": _of_pandas,
-    "pyarrow": _of_arrow,
-}
-
-
-def of_class(cls: type) -> ValueType | None:
-    """Return how a class of a package is recorded; None for any other class."""
-    package = cls.__module__.partition(".")[0]
-    find, module = _OF.get(package), _loaded(package)
-    return find(cls, module) if find is not None and module is not None else None
-
-
-def of_tag(tag: str) -> ValueType | None:
-    """Return the type of a package's tag. Raises BadValue if the package is not loaded."""
-    package = PACKAGES.get(tag.partition(".")[0])
-    if package is None:
-        return None
-    module = _loaded(package)
-    if module is None:
-        fact = f"it is a {tag!r:.80}, and {package} is not loaded in this process"
-        raise BadValue("recorded value", fact, f"import {package} before it is replayed")
-    types = (_OF[package](cls, module) for cls in _classes(package, module))
-    return next((made for made in types if made is not None and made.tag == tag), None)
-
-
-def _classes(package: str, module: Any) -> list[type]:
-    match package:
-        case "numpy":
-            return [module.ndarray, module.generic]
-        case "pandas":
-            classes = [module.DataFrame, module.Series, module.Timestamp, module.Timedelta]
-            return [*classes, type(module.NaT), type(module.NA)]
-        case "httpx" | "httpx2":
-            return [module.Request, module.Response]
-        case _:
-            return [module.Table]
+def _singleton(only: Any, tag: str) -> ValueType:
+    return ValueType(
+        cls=type(only),
+        tag=tag,
+        encode=lambda _: None,
+        decode=lambda _: only,
+        same=lambda back, value: back is value,
+    )
 
 
 # ---------------------------------------------------------------- pydantic
@@ -451,12 +389,7 @@ def _private_defaults(cls: Any) -> dict[str, Any]:
     return {name: each for name, each in made.items() if each is not undefined}
 
 
-def make_model(
-    cls: Any,
-    data: dict[str, Any],
-    more: dict[str, Any],
-    check: Callable[[dict[str, Any], set[str], set[str]], None],
-) -> Any:
+def _model(cls: Any, data: dict[str, Any], more: dict[str, Any]) -> Any:
     """Build a pydantic model from `model_parts`, without validation: of the class's code, only
     factories of defaults run. Raises ValueError if its fields have changed.
     """
@@ -475,7 +408,7 @@ def make_model(
     extra = {name: item for name, item in data.items() if name not in own}
     takes_extra = cls.model_config.get("extra") == "allow"
     known = set(data) if takes_extra else own
-    check(data, known, missing)
+    check_fields(data, known, missing)
     state = {
         "__dict__": {**held, **{name: data[name] for name in besides}},
         "__pydantic_fields_set__": (data.keys() & {*held, *extra}) - unset,
@@ -563,27 +496,25 @@ UNRECORDED_HEADERS = frozenset({"content-encoding", "set-cookie"})
 """Response headers that are not recorded: content is stored decoded; cookies are credentials."""
 
 
-def _of_httpx(cls: type, httpx: Any) -> ValueType | None:
+def _httpx_types(httpx: Any) -> list[ValueType]:
     """Return how requests and responses held by errors are recorded. A request's headers and
     content are not recorded: they hold keys.
     """
-    if cls is httpx.Request:
-        return ValueType(
-            cls=cls,
-            tag=f"{httpx.__name__}.request.v1",
-            encode=lambda request: {"method": request.method, "url": str(request.url)},
-            decode=lambda record: httpx.Request(record["method"], record["url"]),
-            same=lambda back, value: (back.method, back.url) == (value.method, value.url),
-        )
-    if cls is httpx.Response:
-        return ValueType(
-            cls=cls,
-            tag=f"{httpx.__name__}.response.v1",
-            encode=_encode_response,
-            decode=lambda record: _decode_response(record, httpx),
-            same=_same_response,
-        )
-    return None
+    request = ValueType(
+        cls=httpx.Request,
+        tag=f"{httpx.__name__}.request.v1",
+        encode=lambda request: {"method": request.method, "url": str(request.url)},
+        decode=lambda record: httpx.Request(record["method"], record["url"]),
+        same=lambda back, value: (back.method, back.url) == (value.method, value.url),
+    )
+    response = ValueType(
+        cls=httpx.Response,
+        tag=f"{httpx.__name__}.response.v1",
+        encode=_encode_response,
+        decode=lambda record: _decode_response(record, httpx),
+        same=_same_response,
+    )
+    return [request, response]
 
 
 def _encode_response(response: Any) -> dict[str, Any]:
@@ -616,7 +547,44 @@ def _same_response(back: Any, value: Any) -> bool:
     return one == other and requests[0] == requests[1]
 
 
-_OF.update(httpx=_of_httpx, httpx2=_of_httpx)
+# ---------------------------------------------------------------- lookups
+
+PACKAGES: dict[str, tuple[str, Callable[[Any], list[ValueType]]]] = {
+    "numpy": ("numpy", _numpy_types),
+    "pandas": ("pandas", _pandas_types),
+    "arrow": ("pyarrow", _arrow_types),
+    "httpx": ("httpx", _httpx_types),
+    "httpx2": ("httpx2", _httpx_types),
+}
+"""Package of a tag, and its types, by the tag's first word."""
+
+_TYPES = dict(PACKAGES.values())
+
+
+def of_class(cls: type) -> ValueType | None:
+    """Return how a class of a package is recorded; None for any other class."""
+    package = cls.__module__.partition(".")[0]
+    types, module = _TYPES.get(package), _loaded(package)
+    for each in types(module) if types is not None and module is not None else ():
+        if each.cls is cls:
+            return each
+        if each.tag == "numpy.scalar.v1" and issubclass(cls, each.cls):
+            plainly = issubclass(cls, float | str | bytes)
+            return msgspec.structs.replace(each, cls=cls, plainly=plainly)
+    return None
+
+
+def of_tag(tag: str) -> ValueType | None:
+    """Return the type of a package's tag. Raises BadValue if the package is not loaded."""
+    package, types = PACKAGES.get(tag.partition(".")[0], ("", None))
+    if types is None:
+        return None
+    module = _loaded(package)
+    if module is None:
+        fact = f"it is a {tag!r:.80}, and {package} is not loaded in this process"
+        raise BadValue("recorded value", fact, f"import {package} before it is replayed")
+    return next((each for each in types(module) if each.tag == tag), None)
+
 
 value_types.find_class.append(of_class)
 value_types.find_tag.append(of_tag)
@@ -629,9 +597,6 @@ value_types.find_same.append(same_model)
 # For results whose annotation does not say their type, such as the reply of a model's SDK. Classes
 # are found among the loaded modules: nothing is imported, no constructor is called. A Struct with
 # `__post_init__` is left out, since it cannot be made without running that.
-
-MISSING = msgspec.UNSET
-
 
 # ---------------------------------------------------------------- classes by their names
 
@@ -765,8 +730,8 @@ def _makes(cls: type) -> bool:
 def _kind(cls: type) -> str:
     if issubclass(cls, Enum):
         return "enum"
-    if issubclass(cls, tuple):
-        return "named tuple" if hasattr(cls, "_fields") else ""
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return "named tuple"
     if is_model(cls):
         return "model"
     if issubclass(cls, msgspec.Struct):
@@ -816,10 +781,6 @@ def _dataclass(cls: Any, data: dict[str, Any], more: dict[str, Any]) -> Any:
     for name, value in values_by_name.items():
         object.__setattr__(made, name, value)
     return made
-
-
-def _model(cls: Any, data: dict[str, Any], more: dict[str, Any]) -> Any:
-    return make_model(cls, data, more, check_fields)
 
 
 def check_fields(data: dict[str, Any], known: set[str], missing: set[str]) -> None:
@@ -877,12 +838,7 @@ _SPECIAL = {
 
 def is_record(cls: Any) -> bool:
     """Return whether a class is recorded as its fields, and restored from them."""
-    return isinstance(cls, type) and (
-        is_dataclass(cls)
-        or issubclass(cls, (msgspec.Struct, Enum))
-        or hasattr(cls, "_fields")
-        or is_model(cls)
-    )
+    return isinstance(cls, type) and bool(_kind(cls))
 
 
 def is_rich(annotation: Any) -> bool:
@@ -1086,8 +1042,8 @@ def _annotated(cls: Any) -> dict[str, Any]:
         annotations = typing.get_type_hints(cls)
     except Exception:  # noqa: BLE001 -- an annotation is an expression, which may raise anything
         return {}
-    if is_dataclass(cls):
-        names = {field.name for field in dataclass_fields(cls)}
+    if dataclasses.is_dataclass(cls):
+        names = {field.name for field in dataclasses.fields(cls)}
         return {name: each for name, each in annotations.items() if name in names}
     return annotations
 
@@ -1229,7 +1185,7 @@ def value_type(
     if (encode is None) != (decode is None):
         raise BadValue("value_type", f"one of encode= and decode= of {tag!r}", "give both, or none")
     if encode is None or decode is None:
-        if not is_record(cls) or not _has_fields(cls):
+        if _kind(cls) not in ("model", "struct", "dataclass"):
             fact = f"{cls.__qualname__} is not a dataclass, Struct or pydantic model"
             raise BadValue("value_type", fact, "give encode= and decode=")
         encode, decode = _fields, lambda data: converted(data, cls)
@@ -1239,10 +1195,6 @@ def value_type(
     value_types.register(
         ValueType(cls=cls, tag=tag, encode=encode, decode=decode, same=same, older=older or {})
     )
-
-
-def _has_fields(cls: type) -> bool:
-    return not issubclass(cls, tuple) and not hasattr(cls, "__members__")
 
 
 def _fields(value: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from hansard.agents.flow import Body, Flow, awaited, is_coroutine_function, name
 from hansard.agents.policy.permits import refused, trusts
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled
-from hansard.agents.steps.failures import failure, failure_digest, raised
+from hansard.agents.steps.failures import raised
 from hansard.agents.steps.ledger import CallIdentity, Ledger, describe
 from hansard.agents.steps.placeholders import reveal
 from hansard.agents.steps.recorder import UNTOUCHED, Call, StepRecorder, UnsettledStep
@@ -431,16 +431,7 @@ class DoubtSettler:
         except UNTOUCHED:
             raise
         except Exception as error:
-            failure_record = failure(error, self.settings.scrub)
-            yield from self.outcomes.ended_as(
-                call,
-                lambda number: StepFailed(
-                    step=number,
-                    error=failure_record,
-                    digest=failure_digest(failure_record),
-                    safe=True,
-                ),
-            )
+            yield from self.outcomes.failed(call, error)
             raise
         yield from self.outcomes.completed(call, result, took, {})
 
@@ -624,13 +615,7 @@ class Probed:
     def _refuse(self, call: Call, why: str) -> Flow[Step | None]:
         """Record that a call is not answered, and raise the error."""
         error = NotAnswered(call.spec.name, why)
-        failure_record = failure(error, self._doubts.settings.scrub)
-        yield from self._outcomes.ended_as(
-            call,
-            lambda number: StepFailed(
-                step=number, error=failure_record, digest=failure_digest(failure_record), safe=True
-            ),
-        )
+        yield from self._outcomes.failed(call, error)
         raise error
 
 

@@ -6,7 +6,6 @@ that waits is a flow (see `hansard.agents.flow`).
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,13 +20,13 @@ from hansard.agents.errors import (
     ToolChanged,
     doubt,
 )
-from hansard.agents.flow import Body, Flow, Io, Pause
+from hansard.agents.flow import Body, Flow, Pause
 from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled, from_plain
 from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls, Probed, before
 from hansard.agents.steps.failures import raised
-from hansard.agents.steps.gating import STOPPED, Gated
+from hansard.agents.steps.gating import STOPPED, Gated, Reservation
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
 from hansard.agents.steps.placeholders import Masker, key_of, reveal
 from hansard.agents.steps.recorder import Call, Settings, StepRecorder, comes_from_outside
@@ -430,27 +429,25 @@ class StepEngine(Gated):
             try:
                 result, took = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
             except BaseException as error:  # noqa: BLE001 -- `raised` records it and raises it
-                name = self.budget_call(call) if held else ""
                 try:
                     wait_s = yield from self.outcomes.raised(call, error, scope)
                 finally:
-                    yield from self.spend(held, name, scope)
+                    yield from self.spend(held, scope.usage)
                 yield from self._pause(call, error, wait_s)
                 held = yield from self.gate(call)
                 continue
-            if call.veil is not None:
-                result = call.veil.put_back(result)
-            name = self.budget_call(call) if held else ""
+            if call.masker is not None:
+                result = call.masker.put_back(result)
             # The outcome first: a cancellation while a budget is corrected must not lose it.
             try:
                 yield from self.outcomes.completed(call, result, took, scope.usage)
             finally:
-                yield from self.spend(held, name, scope)
+                yield from self.spend(held, scope.usage)
             if lookup is not None and not self.ledger.state.steps[call.number].inexact:
                 yield from self._reuser.offer(call, lookup)
             return result
 
-    def _look_up(self, call: Call, held: list[gates.Budget]) -> Flow[Lookup | None]:
+    def _look_up(self, call: Call, held: Reservation) -> Flow[Lookup | None]:
         """Look up a reusable answer of earlier runs. A call whose intent is recorded, or that ran
         here before, concerns an effect of this run and is not lookup up.
         """
@@ -462,11 +459,10 @@ class StepEngine(Gated):
             yield from self.release(call, held)
             raise
 
-    def _reuse(self, call: Call, answer: Answer, held: list[gates.Budget]) -> Flow[Any]:
+    def _reuse(self, call: Call, answer: Answer, held: Reservation) -> Flow[Any]:
         """Record an earlier run's answer as the call's outcome, without running it. On a budget it
         counts as a call without usage.
         """
-        name = self.budget_call(call) if held else ""
         if not call.number:
             call.number = self.ledger.next_step()
         yield from self.start(call, held)
@@ -475,12 +471,10 @@ class StepEngine(Gated):
             result = payloads.Result(answer.plain)
             yield from self.outcomes.completed_as(call, result, 0.0, {}, answer.source)
         finally:
-            for budget in held:
-                amount = budget.used({}) if budget.unit == "calls" else 0.0
-                yield Io(functools.partial(self._budgets.spend, budget, name, amount))
+            yield from self.spend(held, None)
         return self._labelled(call.spec, answer.value)
 
-    def start(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
+    def start(self, call: Call, held: Reservation) -> Flow[None]:
         """Mark a body as started; if the session has ended meanwhile, record that the attempt never
         started.
         """
@@ -494,7 +488,7 @@ class StepEngine(Gated):
                 yield from self.release(call, held)
             raise
 
-    def revealed(self, call: Call, held: list[gates.Budget]) -> Flow[dict[str, Any]]:
+    def revealed(self, call: Call, held: Reservation) -> Flow[dict[str, Any]]:
         """Return the arguments for the tool: placeholders for values that it need not know, and
         secrets revealed. Raises SecretUnavailable, BadValue.
         """
@@ -503,8 +497,8 @@ class StepEngine(Gated):
         try:
             if spec.placeholders is not None:
                 key = key_of(self.settings.secrets, self.stream.run)
-                call.veil = Masker(spec.placeholders, key, self._known, spec.name)
-                arguments = call.veil.hide(arguments)
+                call.masker = Masker(spec.placeholders, key, self._known, spec.name)
+                arguments = call.masker.hide(arguments)
             if b'"$secret"' in call.canonical:
                 arguments = reveal(arguments, self.settings.secrets, spec.name)
         except (SecretUnavailable, BadValue):
@@ -531,8 +525,8 @@ class StepEngine(Gated):
         if call.step is None:  # its scope waits for it, and its calls are recorded nowhere else
             scope.blocked = place.scope
         scope.inherit(place.scope.beside)
-        if call.veil is not None:
-            scope.usage.update(call.veil.counts)
+        if call.masker is not None:
+            scope.usage.update(call.masker.counts)
         return scope
 
 

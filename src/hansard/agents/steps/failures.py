@@ -17,7 +17,7 @@ from hansard.agents.steps.tools import ToolSpec
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.fingerprint import digest
-from hansard.domain.steps import NO_ATTRIBUTES, Failure, Step, StepStatus, Withheld
+from hansard.domain.steps import NO_ATTRIBUTES, Failure, Step, StepFailed, StepStatus, Withheld
 from hansard.domain.values import RECORDED_LENGTH_MAX, Scrub, recordable
 
 ATTRIBUTES_BYTES_MAX = 32 * 1024
@@ -200,6 +200,21 @@ def _safe_text(error: BaseException, scrub: Scrub | None) -> str:
     except Exception as broken:  # noqa: BLE001 -- the error is recorded even if its __str__ raises
         text = f"(its text is unavailable: {type(broken).__name__})"
     return recordable(text, scrub)
+
+
+def failed(
+    step: int,
+    error: BaseException,
+    scrub: Scrub | None,
+    *,
+    safe: bool = True,
+    usage: dict[str, float] | None = None,
+) -> StepFailed:
+    """Return the failure of a step as an event; `safe`: the effect certainly did not happen."""
+    recorded = failure(error, scrub)
+    return StepFailed(
+        step=step, error=recorded, digest=failure_digest(recorded), safe=safe, usage=usage or {}
+    )
 
 
 def failure_digest(recorded: Failure) -> str:

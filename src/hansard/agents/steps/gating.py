@@ -23,7 +23,6 @@ from hansard.agents.policy.permits import RULE, TOOL, Clearances, Need, is_publi
 from hansard.agents.steps import payloads
 from hansard.agents.steps.ledger import is_final
 from hansard.agents.steps.recorder import INTERRUPTIONS, Call, StepRecorder
-from hansard.agents.steps.scope import Scope
 from hansard.bus.clock import Clock
 from hansard.bus.errors import AppendUnknown, Unreachable
 from hansard.domain import approval as approvals
@@ -142,6 +141,13 @@ RECEIVER = "receiver"
 """Operation name of the refusal of a hand-off."""
 
 
+class Reservation(msgspec.Struct):
+    """The budgets on which a call has a reservation, under its `name`."""
+
+    name: str = ""
+    budgets: list[gates.Budget] = []
+
+
 class Gated:
     """The part of a session's steps that admits or refuses calls."""
 
@@ -165,31 +171,32 @@ class Gated:
         """True if any call must be checked at all."""
         return bool(self.settings.rules) or self.settings.permit.enforced
 
-    def gate(self, call: Call) -> Flow[list[gates.Budget]]:
+    def gate(self, call: Call) -> Flow[Reservation]:
         """Pass the gate, or record the refusal and raise Blocked. Return the budgets held."""
         request, verdict = yield from self.ask_rules(call)
         yield from demand_takes(self, call)
         if verdict.asks is not None and call.approval is None:
             yield from self.ask_first(call, verdict.asks)
-        held: list[gates.Budget] = []
+        held = Reservation()
         for rule in self.settings.rules:
             if isinstance(rule, gates.Budget) and rule.matches(request):
-                name, granted = self.budget_call(call), False
+                held.name, granted = held.name or self._budget_call(call), False
                 try:
-                    granted = yield Io(functools.partial(self._budgets.reserve, rule, name))
+                    granted = yield Io(functools.partial(self._budgets.reserve, rule, held.name))
                 except Blocked as error:
                     yield from self.release(call, held)
                     yield from self.blocked(call, error.rule, error.reason)
                 except STOPPED as error:
                     # An interruption does not stop the write; after other errors there is none.
-                    stored = [*held, rule] if isinstance(error, INTERRUPTIONS) else held
-                    yield from self.called_off(call, stored, error)
+                    if isinstance(error, INTERRUPTIONS):
+                        held.budgets.append(rule)
+                    yield from self.called_off(call, held, error)
                     raise
                 if not granted:
                     yield from self.release(call, held)
                     reason = f"its limit of {rule.limit:g} {rule.unit} is used up"
                     yield from self.blocked(call, rule.name, reason)
-                held.append(rule)
+                held.budgets.append(rule)
         return held
 
     def ask_rules(self, call: Call) -> Flow[tuple[gates.GateCall, gates.Verdict]]:
@@ -225,26 +232,25 @@ class Gated:
             if refusal is not None:
                 yield from self.blocked(call, refusal.rule, refusal.because, refused(refusal))
 
-    def release(self, call: Call, held: list[gates.Budget]) -> Flow[None]:
+    def release(self, call: Call, held: Reservation) -> Flow[None]:
         """Release the reservations of a call that does not run after all. If interrupted, release
         the rest first, then raise the interruption.
         """
-        if not held:
+        if not held.budgets:
             return
-        name = self.budget_call(call)
         if call.step is not None:
             with self.ledger.lock:
                 self._released[call.number] = self._released.get(call.number, 0) + 1
         interrupted: BaseException | None = None
-        for budget in held:
+        for budget in held.budgets:
             try:
-                yield Io(functools.partial(self._budgets.spend, budget, name, 0.0))
+                yield Io(functools.partial(self._budgets.spend, budget, held.name, 0.0))
             except INTERRUPTIONS as error:
                 interrupted = error
         if interrupted is not None:
             raise interrupted
 
-    def called_off(self, call: Call, held: list[gates.Budget], error: BaseException) -> Flow[None]:
+    def called_off(self, call: Call, held: Reservation, error: BaseException) -> Flow[None]:
         """Release the reservations of a call that an error stopped before its body started.
 
         They are kept if the broker did not answer: whether the intent is recorded is unknown, and
@@ -253,7 +259,7 @@ class Gated:
         if not isinstance(error, (AppendUnknown, Unreachable)):
             yield from self.release(call, held)
 
-    def budget_call(self, call: Call) -> str:
+    def _budget_call(self, call: Call) -> str:
         """Return a budget's key for this attempt of a call: an attempt of an earlier session has
         another key, and so has one that starts again after its reservation was released.
         """
@@ -277,11 +283,14 @@ class Gated:
             yield from self.outcomes.record(*items, Tell(event))
         raise error if error is not None else Blocked(rule, reason, call.spec.name)
 
-    def spend(self, held: list[gates.Budget], name: str, scope: Scope) -> Flow[None]:
-        """Replace the reservations by the actual usage."""
-        for budget in held:
-            amount = budget.used(scope.usage)
-            yield Io(functools.partial(self._budgets.spend, budget, name, amount))
+    def spend(self, held: Reservation, usage: dict[str, float] | None) -> Flow[None]:
+        """Replace the reservations by the actual usage; None is that of a call that did not run."""
+        for budget in held.budgets:
+            if usage is not None:
+                amount = budget.used(usage)
+            else:
+                amount = budget.used({}) if budget.unit == "calls" else 0.0
+            yield Io(functools.partial(self._budgets.spend, budget, held.name, amount))
 
 
 # ---------------------------------------------------------------- labels

@@ -488,6 +488,11 @@ class Result(msgspec.Struct, frozen=True):
     inexact: str = ""
 
 
+def too_large_result(tool: str, error: BadValue) -> Result:
+    """Return what is recorded in place of a result over the limit."""
+    return Result(f"<{tool}: {error.fact}>", str(error))
+
+
 class Approximation(msgspec.Struct, frozen=True):
     """An approximation of a result, made by the process that ran the call, and the reason for
     it.

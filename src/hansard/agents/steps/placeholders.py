@@ -7,12 +7,13 @@ from __future__ import annotations
 import copy
 import inspect
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hansard.agents.errors import SecretUnavailable
+from hansard.agents.flow import END, close, following
 from hansard.domain import placeholders as texts
 from hansard.domain.errors import BadValue
 from hansard.domain.values import Secret, fields_of_record, leaves, plain
@@ -232,31 +233,19 @@ class Masker:
         """The values as UTF-8 bytes, one character for each."""
         return {made: value.encode().decode("latin-1") for made, value in self.known.items()}
 
-    def items(self, inner: Any) -> Any:
+    async def items(self, inner: Any) -> AsyncGenerator[Any, None]:
         """Yield a stream's items with the values put back, also for placeholders split across
         items.
         """
-        return self._items_async(inner) if inspect.isasyncgen(inner) else self._items(inner)
-
-    def _items(self, inner: Any) -> Generator[Any, None, None]:
         joined = _ItemAssembler(self)
         try:
-            for item in inner:
-                yield from joined.take(item)
-            yield from joined.rest()
-        finally:
-            inner.close()
-
-    async def _items_async(self, inner: Any) -> AsyncGenerator[Any, None]:
-        joined = _ItemAssembler(self)
-        try:
-            async for item in inner:
+            while (item := await following(inner)) is not END:
                 for ready in joined.take(item):
                     yield ready
             for ready in joined.rest():
                 yield ready
         finally:
-            await inner.aclose()
+            await close(inner)
 
 
 class _PartialPlaceholder(msgspec.Struct):
@@ -275,17 +264,17 @@ class _ItemAssembler:
     placeholder results, all items are delivered unchanged.
     """
 
-    def __init__(self, veil: Masker) -> None:
-        self._veil = veil
+    def __init__(self, masker: Masker) -> None:
+        self._masker = masker
         self._held: list[Any] = []
         self._cuts: dict[Path, _PartialPlaceholder] = {}
 
     def take(self, item: Any) -> Sequence[Any]:
         """Add an item; return the items that are ready, in order."""
-        if not self._veil.known:
+        if not self._masker.known:
             return [item]
         number = len(self._held)
-        item = self._veil.put_back(item)
+        item = self._masker.put_back(item)
         self._held.append(item)
         texts: list[tuple[Path, str]] = []
         rebuilt(item, lambda part, path: _collect_text(part, path, texts))
@@ -306,7 +295,7 @@ class _ItemAssembler:
         if cut is not None:
             whole = cut.text + text
             hit = texts.PLACEHOLDER.match(whole)
-            if hit is not None and hit[0] in self._veil.known:
+            if hit is not None and hit[0] in self._masker.known:
                 self._join(cut, number, path, hit[0], text)
                 start = hit.end() - len(cut.text)
                 text, start = text[start:], 0
@@ -318,7 +307,7 @@ class _ItemAssembler:
             self._cuts[path] = _PartialPlaceholder(number, begin, text[begin:])
 
     def _begins(self, text: str) -> bool:
-        return any(len(text) < len(made) and made.startswith(text) for made in self._veil.known)
+        return any(len(text) < len(made) and made.startswith(text) for made in self._masker.known)
 
     def _join(
         self, cut: _PartialPlaceholder, number: int, path: Path, made: str, text: str
@@ -326,7 +315,7 @@ class _ItemAssembler:
         """Insert a value where its placeholder starts, and remove the rest of the placeholder from
         later items.
         """
-        value = self._veil.known[made]
+        value = self._masker.known[made]
         self._set(cut.first, path, lambda before: before[: cut.start] + value)
         for between in range(cut.first + 1, number):
             self._set(between, path, lambda _: "")

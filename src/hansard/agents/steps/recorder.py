@@ -16,7 +16,7 @@ from hansard.agents.flow import Flow, Io, Wait
 from hansard.agents.policy import gate
 from hansard.agents.policy.permits import FREE, Need, Permit, refused
 from hansard.agents.steps import payloads
-from hansard.agents.steps.failures import failure, failure_digest
+from hansard.agents.steps.failures import failed, failure
 from hansard.agents.steps.ledger import CallPosition, Ledger, Mode
 from hansard.agents.steps.payloads import SOURCE_CHARACTERS_MIN, Learned, Shared
 from hansard.agents.steps.placeholders import Masker, SecretProvider
@@ -122,7 +122,7 @@ class Call(msgspec.Struct):
     """A call in progress. `is_recorded` is true once its intent is recorded; `needs` are the
     permissions of a session's own operation, None for a tool's call; `approval` is its grant;
     `withheld` is the substitute for its effect in a fork; `prompts` are the prompt versions it
-    uses; `veil` holds its placeholders; `instead_of` is the recorded effect that it replaces, as
+    uses; `masker` holds its placeholders; `instead_of` is the recorded effect that it replaces, as
     decided by a person or policy.
     """
 
@@ -143,7 +143,7 @@ class Call(msgspec.Struct):
     learned: list[Learned] = []
     withheld: Withheld | None = None
     prompts: tuple[PromptUse, ...] = ()
-    veil: Masker | None = None
+    masker: Masker | None = None
     instead_of: int | None = None
 
     @property
@@ -239,14 +239,9 @@ class StepRecorder:
     def never_began(self, call: Call, error: BaseException) -> Flow[None]:
         """Record that an attempt with a recorded intent was stopped before its body started."""
         earlier = self.ledger.state.steps[call.number].attempts
-        failure_record = failure(error, self.settings.scrub)
-        failed = StepFailed(
-            step=call.number,
-            error=failure_record,
-            digest=failure_digest(failure_record),
-            safe=not earlier or call.effects in (Effects.ONCE, Effects.RECONCILE),
-        )
-        yield from self.record(Tell(failed))
+        safe = not earlier or call.effects in (Effects.ONCE, Effects.RECONCILE)
+        event = failed(call.number, error, self.settings.scrub, safe=safe)
+        yield from self.record(Tell(event))
 
     def _declaration(self, spec: ToolSpec) -> ToolDeclared:
         return ToolDeclared(
@@ -376,8 +371,8 @@ class StepRecorder:
         """
         try:
             packed = yield from self.packed_result(call, result.plain)
-        except BadValue as error:  # larger than the limit
-            result = payloads.Result(f"<{call.spec.name}: {error.fact}>", str(error))
+        except BadValue as error:
+            result = payloads.too_large_result(call.spec.name, error)
             packed = yield from self.packed_result(call, result.plain)
         blobs = packed.blobs
         items: list[Any] = []
@@ -416,6 +411,11 @@ class StepRecorder:
             call.is_recorded = True
             self.learn(call)
 
+    def failed(self, call: Call, error: Exception) -> Flow[None]:
+        """Record that a call that did not run failed."""
+        scrub = self.settings.scrub
+        yield from self.ended_as(call, lambda number: failed(number, error, scrub))
+
     def withheld(self, call: Call) -> list[Any]:
         """Return the commands that record a withheld effect; empty if none was withheld."""
         if call.withheld is None:
@@ -446,8 +446,8 @@ class StepRecorder:
             raise error
         request: list[Any] = []
         if not call.is_recorded:
-            event = yield from self.requested(call)
-            request = [Declare(self._declaration(spec)), Tell(event)]
+            intent = yield from self.requested(call)
+            request = [Declare(self._declaration(spec)), Tell(intent)]
             call.is_recorded = True
         if again:
             wait_s = spec.wait_s(call.attempt)
@@ -460,14 +460,10 @@ class StepRecorder:
             yield from self.record(*request, Tell(tried))
             call.attempt += 1
             return wait_s
-        failed = StepFailed(
-            step=call.number,
-            error=failure_record,
-            digest=failure_digest(failure_record),
-            safe=spec.is_safe(error),
-            usage=scope.usage,
+        event = failed(
+            call.number, error, self.settings.scrub, safe=spec.is_safe(error), usage=scope.usage
         )
-        yield from self.record(*request, Tell(failed))
+        yield from self.record(*request, Tell(event))
         raise error
 
     def put(self, blobs: list[bytes]) -> Flow[None]:

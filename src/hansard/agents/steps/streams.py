@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any, NoReturn
 
 import msgspec
 
 from hansard.agents.errors import Diverged, Miss, SessionEnded
-from hansard.agents.flow import Flow
-from hansard.agents.policy.gate import Budget
+from hansard.agents.flow import END, AsyncDrive, Drive, Flow, close, done, following, in_place
 from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
-from hansard.agents.steps.gating import STOPPED
+from hansard.agents.steps.gating import STOPPED, Reservation
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope, enter, leave
 from hansard.domain import payload, values
@@ -37,8 +35,7 @@ class StreamCall:
         self.scope: Scope | None = None
         self._arguments: dict[str, Any] = {}
         self._entered = False
-        self._held: list[Budget] = []
-        self._budget_call = ""
+        self._held = Reservation()
 
     def open(self) -> Flow[Step | None]:
         """Return the recorded step that answers the call, or None if the tool must run."""
@@ -53,7 +50,6 @@ class StreamCall:
         """Pass the gate and record that the tool starts, for the first time or again."""
         call = self.call
         self._held = yield from self.engine.gate(call)
-        self._budget_call = self.engine.budget_call(call) if self._held else ""
         self._arguments = yield from self.engine.revealed(call, self._held)
         try:
             if call.is_recorded:
@@ -79,7 +75,7 @@ class StreamCall:
             arguments = {**arguments, spec.key_argument: self.call.key}
         args, kwargs = spec.passed(arguments)
         inner = spec.function(*args, **kwargs)
-        return inner if self.call.veil is None else self.call.veil.items(inner)
+        return inner if self.call.masker is None else self.call.masker.items(inner)
 
     def item(self, value: Any) -> Flow[None]:
         """Record an item; it is delivered afterwards."""
@@ -87,8 +83,8 @@ class StreamCall:
         result = payloads.plain_result(value, spec.returns, self.engine.settings.scrub)
         try:
             packed = payloads.pack(result.plain, "item")
-        except BadValue as error:  # larger than the limit
-            result = payloads.Result(f"<{spec.name}: {error.fact}>", str(error))
+        except BadValue as error:
+            result = payloads.too_large_result(spec.name, error)
             packed = payloads.pack(result.plain, "item")
         if result.inexact and not self.inexact:
             self.inexact = f"item {self.count + 1}: {result.inexact}"
@@ -139,8 +135,8 @@ class StreamCall:
         raise error
 
     def _spend(self) -> Flow[None]:
-        if self._held and self.scope is not None:
-            yield from self.engine.spend(self._held, self._budget_call, self.scope)
+        if self.scope is not None:
+            yield from self.engine.spend(self._held, self.scope.usage)
 
     def failed(self, error: BaseException) -> Flow[NoReturn]:
         """Record an error and raise it."""
@@ -209,58 +205,20 @@ class StreamCall:
         return True
 
 
-Drive = Callable[[Flow[Any]], Any]
-
-
 def iterate(engine: StepEngine, call: Call, drive: Drive) -> Generator[Any, None, None]:
-    """Run a streamed call for the sync client."""
-    stream = StreamCall(engine, call)
-    try:
-        step = drive(stream.open())
-        if step is not None:
-            yield from drive(stream.replayed(step))
-            engine.reraise(call, step)
-            if not drive(stream.beyond(step)):
-                return
-        inner = stream.start()
-        while True:
-            token = enter(stream.scope or call.place.scope)
-            try:
-                engine.ledger.demand_open()
-                value = next(inner)
-            except StopIteration:
-                break
-            except BaseException as error:
-                inner.close()
-                drive(stream.failed(error))
-                raise
-            finally:
-                leave(token)
-            try:
-                drive(stream.item(value))
-            except BaseException as error:  # noqa: BLE001 -- `refused` raises it
-                try:
-                    drive(stream.refused(error))
-                finally:
-                    inner.close()
-            if stream.is_old:
-                continue
-            try:
-                yield value
-            except GeneratorExit:
-                try:
-                    inner.close()
-                except Exception as error:
-                    drive(stream.failed(error))
-                    raise
-                drive(stream.end(closed=True))
-                raise
-        drive(stream.end(closed=False))
-    finally:
-        stream.leave()
+    """Run a streamed call for the sync client: the async one, which never waits here."""
+    items = iterate_async(engine, call, in_place(drive))
+    while (item := done(anext(items, END))) is not END:
+        try:
+            yield item
+        except BaseException as error:
+            done(items.athrow(error))
+            raise
 
 
-async def iterate_async(engine: StepEngine, call: Call, drive: Drive) -> AsyncGenerator[Any, None]:
+async def iterate_async(
+    engine: StepEngine, call: Call, drive: AsyncDrive
+) -> AsyncGenerator[Any, None]:
     """Run a streamed call for the async client."""
     stream = StreamCall(engine, call)
     try:
@@ -272,34 +230,33 @@ async def iterate_async(engine: StepEngine, call: Call, drive: Drive) -> AsyncGe
             if not await drive(stream.beyond(step)):
                 return
         inner = stream.start()
-        following = inner.__anext__ if inspect.isasyncgen(inner) else _following(inner)
         while True:
             token = enter(stream.scope or call.place.scope)
             try:
                 engine.ledger.demand_open()
-                value = await following()
-            except StopAsyncIteration:
-                break
+                value = await following(inner)
             except BaseException as error:
-                await _close(inner)
+                await close(inner)
                 await drive(stream.failed(error))
                 raise
             finally:
                 leave(token)
+            if value is END:
+                break
             try:
                 await drive(stream.item(value))
             except BaseException as error:  # noqa: BLE001 -- `refused` raises it
                 try:
                     await drive(stream.refused(error))
                 finally:
-                    await _close(inner)
+                    await close(inner)
             if stream.is_old:
                 continue
             try:
                 yield value
             except GeneratorExit:
                 try:
-                    await _close(inner)
+                    await close(inner)
                 except Exception as error:
                     await drive(stream.failed(error))
                     raise
@@ -308,20 +265,3 @@ async def iterate_async(engine: StepEngine, call: Call, drive: Drive) -> AsyncGe
         await drive(stream.end(closed=False))
     finally:
         stream.leave()
-
-
-def _following(inner: Iterator[Any]) -> Callable[[], Any]:
-    async def following() -> Any:
-        try:
-            return next(inner)
-        except StopIteration as stop:
-            raise StopAsyncIteration from stop
-
-    return following
-
-
-async def _close(inner: Any) -> None:
-    if inspect.isasyncgen(inner):
-        await inner.aclose()
-    else:
-        inner.close()

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 from tenacity import RetryCallState, wait_exponential, wait_random
@@ -243,26 +243,25 @@ def reconcile(ask: Callable[..., Any]) -> Reconcile:
     return Reconcile(ask)
 
 
-OPTIONS = (
-    "effects",
-    "name",
-    "aliases",
-    "version",
-    "kind",
-    "timeout_s",
-    "attempts",
-    "wait",
-    "safe_errors",
-    "doubtful_errors",
-    "raises",
-    "shadow",
-    "key_argument",
-    "gives",
-    "takes",
-    "placeholders",
-    "reuse",
-)
-"""Options of a tool's declaration."""
+class ToolOptions(TypedDict, total=False):
+    """Options of a tool's declaration, besides its effects."""
+
+    name: str | None
+    aliases: Sequence[str]
+    version: str
+    kind: str
+    timeout_s: float | None
+    attempts: int
+    wait: wait_base
+    safe_errors: tuple[type[BaseException], ...]
+    doubtful_errors: tuple[type[BaseException], ...]
+    raises: tuple[type[BaseException], ...]
+    shadow: Callable[..., Any] | None
+    key_argument: str | None
+    gives: str
+    takes: str
+    placeholders: bool | Placeholders
+    reuse: Reuse | None
 
 
 def source_digest(function: Callable[..., Any]) -> str:
@@ -293,7 +292,7 @@ def _does(function: Callable[..., Any]) -> str:
 def spec(function: Any, effects: str | Reconcile, options: dict[str, Any]) -> ToolSpec:
     """Build a tool's declaration. Raises ToolError if it contradicts itself."""
     ask = effects.ask if isinstance(effects, Reconcile) else None
-    check_options("a tool", options, OPTIONS)
+    check_options("a tool", options, ("effects", *ToolOptions.__annotations__))
     try:
         policy = Effects.RECONCILE if isinstance(effects, Reconcile) else Effects(effects)
     except ValueError:
@@ -493,25 +492,7 @@ class Declare:
     def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
     @overload
     def __call__(
-        self,
-        *,
-        effects: str | Reconcile = ...,
-        name: str | None = ...,
-        aliases: Sequence[str] = ...,
-        version: str = ...,
-        kind: str = ...,
-        timeout_s: float | None = ...,
-        attempts: int = ...,
-        wait: wait_base = ...,
-        safe_errors: tuple[type[BaseException], ...] = ...,
-        doubtful_errors: tuple[type[BaseException], ...] = ...,
-        raises: tuple[type[BaseException], ...] = ...,
-        shadow: Callable[..., Any] | None = ...,
-        key_argument: str | None = ...,
-        gives: str = ...,
-        takes: str = ...,
-        placeholders: bool | Placeholders = ...,
-        reuse: Reuse | None = ...,
+        self, *, effects: str | Reconcile = ..., **options: Unpack[ToolOptions]
     ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
     def __call__(  # type: ignore[misc] # mypy does not match **options with the overload's names
         self, function: Any = None, /, *, effects: Any = "once", **options: Any
@@ -626,33 +607,24 @@ def _choosing(local: Tool[P, R], cloud: Tool[P, R]) -> Callable[..., Any]:
     """Return the function that chooses. If the cloud call is refused because of a label, since
     another call raised the agent's label meanwhile, the local model is called.
     """
-    if cloud.spec.is_async:
 
-        async def choose_async(*args: Any, **kwargs: Any) -> Any:
-            if not _may_call(cloud, local):
-                return await _callable(local)(*args, **kwargs)
+    async def choose_async(*args: Any, **kwargs: Any) -> Any:
+        async def call(model: Any) -> Any:
+            result = model(*args, **kwargs)
+            return await result if model.spec.is_async else result
+
+        if _may_call(cloud, local):
             try:
-                return await _callable(cloud)(*args, **kwargs)
+                return await call(cloud)
             except Blocked as error:
-                _demand_label(error, cloud)
-            return await _callable(local)(*args, **kwargs)
-
-        return _with_signature(choose_async, cloud)
+                if error.rule != RULE or error.tool != cloud.spec.name:
+                    raise
+        return await call(local)
 
     def choose(*args: Any, **kwargs: Any) -> Any:
-        if not _may_call(cloud, local):
-            return _callable(local)(*args, **kwargs)
-        try:
-            return _callable(cloud)(*args, **kwargs)
-        except Blocked as error:
-            _demand_label(error, cloud)
-        return _callable(local)(*args, **kwargs)
+        return flow.done(choose_async(*args, **kwargs))
 
-    return _with_signature(choose, cloud)
-
-
-def _callable(tool: Tool[Any, Any]) -> Callable[..., Any]:
-    return tool
+    return _with_signature(choose_async if cloud.spec.is_async else choose, cloud)
 
 
 def _with_signature(choose: Callable[..., Any], tool: Tool[Any, Any]) -> Callable[..., Any]:
@@ -661,12 +633,6 @@ def _with_signature(choose: Callable[..., Any], tool: Tool[Any, Any]) -> Callabl
     del made.__wrapped__  # its source is not the model's
     made.__signature__ = tool.spec.signature  # type: ignore[attr-defined] # as inspect reads it
     return made
-
-
-def _demand_label(error: Blocked, cloud: Tool[Any, Any]) -> None:
-    """Raise a refusal that is not because of a label."""
-    if error.rule != RULE or error.tool != cloud.spec.name:
-        raise error
 
 
 def _may_call(cloud: Tool[Any, Any], local: Tool[Any, Any]) -> bool:

@@ -8,19 +8,23 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
 
 from hansard.agents.errors import ResultInexact, ToolChanged
 from hansard.agents.flow import (
+    END,
     Body,
     Flow,
     Io,
     Pause,
     Watch,
     awaited,
+    close,
+    done,
+    following,
     is_coroutine_function,
     name_of,
 )
@@ -133,7 +137,7 @@ class ToolCallback(Callback):
         self.arguments = arguments
         self.hides = False
         """True if an argument is a secret."""
-        self.veil: Masker | None = None
+        self.masker: Masker | None = None
         """Replaces texts by placeholders before the tool gets them."""
 
     def work(self, request: Run, scope: Scope) -> Flow[BodyResult]:
@@ -142,10 +146,10 @@ class ToolCallback(Callback):
         match request.what:
             case "body":
                 args, kwargs = spec.passed(self.given(request))
-                if self.veil is not None:
-                    scope.usage.update(self.veil.counts)
+                if self.masker is not None:
+                    scope.usage.update(self.masker.counts)
                 result, _ = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
-                return self.encode(self.veil.put_back(result) if self.veil else result)
+                return self.encode(self.masker.put_back(result) if self.masker else result)
             case "shadow" if spec.shadow is not None:
                 result, _ = yield Body(spec.shadow, (), dict(self.arguments), scope)
                 return self.encode(result)
@@ -164,8 +168,8 @@ class ToolCallback(Callback):
         if self.tool.placeholders is not None:
             key = key_of(self.engine.settings.secrets, self.engine.stream.run)
             known = self.engine.known
-            self.veil = Masker(self.tool.placeholders, key, known, self.tool.name)
-            arguments = self.veil.hide(arguments)
+            self.masker = Masker(self.tool.placeholders, key, known, self.tool.name)
+            arguments = self.masker.hide(arguments)
         return {**self.revealed(arguments), **wire.load(request.arguments)}
 
     def revealed(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -192,41 +196,22 @@ class StreamCallback(ToolCallback):
                 if self._inner is None:
                     args, kwargs = self.tool.passed(self.given(request))
                     self._inner = self.tool.function(*args, **kwargs)
-                    if self.veil is not None:
-                        self._inner = self.veil.items(self._inner)
-                        self._usage.update(self.veil.counts)
-                taken, _ = yield Body(self._take(), (), {}, scope)
-                return self.encode(taken[0]) if taken else BodyResult(end=True)
+                    if self.masker is not None:
+                        self._inner = self.masker.items(self._inner)
+                        self._usage.update(self.masker.counts)
+                item, _ = yield Body(_driven(following, self._inner), (), {}, scope)
+                return self.encode(item) if item is not END else BodyResult(end=True)
             case "shut":
                 if self._inner is not None:
-                    yield Body(self._close(), (), {}, scope)
+                    yield Body(_driven(close, self._inner), (), {}, scope)
                 return BodyResult()
             case _:
                 return (yield from super().work(request, scope))
 
-    def _take(self) -> Any:
-        def following() -> list[Any]:
-            for item in self._inner:
-                return [item]
-            return []
 
-        async def waited() -> list[Any]:
-            if not inspect.isasyncgen(self._inner):
-                return following()
-            async for item in self._inner:
-                return [item]
-            return []
-
-        return waited if in_loop() else following
-
-    def _close(self) -> Any:
-        async def waited() -> None:
-            if inspect.isasyncgen(self._inner):
-                await self._inner.aclose()
-            else:
-                self._inner.close()
-
-        return waited if in_loop() else self._inner.close
+def _driven(work: Callable[[Any], Coroutine[Any, Any, Any]], items: Any) -> Callable[[], Any]:
+    """Return a body that does work on a generator: awaited in a loop, else in place."""
+    return functools.partial(work, items) if in_loop() else lambda: done(work(items))
 
 
 def _verdict_text(cause: object, engine: RemoteCore) -> msgspec.Raw:
