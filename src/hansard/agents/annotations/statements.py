@@ -41,8 +41,10 @@ from hansard.domain.agent import (
     Note,
     ResourceAccessed,
     StatedFact,
-    alternatives,
     window_of,
+)
+from hansard.domain.agent import (
+    alternatives as recorded_alternatives,
 )
 from hansard.domain.aggregate_types import stream_of
 from hansard.domain.board import key_name
@@ -608,12 +610,13 @@ class Annotations:
         self._stated: set[str] = set()
         """Fingerprints of the facts that this session has stated, or skipped as done."""
 
-    def _plain(self, value: Any, where: str) -> Any:
+    def plain(self, value: Any, where: str) -> Any:
+        """Return a value as it is recorded. Raises BadValue."""
         return values.plain(value, where, self.engine.settings.scrub)
 
     def _fields(self, what: str, **given: Any) -> list[Any]:
         """Return a statement's fields as plain values. Raises BadValue, which names the field."""
-        return [self._plain(value, f"{what}({name})") for name, value in given.items()]
+        return [self.plain(value, f"{what}({name})") for name, value in given.items()]
 
     def _mark(self, scope: Scope, kind: str, content: Any) -> tuple[str, bool]:
         """Return a fact's fingerprint, and whether it is recorded."""
@@ -641,10 +644,6 @@ class Annotations:
         with self.engine.ledger.lock:
             facts = self.engine.ledger.state.facts
             return [noted for noted in facts if noted.fact.fingerprint in self._stated]
-
-    def plain(self, value: Any, where: str) -> Any:
-        """Return a value as it is recorded. Raises BadValue."""
-        return self._plain(value, where)
 
     def compacted(self, fact: ContextCompacted, blobs: list[bytes]) -> Flow[None]:
         """State a summary of messages, at its step's place in the chain."""
@@ -683,7 +682,7 @@ class Annotations:
         """State a checkpoint."""
         ids.name("checkpoint", name)
         name = self._checkpoint_name(name)
-        plain = self._plain(data, f"checkpoint {name!r}")
+        plain = self.plain(data, f"checkpoint {name!r}")
         scope = self.engine.scope("checkpoint")
         mark, known = self._mark(scope, "checkpoint", [name, plain])
         if not known:
@@ -703,7 +702,7 @@ class Annotations:
                 junction.mark_recorded()
 
     def _checkpoint_name(self, name: str) -> str:
-        return _text(self._plain(name, "checkpoint name"), "checkpoint name")
+        return _text(self.plain(name, "checkpoint name"), "checkpoint name")
 
     def checkpoint_data(self, name: str) -> Flow[dict[str, Any] | None]:
         """Return the data of the newest checkpoint of a name, or None."""
@@ -753,13 +752,13 @@ class Annotations:
         fields = {
             "question": question,
             "selected": selected,
-            "alternatives": [msgspec.to_builtins(a) for a in _alternatives(alternatives)],
+            "alternatives": [msgspec.to_builtins(a) for a in recorded_alternatives(alternatives)],
             "inputs": [each for each in sources if type(each) is str],
             "threshold": threshold,
             "confidence": confidence,
             "because": reason,
         }
-        plain = _plain_text(self._plain(fields, "decision"))
+        plain = _plain_text(self.plain(fields, "decision"))
         scope = self.engine.scope("decide")
         # Recorded unchanged, also for decisions of versions that accepted any text.
         is_old = len(plain["inputs"]) == len(sources) and self._is_known(scope, "decision", plain)
@@ -852,8 +851,12 @@ class Annotations:
         too; they appear once they are stated again.
         """
         self.engine.ledger.demand_open()
-        window = [noted.fact for noted in window_of(self.stated())]
-        return (yield from messages_of(window, self.engine))
+        forms: list[Form] = []
+        for noted in window_of(self.stated()):
+            if isinstance(noted.fact, MessageAdded | ContextCompacted):
+                content = yield from self.engine.outcomes.fetch(content_of(noted.fact))
+                forms.append(form_of(content))
+        return forms
 
 
 def _plain_text(plain: Any) -> Any:
@@ -880,27 +883,23 @@ def _text(plain: Any, where: str) -> str:
     return text
 
 
-def _alternatives(options: Iterable[object]) -> Any:
-    return alternatives(options)
+Form = dict[str, Any]
+"""A message in the provider's form."""
 
 
-def messages_of(messages: Iterable[Fact], engine: StepEngine) -> Flow[list[dict[str, Any]]]:
-    """Return recorded messages in the provider's form: role, content and other fields; a summary as
-    a message.
-    """
-    out = []
-    for message in messages:
-        if isinstance(message, ContextCompacted):
-            summary = yield from engine.outcomes.fetch(references.unpack(message.summary))
-            out.append({"role": message.role, "content": values.revive(summary)})
-        if not isinstance(message, MessageAdded):
-            continue
-        content = yield from engine.outcomes.fetch(references.unpack(message.content))
-        fields = yield from engine.outcomes.fetch(references.unpack(message.fields))
-        out.append(
-            {"role": message.role, "content": values.revive(content), **values.revive(fields or {})}
-        )
-    return out
+def content_of(message: MessageAdded | ContextCompacted) -> references.Fetch:
+    """Return a message's role, content and other fields as recorded; a summary as a message."""
+    if isinstance(message, ContextCompacted):
+        return [message.role, (yield from references.unpack(message.summary)), None]
+    content = yield from references.unpack(message.content)
+    fields = yield from references.unpack(message.fields)
+    return [message.role, content, fields]
+
+
+def form_of(content: list[Any]) -> Form:
+    """Return what `content_of` returned as sent to a model: role, content, and other fields."""
+    role, plain, fields = content
+    return {"role": role, "content": values.revive(plain), **values.revive(fields or {})}
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

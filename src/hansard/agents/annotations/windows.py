@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.annotations.statements import Annotations
+from hansard.agents.annotations.statements import Annotations, Form, content_of, form_of
 from hansard.agents.errors import ToolError
 from hansard.agents.flow import Flow, Io, is_coroutine_function
 from hansard.agents.steps import payloads
@@ -18,7 +18,6 @@ from hansard.agents.steps.tools import Tool, ToolSpec, tool
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import drive_fetch, revive, revive_all
 from hansard.bus.log import AtPosition, Stored
-from hansard.domain import payload, values
 from hansard.domain.agent import MessageAdded
 from hansard.domain.choices import Brief, counted
 from hansard.domain.conversation import (
@@ -74,7 +73,8 @@ async def conversation(workspace: Workspace, name: str, before: str | None = Non
     if before in runs:
         runs = runs[: runs.index(before)]
     facts = [each for run in runs for each in placed(await workspace.states.history(run))]
-    forms = {each.id: await provider_form(workspace, each.fact) for each in facts}
+    fetch = workspace.blobs.get
+    forms = {each.id: form_of(await drive_fetch(content_of(each.fact), fetch)) for each in facts}
     added = [each for each in facts if isinstance(each.fact, MessageAdded)]
     return Conversation(
         name,
@@ -186,8 +186,9 @@ async def turns(workspace: Workspace, name: str, run: str) -> int:
     for earlier in await _runs(workspace, name):
         if earlier == run:
             break
-        added = _added(await workspace.states.history(earlier))
-        count += sum(message.role == "user" for message in added)
+        facts = placed(await workspace.states.history(earlier))
+        messages = [each.fact for each in facts if isinstance(each.fact, MessageAdded)]
+        count += sum(message.role == "user" for message in messages)
     return count
 
 
@@ -196,38 +197,6 @@ async def _runs(workspace: Workspace, name: str) -> list[str]:
     events = revive_all(item.commit for item in stored)
     return [event.run for event in events if isinstance(event, RunJoined)]
 
-
-def _added(commits: list[Stored]) -> list[MessageAdded]:
-    """Return a run's messages, from all agents, in the order of the record."""
-    messages = []
-    for stored in commits:
-        for recorded in stored.commit.events:
-            if recorded.type == MessageAdded.tag:
-                event = revive(recorded)
-                if isinstance(event, MessageAdded):
-                    messages.append(event)
-    return messages
-
-
-async def provider_form(
-    workspace: Workspace, message: MessageAdded | ContextCompacted
-) -> dict[str, Any]:
-    """Return a recorded message as sent to a model: role, content, and its other fields."""
-    if isinstance(message, ContextCompacted):
-        return {"role": message.role, "content": await fetched(workspace, message.summary)}
-    content = await fetched(workspace, message.content)
-    fields = await fetched(workspace, message.fields)
-    return {"role": message.role, "content": content, **(fields or {})}
-
-
-async def fetched(workspace: Workspace, raw: msgspec.Raw) -> Any:
-    """Return the value of a recorded payload, with large parts fetched from the blob store."""
-    plain = await drive_fetch(payload.unpack(raw), workspace.blobs.get)
-    return values.revive(plain)
-
-
-Form = dict[str, Any]
-"""A message in the provider's form."""
 
 Count = Callable[[Form], int]
 """Returns the number of tokens of a message."""
@@ -369,18 +338,11 @@ class Windows:
 
     def _contents(self, entries: Sequence[_Entry], count: Count | None) -> Flow[list[_Content]]:
         contents: list[_Content] = []
-        fetch = self._engine.outcomes.fetch
         for each in entries:
-            fact = each.fact
-            if isinstance(fact, MessageAdded):
-                content = yield from fetch(payload.unpack(fact.content))
-                fields = yield from fetch(payload.unpack(fact.fields))
-            else:
-                content, fields = (yield from fetch(payload.unpack(fact.summary))), None
-            form = {"role": fact.role, "content": values.revive(content)}
-            form |= values.revive(fields or {})
-            tokens = _counted(count, form, fact.tokens)
-            contents.append(_Content(each, [fact.role, content, fields], form, tokens))
+            content = yield from self._engine.outcomes.fetch(content_of(each.fact))
+            form = form_of(content)
+            tokens = _counted(count, form, each.fact.tokens)
+            contents.append(_Content(each, content, form, tokens))
         return contents
 
     def window(self, *, full: bool, close: bool = True) -> Flow[list[Form]]:
@@ -404,7 +366,7 @@ class Windows:
         lines = [
             Line(
                 each.entry.fact.role,
-                _answers(each.form),
+                bool(_answered(each.form)),
                 each.tokens,
                 isinstance(each.entry.fact, ContextCompacted),
             )
@@ -584,11 +546,6 @@ def _no_answers(waiting: dict[str, bool]) -> list[Form]:
         if not is_block
     ]
     return [*messages, {"role": "user", "content": blocks}] if blocks else messages
-
-
-def _answers(form: Form) -> bool:
-    """Return whether a message answers a call of the message before it."""
-    return bool(_answered(form))
 
 
 def summarizer(function: Callable[..., Any], plan: Plan) -> ToolSpec:
