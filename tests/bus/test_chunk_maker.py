@@ -237,13 +237,13 @@ async def test_what_is_too_much_to_hold_is_read_from_the_log(opened, monkeypatch
 
 async def test_a_chunk_waits_until_a_power_cut_leaves_its_commits(opened, monkeypatch):
     """Under `relaxed` that is later than the acknowledgement, of an unknown server never known."""
-    monkeypatch.setattr(type(opened.workspace.log), "durability", "relaxed")
+    monkeypatch.setattr(opened.workspace.log, "durability", "relaxed")
     monkeypatch.setitem(histories.SYNCED_S, "relaxed", 3_600.0)
     writer = Writing(opened, 2)
     await writer.facts(100)
     assert (await idle(opened))._sending
     assert not await opened.workspace.states._histories._chunks(STREAM, 2)
-    monkeypatch.setattr(type(opened.workspace.log), "durability", "unknown")
+    monkeypatch.setattr(opened.workspace.log, "durability", "unknown")
     assert opened.workspace.states.written(STREAM) is None
 
 

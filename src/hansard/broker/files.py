@@ -28,7 +28,6 @@ import os
 import secrets
 import select
 import stat
-import threading
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -36,7 +35,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hansard.bus.file_lock import release, take_by
+from hansard.bus.file_lock import (
+    PRIVATE_DIR,
+    PRIVATE_FILE,
+    release,
+    replace_private,
+    take_by,
+)
 
 LOCK_POLL_S = 0.01
 """Pause between two attempts to take a lock, in seconds."""
@@ -61,8 +66,6 @@ SYNCED_AFTER_S = 120.0
 """Age in seconds from which an unchanged file is known to be on disk: Linux writes it after 30 s.
 """
 
-PRIVATE_FILE = 0o600
-PRIVATE_DIR = 0o700
 
 _T = TypeVar("_T")
 
@@ -203,7 +206,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
         """Replace a stream's metadata on disk. Only while no server runs."""
         folder = self.stream(name)
         for each in METADATA:
-            _write(folder / each, content[each])
+            replace_private(folder / each, content[each])
         sync(folder)
 
     @property
@@ -224,7 +227,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
             self.root.chmod(PRIVATE_DIR)
         ignored = self.root / ".gitignore"
         if not ignored.exists():
-            _write(ignored, GITIGNORE)
+            replace_private(ignored, GITIGNORE)
 
     # ------------------------------------------------------------ users
 
@@ -271,23 +274,11 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     def write_state(self, info: ServerInfo) -> None:
         """Write the state for the users."""
-        _write(self.state, msgspec.json.encode(info))
-
-    def write_config(self, text: bytes) -> None:
-        """Write the server's configuration."""
-        _write(self.config, text)
-
-    def write_access(self, logins: bytes) -> None:
-        """Write the restricted logins."""
-        _write(self.access, logins)
-
-    def write_access_config(self, text: bytes) -> None:
-        """Write the part of the configuration that admits the restricted logins."""
-        _write(self.root / "access.conf", text)
+        replace_private(self.state, msgspec.json.encode(info))
 
     def write_error(self, text: str) -> None:
         """Write the reason why the supervisor gives up."""
-        _write(self.error, text.encode(errors="surrogateescape"))
+        replace_private(self.error, text.encode(errors="surrogateescape"))
 
     def read_error(self) -> str | None:
         """Return why the last supervisor gave up; None if it did not."""
@@ -330,7 +321,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     def write_credentials(self, credentials: Credentials) -> None:
         """Write the logins of this directory."""
-        _write(self._credentials, msgspec.json.encode(credentials))
+        replace_private(self._credentials, msgspec.json.encode(credentials))
 
     # ------------------------------------------------------------ log
 
@@ -342,7 +333,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
         """
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > LOG_BYTES_MAX:
-                _write(self.log.with_name("server.log.1"), self.log.read_bytes())
+                replace_private(self.log.with_name("server.log.1"), self.log.read_bytes())
                 os.truncate(self.log, 0)
                 return True
         return False
@@ -405,14 +396,3 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a private file atomically: a reader sees the old or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

@@ -22,6 +22,7 @@ import msgspec
 from hansard.broker import process as server_process
 from hansard.broker.files import Credentials, ServerFiles, locked
 from hansard.bus import subjects
+from hansard.bus.file_lock import replace_private
 from hansard.domain.ids import workspace_name
 from hansard.domain.principal import is_public_key
 
@@ -101,7 +102,7 @@ def render(credentials: Credentials, users: Iterable[BrokerUser]) -> bytes:
 
 def write(place: ServerFiles, credentials: Credentials) -> None:
     """Write `access.conf` from what is on disk. Raises OSError."""
-    place.write_access_config(render(credentials, read(place)))
+    replace_private(place.root / "access.conf", render(credentials, read(place)))
 
 
 def read(place: ServerFiles) -> list[BrokerUser]:
@@ -138,7 +139,7 @@ def _replace(place: ServerFiles, workspace: str, users: list[BrokerUser], deadli
     after += [user for user in users if user.workspace == workspace]
     after.sort(key=lambda user: (user.workspace, user.nkey))
     if after != before:
-        place.write_access(msgspec.json.format(msgspec.json.encode(after), indent=1))
+        replace_private(place.access, msgspec.json.format(msgspec.json.encode(after), indent=1))
     _have_reloaded(place, deadline)  # even if unchanged: a killed call may lack it
     return after != before
 
@@ -147,11 +148,10 @@ def _have_reloaded(place: ServerFiles, deadline: float) -> None:
     while True:
         credentials = place.read_credentials()
         try:
-            with server_process.reloader(
-                credentials.port, credentials.name, credentials.system
-            ) as reload:
+            port, name, login = credentials.port, credentials.name, credentials.system
+            with server_process.connect(port, name, login) as server:
                 write(place, credentials)
-                reload()
+                server_process.reload(server)
         except (ConnectionError, TimeoutError) as error:
             if time.monotonic() >= deadline:
                 message = f"the server on {str(place.root)!r} did not reload: {error}"

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Collection, Generator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -77,7 +75,6 @@ _MARKED = (subjects.log_stream(""), subjects.blob_stream(""))
 PAGES_MAX = 1_000
 """Most pages of the server's list of streams (256 streams each)."""
 
-LINE_BYTES_MAX = 64 * 1024
 
 PIPE = 3
 _DESCRIPTORS_MAX = 65_536
@@ -343,10 +340,8 @@ def _streams_of(workspaces: Iterable[str]) -> set[str]:
 class _Server:
     """A connection to the server: one request at a time, each with a timeout."""
 
-    def __init__(self, connection: socket.socket, file: BinaryIO, store: Path) -> None:
+    def __init__(self, connection: server_process.Connection, store: Path) -> None:
         self._connection = connection
-        self._file = file
-        self._numbers = itertools.count(1)
         self._files = _Files(store)
         self._signs: dict[str, tuple[int, int, int]] = {}
         self._streams: dict[str, Extent] = {}
@@ -360,14 +355,9 @@ class _Server:
     def reached(cls, credentials: Credentials, store: Path) -> Generator[_Server]:
         """Connect to the server of a store. Raises OSError."""
         login = credentials.runtime
-        with server_process.connect(credentials.port, credentials.name, login, headers=True) as (
-            connection,
-            _,
-        ):
-            connection.settimeout(ANSWER_S)
-            connection.sendall(b"SUB _INBOX.marks.* 1\r\n")
-            with connection.makefile("rb") as file:
-                yield cls(connection, file, store)
+        with server_process.connect(credentials.port, credentials.name, login) as connection:
+            connection.socket.settimeout(ANSWER_S)
+            yield cls(connection, store)
 
     def streams(self, again: Collection[str] = ()) -> dict[str, Extent]:
         """Return every stream that has marks: its newest sequence, and its number of messages.
@@ -386,27 +376,16 @@ class _Server:
         return self._streams
 
     def _request(self, name: str) -> None:
-        state = self._state(name)
-        if state is not None:
-            self._streams[name] = state
+        info = self._api(f"STREAM.INFO.{name}", {})
+        if info is not None:
+            self._streams[name] = Extent.of(info)
         else:
             self._streams.pop(name, None)
-
-    def _state(self, name: str) -> Extent | None:
-        """Return the server's state of a stream; None if there is none of that name."""
-        _, data = self._answer(self._ask(f"STREAM.INFO.{name}", {}))
-        answer: dict[str, Any] = msgspec.json.decode(data)
-        error = answer.get("error")
-        if error is None:
-            return Extent.of(answer)
-        if error.get("err_code") == NOT_FOUND:
-            return None
-        raise OSError(f"STREAM.INFO.{name}: the broker answered {error.get('description')}")
 
     def _list_streams(self) -> dict[str, Extent]:
         extents: dict[str, Extent] = {}
         for _ in range(PAGES_MAX):
-            page = self._request_api("STREAM.LIST", {"offset": len(extents)})
+            page = self._api("STREAM.LIST", {"offset": len(extents)}) or {}
             for each in page.get("streams") or []:
                 extents[each["config"]["name"]] = Extent.of(each)
             if not page.get("streams") or len(extents) >= page.get("total", 0):
@@ -419,7 +398,9 @@ class _Server:
         """
         if not mark.checkable or mark.chained > state.last:
             return None
-        headers, body = self._answer(self._ask(f"DIRECT.GET.{mark.stream}", {"seq": mark.chained}))
+        headers, body = self._connection.answer(
+            self._ask(f"DIRECT.GET.{mark.stream}", {"seq": mark.chained})
+        )
         fields = _headers(headers)
         return None if fields is None else (fields["Nats-Subject"], body)
 
@@ -433,52 +414,25 @@ class _Server:
         }
         inbox = self._ask(f"DIRECT.GET.{stream}", names)
         while True:
-            headers, body = self._answer(inbox)
+            headers, body = self._connection.answer(inbox)
             fields = _headers(headers)
             if fields is None:
                 return
             yield int(fields["Nats-Sequence"]), fields["Nats-Subject"], body
 
-    def _request_api(self, what: str, body: dict[str, Any]) -> dict[str, Any]:
-        _, data = self._answer(self._ask(what, body))
+    def _api(self, what: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Call the JetStream API; return None if there is no such stream."""
+        _, data = self._connection.answer(self._ask(what, body))
         answer: dict[str, Any] = msgspec.json.decode(data)
-        if "error" in answer:
-            raise OSError(f"{what}: the broker answered {answer['error'].get('description')}")
-        return answer
+        error = answer.get("error")
+        if error is None:
+            return answer
+        if error.get("err_code") == NOT_FOUND:
+            return None
+        raise OSError(f"{what}: the broker answered {error.get('description')}")
 
     def _ask(self, what: str, body: dict[str, Any]) -> bytes:
-        inbox = b"_INBOX.marks.%d" % next(self._numbers)
-        data = msgspec.json.encode(body)
-        self._connection.sendall(
-            b"PUB $JS.API.%b %b %d\r\n%b\r\n" % (what.encode(), inbox, len(data), data)
-        )
-        return inbox
-
-    def _answer(self, inbox: bytes) -> tuple[bytes, bytes]:
-        """Return the next message for a request: its headers and body; messages of other requests
-        are skipped.
-        """
-        while True:
-            line = self._line()
-            if line.startswith((b"HMSG ", b"MSG ")):
-                words = line.split()
-                size = int(words[-1])
-                headed = int(words[-2]) if words[0] == b"HMSG" else 0
-                payload = self._file.read(size + 2)
-                if len(payload) < size + 2:
-                    raise ConnectionError("the server ended the connection")
-                if words[1] == inbox:
-                    return payload[:headed], payload[headed:size]
-            elif line == b"PING":
-                self._connection.sendall(b"PONG\r\n")
-            elif line.startswith(b"-ERR"):
-                raise ConnectionError(line.decode(errors="replace"))
-
-    def _line(self) -> bytes:
-        line = self._file.readline(LINE_BYTES_MAX)
-        if not line.endswith(b"\r\n"):
-            raise ConnectionError("the server ended the connection")
-        return line[:-2]
+        return self._connection.ask(f"$JS.API.{what}", msgspec.json.encode(body))
 
 
 def _headers(headers: bytes) -> dict[str, str] | None:

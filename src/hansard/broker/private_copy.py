@@ -27,10 +27,10 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.broker.files import PRIVATE_FILE, ServerFiles
+from hansard.broker.files import ServerFiles
 from hansard.broker.lease import BadDataDir, ServerError
 from hansard.bus.errors import ReadOnly
-from hansard.bus.file_lock import release, take
+from hansard.bus.file_lock import PRIVATE_FILE, release, take
 
 FOLDERS = ("marks", "projections", "nats")
 """Folders that are copied, in this order: the log last, so that nothing is ahead of it, even during

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import random
 import re
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -47,7 +48,7 @@ PROBE_TIMEOUT_S = 1.0
 RELOAD_TIMEOUT_S = 10.0
 """Timeout for a reload, in seconds: it takes milliseconds unless the machine is overloaded."""
 
-PROBE_BYTES_MAX = 64 * 1024
+LINE_BYTES_MAX = 64 * 1024
 OUTPUT_BYTES_MAX = 64 * 1024
 _OBSTACLE = re.compile(rb"\[ERR\] (.*(?:critical write error: |will be DISABLED).*)", re.IGNORECASE)
 
@@ -232,81 +233,92 @@ def probe(port: int, name: str, login: Login) -> str | None:
     The name tells it from another process that took the port.
     """
     try:
-        with connect(port, name, login) as (_, greeting):
-            return str(greeting.get("version", "")) if greeting.get("jetstream") is True else None
+        with connect(port, name, login) as server:
+            info = server.info
+            return str(info.get("version", "")) if info.get("jetstream") is True else None
     except OSError:
         return None
 
 
-@contextlib.contextmanager
-def reloader(port: int, name: str, login: Login) -> Generator[Callable[[], None]]:
-    """Connect to the server of that name; yield a function that makes it reload its configuration.
-
-    The function returns when the server has done so. Connections of users that still exist with the
-    same permissions are kept. Raises ConnectionError, TimeoutError.
+def reload(server: Connection) -> None:
+    """Make a server reload its configuration; return when it has done so. Connections of users that
+    still exist with the same permissions are kept. Raises ConnectionError, TimeoutError.
     """
-    with connect(port, name, login) as (connection, greeting):
-
-        def reload() -> None:
-            connection.settimeout(RELOAD_TIMEOUT_S)
-            subject = f"$SYS.REQ.SERVER.{greeting['server_id']}.RELOAD"
-            connection.sendall(f"SUB here 1\r\nPUB {subject} here 0\r\n\r\n".encode())
-            value = _answer(connection, b"MSG ")
-            size = int(value.rpartition(b" ")[2])
-            if size > PROBE_BYTES_MAX:
-                raise ConnectionError(f"an answer of {size:,} bytes")
-            body = b""
-            while len(body) < size and (part := connection.recv(size - len(body))):
-                body += part
-            answer: dict[str, Any] = msgspec.json.decode(body)
-            if "error" in answer:
-                raise ConnectionError(str(answer["error"].get("description", "it refused")))
-
-        yield reload
+    server.socket.settimeout(RELOAD_TIMEOUT_S)
+    inbox = server.ask(f"$SYS.REQ.SERVER.{server.info['server_id']}.RELOAD")
+    answer: dict[str, Any] = msgspec.json.decode(server.answer(inbox)[1])
+    if "error" in answer:
+        raise ConnectionError(str(answer["error"].get("description", "it refused")))
 
 
-@contextlib.contextmanager
-def connect(
-    port: int, name: str, login: Login, *, headers: bool = False
-) -> Generator[tuple[socket.socket, dict[str, Any]]]:
-    """Connect as a user of the server of that name; yield the connection and the server's INFO.
+class Connection:
+    """A user's plain connection to the server: one request at a time. Raises OSError."""
 
-    With `headers`, replies include theirs. Raises OSError.
-    """
-    with socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection:
-        info = _line(connection)
+    def __init__(self, connection: socket.socket, file: BinaryIO) -> None:
+        self.socket = connection
+        self._file = file
+        self._numbers = itertools.count(1)
+        self.info: dict[str, Any] = {}
+        """The server's first message."""
+
+    def greet(self, port: int, name: str, login: Login) -> None:
+        """Log in at the server of that name."""
         try:
-            fields = msgspec.json.decode(info.removeprefix(b"INFO "), type=dict[str, Any])
+            self.info = msgspec.json.decode(self._line().removeprefix(b"INFO "))
         except msgspec.DecodeError as error:
             raise ConnectionError(f"no NATS server answers on port {port}") from error
-        if fields.get("server_name") != name:
+        if self.info.get("server_name") != name:
             raise ConnectionError(f"another server answers on port {port}")
-        hello = {"user": login.user, "pass": login.password, "verbose": False, "headers": headers}
-        connection.sendall(b"CONNECT " + msgspec.json.encode(hello) + b"\r\nPING\r\n")
-        _answer(connection, b"PONG")
-        yield connection, fields
+        hello = {"user": login.user, "pass": login.password, "verbose": False, "headers": True}
+        head = b"CONNECT " + msgspec.json.encode(hello)
+        self.socket.sendall(head + b"\r\nSUB _INBOX.plain.* 1\r\nPING\r\n")
+        while (line := self._line()) != b"PONG":
+            if not line.startswith((b"INFO ", b"PING")):
+                raise ConnectionError(f"the server answered {line[:200].decode(errors='replace')}")
+
+    def ask(self, subject: str, data: bytes = b"") -> bytes:
+        """Send a request; return the inbox of its answers."""
+        inbox = b"_INBOX.plain.%d" % next(self._numbers)
+        self.socket.sendall(b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), inbox, len(data), data))
+        return inbox
+
+    def answer(self, inbox: bytes) -> tuple[bytes, bytes]:
+        """Return the next message for a request: its headers and body; messages of other requests
+        are skipped.
+        """
+        while True:
+            line = self._line()
+            if line.startswith((b"HMSG ", b"MSG ")):
+                words = line.split()
+                size = int(words[-1])
+                headed = int(words[-2]) if words[0] == b"HMSG" else 0
+                payload = self._file.read(size + 2)
+                if len(payload) < size + 2:
+                    raise ConnectionError("the server ended the connection")
+                if words[1] == inbox:
+                    return payload[:headed], payload[headed:size]
+            elif line == b"PING":
+                self.socket.sendall(b"PONG\r\n")
+            elif line.startswith(b"-ERR"):
+                raise ConnectionError(line.decode(errors="replace"))
+
+    def _line(self) -> bytes:
+        line = self._file.readline(LINE_BYTES_MAX)
+        if not line.endswith(b"\r\n"):
+            raise ConnectionError("the server ended the connection")
+        return line[:-2]
 
 
-def _answer(connection: socket.socket, word: bytes) -> bytes:
-    """Return the next line, skipping unsolicited ones. Raises ConnectionError for an unexpected
-    one.
-    """
-    line = _line(connection)
-    while line.startswith((b"INFO ", b"PING")):
-        line = _line(connection)
-    if not line.startswith(word):
-        raise ConnectionError(f"the server answered {line[:200].decode(errors='replace')!r}")
-    return line
-
-
-def _line(connection: socket.socket) -> bytes:
-    received = b""
-    while not received.endswith(b"\r\n"):
-        ahead = connection.recv(PROBE_BYTES_MAX, socket.MSG_PEEK)  # reads no byte after the line
-        if not ahead or len(received) > PROBE_BYTES_MAX:
-            raise ConnectionError("the line did not end")
-        received += connection.recv(ahead.find(b"\n") + 1 or len(ahead))
-    return received[:-2]
+@contextlib.contextmanager
+def connect(port: int, name: str, login: Login) -> Generator[Connection]:
+    """Connect as a user of the server of that name. Raises OSError."""
+    with (
+        socket.create_connection((HOST, port), PROBE_TIMEOUT_S) as connection,
+        connection.makefile("rb") as file,
+    ):
+        server = Connection(connection, file)
+        server.greet(port, name, login)
+        yield server
 
 
 def is_ours(pid: int, place: ServerFiles) -> bool:

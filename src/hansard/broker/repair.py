@@ -19,10 +19,11 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.broker.files import METADATA, PRIVATE_DIR, ServerFiles, locked
+from hansard.broker.files import METADATA, ServerFiles, locked
 from hansard.broker.lease import ServerError, is_freed, join_in_thread
 from hansard.bus import marks, subjects
 from hansard.bus.errors import BrokerError, NotFound, NotWritable
+from hansard.bus.file_lock import PRIVATE_DIR
 from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.bus.jetstream.direct import api

@@ -26,8 +26,6 @@ from hansard.broker import logins as server_logins
 from hansard.broker import process as server_process
 from hansard.broker.files import (
     LOCK_POLL_S,
-    PRIVATE_DIR,
-    PRIVATE_FILE,
     Durability,
     ServerFiles,
     ServerInfo,
@@ -36,7 +34,7 @@ from hansard.broker.files import (
 )
 from hansard.broker.marker import Marker
 from hansard.bus import errors, marks
-from hansard.bus.file_lock import release, take
+from hansard.bus.file_lock import PRIVATE_DIR, PRIVATE_FILE, release, replace_private, take
 
 USAGE = "python -m hansard.broker.supervisor DATA_DIR strict|relaxed NATS_SERVER"
 
@@ -355,9 +353,8 @@ class Supervisor:
         if port != self._credentials.port:
             self._credentials = msgspec.structs.replace(self._credentials, port=port)
             self._place.write_credentials(self._credentials)
-        self._place.write_config(
-            server_process.config(self._place, self._credentials, self._durability, port)
-        )
+        config = server_process.config(self._place, self._credentials, self._durability, port)
+        replace_private(self._place.config, config)
         server_logins.write(self._place, self._credentials)
         try:
             self._server = server_process.launch(self._binary, self._place, self._store_lock)

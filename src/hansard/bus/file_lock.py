@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import secrets
+import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from hansard.domain.errors import BadValue, CallerError
 PRIVATE_FILE = 0o600
 """Mode of files written from a record, which are as private as the record."""
 
+PRIVATE_DIR = 0o700
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -82,6 +84,19 @@ def whole(path: Path) -> Generator[BinaryIO]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """Replace a private file of our own atomically, synced to disk: a reader sees the old or the
+    new one. Raises OSError.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -23,7 +23,6 @@ import contextlib
 import hashlib
 import os
 import re
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,12 +31,10 @@ from typing import Any, Protocol
 import msgspec
 
 from hansard.bus import subjects
+from hansard.bus.file_lock import PRIVATE_DIR, replace_private
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import workspace_name
-
-PRIVATE_FILE = 0o600
-PRIVATE_DIR = 0o700
 
 ACCEPTED = "hansard-missing-positions"
 """Key in the metadata of a log's stream: how many missing positions its operator accepted."""
@@ -215,13 +212,7 @@ def write(data_dir: Path, workspace: str, kept: Kept) -> None:
     """Replace a workspace's mark, synced to disk. Raises OSError."""
     path = path_of(data_dir, workspace)
     path.parent.mkdir(mode=PRIVATE_DIR, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, PRIVATE_FILE), "wb") as file:
-        file.write(msgspec.json.encode(kept))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    replace_private(path, msgspec.json.encode(kept))
 
 
 def begin_missing(data_dir: Path, store: Path, durability: str) -> None:

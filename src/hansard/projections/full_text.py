@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import msgspec
 
-from hansard.bus.file_lock import take_by
+from hansard.bus.file_lock import PRIVATE_FILE, take_by
 from hansard.domain.ids import workspace_name
 from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections.errors import (
@@ -39,7 +39,6 @@ from hansard.projections.rows import COLUMNS, EVENT_BITS, KNOWN_AS, Batch, Row, 
 from hansard.projections.runner import Source, project, to_its_end
 from hansard.projections.store import Progress, Store
 from hansard.projections.table_files import (
-    PRIVATE_FILE,
     ProjectorStatus,
     TableFiles,
     WriteLock,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hansard.bus.commits import revive
+from hansard.bus.file_lock import replace_private
 from hansard.bus.log import Origin, RawMessage
 from hansard.bus.reads import Fault, InFull
 from hansard.domain.errors import Corrupt, UnknownEvent
@@ -51,7 +51,7 @@ from hansard.projections.rows import digest as rows_digest
 from hansard.projections.runner import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Source, to_its_end
 from hansard.projections.snapshots import Publisher, newest
 from hansard.projections.store import Store
-from hansard.projections.table_files import PRIVATE_FILE, TableFiles, WriteLock, schema_digest
+from hansard.projections.table_files import TableFiles, WriteLock, schema_digest
 
 # A role's view of the log, commit by commit: filtered and rewritten before it is projected.
 #
@@ -365,7 +365,7 @@ def key_of(place: TableFiles, rules: RoleDefined) -> bytes | None:
         if len(key) >= KEY_BYTES_MIN:
             return key
     made = secrets.token_bytes(KEY_BYTES_MIN)
-    _replace_file(path, made)
+    replace_private(path, made)
     return made
 
 
@@ -378,7 +378,7 @@ def load(place: TableFiles) -> Kept | None:
 
 def keep(place: TableFiles, kept: Kept) -> None:
     """Store the state, replacing an older one."""
-    _replace_file(_feed(place), msgspec.msgpack.encode(kept))
+    replace_private(_feed(place), msgspec.msgpack.encode(kept))
 
 
 def drop(place: TableFiles) -> None:
@@ -397,14 +397,6 @@ def forget(place: TableFiles) -> None:
 
 def _feed(place: TableFiles) -> Path:
     return place.path.with_suffix(".feed")
-
-
-def _replace_file(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-    part.replace(path)
 
 
 class RoleRows(Rows):

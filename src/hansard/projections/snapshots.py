@@ -35,12 +35,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from hansard.bus.file_lock import take
+from hansard.bus.file_lock import PRIVATE_DIR, PRIVATE_FILE, take
 from hansard.projections.errors import Behind, ProjectionError
 from hansard.projections.table_files import (
     COPY_BYTES,
-    PRIVATE_DIR,
-    PRIVATE_FILE,
     TableFiles,
     away,
     copied,

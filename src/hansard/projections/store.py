@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
-import os
 import re
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from typing import Any
 import msgspec
 import platformdirs
 
+from hansard.bus.file_lock import PRIVATE_DIR, replace_private
 from hansard.bus.log import RawMessage
 from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections._engine import engine as duckdb
@@ -45,9 +45,7 @@ from hansard.projections.rows import (
     digest,
 )
 from hansard.projections.table_files import (
-    PRIVATE_DIR,
     VERSION,
-    new_file,
     private,
     schema_digest,
     schema_sql,
@@ -143,15 +141,7 @@ def _keep(path: Path, data: bytes) -> None:
     for other in path.parent.glob("tables-*"):
         if time.time() - other.stat().st_mtime > OLD_S:
             other.unlink(missing_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with new_file(part) as file:
-            file.write(data + hashlib.sha256(data).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    replace_private(path, data + hashlib.sha256(data).digest())
 
 
 # The meaning of each column of the tables and views, stated once, in `schema/columns.toml`.
@@ -276,14 +266,9 @@ class Store:
             for each in (self.path, wal(self.path)):
                 private(each)
             return
-        part = self.path.with_name(f".{self.path.name}")
         try:
             wal(self.path).unlink(missing_ok=True)
-            with new_file(part) as file:
-                file.write(_blank(partial=self._partial))
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path)
+            replace_private(self.path, _blank(partial=self._partial))
         except OSError as error:
             raise unusable(self.path, error) from error
 

@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from hansard.bus.file_lock import take, take_by
+from hansard.bus.file_lock import PRIVATE_DIR, PRIVATE_FILE, take, take_by
 from hansard.bus.subjects import token
 from hansard.domain.ids import name as checked_name
 from hansard.domain.ids import workspace_name
@@ -73,8 +73,6 @@ TRY_S = 0.005
 it for some microseconds.
 """
 
-PRIVATE_FILE = 0o600
-PRIVATE_DIR = 0o700
 
 COPY_BYTES = 8 * 1024 * 1024
 """Bytes copied at once."""

@@ -240,17 +240,27 @@ Begin = Callable[[AgentStream], Awaitable["tuple[AgentState, int]"]]
 
 
 class _Tail:
-    """A stream's commits up to a position, `head`, as read for one state: those up to `target`, a
-    version (None: the newest), are requested together.
+    """A stream's commits as read for one state: those up to `target`, a version (None: the newest),
+    are requested together.
+
+    `head` is the position where it ends; None while nothing was needed besides `held`, which was
+    requested with the chunks.
     """
 
-    def __init__(self, log: EventLog, stream: AgentStream, head: int, target: int | None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        stream: AgentStream,
+        head: int | None,
+        target: int | None,
+        held: Sequence[Stored] = (),
+    ) -> None:
         self.head = head
         self._log = log
         self._stream = stream
         self._newest: int | None = None
         self._target = target
-        self._held: list[Stored] = []
+        self._held = [*held]
         self._read_to = 0
 
     async def newest(self) -> int:
@@ -264,6 +274,13 @@ class _Tail:
         """Return the commits with first versions in (after, to]; `ahead`: prefetch the following
         ones.
         """
+        if self.head is None:
+            held = [each for each in self._held if each.commit.version > after]
+            follows = not held or held[0].commit.version == after + 1
+            end = held[-1].commit.last_version if held else after
+            if follows and self._target is not None and end >= self._target:
+                return [each for each in held if each.commit.version <= to]
+            self.head = await self._log.head()
         if self._read_to < to:
             if ahead and self._target is None:
                 self._target = await self.newest()
@@ -408,15 +425,12 @@ class Histories:
             return await self._walk(stream, version, None, begin, chunks, tail)
         after = version - version % CHUNK_VERSIONS
         to = after + CHUNK_VERSIONS if stream in self._indexes else version
-        begin, chunks, follow = await asyncio.gather(
+        begin, chunks, held = await asyncio.gather(
             self._begin(stream),
             self._chunks(stream, version // CHUNK_VERSIONS + 1 if after else 0),
             self._follow(stream, after, to),
         )
-        segment = self._expected(stream, version, begin, chunks, follow)
-        if segment is not None:
-            return segment
-        tail = _Tail(self._log, stream, await self._log.head(), version)
+        tail = _Tail(self._log, stream, None, version, held)
         return await self._walk(stream, version, None, begin, chunks, tail)
 
     async def _follow(self, stream: AgentStream, after: int, to: int) -> list[Stored]:
@@ -437,44 +451,6 @@ class Histories:
             last = await tail.newest() // CHUNK_VERSIONS + 1
             chunks |= await self._chunks(stream, last, CHUNKS_FIRST + 1)
         return await self._walk(stream, None, position, begin, chunks, tail)
-
-    def _expected(
-        self,
-        stream: AgentStream,
-        version: int,
-        begin: tuple[AgentState, int],
-        chunks: dict[int, bytes],
-        follow: Sequence[Stored],
-    ) -> Segment | None:
-        """Return the segment of a version from the combined request; None if a chunk is missing, or
-        if commits outside of the request follow.
-        """
-        state, start = begin[0].copy(), begin[1]
-        index = [start]
-        chunk: Chunk | None = None
-        last: Chunk | None = None
-        for number in itertools.count(1):
-            if number * CHUNK_VERSIONS > state.version:
-                chunk = _chunk(chunks, number, state)
-                if chunk is None or version < chunk.version:
-                    break
-                apply(state, chunk)
-                last, start = chunk, chunk.position
-            index.append(start)
-        if not finish(state, last):
-            return None
-        if chunk is not None:
-            index.append(chunk.position)
-        follow = [each for each in follow if each.commit.version > state.version]
-        if follow and follow[0].commit.version != state.version + 1:
-            return None
-        ends = _ends(reads.under(self._log.workspace, stream, follow, state.epoch))
-        if (ends[-1][1] if ends else state.version) < version:
-            return None
-        made = Segment(state, start, ends, ends[-1][0] if ends else start)
-        if self._is_whole(made, number):
-            made.horizon = None
-        return self._keep(stream, number - 1, index, made)
 
     async def _walk(
         self,
@@ -504,7 +480,7 @@ class Histories:
                 return await self._walk(stream, version, position, begin, less, tail)
             if chunk is None:
                 segment = await self._read(stream, state, start, number, tail, ahead=True)
-                if not self._is_whole(segment, number):
+                if segment.horizon is not None:
                     await self.put(stream, made)
                     return self._keep(stream, number - 1, index, segment)
                 ended = fold_segment(segment)
@@ -545,12 +521,10 @@ class Histories:
         stored = await tail.take(state.version, to, ahead=ahead)
         stored = reads.under(self._log.workspace, stream, stored, state.epoch)
         ends = _ends(stored)
-        whole = bool(ends) and ends[-1][1] >= to
-        return Segment(state, start, ends, None if whole else tail.head)
-
-    @staticmethod
-    def _is_whole(segment: Segment, number: int) -> bool:
-        return bool(segment.ends) and segment.ends[-1][1] >= number * CHUNK_VERSIONS
+        if ends and ends[-1][1] >= to:
+            return Segment(state, start, ends, None)
+        known = ends[-1][0] if ends else start
+        return Segment(state, start, ends, known if tail.head is None else tail.head)
 
     async def _chunks(self, stream: AgentStream, to: int, first: int = 1) -> dict[int, bytes]:
         """Return the existing chunks of a stream that end at or before `to`, by number."""

@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 import hansard.agents.access.principals
-import hansard.broker.files
 import hansard.broker.logins
 import hansard.cli.roles
 import hansard.client.credentials
@@ -22,8 +21,8 @@ POINTS: dict[str, tuple[Any, str]] = {
     "draft": (hansard.client.credentials.Draft, "write"),
     "register": (hansard.agents.access.principals, "register"),
     "issue": (hansard.agents.access.principals, "issue"),
-    "access": (hansard.broker.files.ServerFiles, "write_access"),
-    "config": (hansard.broker.files.ServerFiles, "write_access_config"),
+    "access": (hansard.broker.logins, "replace_private"),
+    "config": (hansard.broker.logins, "write"),
     "reload": (hansard.broker.logins, "_have_reloaded"),
     "finish": (hansard.client.credentials.Draft, "finish"),
     "tell": (hansard.cli.roles, "_print_credentials"),
