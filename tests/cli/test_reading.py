@@ -40,7 +40,7 @@ def test_runs_lists_the_newest_first(call: Call, runs: Runs):
     assert (team["failed_steps"], team["in_doubt_steps"]) == (failed, 0)
     assert (by_id[runs.doubt]["failed_steps"], by_id[runs.doubt]["in_doubt_steps"]) == (0, 1)
     heading = call("runs", "--limit", "0").out.splitlines()[0]
-    assert re.search(r"steps +open +in doubt +failed", heading)
+    assert re.search(r"steps +open +under way +in doubt +failed", heading)
     assert by_id[runs.forked]["forked_from"] == runs.team
     order = [line["run"] for line in lines]
     assert order.index(runs.forked) < order.index(runs.failed) < order.index(runs.team)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Protocol
+from functools import cache
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -51,6 +52,24 @@ _WITHHELD = {
 def withheld_text(step: Step) -> str:
     """Return how a fork withheld a step's effect; empty if it did not."""
     return _WITHHELD[step.withheld] if step.withheld is not None else ""
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def by_name(kind: type[T], /, *sources: object, **fields: Any) -> T:
+    """Build a struct: its required fields that are not given are the attributes of that name of the
+    first source that has one.
+    """
+    for name in _required(kind):
+        if name not in fields:
+            fields[name] = getattr(next(each for each in sources if hasattr(each, name)), name)
+    return kind(**fields)
+
+
+@cache
+def _required(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(kind) if field.required)
 
 
 class Rows(Protocol):

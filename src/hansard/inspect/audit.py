@@ -269,39 +269,63 @@ class DecisionText(msgspec.Struct, frozen=True):
     parts: list[Part]
 
 
-_TITLES = {
-    "alternative": ("Alternatives", ("", "alternative", "score", "margin", "why")),
-    "input": ("Inputs", ("", "what", "by", "words")),
-    "after": ("Earlier results", ("step", "tool", "status", "asked", "words")),
-    "message": ("Messages in its context", ("version", "role", "words")),
-    "policy": ("Nearby refusals by the gate", ("step", "tool", "rule", "when", "reason")),
-    "approval": (
-        "Nearby approvals and denials",
-        ("step", "tool", "answer", "by", "because", "answered"),
+class _Shape(msgspec.Struct, frozen=True):
+    """Table of a part: title, column names (`-` for none), and the field of each column.
+
+    Fields are those of a row, and of its value; `Part` has the folds.
+    """
+
+    title: str
+    columns: str
+    fields: str
+    fold: str = ""
+
+
+_SHAPES = {
+    "alternative": _Shape(
+        "Alternatives", "- alternative score margin why", "number name score margin why"
     ),
-    "settlement": ("Nearby settled steps", ("step", "tool", "verdict", "by", "because")),
-    "version": ("Versions", ("what", "which")),
-    "actor": ("Who acted", ("", "")),
-    "followed": ("Next actions of the agent", ("step", "tool", "status", "asked", "words")),
-    "hand-off": ("Handed on to", ("to", "because", "with")),
-    "next": ("Its next decision", ("words",)),
-    "outcome": ("Outcome of the run", ("what", "words")),
+    "input": _Shape("Inputs", "- what by words", "number name source words", "each"),
+    "after": _Shape(
+        "Earlier results",
+        "step tool status asked words",
+        "number name status arguments words",
+        "newest",
+    ),
+    "message": _Shape(
+        "Messages in its context", "version role words", "number name words", "newest"
+    ),
+    "policy": _Shape(
+        "Nearby refusals by the gate",
+        "step tool rule when reason",
+        "step tool name when reason",
+        "first",
+    ),
+    "approval": _Shape(
+        "Nearby approvals and denials",
+        "step tool answer by because answered",
+        "step tool name by because answered",
+        "first",
+    ),
+    "settlement": _Shape(
+        "Nearby settled steps", "step tool verdict by because", "step tool name by because", "first"
+    ),
+    "version": _Shape("Versions", "what which", "name which"),
+    "actor": _Shape("Who acted", "- -", "name which"),
+    "followed": _Shape(
+        "Next actions of the agent",
+        "step tool status asked words",
+        "number name status arguments words",
+        "first",
+    ),
+    "hand-off": _Shape("Handed on to", "to because with", "name because payload"),
+    "next": _Shape("Its next decision", "words", "words"),
+    "outcome": _Shape("Outcome of the run", "what words", "name words"),
 }
-"""Heading and columns of each part, in order."""
+"""Table of each part, in order."""
 
 BY = 2
 """Column of an input with the agent's step and the tool or key."""
-
-_FOLDS = {
-    "input": "each",
-    "after": "newest",
-    "message": "newest",
-    "policy": "first",
-    "approval": "first",
-    "settlement": "first",
-    "followed": "first",
-}
-"""Selection of the rows shown of a long part."""
 
 
 def plain(row: Row) -> Row:
@@ -329,11 +353,11 @@ def _decision_text_of(decision: str, rows: Sequence[Row]) -> DecisionText:
     facts = {row["name"]: row["value"] for row in plain_rows if row["part"] == "decision"}
     first = next(row for row in plain_rows if row["part"] == "decision")
     parts = []
-    for part, (title, columns) in _TITLES.items():
-        found = [row for row in plain_rows if row["part"] == part]
-        if found:
-            cells = [(*_cells(part, row), row["address"] or "") for row in found]
-            parts.append(Part(title, (*columns, "at"), cells, _FOLDS.get(part, "")))
+    for part, shape in _SHAPES.items():
+        cells = [_cells(shape, row) for row in plain_rows if row["part"] == part]
+        if cells:
+            columns = ("" if name == "-" else name for name in shape.columns.split())
+            parts.append(Part(shape.title, (*columns, "at"), cells, shape.fold))
     return DecisionText(
         decision,
         facts["run"],
@@ -397,42 +421,20 @@ def _integrity(rows: Iterable[Row]) -> Iterable[str]:
         yield f"It rests on untrusted input{sources}{by}."
 
 
-def _cells(part: str, row: Row) -> tuple[str, ...]:
+def _cells(shape: _Shape, row: Row) -> tuple[str, ...]:
     value = row["value"] if isinstance(row["value"], dict) else {}
-
-    def say(*names: str) -> tuple[str, ...]:
-        return tuple(_text(value.get(name)) for name in names)
-
-    number, name = _text(row["number"]), _text(row["name"])
-    match part:
-        case "alternative":
-            why = "selected" if value.get("selected") else ""
-            reasons = [why, *say("reason", "rejected_because")]
-            return (number, name, *say("score", "margin"), "; ".join(filter(None, reasons)))
-        case "input":
-            step = f"#{value['step']}" if value.get("step") is not None else ""
-            who = value.get("agent") or value.get("by")
-            about = value.get("tool") or value.get("key")
-            by = f"{_text(who)}{step} {_text(about)}".strip()
-            return (number, name, by, *say("words"))
-        case "after" | "followed":
-            return (number, name, *say("status", "arguments", "words"))
-        case "message":
-            return (number, name, *say("words"))
-        case "policy":
-            return (*say("step", "tool"), name, *say("when", "reason"))
-        case "settlement":
-            return (*say("step", "tool"), name, *say("by", "because"))
-        case "approval":
-            return (*say("step", "tool"), name, *say("by", "because", "answered"))
-        case "hand-off":
-            return (name, *say("because", "payload"))
-        case "next":
-            return say("words")
-        case "outcome":
-            return (name, *say("words"))
-        case _:
-            return (name, _version(value) if "effects" in value else _text(row["value"]))
+    step = f"#{value['step']}" if value.get("step") is not None else ""
+    agent, about = value.get("agent") or value.get("by"), value.get("tool") or value.get("key")
+    why = ["selected" if value.get("selected") else "", value.get("reason")]
+    texts = {
+        **value,
+        "number": row["number"],
+        "name": row["name"],
+        "why": "; ".join(filter(None, map(_text, [*why, value.get("rejected_because")]))),
+        "source": f"{_text(agent)}{step} {_text(about)}".strip(),
+        "which": _version(value) if "effects" in value else row["value"],
+    }
+    return (*(_text(texts.get(name)) for name in shape.fields.split()), row["address"] or "")
 
 
 def _version(value: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from hansard.domain.experience.kept import EXPERIENCES, ExperienceStanding
 from hansard.domain.ids import host_in
 from hansard.inspect import trace as traces
 from hansard.inspect.actions import action_cache
-from hansard.inspect.answer import Answer, Listed
+from hansard.inspect.answer import Answer, Listed, by_name
 from hansard.inspect.state import contexts, window
 from hansard.inspect.trace import Payloads
 from hansard.projections.snapshots import Reader
@@ -391,13 +391,7 @@ def log(reader: Reader, name: str) -> ExperienceLog:
 
 def shown(version: KeptVersion, changes: ExperienceLog) -> ShownExperience:
     """Return a version with the history of its experience."""
-    return ShownExperience(
-        experience=version.experience,
-        digest=version.digest,
-        standing=version.standing,
-        label=str(version.label or ""),
-        changes=changes.changes,
-    )
+    return by_name(ShownExperience, version, changes, label=str(version.label or ""))
 
 
 def difference(
@@ -485,16 +479,11 @@ def _hit(
     each: KeptExperience, score: float, request: ExperienceQuery, used: Mapping[str, Any] | None
 ) -> ExperienceHit:
     params = slot_values_like(each.task, request.task) if request.task else None
-    hit = ExperienceHit(
-        experience=each.experience,
-        version=each.version,
-        standing=each.standing,
-        description=each.description,
-        task=each.task,
+    hit = by_name(
+        ExperienceHit,
+        each,
         params=params,
         score=score,
-        success_low=each.success_low,
-        replays=each.replays,
         cost=used["cost"] if used else None,
         seconds=used["seconds"] if used else None,
         why=[],
@@ -702,11 +691,10 @@ async def _steps(workspace: Workspace, run: str, fetch: Payloads) -> list[Learne
     async for step in traces.trace(run, history).whole(fetch):
         detail = step.traced
         steps.append(
-            LearnedStep(
+            by_name(
+                LearnedStep,
+                detail,
                 ref=f"{run}/{detail.agent}#{detail.step}",
-                tool=detail.tool,
-                status=detail.status,
-                arguments=detail.arguments,
                 error=detail.error.message if detail.error is not None else "",
             )
         )

@@ -28,7 +28,7 @@ from hansard.domain.label import text as label_text
 from hansard.domain.memory.events import space_name
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryFile, MemoryState
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, by_name
 from hansard.projections.file_search import FileVectors, FileWords
 from hansard.projections.snapshots import Reader
 
@@ -270,15 +270,13 @@ async def listing(workspace: Workspace, space: str | None, at: object = None) ->
 
 
 def _listed(space: str, file: MemoryFile) -> ListedFile:
-    return ListedFile(
+    return by_name(
+        ListedFile,
+        file,
         space=space,
-        path=file.path,
         kind=file.kind.value,
         size=file.size * 3 // 4 if file.binary else file.size,
-        version=file.version,
-        author=file.author,
         label=label_text(file.label) if file.label is not None else "",
-        digest=file.digest,
     )
 
 

@@ -49,7 +49,7 @@ from hansard.domain.steps import (
     ToolDeclared,
     Verdict,
 )
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, by_name
 from hansard.inspect.trace import Fetcher, Line, steps_of
 
 # Derivation of a call's fingerprint from the record before it.
@@ -352,17 +352,9 @@ class Replayed(Answer):
     def lines(self) -> Iterator[Call | Summary]:
         """Yield each call, then the summary."""
         for line, checked in self.calls:
-            yield Call(
-                run=self.run,
-                agent=line.agent,
-                step=line.step.number,
-                tool=line.step.tool,
-                arguments=checked.arguments,
-                status=line.step.status.value,
-                result=checked.result,
-                error=line.step.error,
-                differs=checked.differs,
-                unproven=checked.unproven,
+            step = line.step
+            yield by_name(
+                Call, self, checked, line, step, step=step.number, status=step.status.value
             )
         yield self.summary
 

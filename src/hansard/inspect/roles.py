@@ -31,7 +31,7 @@ from hansard.domain.roles.view import Line, judge
 from hansard.domain.roles.view import explain as explained
 from hansard.domain.run import RunState
 from hansard.inspect import state
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, by_name
 from hansard.inspect.find import EVENT_REMEDY, ID_CHARACTERS
 from hansard.inspect.state import NOW
 from hansard.inspect.trace import recorded
@@ -68,12 +68,7 @@ async def list_logins(workspace: Workspace) -> list[Login]:
     """List every principal with its tokens. Raises UnknownEvent, Corrupt."""
     found: list[Login] = []
     for name, principal in (await principals.known(workspace)).items():
-        own = Login(
-            principal=name,
-            kind=principal.kind,
-            about=principal.about,
-            carries=str(principal.carries),
-        )
+        own = by_name(Login, principal, principal=name, carries=str(principal.carries))
         found += [_login(workspace, own, token) for token in principal.tokens.values()] or [own]
     return found
 
@@ -141,17 +136,11 @@ async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
 def question(each: ListedApproval) -> Question:
     """Return the state of an approval."""
     it = each.approval
-    return Question(
+    return by_name(
+        Question,
+        each,
+        it.asked,
         approval=it.id,
-        standing=each.standing,
-        run=each.run,
-        agent=it.asked.agent,
-        role=it.asked.role,
-        step=it.asked.step,
-        tool=it.asked.tool,
-        arguments=it.asked.arguments,
-        rule=it.asked.rule,
-        timeout_ms=it.asked.timeout_ms,
         asked_at=_time(it.asked_at),
         until=_time(it.expires),
         answered_at=None if it.answered_at is None else _time(it.answered_at),
@@ -245,11 +234,11 @@ async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None)
     for name in names:
         state = await roles.read(workspace, name, AtPosition(position))
         if state.version:
-            role = Role(
+            role = by_name(
+                Role,
+                state,
                 role=name,
                 standing="defined" if state.rules is not None else "withdrawn",
-                version=state.version,
-                rules=state.rules,
                 because=state.withdrawn.because if state.withdrawn is not None else None,
                 position=position,
             )
@@ -274,17 +263,16 @@ async def explain(
     life = await _life(workspace, stored)
     facts = roles.facts_of(stored, recorded, life, _fields(recorded))
     verdict = judge(state.rules, facts)
-    report = Explanation(
+    report = by_name(
+        Explanation,
+        verdict,
+        recorded,
         role=name,
         event=recorded.id,
         address=f"{position}.{index}",
-        type=recorded.type,
         seen=verdict.visible,
         rule=verdict.rule or None,
-        rules=verdict.rules,
-        fields=verdict.fields,
         masks=[mask.name for mask in verdict.masks],
-        whole=verdict.whole,
         why=explained(state.rules, facts),
     )
     return RoleExplanation(explanation=report, stream=stored.stream)

@@ -42,7 +42,7 @@ from hansard.domain.steps import Failure, Step, StepStatus
 from hansard.domain.team import TaskStatus, waits
 from hansard.inspect import state
 from hansard.inspect import state as snapshots
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, by_name
 from hansard.inspect.state import turn, window_total
 from hansard.inspect.trace import Payloads, commits_by_agent
 from hansard.state.replay import RunView, fold_agent
@@ -530,25 +530,18 @@ def _commit(stored: Stored) -> Commit:
 
 def _run(view: RunView, history: list[Stored]) -> RunState:
     life, newest, ours = view.life, history[-1], own(view.run, history)
-    return RunState(
+    return by_name(
+        RunState,
+        newest,
+        life,
+        view,
         run=view.run,
-        position=newest.position,
         time=newest.time.isoformat(),
-        origin=newest.origin,
         started=ours[0].time.isoformat(),
         began=began(ours).time,
         last=last(ours).time,
-        workflow=life.workflow,
         status=life.status.value,
-        program=life.program,
         conversation=life.conversation_id,
-        labels=life.labels,
-        assigned=life.assigned,
-        scores=life.scores,
-        judged=life.judged,
-        error=life.error,
-        forked=life.forked,
-        vector=view.vector,
         agents=life.roster,
         at_work=[] if is_import(ours) else life.missing,
         keys=sorted(view.boards),
@@ -562,28 +555,24 @@ def _open(state: AgentState) -> list[Step]:
 
 
 def _agent(run: str, name: str, state: AgentState) -> RunAgent:
-    return RunAgent(
+    return by_name(
+        RunAgent,
+        state,
         run=run,
         agent=name,
-        role=state.role,
-        version=state.version,
-        epoch=state.epoch,
-        left=state.left,
         turn_number=turn(state),
         steps=dict(Counter(step.status.value for step in state.steps.values())),
         open_steps=[
-            OpenStep(
+            by_name(
+                OpenStep,
+                step,
                 step=f"{state.agent}#{step.number}",
-                tool=step.tool,
                 effects=step.effects.value,
                 status=step.status.value,
-                arguments=step.arguments,
-                error=step.error,
             )
             for step in _open(state)
         ],
         checkpoints={name: saved.data for name, saved in state.checkpoints.items()},
-        decisions=state.decisions,
         messages=len(state.window),
         context_tokens=window_total(state).tokens,
         resources=[
@@ -698,20 +687,16 @@ async def _all(workspace: Workspace, lives: Sequence[RunLife]) -> list[Run]:
 
 async def _summarize(workspace: Workspace, life: RunLife) -> Run:
     state = life.state
-    made = Run(
-        run=life.run,
-        workflow=state.workflow,
+    made = by_name(
+        Run,
+        life,
+        state,
         status=state.status.value,
         agents=state.roster,
-        at_work=life.at_work,
         began=life.began.time if life.began is not None else None,
-        program=state.program,
         conversation=state.conversation_id,
         forked_from=state.forked.parent if state.forked is not None else None,
-        probe=life.probe,
-        labels=state.labels,
         error=state.error,
-        problem=life.problem,
     )
     try:
         commits = await workspace.states.history(life.run)

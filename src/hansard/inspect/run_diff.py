@@ -23,7 +23,7 @@ from hansard.domain.payload import as_blob, rolling
 from hansard.domain.run import RunState
 from hansard.domain.steps import Failure, Step, ToolDeclared, Withheld
 from hansard.inspect import trace
-from hansard.inspect.answer import Answer, plain_text
+from hansard.inspect.answer import Answer, by_name, plain_text
 from hansard.inspect.state import summed
 from hansard.inspect.trace import AgentHistory, by_agent, recorded
 from hansard.state.replay import fold_life
@@ -604,13 +604,14 @@ def _cost(name: str, side: Side) -> ComparedRun:
                 else:
                     used.append((at[noted.version], noted.fact.usage))
     forked, error = side.life.forked, side.life.error
-    return ComparedRun(
+    return by_name(
+        ComparedRun,
+        side.life,
         side=name,
         run=side.run,
         forked_from=forked.parent if forked is not None else None,
         status=side.life.status.value,
         error=error.text if error is not None else None,
-        scores=side.life.scores,
         steps=len(steps),
         statuses=dict(Counter(step.status.value for step in steps)),
         attempts=sum(step.attempt for step in steps),
@@ -654,46 +655,31 @@ def _name(agent: AgentHistory | None) -> str | None:
 def _at(move: Move | None) -> At | None:
     if move is None:
         return None
-    where: dict[str, Any] = {
-        "place": move.place,
-        "recorded_in": move.run,
-        "version": move.version,
-        "position": move.position,
-    }
-    made, step = move.decision, move.step
-    if made is not None:
-        return DecisionAt(
-            **where,
-            decision=made.question,
-            selected=made.selected,
-            threshold=made.threshold,
-            confidence=made.confidence,
-            alternatives=made.alternatives,
-            because=made.because or None,
+    decision, step = move.decision, move.step
+    if decision is not None:
+        because = decision.because or None
+        return by_name(
+            DecisionAt,
+            move,
+            decision,
+            recorded_in=move.run,
+            decision=decision.question,
+            because=because,
         )
     if move.message is not None:
-        message = move.message
-        return MessageAt(
-            **where,
-            role=message.role,
-            content=message.content,
-            fields=message.fields,
-            usage=message.usage,
-        )
+        return by_name(MessageAt, move, move.message, recorded_in=move.run)
     if step is None:
-        return At(**where)
-    return StepAt(
-        **where,
+        return by_name(At, move, recorded_in=move.run)
+    return by_name(
+        StepAt,
+        move,
+        step,
+        recorded_in=move.run,
         step=step.number,
-        tool=step.tool,
-        arguments=step.arguments,
         status=step.status.value,
         result=step.items if step.streamed else step.result,
-        error=step.error,
         attempts=step.attempt,
         duration_ms=step.duration_ms or None,
-        usage=step.usage,
-        withheld=step.withheld,
         would=step.would or None,
     )
 

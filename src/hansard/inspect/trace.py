@@ -37,7 +37,7 @@ from hansard.domain.steps import (
     Verdict,
     Withheld,
 )
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, by_name
 from hansard.projections.snapshots import Reader
 from hansard.state.replay import RunView
 
@@ -311,52 +311,36 @@ class Trace(Answer):
 
     def _traced(self, line: Line, arguments: Any, result: Any) -> TracedStep:
         step = line.step
-        return TracedStep(
+        return by_name(
+            TracedStep,
+            step,
+            line,
             run=self.run,
             recorded_in=run_of(line.stored.stream),
-            agent=line.agent,
             role=line.state.role,
             step=step.number,
-            parent=step.parent,
-            depth=line.depth,
             branch=branch(step) or None,
-            unordered=step.unordered,
             position=line.stored.position,
             time=line.stored.time.isoformat(),
             began=self._time(self.began(line.agent, step)),
             ended=self._ended(line.agent, step.outcome_version),
-            kind=step.kind,
-            tool=step.tool,
-            call_id=step.call_id,
             effects=step.effects.value,
             arguments=arguments,
             status=step.status.value,
-            late=step.late,
             result=result,
-            error=step.error,
             rule=step.rule or None,
             attempts=[
-                FailedAttempt(
-                    attempt=tried.attempt,
-                    error=tried.error,
+                by_name(
+                    FailedAttempt,
+                    tried,
                     duration_ms=tried.duration_ms or None,
-                    retry_in_ms=tried.retry_in_ms,
                     ended=self._ended(line.agent, version),
                 )
                 for tried, version in self.attempts(line.agent, step)
             ],
             duration_ms=step.duration_ms or None,
-            usage=step.usage,
-            after=step.after,
-            scope=step.scope,
-            reused=step.reused,
-            reused_from=step.reused_from,
-            verdict=step.verdict,
             settled_by=step.settled_by or None,
-            withheld=step.withheld,
             would=step.would or None,
-            key=step.key,
-            fingerprint=step.fingerprint,
         )
 
 
@@ -680,10 +664,7 @@ class Egress(Answer):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """Recorded call; the report on it derives from this alone.
-
-    The `result` of a page's step names the page's address.
-    """
+    """Recorded call as in the tables; the `result` of a page's step names the page's address."""
 
     agent: str
     step: int
@@ -701,7 +682,7 @@ async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[Sen
     In order. Raises NotFound, Corrupt.
     """
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
-    calls: list[Call] = []
+    calls: list[TracedStep] = []
     async for step in trace(run, history).whole(fetch):
         detail = step.traced
         # A reused or withheld call of a fork was made only in the original run.
@@ -709,8 +690,7 @@ async def what_left(workspace: Workspace, run: str, fetch: Payloads) -> list[Sen
             detail.reused or detail.reused_from or detail.withheld or detail.recorded_in != run
         )
         if not elsewhere:
-            fields = {name: getattr(detail, name) for name in Call.__struct_fields__}
-            calls.append(Call(**fields))
+            calls.append(detail)
     return list(_sent_calls(calls))
 
 
@@ -740,7 +720,7 @@ def by_tables(reader: Reader, run: str) -> Egress:
     return Egress(run=run, sent=list(_sent_calls(msgspec.convert(rows, list[Call]))))
 
 
-def _sent_calls(calls: Iterable[Call]) -> Iterator[SentOut]:
+def _sent_calls(calls: Iterable[Call | TracedStep]) -> Iterator[SentOut]:
     """Yield the calls that sent data out of a run, in order."""
     hosts: dict[str, str] = {}  # by agent: each has its own page
     for call in calls:
@@ -750,25 +730,22 @@ def _sent_calls(calls: Iterable[Call]) -> Iterator[SentOut]:
         host = _host(call) or hosts.get(call.agent, "")
         if at_page and host != _NO_ADDRESS:
             hosts[call.agent] = host
-        yield SentOut(
+        yield by_name(
+            SentOut,
+            call,
             destination=(host or "a file") if at_page else call.tool,
             kind="model" if call.kind == "model" else "page" if at_page else "tool",
-            agent=call.agent,
-            step=call.step,
-            tool=call.tool,
-            status=call.status,
-            arguments=call.arguments,
             secrets=tuple(dict.fromkeys(_secrets(call.arguments))),
         )
 
 
-def _is_sent(call: Call) -> bool:
+def _is_sent(call: Call | TracedStep) -> bool:
     composite = call.effects == Effects.COMPOSITE.value
     inside = call.tool in _INSIDE or call.kind not in ("tool", "model")
     return not (composite or inside or call.status == _NOT_SENT)
 
 
-def _host(call: Call) -> str:
+def _host(call: Call | TracedStep) -> str:
     """Return the host of a step's page; empty if it is known to have none."""
     result = call.result
     page = result.get("page") if isinstance(result, dict) else None
