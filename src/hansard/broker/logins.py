@@ -23,8 +23,7 @@ from hansard.broker import process as server_process
 from hansard.broker.files import Credentials, ServerFiles, locked
 from hansard.bus import subjects
 from hansard.bus.file_lock import replace_private
-from hansard.domain.ids import workspace_name
-from hansard.domain.principal import is_public_key
+from hansard.domain.ids import is_public_key, workspace_name
 
 CONNECTION_TYPES = ("STANDARD",)
 """No leaf node, no MQTT, no web socket, even if the server listens for them."""

@@ -6,6 +6,8 @@ A stream is the event sequence of one aggregate. Its identity is one of four sha
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import re
 from collections.abc import Iterable
@@ -199,3 +201,19 @@ def uuid8(*parts: str) -> str:
     text = hashlib.sha256(b"".join([len(raw).to_bytes(8, "big") + raw for raw in raws])).hexdigest()
     variant = "89ab"[int(text[16], 16) & 0b11]
     return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
+
+
+# Public keys of logins, in the form of NATS (nkeys).
+
+_USER_KEY = re.compile(r"U[A-Z2-7]{55}")
+_USER = 20 << 3
+
+
+def is_public_key(text: str) -> bool:
+    """Return whether a text is a user's public key: base32 of a prefix byte, 32 bytes of Ed25519
+    and a CRC-16, low byte first.
+    """
+    if not _USER_KEY.fullmatch(text):
+        return False
+    raw = base64.b32decode(text)
+    return raw[0] == _USER and binascii.crc_hqx(raw[:-2], 0) == raw[-2] | raw[-1] << 8

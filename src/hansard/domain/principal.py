@@ -11,8 +11,6 @@ acts for were not shown the same.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -26,22 +24,6 @@ from hansard.domain.decider import LabelDeclassified, Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, join, parse, raised, text
-
-# Public keys of logins, in the form of NATS (nkeys).
-
-_USER_KEY = re.compile(r"U[A-Z2-7]{55}")
-_USER = 20 << 3
-
-
-def is_public_key(text: str) -> bool:
-    """Return whether a text is a user's public key: base32 of a prefix byte, 32 bytes of Ed25519
-    and a CRC-16, low byte first.
-    """
-    if not _USER_KEY.fullmatch(text):
-        return False
-    raw = base64.b32decode(text)
-    return raw[0] == _USER and binascii.crc_hqx(raw[:-2], 0) == raw[-2] | raw[-1] << 8
-
 
 KIND = "principal"
 """The kind of its stream; its id is the principal's name."""
@@ -243,7 +225,7 @@ def _issue(state: PrincipalState, event: TokenIssued) -> Sequence[PrincipalEvent
         raise BadValue("token", f"{event.token!r:.80} is no token id", "give 32 hex digits")
     if not _DIGEST.fullmatch(event.digest):
         raise BadValue("digest", f"{event.digest!r:.80} is no SHA-256", "give 64 hex digits")
-    if event.nkey and not is_public_key(event.nkey):
+    if event.nkey and not ids.is_public_key(event.nkey):
         raise BadValue("nkey", f"{event.nkey!r:.80} is no public user key", "give one, U...")
     expiry(event)
     chain(event.on_behalf_of)
