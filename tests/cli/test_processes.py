@@ -43,7 +43,7 @@ def test_nobody_waits_for_a_reader_and_what_is_left_out_is_told(pipe, monkeypatc
     read, written = pipe
     stream = LogStream(written)
     stream.write("x" * FULL + "\n")
-    while stream._printer._waiting.qsize():  # until the thread is in the middle of that line
+    while stream._printer._begun < stream._printer._queued:  # until the thread writes that line
         time.sleep(0.001)
     for number in range(5):
         stream.write(f"{number}\n")

@@ -16,36 +16,51 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from hansard.agents.artifacts import caches, versions
+from hansard.agents.artifacts import experiences as kept
 from hansard.agents.artifacts.experiences import (
     SUFFIX,
     InstalledBundle,
     PublishedBundle,
     VerifiedBundle,
+    confirm_folder,
     is_name,
+    read_folder,
+    write_folder,
 )
+from hansard.agents.artifacts.experiences import install as installed
+from hansard.agents.artifacts.experiences import publish as published
+from hansard.agents.artifacts.experiences import verify as verified
+from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
+from hansard.agents.steps import reused as reusing
 from hansard.bus.clock import OS_USER
+from hansard.bus.file_lock import write_whole
 from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.client.browser.experienced import Experienced
-from hansard.client.browser.replay import Replayed
-from hansard.domain.actions.cache import ActionCache
+from hansard.client.browser.replay import Replayed, opened, saved
+from hansard.domain.actions.cache import ActionCache, compared, encode, reverted, with_slots
+from hansard.domain.actions.kept import KIND
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
-from hansard.domain.experience.experience import Experience
-from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN
+from hansard.domain.experience import checks as checking
+from hansard.domain.experience.experience import Experience, plan
+from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN, content_of
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.inspect import actions as cached
 from hansard.inspect import experience as reads
 from hansard.inspect import savings as saved_calls
-from hansard.inspect.actions import ActionsLog, KeptCaches, ScriptFormat
+from hansard.inspect.actions import ActionsLog, KeptCaches, ScriptFormat, action_cache
+from hansard.inspect.actions import script as written
 from hansard.inspect.experience import (
     ExperienceDiff,
     ExperienceHits,
     KeptExperiences,
     ShownExperience,
+    learned,
 )
 from hansard.inspect.find import find_run, find_run_in
 from hansard.inspect.savings import (
@@ -57,6 +72,7 @@ from hansard.inspect.savings import (
     added,
     savings_of,
 )
+from hansard.inspect.trace import Payloads
 
 if TYPE_CHECKING:
     from hansard.client.browser.browser import AsyncBrowser
@@ -122,11 +138,6 @@ async def show_actions(
 
     It holds the run's successful actions on pages and tool calls.
     """
-    from hansard.client.browser.replay import saved
-    from hansard.domain.actions.cache import compared, encode, with_slots
-    from hansard.inspect.actions import action_cache
-    from hansard.inspect.trace import Payloads
-
     params = pairs(param, "--param")
     async with reading() as workspace:
         fetch = Payloads(workspace)
@@ -188,9 +199,6 @@ async def write_script(
     file: OutputFile = None,
 ) -> None:
     """Write a program that does the actions without Hansard."""
-    from hansard.bus.file_lock import write_whole
-    from hansard.inspect.actions import script as written
-
     cache, _ = await _read(which)
     data = written(cache, form, module)
     if file is not None:
@@ -212,12 +220,6 @@ async def revert(
     by: By = OS_USER,
 ) -> None:
     """Restore an earlier version as the next version."""
-    from hansard.agents.artifacts import caches
-    from hansard.agents.artifacts.versions import ArtifactChange
-    from hansard.client.browser.replay import opened, saved
-    from hansard.domain.actions.cache import reverted
-    from hansard.domain.actions.kept import KIND
-
     if _is_file(which):
         cache, path = opened(which)
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -238,9 +240,6 @@ async def import_cache(
     by: By = OS_USER,
 ) -> None:
     """Save a file of actions in the record as a new version."""
-    from hansard.agents.artifacts import caches, versions
-    from hansard.client.browser.replay import opened
-
     if _is_file(name):
         raise BadValue(
             "NAME", f"{name!r:.80} looks like a file path", "leave out slashes and .json"
@@ -274,9 +273,6 @@ async def export_cache(
     file: OutputFile = None,
 ) -> None:
     """Print a saved action cache as a file."""
-    from hansard.client.browser.replay import saved
-    from hansard.domain.actions.cache import encode
-
     cache = msgspec.structs.replace((await _read(which))[0], name="")
     if file is not None:
         saved(cache, file)
@@ -292,8 +288,6 @@ async def review(
     by: By = OS_USER,
 ) -> None:
     """Mark a saved cache's versions as reviewed, up to one."""
-    from hansard.agents.artifacts import caches
-
     async with reading() as workspace:
         done = await caches.review(workspace, name, version, reason=reason, by=by)
     output.show(done, f"{name} is reviewed up to version {done.version}")
@@ -305,9 +299,6 @@ def _is_file(which: str) -> bool:
 
 async def _read(which: str) -> tuple[ActionCache, Path | None]:
     """Read a cache from the record or from a file. Raises NotFound, BadValue, Refused."""
-    from hansard.agents.artifacts import caches
-    from hansard.client.browser.replay import opened
-
     if _is_file(which):
         return opened(which)
     async with reading() as workspace:
@@ -443,11 +434,6 @@ async def distil(
 
     All runs must do the same kind of task. No model is called.
     """
-    from hansard.agents.artifacts import experiences as kept
-    from hansard.agents.artifacts.experiences import write_folder
-    from hansard.agents.artifacts.versions import label_of_runs
-    from hansard.inspect.experience import learned
-
     texts = pairs(task, "--task")
     values: dict[str, dict[str, str]] = {}
     for each, value in pairs(param, "--param").items():
@@ -484,9 +470,6 @@ async def show_experience(
     folder: OutputFolder = None,
 ) -> None:
     """Print an experience: task, plan, checks and record."""
-    from hansard.agents.artifacts import experiences as kept
-    from hansard.agents.artifacts.experiences import read_folder, write_folder
-
     if not is_name(which):
         if point:
             raise BadValue("--at", f"{which} is a folder, which has no versions", "leave it away")
@@ -506,10 +489,6 @@ async def diff_experiences(
     before: Annotated[str, argument("A", VERSION)], after: Annotated[str, argument("B", VERSION)]
 ) -> None:
     """Print how the files of two versions differ."""
-    from hansard.agents.artifacts import experiences as kept
-    from hansard.agents.artifacts.experiences import read_folder
-    from hansard.domain.experience.kept import content_of
-
     items = []
     for each in (before, after):
         if is_name(each):
@@ -566,9 +545,6 @@ async def confirm(
 
     Confirming adds the next version.
     """
-    from hansard.agents.artifacts import experiences as kept
-    from hansard.agents.artifacts.experiences import confirm_folder
-
     if not is_name(which):
         output.show(confirm_folder(Path(which), check or ()), _render_experience)
         return
@@ -583,8 +559,6 @@ async def confirm(
 @experience.command()
 async def retire(name: ExperienceName, reason: Reason = "", by: By = OS_USER) -> None:
     """Retire an experience until a version is confirmed again."""
-    from hansard.agents.artifacts import experiences as kept
-
     async with beginning() as workspace:
         done = await kept.retire(workspace, name, reason=reason, by=by)
     output.show(done, f"{name} is retired{'' if done.is_new else ' already'}")
@@ -606,8 +580,6 @@ async def publish(
 
     Refused if it has secrets or personal values.
     """
-    from hansard.agents.artifacts.experiences import publish as published
-
     async with beginning() as workspace:
         report = await published(
             workspace,
@@ -628,8 +600,6 @@ def verify(file: Bundle, key: PublicKey = None) -> None:
 
     Needs no record, and runs nothing from the bundle.
     """
-    from hansard.agents.artifacts.experiences import verify as verified
-
     output.show(verified(file, key), _render_bundle)
 
 
@@ -645,8 +615,6 @@ async def install(
 
     It may not act until a person confirms its digest.
     """
-    from hansard.agents.artifacts.experiences import install as installed
-
     async with beginning() as workspace:
         report = await installed(workspace, file, name=name, key=key, reason=reason, by=by)
     output.show(report, _render_installation)
@@ -665,8 +633,6 @@ async def run_experience(
 
     No model is called.
     """
-    from hansard.agents.artifacts.experiences import read_folder
-
     allowed = allowed_once(once)
     experience = which if is_name(which) else read_folder(Path(which))
     async with replaying(workflow) as (_, session, browser):
@@ -686,8 +652,6 @@ def _address(given: str) -> str:
 
 
 def _render_experience(experience: Experience) -> Iterator[Part]:
-    from hansard.domain.experience import checks as checking
-    from hansard.domain.experience.experience import plan
 
     yield f"{experience.name}, version {experience.version}: {experience.description}"
     yield f"wording   {experience.wording.template}"
@@ -837,8 +801,6 @@ async def invalidate(
     by: By = OS_USER,
 ) -> None:
     """Declare answers stale, recorded ones and those of open calls."""
-    from hansard.agents.steps import reused as reusing
-
     report = AnswersInvalidated(tool=tool, run=run, key=key, because=reason)
     async with reading() as workspace:
         await reusing.invalidate(workspace, report, by=by)

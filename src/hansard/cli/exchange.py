@@ -10,16 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from hansard.agents.exchange.writer import Missing, export_view
 from hansard.agents.exchange.writer import export as write_out
@@ -45,7 +35,6 @@ from hansard.cli.opening import beginning, reading
 from hansard.cli.output import Hint, Part
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.inspect.answer import plain_text
 from hansard.inspect.find import find_run
 from hansard.inspect.schemas import Schema, schema
 
@@ -59,38 +48,31 @@ UNANSWERED_SHOWN_MAX = 5
 
 
 class _Watcher:
-    """Progress display of an import."""
+    """Progress display of an import of a total size in bytes, None if it is unknown."""
 
-    def __init__(self, progress: Progress | None, task: TaskID | None, *, strict: bool) -> None:
-        self._progress = progress
-        self._task = task
+    def __init__(self, update: output.Update, size: int | None, *, strict: bool) -> None:
+        self._update = update
+        self._size = size
         self._strict = strict
-        self._told = 0
+        self._done = self._bad = 0
 
     def read(self, count: int) -> None:
         """Update the progress bar."""
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task, count)
+        self._done += count
+        self._update("import", self._done, self._size)
 
     def bad(self, bad: Bad) -> None:
         """Report a bad record. Raises BadRecord under --strict."""
-        self._told += 1
+        self._bad += 1
         output.show(bad, self._render)
         if self._strict:
             raise BadRecord(bad)
 
-    def _render(self, bad: Bad) -> list[Part]:
-        """Render a bad record, above the progress bar if there is one."""
-        if self._told > BAD_SHOWN_MAX + 1:
-            return []
-        more = "further bad records are only counted; --json lists all"
-        text = str(bad) if self._told <= BAD_SHOWN_MAX else more
-        if self._progress is None:
-            return [Hint(text)]
-        self._progress.console.print(
-            plain_text(text), markup=False, highlight=False, soft_wrap=True
-        )
-        return []
+    def _render(self, bad: Bad) -> Iterator[Part]:
+        if self._bad <= BAD_SHOWN_MAX:
+            yield Hint(str(bad))
+        elif self._bad == BAD_SHOWN_MAX + 1:
+            yield Hint("further bad records are only counted; --json lists all")
 
 
 @app.command("import")
@@ -127,9 +109,8 @@ async def import_(
         _check_events(terms)
     async with beginning() as workspace:
         try:
-            with _bar() as progress:
-                task = progress.add_task("import", total=_size(files)) if progress else None
-                watcher = _Watcher(progress, task, strict=strict)
+            with output.progress("import", in_bytes=True) as update:
+                watcher = _Watcher(update, _size(files), strict=strict)
                 tally, stopped = Tally(), False
                 groups = {format_: paths} if format_ else {}
                 try:
@@ -221,23 +202,6 @@ def _path(file: str) -> Path | None:
 def _size(files: list[str]) -> int | None:
     """Return the total size of the files in bytes, or None if it is unknown."""
     return None if STDIN in files else sum(Path(file).stat().st_size for file in files)
-
-
-@contextmanager
-def _bar() -> Generator[Progress | None]:
-    """Show a progress bar on stderr if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield progress
 
 
 def _lines(tally: Tally, *, stopped: bool) -> Iterator[dict[str, Any]]:

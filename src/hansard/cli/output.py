@@ -225,42 +225,40 @@ def hint_erased(fetch: Payloads) -> None:
         hint(f"shown as a reference: {fetch.erased.pop(0)}")
 
 
+Update: TypeAlias = Callable[[str, int, "int | None"], None]
+"""Updates a progress bar: its name, the work done and the total, None if it is unknown."""
+
+
 @contextlib.contextmanager
-def progress(*whats: str) -> Generator[Callable[[str, int, int], None]]:
-    """Yield a function that updates progress bars; it takes a bar's name, the work done and the
-    total.
+def progress(*names: str, in_bytes: bool = False) -> Generator[Update]:
+    """Yield a function that updates progress bars.
 
     The bars are shown on stderr if it is a terminal, from the first call on that leaves work to do.
     """
     with contextlib.ExitStack() as stack:
-        update: Callable[[str, int, int], None] | None = None
+        update: Update | None = None
 
-        def report(what: str, done: int, total: int) -> None:
+        def report(name: str, done: int, total: int | None) -> None:
             nonlocal update
-            if update is None and done < total and sys.stderr.isatty():
-                update = stack.enter_context(_bars(whats))
+            if update is None and (total is None or done < total) and sys.stderr.isatty():
+                update = stack.enter_context(_bars(names, in_bytes=in_bytes))
             if update is not None:
-                update(what, done, total)
+                update(name, done, total)
 
         yield report
 
 
 @contextlib.contextmanager
-def _bars(whats: Iterable[str]) -> Generator[Callable[[str, int, int], None]]:
+def _bars(names: Iterable[str], *, in_bytes: bool) -> Generator[Update]:
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        tasks = {what: shown.add_task(what, total=None) for what in whats}
-        yield lambda what, done, total: shown.update(tasks[what], completed=done, total=total)
+    amount = bars.DownloadColumn() if in_bytes else bars.MofNCompleteColumn()
+    text = bars.TextColumn("{task.description}")
+    columns = (text, bars.BarColumn(), amount, bars.TimeRemainingColumn())
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        tasks = {name: shown.add_task(name, total=None) for name in names}
+        yield lambda name, done, total: shown.update(tasks[name], completed=done, total=total)
 
 
 @contextlib.contextmanager

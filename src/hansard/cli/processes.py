@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import queue
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -201,33 +200,26 @@ class BackgroundPrinter:
         """`missed` prints the number of dropped lines in their place."""
         self._missed = missed
         self._failed = failed
-        self._left_out = 0
+        self._left_out = self._queued = self._begun = 0
         self._error: Exception | None = None
-        self._waiting: queue.SimpleQueue[Show | asyncio.Future[None] | None] = queue.SimpleQueue()
         self._ended = False
-        self._thread = threading.Thread(target=self._work, name="printer", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, "printer")
 
     def print_later(self, show: Show) -> None:
         """Queue a line without waiting; it is dropped if the queue is full."""
         if self._ended:
             show()
-        elif self._waiting.qsize() >= WAITING_MAX:
+        elif self._queued - self._begun >= WAITING_MAX:
             self._left_out += 1
         else:
-            self._tell_missed()
-            self._waiting.put(show)
+            self._queue(show)
 
     async def print(self, show: Show) -> None:
         """Print a line and wait until it is printed, however long the reader blocks.
 
         After a cancellation the line may or may not be printed. Raises the error of printing.
         """
-        printed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tell_missed()
-        self._waiting.put(show)
-        self._waiting.put(printed)
-        await printed
+        await asyncio.wrap_future(self._queue(show))
         if self._error is not None:
             raise self._error
 
@@ -238,39 +230,30 @@ class BackgroundPrinter:
         here: the printing thread holds the stream, and the interpreter's shutdown would wait for
         it.
         """
-        self._tell_missed()
-        self._waiting.put(None)
-        self._thread.join(END_S)
-        if self._thread.is_alive():
+        try:
+            self._queue(lambda: None).result(END_S)
+        except TimeoutError:
             os._exit(PIPE_CLOSED)
+        self._thread.shutdown()
         self._ended = True
         if self._error is not None:
             raise self._error
 
-    def _tell_missed(self) -> None:
+    def _queue(self, show: Show) -> Future[None]:
         missed, self._left_out = self._left_out, 0
         if missed:
-            self._waiting.put(partial(self._missed, missed))
-
-    def _work(self) -> None:
-        while (given := self._waiting.get()) is not None:
-            if isinstance(given, asyncio.Future):
-                with contextlib.suppress(RuntimeError):  # its loop is closed: no caller waits
-                    given.get_loop().call_soon_threadsafe(_settle, given)
-            elif self._error is None:
-                self._print(given)
+            self._queue(partial(self._missed, missed))
+        self._queued += 1
+        return self._thread.submit(self._print, show)
 
     def _print(self, show: Show) -> None:
-        try:
-            show()
-        except Exception as error:  # noqa: BLE001 -- `print` and `end` raise it
-            self._error = error
-            self._failed()
-
-
-def _settle(printed: asyncio.Future[None]) -> None:
-    if not printed.done():
-        printed.set_result(None)
+        self._begun += 1
+        if self._error is None:
+            try:
+                show()
+            except Exception as error:  # noqa: BLE001 -- `print` and `end` raise it
+                self._error = error
+                self._failed()
 
 
 class LogStream:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ from hansard.bus.redacted_log import ForwardingLog
 from hansard.cli import output
 from hansard.cli.common import Commands, GlobalOptions, option
 from hansard.cli.opening import settings
-from hansard.cli.output import Hint, Part
+from hansard.cli.output import Hint
 from hansard.cli.processes import BackgroundPrinter, termination_event, until
 from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
@@ -37,9 +37,6 @@ from hansard.service.watching import Watcher
 from hansard.settings import Settings
 
 app = Commands()
-
-T = TypeVar("T")
-
 
 NONE_YET = (
     "no workspace is there yet: the first program that connects makes one (hansard.connect(NAME), "
@@ -76,7 +73,8 @@ async def up(
                 doing = _serve_all(config, broker, tables, shows)
             else:
                 one = _One(config, broker, mine, shows)
-                doing = _serve_one(one, after, partial(_begin, config, broker, made=made), tables)
+                begin = partial(_report_start, config, broker, shows, made=made)
+                doing = _serve_one(one, after, begin, tables)
             async with watcher.keep():
                 await until(stop, doing)
         finally:
@@ -94,22 +92,25 @@ class _Shows:
         loop = asyncio.get_running_loop()
         self._printer = BackgroundPrinter(self._missed, lambda: _unless_closed(loop, stop.set))
 
-    def later(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
-        """Queue an answer to be printed, without waiting."""
-        self._printer.print_later(lambda: self._show(answer, people))
+    def later(self, line: dict[str, Any], *hints: str) -> None:
+        """Queue a line for programs, or hints for people, to be printed without waiting."""
+        self._printer.print_later(lambda: self._show(line, hints))
 
     def trouble(self, text: str, kind: str = "projector") -> None:
-        """Print why a workspace is not projected or restricted agents are not served."""
-        self.later(Problem(kind, text), lambda trouble: [Hint(trouble.fact)])
+        """Print damage, or why a workspace is not projected or served; the rest continues."""
+        self.later({"kind": kind, "fact": text}, text)
 
     async def commit(self, workspace: str, message: RawMessage, prefix: str) -> None:
         """Print one line for a commit; an undecodable body is shown as corrupt.
 
         Waits for the reader, so that commits not yet read stay in the log.
         """
-        await self._printer.print(
-            lambda: self._show(logged(workspace, message), lambda report: [_line(report, prefix)])
-        )
+
+        def show() -> None:
+            entry = logged(workspace, message)
+            self._show(entry, [_line(entry, prefix)])
+
+        await self._printer.print(show)
 
     def end(self) -> None:
         """Wait for queued lines, for a limited time. Raises BrokenPipeError."""
@@ -117,10 +118,10 @@ class _Shows:
 
     def _missed(self, many: int) -> None:
         fact = f"{counted(many, 'line')} were dropped here: the reader was blocked"
-        self._show(Problem("output", fact), lambda trouble: [Hint(trouble.fact)])
+        self._show({"kind": "output", "fact": fact}, [fact])
 
-    def _show(self, answer: T, people: Callable[[T], Iterable[Part]]) -> None:
-        output.show(answer, people)
+    def _show(self, line: object, hints: Iterable[str]) -> None:
+        output.show(line, lambda _: map(Hint, hints))
         sys.stdout.flush()
 
 
@@ -151,7 +152,7 @@ async def _serve_one(
         await _wait_served(serving, one.begun)
         if serving.done():
             serving.result()
-        begin(one.shows, one.begun.result())
+        begin([one.begun.result()])
         one.show("")
         async with tables:
             with _freeze_loaded():
@@ -176,11 +177,12 @@ async def _serve_all(
                     await _wait_served(task, one.begun)
                 begun = [one.begun.result() for one in ones if one.begun.done()]
                 if first:
-                    _begin_all(config, broker, shows, begun)
+                    _report_start(config, broker, shows, begun, made=None)
                     await stack.enter_async_context(tables)
                     stack.enter_context(_freeze_loaded())
                 else:
-                    _begin_more(shows, begun)
+                    for line, _ in begun:
+                        shows.later({"kind": "workspace", **line}, _about(line))
                 for one in ones:
                     one.show(f"{one.name}  ")
                 known, first = known | found, False
@@ -202,11 +204,14 @@ def _freeze_loaded() -> Generator[None]:
         gc.unfreeze()
 
 
-async def _wait_served(task: asyncio.Future[None], begun: asyncio.Future[_ServedWorkspace]) -> None:
+async def _wait_served(task: asyncio.Future[None], begun: asyncio.Future[_Served]) -> None:
     """Wait until a workspace is served or has failed."""
     waited: set[asyncio.Future[Any]] = {task, begun}
     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
 
+
+_Served = tuple[dict[str, Any], str]
+"""Line for programs about a served workspace, with its head position, and its server's version."""
 
 OPTION_OF = {"nats_url": "nats", "nats_replicas": "replicas"}
 """Names of global options that differ from the name of their setting."""
@@ -218,7 +223,7 @@ class _One:
     def __init__(self, config: Settings, broker: Broker, name: str, shows: _Shows) -> None:
         self.name = name
         self.shows = shows
-        self.begun: asyncio.Future[_ServedWorkspace] = asyncio.get_running_loop().create_future()
+        self.begun: asyncio.Future[_Served] = asyncio.get_running_loop().create_future()
         """Set when the workspace is served."""
         self._settings = msgspec.structs.replace(config, workspace=name)
         self._broker = broker
@@ -245,7 +250,8 @@ class _One:
             unserved = partial(self.shows.trouble, kind="service")
             reflects = reflecting(self._settings, self._command, self._print_reflection)
             async with served(self._settings, self._broker, unserved) as serves, reflects:
-                self.begun.set_result(_ServedWorkspace(self.name, head, serves, raw.server_version))
+                line = {"workspace": self.name, "position": head, "service": serves}
+                self.begun.set_result((line, raw.server_version))
                 await self._shown.wait()
                 await self._follow(raw, head if after is None else after)
         finally:
@@ -274,114 +280,35 @@ class _One:
                 await self.shows.commit(self.name, message, self._prefix)
 
 
-class _ServedWorkspace(msgspec.Struct, frozen=True):
-    """Served workspace and its head position at the start."""
-
-    workspace: str
-    head: int
-    serves: bool
-    server_version: str
-
-    @property
-    def line(self) -> Served:
-        """Line for programs."""
-        return Served(self.workspace, self.head, self.serves)
-
-
-class Served(msgspec.Struct):
-    """Served workspace: its position, and whether restricted agents are answered."""
-
-    workspace: str
-    position: int
-    service: bool
-
-
-class Up(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
-    """Workspace of --workspace, and whether it was created by this command."""
-
-    workspace: str
-    position: int
-    made: bool
-    broker: BrokerStatus
-    service: bool
-
-
-class AllUp(msgspec.Struct, tag_field="kind", tag="up", kw_only=True):
-    """All existing workspaces."""
-
-    workspace: None = None
-    workspaces: list[Served]
-    broker: BrokerStatus
-
-
-class NoWorkspace(msgspec.Struct, tag_field="kind", tag="workspace", kw_only=True):
-    """Notice that no workspace exists yet."""
-
-    workspace: None = None
-    fact: str = NONE_YET
-
-
-class NewWorkspace(Served, tag_field="kind", tag="workspace"):
-    """Workspace created after the start."""
-
-
-class Problem(msgspec.Struct):
-    """Damage found in a log, or why a workspace is not projected or served; the rest continues."""
-
-    kind: str
-    fact: str
-
-
-def _begin(
-    config: Settings, broker: Broker, shows: _Shows, one: _ServedWorkspace, *, made: bool
+def _report_start(
+    config: Settings, broker: Broker, shows: _Shows, begun: Sequence[_Served], *, made: bool | None
 ) -> None:
-    """Show the workspace of --workspace, and whether it was created by this command."""
+    """Show the workspaces at the start.
+
+    made: whether the workspace of --workspace was created by this command; None without it.
+    """
     status = broker_status(config, broker)
-    status.version = status.version or one.server_version
-    begun = Up(
-        workspace=one.workspace, position=one.head, made=made, broker=status, service=one.serves
-    )
-    shows.later(begun, _up)
+    status.version = status.version or next((version for _, version in begun), None)
+    lines = [line for line, _ in begun]
+    about = [*_of_broker(status), "stop it with Ctrl-C"]
+    if made is None:
+        start = {"kind": "up", "workspace": None, "workspaces": lines, "broker": status}
+        shows.later(start, masked("\n".join(about)), *map(_about, lines))
+        if not begun:
+            shows.later({"kind": "workspace", "workspace": None, "fact": NONE_YET}, NONE_YET)
+        return
+    [line] = lines
+    place = {"workspace": line["workspace"], "position": line["position"]}
+    about.insert(0, _about(place) + ", made just now" * made)
+    if line["service"]:
+        about.insert(-1, "service     answers restricted agents (hansard credentials ROLE)")
+    start = {"kind": "up"} | place | {"made": made, "broker": status, "service": line["service"]}
+    shows.later(start, masked("\n".join(about)))
 
 
-def _up(begun: Up) -> list[Part]:
-    lines = [
-        f"workspace   {begun.workspace}, at position {begun.position}"
-        + (", made just now" if begun.made else ""),
-        *_of_broker(begun.broker),
-    ]
-    if begun.service:
-        lines.append("service     answers restricted agents (hansard credentials ROLE)")
-    lines.append("stop it with Ctrl-C")
-    return [Hint(masked("\n".join(lines)))]
-
-
-def _begin_all(
-    config: Settings, broker: Broker, shows: _Shows, begun: Sequence[_ServedWorkspace]
-) -> None:
-    """Show all existing workspaces."""
-    status = broker_status(config, broker)
-    status.version = status.version or next((each.server_version for each in begun), None)
-    shows.later(AllUp(workspaces=[one.line for one in begun], broker=status), _all_up)
-    if not begun:
-        shows.later(NoWorkspace(), lambda none: [Hint(none.fact)])
-
-
-def _all_up(report: AllUp) -> list[Part]:
-    lines = [*_of_broker(report.broker), "stop it with Ctrl-C"]
-    return [Hint(masked("\n".join(lines))), *map(_more, report.workspaces)]
-
-
-def _begin_more(shows: _Shows, begun: Sequence[_ServedWorkspace]) -> None:
-    """Show workspaces created after the start, one line each."""
-    for one in begun:
-        more = NewWorkspace(**msgspec.structs.asdict(one.line))
-        shows.later(more, lambda more: [_more(more)])
-
-
-def _more(one: Served) -> Hint:
-    answers = ", answers restricted agents" if one.service else ""
-    return Hint(f"workspace   {one.workspace}, at position {one.position}{answers}")
+def _about(line: dict[str, Any]) -> str:
+    answers = ", answers restricted agents" if line.get("service") else ""
+    return f"workspace   {line['workspace']}, at position {line['position']}{answers}"
 
 
 def _of_broker(status: BrokerStatus) -> list[str]:
@@ -397,13 +324,13 @@ def _of_broker(status: BrokerStatus) -> list[str]:
     return lines
 
 
-def _line(report: LogEntry, prefix: str) -> Hint:
+def _line(report: LogEntry, prefix: str) -> str:
     at, line = f"{prefix}{report.position:>8}  {report.time:%H:%M:%S.%f}", report.line
     if isinstance(line, CorruptLine):
-        return Hint(f"{at}  corrupt: {report.error}")
+        return f"{at}  corrupt: {report.error}"
     where = f"run {line.run} " if line.run is not None else ""
     events = ", ".join(line.events)
-    return Hint(f"{at}  {where}{line.stream}@{line.version}  {events}".replace("\n", " "))
+    return f"{at}  {where}{line.stream}@{line.version}  {events}".replace("\n", " ")
 
 
 @app.command()
