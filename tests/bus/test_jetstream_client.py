@@ -102,11 +102,7 @@ async def test_no_answer(nats: Nats):
     """A request without an answer ends after its timeout."""
     broker = await Broker.open(nats.options())
 
-    class Silent:
-        def receive(self, *message: object) -> None: ...
-        def lost(self, error: object) -> None: ...
-
-    await broker.listen("silent", Silent())
+    await broker.listen("silent", lambda *_: None)
     began = asyncio.get_running_loop().time()
     with pytest.raises(NoAnswer):
         await broker.request("silent", b"", None, 0.2)
@@ -286,13 +282,10 @@ async def test_a_receiver_that_raises(nats: Nats):
     """A receiver's error does not end the connection's read loop."""
     broker = await Broker.open(nats.options())
 
-    class Clumsy:
-        def receive(self, *message: object) -> None:
-            raise RuntimeError("clumsy")
+    def clumsy(*_: object) -> None:
+        raise RuntimeError("clumsy")
 
-        def lost(self, error: object) -> None: ...
-
-    await broker.listen("clumsy", Clumsy())
+    await broker.listen("clumsy", clumsy)
     await broker.send("clumsy", b"")
     with pytest.raises(NoResponders):
         await broker.request("nobody.here", b"", None, 5.0)

@@ -136,7 +136,7 @@ class TestReads:
     async def test_missing_messages(self, log: JetStreamLog, monkeypatch: pytest.MonkeyPatch):
         """A follower that did not get a message asks again from there."""
         monkeypatch.setattr(pushing, "HEARTBEAT_S", 0.2)
-        original = Push.take
+        original = Push._take
         dropped: list[str] = []
 
         def lossy(self: Push, reply: str, headers: bytes, subject: str, data: bytes) -> None:
@@ -145,7 +145,7 @@ class TestReads:
                 return
             original(self, reply, headers, subject, data)
 
-        monkeypatch.setattr(Push, "take", lossy)
+        monkeypatch.setattr(Push, "_take", lossy)
         async with asyncio.timeout(60):
             found = [stored.position async for stored in log.follow(until=LENGTH)]
         assert found == list(range(1, LENGTH + 1))

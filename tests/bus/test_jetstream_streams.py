@@ -106,14 +106,8 @@ async def test_accepted_commits_are_republished(nats: Nats):
     log = await nats.log("live")
     heard: list[str] = []
 
-    class Ear:
-        def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-            heard.append(subject)
-
-        def lost(self, error: object) -> None: ...
-
     listener = await Broker.open(nats.options())
-    await listener.listen("live.>", Ear())
+    await listener.listen("live.>", lambda subject, *_: heard.append(subject))
     await api(listener, "INFO")
     mine = append(KEY)
     await log.append(mine)

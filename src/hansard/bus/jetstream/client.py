@@ -169,6 +169,9 @@ _MESSAGE = re.compile(rb"(?:MSG|(HMSG)) +(\S+) +(\d+) +(?:(\S+) +)?(?(1)(\d+) +)
 (of HMSG only) and in total.
 """
 
+Receive = Callable[[str, str, bytes, bytes], None]
+"""Takes a message inline: its subject, reply subject, raw headers and body."""
+
 _log = logger(__name__)
 
 
@@ -362,7 +365,7 @@ class _Sink:
 
     __slots__ = ("_handle",)
 
-    def __init__(self, handle: Callable[[str, str, bytes, bytes], None]) -> None:
+    def __init__(self, handle: Receive) -> None:
         self._handle = handle
 
     def cancelled(self) -> bool:
@@ -613,14 +616,14 @@ class Broker:
             raise NoResponders(subject)
         return answer
 
-    async def listen(self, inbox: str, receiver: Receiver, queue: str = "") -> Callable[[], Any]:
+    async def listen(self, inbox: str, handle: Receive, queue: str = "") -> Callable[[], Any]:
         """Subscribe to a subject; return the coroutine function that ends the subscription.
 
         Of several members of a `queue`, one gets each message. For pushed messages: they carry
         their stream's subject, so the shared inbox cannot tell them apart.
         """
         nc = self._nc  # `_nc` is another client once this one was replaced
-        subscription = await self._subscribe(inbox, receiver.receive, queue)
+        subscription = await self._subscribe(inbox, handle, queue)
 
         async def stop() -> None:
             if not nc.is_closed and not subscription._closed:  # noqa: SLF001 -- no public word
@@ -658,9 +661,7 @@ class Broker:
 
     # ------------------------------------------------------------ connecting
 
-    async def _subscribe(
-        self, subject: str, handle: Callable[[str, str, bytes, bytes], None], queue: str = ""
-    ) -> Subscription:
+    async def _subscribe(self, subject: str, handle: Receive, queue: str = "") -> Subscription:
         return await self._nc.subscribe(subject, queue, future=cast("Any", _Sink(handle)))
 
     def _dispatch(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
@@ -867,21 +868,6 @@ the client's read loop, so it must not block.
 """
 
 
-class _Taker:
-    """Receives a subscription's messages, without their headers."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-        """Receive one message."""
-        del headers
-        self._handle(subject, reply, data)
-
-    def lost(self, error: BusError) -> None:
-        """Ignore the lost connection: the subscription is restored with it."""
-
-
 class Requests:
     """A connection for requests."""
 
@@ -907,7 +893,11 @@ class Requests:
         return the broker has registered the subscription, so that later requests find a responder;
         if the connection breaks meanwhile, it is registered on reconnect.
         """
-        stop = await self._broker.listen(subject, _Taker(handle), queue)
+
+        def receive(subject: str, reply: str, _headers: bytes, data: bytes) -> None:
+            handle(subject, reply, data)
+
+        stop = await self._broker.listen(subject, receive, queue)
         nobody = f"{self._broker.options.inbox_prefix}.{uuid4().hex}"
         with contextlib.suppress(NoAnswer):  # once rejected, earlier messages were processed
             await self._broker.request(nobody, timeout_s=KNOWN_S_MAX)

@@ -13,6 +13,7 @@ answer, it raises in bounded time.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 from uuid import uuid4
@@ -163,10 +164,10 @@ class Push:
         while True:
             self._generation += 1
             inbox = f"{self._prefix}.{uuid4().hex}"
-            receiver = _Delivery(self, self._generation)
+            receive = functools.partial(self._receive, self._generation)
             try:
                 await self._broker.ready(HEARTBEAT_S)
-                stop = await self._broker.listen(inbox, receiver)
+                stop = await self._broker.listen(inbox, receive)
             except (NoAnswer, Unreachable) as error:
                 self._tolerate(error)
                 await asyncio.sleep(RETRY_S)
@@ -311,8 +312,19 @@ class Push:
         except NoAnswer:
             self._break("the connection broke")
 
-    def take(self, reply: str, headers: bytes, subject: str, data: bytes) -> None:
-        """Receive a message of the current consumer, inline."""
+    def _receive(
+        self, generation: int, subject: str, reply: str, headers: bytes, data: bytes
+    ) -> None:
+        """Receive a message inline; one of an older consumer is dropped."""
+        if generation != self._generation:
+            return
+        try:
+            self._take(reply, headers, subject, data)
+        except (ValueError, IndexError) as error:
+            self._error = Corrupt(f"a delivery on {subject!r}", f"{reply!r}: {error}")
+            self._notify()
+
+    def _take(self, reply: str, headers: bytes, subject: str, data: bytes) -> None:
         self._seen_s = asyncio.get_running_loop().time()
         if headers[8:9] == b" " and not data:
             self._control(reply, headers)
@@ -342,11 +354,6 @@ class Push:
         self._buffer.append(Message(position, stamp, subject, data, source, fault))
         self._notify()
 
-    def fail(self, error: Exception) -> None:
-        """Make the reader raise, after the messages already received."""
-        self._error = error
-        self._notify()
-
     def _control(self, reply: str, headers: bytes) -> None:
         if reply:  # flow control: answered when the reader has come this far
             self._flow_requests.append(reply)
@@ -371,34 +378,9 @@ class Push:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    def is_current(self, generation: int) -> bool:
-        """Return whether a delivery belongs to the current consumer."""
-        return generation == self._generation
-
 
 def _passes(error: BusError) -> bool:
     """Return whether an error is of a broker that is offline or starting."""
     if isinstance(error, BrokerError):
         return error.code in TRANSIENT
     return isinstance(error, (NoAnswer, Unreachable))
-
-
-class _Delivery:
-    """Receives for one consumer; deliveries of an older one are dropped."""
-
-    __slots__ = ("_generation", "_push")
-
-    def __init__(self, push: Push, generation: int) -> None:
-        self._push = push
-        self._generation = generation
-
-    def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:
-        if not self._push.is_current(self._generation):
-            return
-        try:
-            self._push.take(reply, headers, subject, data)
-        except (ValueError, IndexError) as error:
-            self._push.fail(Corrupt(f"a delivery on {subject!r}", f"{reply!r}: {error}"))
-
-    def lost(self, error: BusError) -> None:
-        """Ignore it: the reconnect is handled elsewhere."""

@@ -261,23 +261,11 @@ def compare(config: dict[str, Any], existing: dict[str, Any]) -> None:
     """
     differences: dict[str, tuple[object, object]] = {}
     for key, target in config.items():
-        has = existing.get(key, _absent(target))
-        if has != target:
+        has = existing.get(key)
+        if has != target and not (has is None and target in (False, 0, "none")):
             differences[key] = (has, target)
     if "mirror" in existing or "sources" in existing:
         copied = existing.get("mirror") or existing.get("sources")
         differences["mirror or sources"] = (copied, None)
     if differences:
         raise Contradiction(f"stream {config['name']!r}", differences)
-
-
-def _absent(target: object) -> object:
-    match target:
-        case bool():
-            return False
-        case int():
-            return 0
-        case str():
-            return "none"
-        case _:
-            return None
