@@ -34,9 +34,9 @@ from hansard.domain.board import BoardState
 from hansard.domain.choices import counted
 from hansard.domain.conversation import ContextCompacted, RunJoined
 from hansard.domain.errors import BadName
-from hansard.domain.ids import AgentStream, WorkspaceStream
+from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import Answer, by_name
 from hansard.inspect.trace import (
     AgentHistory,
     Fetcher,
@@ -47,7 +47,7 @@ from hansard.inspect.trace import (
     jsonable,
     recorded,
 )
-from hansard.state.replay import RunView, snapshot_version
+from hansard.state.replay import RunView, fold_life, snapshot_version
 
 # Messages, context windows and conversations of agents.
 
@@ -116,105 +116,70 @@ class Totals(msgspec.Struct):
     usage: dict[str, float]
 
 
-async def message(
-    run: str,
-    agent: str,
-    index: int,
-    version: int,
-    stored: StoredEvent,
-    added: MessageAdded,
-    fetch: Payloads,
-) -> Message:
-    """Read a recorded message. Raises Corrupt."""
-    time = stored.time.time
-    return Message(
-        run=run,
-        agent=agent,
-        index=index,
-        role=added.role,
-        message=await provider_form(added, fetch),
-        tokens=added.tokens,
-        usage=added.usage,
-        occurred_at=stored.event.occurred_at,
-        at=time.at,
-        clock=time.clock,
-        version=version,
-        position=stored.stored.position,
-        step=added.step,
-    )
-
-
 class MessageFact(msgspec.Struct, frozen=True):
-    """Message or summary, with its place."""
+    """Recorded message or summary, with its place."""
 
     run: str
     agent: str
     version: int
-    address: str
-    stored: StoredEvent
+    event: StoredEvent
     fact: MessageAdded | ContextCompacted
+
+    @property
+    def position(self) -> int:
+        """Position of its commit."""
+        return self.event.stored.position
+
+    @property
+    def address(self) -> str:
+        """Address of its event."""
+        return f"{self.position}.{self.version - self.event.stored.commit.version}"
 
 
 def message_facts(commits: Iterable[Stored]) -> dict[str, MessageFact]:
     """Return the messages and summaries of commits, by the ids of their events."""
-    found: dict[str, MessageFact] = {}
+    facts: dict[str, MessageFact] = {}
     for stored in commits:
         stream = stored.stream
-        for index, event_record in enumerate(stored.commit.events):
-            if event_record.type in (MessageAdded.tag, ContextCompacted.tag):
-                event = revive(event_record)
-                if isinstance(stream, AgentStream) and isinstance(
-                    event, MessageAdded | ContextCompacted
-                ):
-                    found[event_record.id] = MessageFact(
-                        stream.run,
-                        stream.agent,
-                        stored.commit.version + index,
-                        f"{stored.position}.{index}",
-                        StoredEvent(stored, event_record),
-                        event,
-                    )
-    return found
-
-
-async def summary(
-    report: MessageFact,
-    fact: ContextCompacted,
-    index: int,
-    known: Mapping[str, MessageFact],
-    fetch: Payloads,
-) -> Summary:
-    """Read a recorded summary; `known` are the facts that it may have replaced. Raises Corrupt."""
-    time = report.stored.time.time
-    places = [known[each].address for each in fact.stands_for if each in known]
-    return Summary(
-        run=report.run,
-        agent=report.agent,
-        index=index,
-        role=fact.role,
-        message={"role": fact.role, "content": await fetch.value(fact.summary)},
-        messages=len(fact.stands_for),
-        first=places[0] if places else None,
-        last=places[-1] if places else None,
-        tokens=fact.tokens,
-        tokens_before=fact.tokens_before,
-        tokens_after=fact.tokens_after,
-        at=time.at,
-        clock=time.clock,
-        version=report.version,
-        position=report.stored.stored.position,
-        step=fact.step,
-    )
+        if not isinstance(stream, AgentStream):
+            continue
+        for version, each in enumerate(stored.commit.events, stored.commit.version):
+            if each.type in (MessageAdded.tag, ContextCompacted.tag):
+                fact: Any = revive(each)
+                place = StoredEvent(stored, each)
+                facts[each.id] = MessageFact(stream.run, stream.agent, version, place, fact)
+    return facts
 
 
 async def recorded_message(
     report: MessageFact, index: int, known: Mapping[str, MessageFact], fetch: Payloads
 ) -> Message | Summary:
-    """Read a recorded message or summary. Raises Corrupt."""
-    if isinstance(report.fact, ContextCompacted):
-        return await summary(report, report.fact, index, known, fetch)
-    return await message(
-        report.run, report.agent, index, report.version, report.stored, report.fact, fetch
+    """Read a recorded message or summary; `known` are the facts that a summary may have replaced.
+
+    Raises Corrupt.
+    """
+    fact, time = report.fact, report.event.time.time
+    if isinstance(fact, MessageAdded):
+        return by_name(
+            Message,
+            report,
+            time,
+            fact,
+            index=index,
+            message=await provider_form(fact, fetch),
+            occurred_at=report.event.event.occurred_at,
+        )
+    places = [known[each].address for each in fact.stands_for if each in known]
+    return by_name(
+        Summary,
+        report,
+        time,
+        fact,
+        index=index,
+        message={"role": fact.role, "content": await fetch.value(fact.summary)},
+        messages=len(fact.stands_for),
+        first=places[0] if places else None,
+        last=places[-1] if places else None,
     )
 
 
@@ -238,24 +203,18 @@ async def provider_form(added: MessageAdded, fetch: Payloads) -> dict[str, Any]:
     return {"role": added.role, "content": content, "fields": fields}
 
 
-def total(messages: Iterable[MessageAdded]) -> Totals:
-    """Return the totals of messages."""
-    found = list(messages)
-    tokens = [message.tokens for message in found if message.tokens is not None]
-    usage = summed([message.usage for message in found])
-    return Totals(len(found), sum(tokens) if tokens else None, usage)
+def total(messages: Iterable[MessageAdded | ContextCompacted]) -> Totals:
+    """Return the totals of messages; a summary counts as one, and has no usage of its own."""
+    items = list(messages)
+    tokens = [each.tokens for each in items if each.tokens is not None]
+    usage = summed([each.usage for each in items if isinstance(each, MessageAdded)])
+    return Totals(len(items), sum(tokens) if tokens else None, usage)
 
 
 def window_total(state: AgentState) -> Totals:
-    """Return the totals of an agent's window; a summary counts as a message."""
-    facts = [noted.fact for noted in state.window]
-    found = total(fact for fact in facts if isinstance(fact, MessageAdded))
-    for fact in facts:
-        if isinstance(fact, ContextCompacted):
-            found.messages += 1
-            if fact.tokens is not None:
-                found.tokens = (found.tokens or 0) + fact.tokens
-    return found
+    """Return the totals of an agent's window."""
+    facts = (noted.fact for noted in state.window)
+    return total(each for each in facts if isinstance(each, MessageAdded | ContextCompacted))
 
 
 def summed(usages: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -303,14 +262,8 @@ class Contexts(Answer, kw_only=True):
 
     def context(self, agent: AgentHistory) -> AgentContext:
         """Return an agent's window in figures."""
-        return AgentContext(
-            run=self.run,
-            agent=agent.name,
-            role=agent.state.role,
-            version=agent.state.version,
-            position=self.position,
-            **msgspec.structs.asdict(window_total(agent.state)),
-        )
+        totals = window_total(agent.state)
+        return by_name(AgentContext, totals, self, agent.state, agent=agent.name)
 
     async def messages(
         self, agent: AgentHistory, fetch: Payloads, *, every: bool = False
@@ -343,16 +296,13 @@ class Contexts(Answer, kw_only=True):
         self, agent: AgentHistory, index: int, noted: StatedFact, fetch: Payloads, *, every: bool
     ) -> AsyncIterator[Message | Summary | Compacted]:
         """Yield a message, or a summary and, with `every`, all that it replaced."""
-        stored = agent.events[noted.version]
-        if isinstance(noted.fact, MessageAdded):
-            yield await message(
-                self.run, agent.name, index, noted.version, stored, noted.fact, fetch
-            )
-        elif isinstance(noted.fact, ContextCompacted):
-            answer = msgspec.structs.replace(self.known[stored.event.id], run=self.run)
-            yield await summary(answer, noted.fact, index, self.known, fetch)
-            if every:
-                async for each in self._replaced_messages(noted.version, noted.fact, fetch):
+        fact = noted.fact
+        if isinstance(fact, MessageAdded | ContextCompacted):
+            event = agent.events[noted.version]
+            report = MessageFact(self.run, agent.name, noted.version, event, fact)
+            yield await recorded_message(report, index, self.known, fetch)
+            if every and isinstance(fact, ContextCompacted):
+                async for each in self._replaced_messages(noted.version, fact, fetch):
                     yield each
 
     async def _replaced_messages(
@@ -401,9 +351,6 @@ async def contexts(workspace: Workspace, run: str, up_to: UpTo, agent: str | Non
 
 REMEDY = "see the conversations of 'hansard runs --json'"
 
-LocatedMessage = tuple[AgentStream, int, StoredEvent, MessageAdded]
-"""Message with its agent and version."""
-
 
 class ConversationFigures(msgspec.Struct, tag_field="kind", tag="conversation", kw_only=True):
     """Conversation in figures; `turns` are messages of the user."""
@@ -434,7 +381,7 @@ class RunPart(Answer):
 
     line: ConversationRun
     began: EventTime
-    messages: list[LocatedMessage]
+    messages: list[MessageFact]
 
     def lines(self) -> Iterable[object]:
         """Return nothing: each message is rendered separately."""
@@ -460,8 +407,11 @@ class Conversation(Answer, kw_only=True):
         """Yield a run's messages, large ones fetched, numbered over the whole conversation."""
         before = self.parts[: self.parts.index(part)]
         first = 1 + sum(len(each.messages) for each in before)
-        for index, (stream, version, stored, added) in enumerate(part.messages, first):
-            yield await message(part.line.run, stream.agent, index, version, stored, added, fetch)
+        for index, report in enumerate(part.messages, first):
+            its = msgspec.structs.replace(report, run=part.line.run)
+            message = await recorded_message(its, index, {}, fetch)
+            if isinstance(message, Message):
+                yield message
 
 
 async def conversation(workspace: Workspace, name: str, at: str | None) -> Conversation:
@@ -478,16 +428,16 @@ async def conversation(workspace: Workspace, name: str, at: str | None) -> Conve
             parts.append(await _part(workspace, run, end))
         except NotFound as error:
             left_out.append(str(error))
-    messages = [added for part in parts for _, _, _, added in part.messages]
+    messages = [each for part in parts for each in part.messages]
     figures = ConversationFigures(
         conversation=name,
         position=end,
         runs=[part.line.run for part in parts],
-        turns=sum(added.role == "user" for added in messages),
-        **msgspec.structs.asdict(total(messages)),
+        turns=sum(each.fact.role == "user" for each in messages),
+        **msgspec.structs.asdict(total(each.fact for each in messages)),
     )
     times = [part.began for part in parts]
-    times += [stored.time for part in parts for _, _, stored, _ in part.messages]
+    times += [each.event.time for each in messages]
     return Conversation(figures=figures, parts=parts, imported=imported(times), left_out=left_out)
 
 
@@ -524,29 +474,19 @@ async def _point(workspace: Workspace, conversation: str, at: str | None) -> UpT
 
 async def _part(workspace: Workspace, run: str, end: int) -> RunPart:
     """Return a run's messages up to a position. Raises NotFound, Corrupt."""
-    view = await workspace.states.run(run, AtPosition(end))
     history = await workspace.states.history(run, AtPosition(end))
-    parts = [found for stored in history for found in _messages_of(stored)]
+    life = fold_life(each for each in history if isinstance(each.stream, RunStream))
+    facts = message_facts(history).values()
+    messages = [each for each in facts if isinstance(each.fact, MessageAdded)]
     first = began(own(run, history))
     line = ConversationRun(
         run=run,
-        workflow=view.life.workflow,
-        status=view.life.status.value,
+        workflow=life.workflow,
+        status=life.status.value,
         began=first.time,
-        **msgspec.structs.asdict(total(added for _, _, _, added in parts)),
+        **msgspec.structs.asdict(total(each.fact for each in messages)),
     )
-    return RunPart(line=line, began=first, messages=parts)
-
-
-def _messages_of(stored: Stored) -> list[LocatedMessage]:
-    """Return a commit's messages."""
-    found: list[LocatedMessage] = []
-    for version, event_record in enumerate(stored.commit.events, stored.commit.version):
-        if event_record.type == MessageAdded.tag and isinstance(stored.stream, AgentStream):
-            event = revive(event_record)
-            if isinstance(event, MessageAdded):
-                found.append((stored.stream, version, StoredEvent(stored, event_record), event))
-    return found
+    return RunPart(line=line, began=first, messages=messages)
 
 
 NOW = "now"
