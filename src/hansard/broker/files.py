@@ -116,70 +116,48 @@ class Credentials(msgspec.Struct, frozen=True):
     port: int = 0
 
 
-class ServerFiles(msgspec.Struct, frozen=True):
+class _File:
+    """The path of a file or folder in the data directory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, files: ServerFiles, _: type) -> Path:
+        return files.root / self._name
+
+
+class ServerFiles:
     """The files of one data directory. Methods raise OSError as the file system does."""
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
-    @property
-    def join_lock(self) -> Path:
-        """Lock held by a process that starts or joins a server."""
-        return self.root / "join.lock"
-
-    @property
-    def store_lock(self) -> Path:
-        """Lock held by the process that has the store open."""
-        return self.root / "store.lock"
-
-    @property
-    def users(self) -> Path:
-        """The FIFO whose write end each user holds open."""
-        return self.root / "users"
-
-    @property
-    def state(self) -> Path:
-        """State that the supervisor wrote last."""
-        return self.root / "state.json"
-
-    @property
-    def config(self) -> Path:
-        """The server's configuration."""
-        return self.root / "nats.conf"
-
-    @property
-    def access(self) -> Path:
-        """The restricted logins."""
-        return self.root / "access.json"
-
-    @property
-    def access_lock(self) -> Path:
-        """Lock held while the restricted logins change."""
-        return self.root / "access.lock"
-
-    @property
-    def log(self) -> Path:
-        """Output of the server and its supervisor."""
-        return self.root / "server.log"
-
-    @property
-    def error(self) -> Path:
-        """Reason why the last supervisor gave up."""
-        return self.root / "server.error"
-
-    @property
-    def obstacle(self) -> Path:
-        """Reason why the server cannot write."""
-        return self.root / "server.obstacle"
-
-    @property
-    def copied(self) -> Path:
-        """Mark of a private copy, naming its origin: `hansard.broker.private_copy`."""
-        return self.root / "copy.json"
-
-    @property
-    def store(self) -> Path:
-        """JetStream's own folder."""
-        return self.root / "nats"
+    join_lock = _File("join.lock")
+    """Lock held by a process that starts or joins a server."""
+    store_lock = _File("store.lock")
+    """Lock held by the process that has the store open."""
+    users = _File("users")
+    """The FIFO whose write end each user holds open."""
+    state = _File("state.json")
+    """State that the supervisor wrote last."""
+    config = _File("nats.conf")
+    """The server's configuration."""
+    access = _File("access.json")
+    """The restricted logins."""
+    access_lock = _File("access.lock")
+    """Lock held while the restricted logins change."""
+    log = _File("server.log")
+    """Output of the server and its supervisor."""
+    error = _File("server.error")
+    """Reason why the last supervisor gave up."""
+    obstacle = _File("server.obstacle")
+    """Reason why the server cannot write."""
+    copied = _File("copy.json")
+    """Mark of a private copy, naming its origin: `hansard.broker.private_copy`."""
+    store = _File("nats")
+    """JetStream's own folder."""
+    credentials = _File("credentials.json")
+    """The logins, which outlive a server."""
 
     def stream(self, name: str) -> Path:
         """Return the folder of one of our account's streams, as nats-server lays them out."""
@@ -208,10 +186,6 @@ class ServerFiles(msgspec.Struct, frozen=True):
         for each in METADATA:
             replace_private(folder / each, content[each])
         sync(folder)
-
-    @property
-    def _credentials(self) -> Path:
-        return self.root / "credentials.json"
 
     def create(self) -> None:
         """Create the directory, readable by its owner only.
@@ -309,7 +283,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
     def read_credentials(self) -> Credentials:
         """Return the logins of this directory; create them if none can be read."""
         with contextlib.suppress(msgspec.DecodeError):
-            found = _read(self._credentials, Credentials)
+            found = _read(self.credentials, Credentials)
             if found is not None:
                 return found
         admin, runtime, system = (
@@ -321,7 +295,7 @@ class ServerFiles(msgspec.Struct, frozen=True):
 
     def write_credentials(self, credentials: Credentials) -> None:
         """Write the logins of this directory."""
-        replace_private(self._credentials, msgspec.json.encode(credentials))
+        replace_private(self.credentials, msgspec.json.encode(credentials))
 
     # ------------------------------------------------------------ log
 

@@ -168,13 +168,7 @@ def report(reader: Reader, question: Question) -> Report:
     _check(reader, question)
     _check_directions(reader, question)
     judged, beside, regressions, unmatched, times = _compared(
-        reader,
-        question,
-        _MetricQuestion(
-            *(question.metric, baseline, question.by, question.directions),
-            *(question.missing, question.all_pairs),
-        ),
-        missing=question.missing or plan["missing"],
+        reader, question, baseline, question.missing or plan["missing"]
     )
     beside.sort(key=lambda part: GUARDRAILS.index(part.metric))
     order = _order(judged)
@@ -349,21 +343,12 @@ def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
 _Rows = list[dict[str, Any]]
 
 
-class _MetricQuestion(msgspec.Struct, frozen=True):
-    """The part of a query that concerns each metric; `each` lists metrics to compare separately."""
-
-    metric: str | None
-    baseline: str
-    by: str | None
-    directions: str | None
-    missing: str | None
-    all_pairs: bool = False
-    each: list[str] | None = None
-
-    @property
-    def scores(self) -> list[Any]:
-        """The arguments of the macro for trial scores."""
-        return [self.metric, self.by, self.directions, self.missing, self.each]
+def _scores(question: Question, each: list[str] | None) -> list[Any]:
+    """Return the arguments of the macro for trial scores; `each` lists metrics to compare
+    separately.
+    """
+    parts = [question.metric, question.by, question.directions, question.missing]
+    return [question.experiment, *parts, each]
 
 
 def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
@@ -374,7 +359,7 @@ def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
 
 
 def _compared(
-    reader: Reader, question: Question, request: _MetricQuestion, *, missing: str
+    reader: Reader, question: Question, baseline: str, missing: str
 ) -> tuple[list[Part], list[Part], _Rows, _Rows, _Rows]:
     """Return the judged metrics, the others, the regressions, the unmatched tasks, and the
     implausible times.
@@ -386,30 +371,27 @@ def _compared(
     """
     experiment = question.experiment
     with reader.scratch():
-        reader.all(
-            f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", [experiment, *request.scores]
-        )
+        stored = f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}"
+        reader.all(stored, _scores(question, None))
         named = reader.all("SELECT DISTINCT metric FROM kept_trial_scores ORDER BY 1")
         judged = [metric for (metric,) in named]
         others = [metric for metric in GUARDRAILS if metric not in judged]
         # The other metrics use only recorded values.
         recorded = "failure" if missing == "worst-case" else question.missing
-        aside = _MetricQuestion(
-            None, request.baseline, None, request.directions, recorded, each=others
+        aside = msgspec.structs.replace(
+            question, metric=None, by=None, missing=recorded, all_pairs=False
         )
-        alike = (request.by, request.missing, request.all_pairs) == (None, aside.missing, False)
-        together = len(judged) == 1 and alike
+        together = len(judged) == 1 and aside == msgspec.structs.replace(question, metric=None)
         if together:
-            reader.all(f"INSERT INTO kept_trial_scores {_SCORES}", [experiment, *aside.scores])
-            request = msgspec.structs.replace(request, each=[*judged, *others])
-        parts = _parts(reader, experiment, request, judged)
+            reader.all(f"INSERT INTO kept_trial_scores {_SCORES}", _scores(aside, others))
+        each = [*judged, *others] if together else None
+        parts = _parts(reader, question, baseline, judged, each)
         regressions = reader.rows(_REGRESSIONS, [experiment, judged, REGRESSIONS_MAX])
         unmatched = reader.rows(_UNMATCHED, [experiment, UNMATCHED_MAX, judged[0]])
     if not together:
         with reader.scratch():
-            scores = [experiment, *aside.scores]
-            reader.all(f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}", scores)
-            parts += _parts(reader, experiment, aside, [])
+            reader.all(stored, _scores(aside, others))
+            parts += _parts(reader, aside, baseline, [], others)
     times = reader.rows(_TIMES, [experiment]) if _is_impossible(parts, LATENCY) else []
     beside = [
         part
@@ -432,23 +414,28 @@ def _keep(reader: Reader, name: str, sql: str, *parameters: object) -> None:
 
 
 def _parts(
-    reader: Reader, experiment: str, request: _MetricQuestion, judged: Sequence[str]
+    reader: Reader,
+    question: Question,
+    baseline: str,
+    judged: Sequence[str],
+    each: list[str] | None,
 ) -> list[Part]:
     """Return a part for each metric with stored scores, in the plan's order; with curves and pairs
     only for the judged ones. The pairs with the baseline remain in their temporary table.
     """
+    experiment = question.experiment
     reader.all(_HIDING.format("trial_scores"))
     _keep(reader, "task_totals", _TOTALS, experiment)
-    _keep(reader, "task_pairs", _TASK_PAIRS, experiment, request.baseline, request.all_pairs)
-    comparisons = reader.rows(_COMPARISONS, [experiment, request.each])
+    _keep(reader, "task_pairs", _TASK_PAIRS, experiment, baseline, question.all_pairs)
+    comparisons = reader.rows(_COMPARISONS, [experiment, each])
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
-    arms = reader.rows(_SUMMARY, [experiment, alpha, request.baseline])
+    arms = reader.rows(_SUMMARY, [experiment, alpha, baseline])
     curves: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
     if judged:
-        if request.all_pairs:
-            _keep(reader, "task_pairs", _TASK_PAIRS, experiment, request.baseline, False)  # noqa: FBT003 -- a parameter of SQL
-        curves = reader.rows(_CURVES, [experiment, alpha, request.baseline, judged])
+        if question.all_pairs:
+            _keep(reader, "task_pairs", _TASK_PAIRS, experiment, baseline, False)  # noqa: FBT003 -- a parameter of SQL
+        curves = reader.rows(_CURVES, [experiment, alpha, baseline, judged])
         pairs = reader.rows(_PAIRS, [experiment, judged])
 
     def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:

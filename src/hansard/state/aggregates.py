@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +15,7 @@ import msgspec
 
 from hansard.bus.commits import drive_fetch, revive, whole_at
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, AtTime, Blobs, EventLog, Stored, UpTo
+from hansard.bus.log import Blobs, EventLog, Stored, UpTo
 from hansard.domain import payload
 from hansard.domain.aggregate_types import KIND, AggregateChanged, Change, stream_of
 from hansard.domain.errors import BadName, Corrupt
@@ -24,7 +23,7 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.values import Plain
-from hansard.state.replay import at_time
+from hansard.state.replay import parsed_point
 
 OTHERS_EVERY = 50
 """Changes after which other tasks of the loop get to run."""
@@ -150,34 +149,14 @@ def point_in(at: object) -> tuple[int | None, UpTo, str]:
 
     Raises BadName.
     """
-    match at:
-        case None:
-            return None, None, ""
-        case bool():
-            raise BadName("point", at, _REMEDY)
-        case int():
-            return None, AtPosition(at), ""
-        case datetime():
-            return None, at_time(at), ""
-        case AtPosition() | AtTime():
-            return None, at, ""
-        case str():
-            return _text(at.strip())
-        case _:
-            raise BadName("point", at, _REMEDY)
-
-
-def _text(text: str) -> tuple[int | None, UpTo, str]:
-    if _VERSION.fullmatch(text):
-        return int(text[1:]), None, ""
-    if text.isascii() and text.isdigit():
-        return None, AtPosition(int(text)), ""
-    if _UUID.fullmatch(text.lower()):
-        return None, None, text.lower()
-    try:
-        return None, at_time(datetime.fromisoformat(text)), ""
-    except ValueError:
-        raise BadName("point", text, _REMEDY) from None
+    point = parsed_point(at, _REMEDY)
+    if not isinstance(point, str):
+        return None, point, ""
+    if _VERSION.fullmatch(point):
+        return int(point[1:]), None, ""
+    if _UUID.fullmatch(point.lower()):
+        return None, None, point.lower()
+    raise BadName("point", point, _REMEDY)
 
 
 def commits_until(commits: list[Stored], target: str, what: str) -> list[Stored]:

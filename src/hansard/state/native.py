@@ -22,7 +22,16 @@ import copy
 import functools
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import aclosing, contextmanager
 from queue import SimpleQueue
@@ -539,15 +548,21 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         notifications: list[Notification] = []
         if after >= head:
             return first - 1, notifications
-        commits: Any = self.place.log.follow(after, until=head, of=Kind(KIND))
-        async with aclosing(commits) as following:
-            async for stored in following:
-                if stored.position > head:
-                    break
+        async with aclosing(self.commits(after, head)) as commits:
+            async for stored in commits:
                 notifications += [each for each in await self.notified(stored) if each.id >= first]
                 if len(notifications) >= AHEAD_MAX:
-                    return notifications[-1].id, notifications
+                    break
         return (notifications[-1].id if notifications else first - 1), notifications
+
+    async def commits(self, after: int, until: int | None) -> AsyncGenerator[Stored]:
+        """Yield the commits of aggregates after a position, up to another."""
+        commits: Any = self.place.log.follow(after, until=until, of=Kind(KIND))
+        async with aclosing(commits) as following:
+            async for stored in following:
+                if until is not None and stored.position > until:
+                    return
+                yield stored
 
     async def notified(self, stored: Stored) -> list[Notification]:
         """Return the notifications of a commit for the aggregates of this application."""
@@ -588,11 +603,8 @@ class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
         position, newest = self._newest
         head = await self.place.log.head()
         if head > position:
-            commits: Any = self.place.log.follow(position, until=head, of=Kind(KIND))
-            async with aclosing(commits) as following:
-                async for stored in following:
-                    if stored.position > head:
-                        break
+            async with aclosing(self.commits(position, head)) as commits:
+                async for stored in commits:
                     for each in await self.notified(stored):
                         newest = each.id
             self._newest = head, newest
@@ -625,7 +637,7 @@ class NativeSubscription(Subscription["NativeApplicationRecorder"]):
 
     async def _follow(self) -> None:
         recorder, after = self._recorder, self._last_notification_id or 0
-        commits: Any = recorder.place.log.follow(max(0, after // STEP - 1), of=Kind(KIND))
+        commits = recorder.commits(max(0, after // STEP - 1), None)
         async with aclosing(commits) as following:
             async for stored in following:
                 found = [

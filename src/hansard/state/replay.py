@@ -519,25 +519,10 @@ class Points:
 
     async def up_to(self, run: str, at: object) -> UpTo:
         """Return the point at which a read of a run ends. Raises NotFound, BadName."""
-        match at:
-            case None:
-                return None
-            case bool():
-                raise BadName("point", at, _REMEDY)
-            case int():
-                return AtPosition(at)
-            case datetime():
-                return at_time(at)
-            case AtPosition() | AtTime():
-                return at
-            case str():
-                return await self._text(run, at.strip())
-            case _:
-                raise BadName("point", at, _REMEDY)
+        point = parsed_point(at, _REMEDY)
+        return await self._text(run, point) if isinstance(point, str) else point
 
     async def _text(self, run: str, text: str) -> UpTo:
-        if text.isascii() and text.isdigit():
-            return AtPosition(int(text))
         if _ADDRESS.fullmatch(text):
             return AtPosition(whole_at((await self._event(run, text))[0]))
         if step := _STEP.fullmatch(text):
@@ -547,10 +532,7 @@ class Points:
         stream, at, version = text.rpartition("@")
         if at and version.isascii() and version.isdigit():
             return await self._version(run, stream, int(version))
-        try:
-            return at_time(datetime.fromisoformat(text))
-        except ValueError:
-            raise BadName("point", text, _REMEDY) from None
+        raise BadName("point", text, _REMEDY)
 
     async def step_name(self, run: str, text: str) -> str:
         """Return `agent#number` for the address of one of a step's events; any other text
@@ -639,6 +621,28 @@ def snapshot_version(stored: Stored, target: str) -> int | None:
         return None
     versions = range(stored.commit.version, stored.commit.last_version + 1)
     return next((each for each in versions if snapshot_id(stream, each) == target), None)
+
+
+def parsed_point(at: object, remedy: str) -> UpTo | str:
+    """Return a position or a time as the end of a read, and any other text stripped. Raises
+    BadName.
+    """
+    match at:
+        case None | AtPosition() | AtTime():
+            return at
+        case int() if not isinstance(at, bool):
+            return AtPosition(at)
+        case datetime():
+            return at_time(at)
+        case str():
+            text = at.strip()
+            if text.isascii() and text.isdigit():
+                return AtPosition(int(text))
+            with contextlib.suppress(ValueError):
+                return at_time(datetime.fromisoformat(text))
+            return text
+        case _:
+            raise BadName("point", at, remedy)
 
 
 def at_time(moment: datetime) -> AtTime:
