@@ -12,17 +12,15 @@ import msgspec
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
-from hansard.bus.log import Stored
-from hansard.domain.agent import AgentState
+from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError, Corrupt
 from hansard.domain.fingerprint import canonical, digest
-from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse
 from hansard.domain.steps import Step, StepStatus
 from hansard.domain.values import DOT, Plain, leaves
 from hansard.inspect.answer import Answer
-from hansard.inspect.trace import Fetcher, commits_by_agent, folded
+from hansard.inspect.trace import AgentHistory, Fetcher, by_agent
 from hansard.projections.snapshots import Reader
 
 # Decisions of a probe's forks from SQL: pairs, noise, and differences.
@@ -240,7 +238,7 @@ class SearchResult(msgspec.Struct, frozen=True):
 class _CallResult(msgspec.Struct, frozen=True):
     """Result of a call, with its place."""
 
-    agent: str
+    agent: AgentHistory
     step: Step
     at: int
     result: Plain
@@ -261,9 +259,9 @@ async def search(
     `question` restricts the decisions to those whose question has this prefix. The first call
     that returned the value counts. Raises NotFound for an unknown run, Corrupt.
     """
-    history = await workspace.states.history(run)
-    decided, results = await _results_before(workspace, history, question)
-    if decided is None:
+    agents = by_agent(await workspace.states.history(run)).values()
+    results = await _results_before(workspace, agents, question)
+    if results is None:
         query = f" on a question that begins with {question!r}" if question else ""
         return SearchResult(run, None, f"no decision{query} is on record")
     known: dict[str, list[tuple[_CallResult, tuple[str, ...], Plain]]] = {}
@@ -274,7 +272,7 @@ async def search(
                 known.setdefault(name, []).append((each, within, value))
         for within, _ in leaves(each.arguments):
             for name in paths_of(each.step.tool, within):
-                arguments.setdefault(name, f"{each.agent}#{each.step.number} {each.step.tool}")
+                arguments.setdefault(name, f"{each.agent.name}#{each.step.number} {each.step.tool}")
     paths = frozenset(known)
     if path not in known:
         why = f"no call before its decision returned {path}"
@@ -297,60 +295,51 @@ async def search(
             and (other.step.tool, digest(canonical(other.arguments))) != (step.tool, marked)
         }
     )
-    label = parse(folded(first.agent, commits_by_agent(history)[first.agent]).state.label)
     site = Site(
         run=run,
-        agent=first.agent,
+        agent=first.agent.name,
         step=step.number,
         tool=step.tool,
         arguments=marked,
         within=within,
         value=value,
         at=first.at,
-        label=label,
+        label=parse(first.agent.state.label),
         beside=tuple(beside),
     )
     return SearchResult(run, site, "", paths)
 
 
 async def _results_before(
-    workspace: Workspace, history: list[Stored], question: str | None
-) -> tuple[int | None, list[_CallResult]]:
-    """Return the position of the last decision, and the results of the calls before it."""
-    positions: dict[tuple[str, int], int] = {}
-    for stored in history:
-        if isinstance(stored.stream, AgentStream):
-            for version in range(stored.commit.version, stored.commit.last_version + 1):
-                positions[stored.stream.agent, version] = stored.position
-    states: dict[str, AgentState] = {
-        name: folded(name, commits).state for name, commits in commits_by_agent(history).items()
-    }
+    workspace: Workspace, agents: Iterable[AgentHistory], question: str | None
+) -> list[_CallResult] | None:
+    """Return the results of the calls before the last decision, in order; None without one."""
     decided = [
-        positions[name, noted.version]
-        for name, state in states.items()
-        for noted in state.facts
-        if (query := getattr(noted.fact, "question", None)) is not None
-        and query.startswith(question or "")
+        agent.events[noted.version].stored.position
+        for agent in agents
+        for noted in agent.state.facts
+        if isinstance(noted.fact, DecisionMade) and noted.fact.question.startswith(question or "")
     ]
     if not decided:
-        return None, []
-    last = max(decided)
+        return None
     fetch = Fetcher(workspace)
-    found: list[_CallResult] = []
-    for name, state in states.items():
-        reader = _reader(state)
-        for step in state.steps.values():
-            if step.status is not StepStatus.COMPLETED or step.outcome_version is None:
+    results: list[_CallResult] = []
+    for agent in agents:
+        reader = _reader(agent.state)
+        for step in agent.steps:
+            ended = agent.events.get(step.outcome_version or 0)
+            if step.status is not StepStatus.COMPLETED or ended is None:
                 continue
-            if positions[name, step.outcome_version] > last:
+            if ended.stored.position > max(decided):
                 continue
             try:
                 result = await fetch(reader.result(step))
                 arguments = await fetch(reader.arguments(step))
             except (NotFound, Corrupt):
                 continue  # an erased blob: it has no value to search
-            found.append(_CallResult(name, step, positions[name, step.version], result, arguments))
-    return last, sorted(found, key=lambda each: each.at)
+            at = agent.events[step.version].stored.position
+            results.append(_CallResult(agent, step, at, result, arguments))
+    return sorted(results, key=lambda each: each.at)
 
 
 def _reader(state: AgentState) -> payloads.Reader:

@@ -295,8 +295,8 @@ class ReusedAnswers(Answer):
         yield {
             "kind": "reused answers",
             "calls": len(self.reused),
-            "seconds_saved": _reuse_total(each.seconds_saved for each in self.reused),
-            "cost_saved": _reuse_total(each.cost_saved for each in self.reused),
+            "seconds_saved": _sum(each.seconds_saved for each in self.reused),
+            "cost_saved": _sum(each.cost_saved for each in self.reused),
             "position": self.position,
         }
 
@@ -313,11 +313,6 @@ class ReusedAnswers(Answer):
                 of = f" (of {len(known):,} of them; of the others unknown)" if part else ""
                 text += f"; {words}{of}"
         return text
-
-
-def _reuse_total(found: Iterator[float | None]) -> float | None:
-    known = [each for each in found if each is not None]
-    return fsum(known) if known else None
 
 
 _OFFERED = """
