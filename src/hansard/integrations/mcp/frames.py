@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from math import isfinite
 from typing import Any
@@ -245,6 +245,18 @@ def error(id_: Id | None, content: dict[str, Any]) -> bytes:
     return _written({"jsonrpc": "2.0", "id": id_, "error": content})
 
 
+def failure(id_: Id | None, code: int, message: str) -> Answer:
+    """Return the answer that a request failed."""
+    content = {"code": code, "message": message}
+    return Answer(error(id_, content), id_, None, content)
+
+
+def meta_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `_meta` of parameters or a result; empty if it is missing or no object."""
+    meta = params.get("_meta")
+    return meta if isinstance(meta, dict) else {}
+
+
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -386,9 +398,7 @@ def reverse_step_of(request: Request) -> StepRequest | None:
 
 
 def _version(params: dict[str, Any]) -> Any:
-    meta = params.get("_meta")
-    found = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
-    return params.get("protocolVersion", found)
+    return params.get("protocolVersion", meta_of(params).get(VERSION_KEY))
 
 
 def forwarded(
@@ -426,8 +436,7 @@ def refusal(request: Request, why: str) -> dict[str, Any]:
     Since 2026-07-28, whose requests state their version, it names its result type.
     """
     content: dict[str, Any] = {"content": [{"type": "text", "text": why}], "isError": True}
-    meta = request.params.get("_meta")
-    if isinstance(meta, dict) and VERSION_KEY in meta:
+    if VERSION_KEY in meta_of(request.params):
         content["resultType"] = "complete"
     return content
 

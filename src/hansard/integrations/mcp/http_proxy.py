@@ -98,6 +98,7 @@ from hansard.integrations.mcp.recording import (
 from hansard.integrations.mcp.serving import CANCELLED_WAIT_S, LEAVE_WAIT_S
 from hansard.integrations.mcp.upstream import (
     QUESTIONS_MAX,
+    Expected,
     Login,
     Replies,
     Server,
@@ -177,17 +178,15 @@ class _Exchange:
             params = dict(found.params)
             if found.method == PROGRESS:
                 params["progressToken"] = _token(self.frame)
-            meta = params.get("_meta")
-            if isinstance(meta, dict) and SUBSCRIPTION in meta:
+            if SUBSCRIPTION in (meta := frames.meta_of(params)):
                 params["_meta"] = meta | {SUBSCRIPTION: self.frame.id}
             return Notification(frames.notification(found.method, params), found.method, params)
         return found
 
 
 def _token(frame: Request) -> Id | None:
-    meta = frame.params.get("_meta")
-    found = meta.get("progressToken") if isinstance(meta, dict) else None
-    return found if isinstance(found, int | str) else None
+    token = frames.meta_of(frame.params).get("progressToken")
+    return token if isinstance(token, int | str) else None
 
 
 class _Process:
@@ -331,8 +330,7 @@ class _Process:
     def _of(self, found: Request | Notification) -> _Exchange | None:
         """Return the request that a frame of the process belongs to."""
         params = found.params
-        meta = params.get("_meta")
-        subscription = meta.get(SUBSCRIPTION) if isinstance(meta, dict) else None
+        subscription = frames.meta_of(params).get(SUBSCRIPTION)
         if isinstance(found, Notification) and found.method == PROGRESS:
             token = params.get("progressToken")
             return next((each for each in self._open.values() if each.token == token), None)
@@ -477,7 +475,7 @@ class _Stream(httpx2.AsyncByteStream):
 
 
 def _refused(status: int, message: str) -> httpx2.Response:
-    raw = frames.error(None, {"code": frames.INVALID_REQUEST, "message": message})
+    raw = frames.failure(None, frames.INVALID_REQUEST, message).raw
     return httpx2.Response(status, headers={"content-type": JSON}, content=raw)
 
 
@@ -629,10 +627,10 @@ def _source_of(request: HttpRequest, reply: Reply) -> _Source:
 class _ToClient:
     """Client of a call over HTTP, while the call waits for an approval."""
 
-    def __init__(self, call: _Source, asked_back: dict[Key, Waiting], *, elicits: bool) -> None:
+    def __init__(self, call: _Source, expected: ExpectedBack, *, elicits: bool) -> None:
         self.elicits = elicits
         self._call = call
-        self._asked_back = asked_back
+        self._expected = expected
 
     async def notify(self, raw: bytes) -> None:
         """Send a notification on the request's own stream."""
@@ -642,23 +640,19 @@ class _ToClient:
     async def elicit(self, params: dict[str, Any]) -> Answer:
         """Send `elicitation/create` on that stream, and wait for its answer."""
         id_ = f"hansard-approval-{uuid4().hex}"
-        key = (self._call.session, id_)
-        waiting: Waiting = asyncio.get_running_loop().create_future()
-        self._asked_back[key] = waiting
-        try:
-            await self.notify(frames.request(id_, "elicitation/create", params))
-            answer, sent = await waiting
-        except asyncio.CancelledError:
-            await self.notify(answered_elsewhere(id_))
-            raise
-        finally:
-            del self._asked_back[key]
+        with self._expected.answer_to((self._call.session, id_)) as awaited:
+            try:
+                await self.notify(frames.request(id_, "elicitation/create", params))
+                answer, sent = await awaited
+            except asyncio.CancelledError:
+                await self.notify(answered_elsewhere(id_))
+                raise
         await sent.reply.finish(b"", ACCEPTED)
         return answer
 
 
-Waiting = asyncio.Future[tuple[Answer, _Source]]
-"""Expected answer of a client, and the request that brings it."""
+ExpectedBack = Expected[Key, tuple[Answer, _Source]]
+"""Expected answers of clients, and the requests that bring them."""
 
 
 class _Call(msgspec.Struct, eq=False):
@@ -686,7 +680,7 @@ class HttpProxy:
         self._questions = set[asyncio.Task[None]]()
         self._refused_back = 0
         self._calls: dict[Key, _Call] = {}
-        self._asked_back: dict[Key, Waiting] = {}
+        self._expected = ExpectedBack()
         self._elicits: dict[str, None] = {}  # sessions whose client offers elicitation
 
     async def close(self) -> None:
@@ -715,7 +709,11 @@ class HttpProxy:
             id_ = frame.id if isinstance(frame, Request) else None
             self._begin(reply, self._refuse(id_, frames.INVALID_PARAMS, str(bad), source))
             return reply
-        if isinstance(frame, Answer) and self._is_reverse_answer(frame, source):
+        if (
+            isinstance(frame, Answer)
+            and frame.id is not None
+            and self._expected.give((source.session, frame.id), (frame, source))
+        ):
             return reply  # its waiter passes it on
         if not isinstance(frame, Request) or step is None:
             reply.calls_off = isinstance(frame, Request)
@@ -753,8 +751,7 @@ class HttpProxy:
         return task
 
     async def _refuse(self, id_: Id | None, code: int, why: str, source: _Source) -> None:
-        error = {"code": code, "message": why}
-        await source.reply.finish(frames.error(id_, error), BAD_REQUEST)
+        await source.reply.finish(frames.failure(id_, code, why).raw, BAD_REQUEST)
 
     async def _no_step(self, frame: Frame, source: _Source) -> None:
         if self._server is not None:
@@ -785,7 +782,7 @@ class HttpProxy:
             None if self._server is None else partial(self._ask, self._server, frame, call, source)
         )
         try:
-            client = _ToClient(source, self._asked_back, elicits=source.session in self._elicits)
+            client = _ToClient(source, self._expected, elicits=source.session in self._elicits)
             found = await self._recording.answer(frame, step, ask, client)
             call.recorded.set_result(found.raw)
             if call.refused is not None:
@@ -901,8 +898,8 @@ class HttpProxy:
             if method == "DELETE" and response.is_success:
                 self._ended(source.session)
         except (NotDone, ServerGone) as lost:
-            error = {"code": frames.INTERNAL_ERROR, "message": str(lost)}
-            await source.reply.finish(frames.error(None, error), LOST)
+            failure = frames.failure(None, frames.INTERNAL_ERROR, str(lost))
+            await source.reply.finish(failure.raw, LOST)
 
     def _ended(self, session: str) -> None:
         self._elicits.pop(session, None)
@@ -937,19 +934,14 @@ class HttpProxy:
         self, frame: Request, step: StepRequest, event: ServerSentEvent, source: _Source
     ) -> None:
         """Answer a request of the server from the record or through the client."""
-        key = (source.session, frame.id)
         answers: list[_Source] = []
 
         async def ask() -> Answer:
-            waiting: Waiting = asyncio.get_running_loop().create_future()
-            self._asked_back[key] = waiting
-            try:
+            with self._expected.answer_to((source.session, frame.id)) as awaited:
                 await source.reply.put(event)
-                answer, answerer = await waiting
+                answer, answerer = await awaited
                 answers.append(answerer)
                 return answer
-            finally:
-                del self._asked_back[key]
 
         raw = await self._recording.answer_back(frame, step, ask)
         await self._answer_back(raw, answers[0] if answers else _aside(source))
@@ -965,18 +957,10 @@ class HttpProxy:
         self._refused_back += 1
         if self._refused_back == 1:  # their number is unbounded
             _log.warning("a request of the server is refused", method=frame.method, why=why)
-        error = {"code": frames.INTERNAL_ERROR, "message": why}
+        failure = frames.failure(frame.id, frames.INTERNAL_ERROR, why)
         with contextlib.suppress(TimeoutError):  # then it accepts no answer
             async with asyncio.timeout(REFUSE_S):
-                await self._answer_back(frames.error(frame.id, error), _aside(source))
-
-    def _is_reverse_answer(self, frame: Answer, source: _Source) -> bool:
-        """Return whether a frame answers a request of the server that a step waits for."""
-        waiting = None if frame.id is None else self._asked_back.get((source.session, frame.id))
-        if waiting is None or waiting.done():
-            return False
-        waiting.set_result((frame, source))
-        return True
+                await self._answer_back(failure.raw, _aside(source))
 
 
 def _aside(source: _Source) -> _Source:

@@ -809,8 +809,9 @@ class HttpUpstream:
 
 def _version_of(frame: Frame | None) -> str | None:
     """Return the version that a request of the newer era states."""
-    meta = frame.params.get("_meta") if isinstance(frame, Request | Notification) else None
-    version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    if not isinstance(frame, Request | Notification):
+        return None
+    version = frames.meta_of(frame.params).get(VERSION_KEY)
     return version if isinstance(version, str) else None
 
 

@@ -414,10 +414,8 @@ def _under_id(answered: ClientAnswer, id_: Id) -> ClientAnswer:
 
 def _elicits_by_result(frame: Request) -> bool:
     """Return whether a client of 2026-07-28 accepts an `input_required` result."""
-    meta = frame.params.get("_meta")
-    if not isinstance(meta, dict) or VERSION_KEY not in meta:
-        return False
-    return offers_forms(meta.get(CAPABILITIES_KEY))
+    meta = frames.meta_of(frame.params)
+    return VERSION_KEY in meta and offers_forms(meta.get(CAPABILITIES_KEY))
 
 
 def offers_forms(capabilities: Any) -> bool:
@@ -460,8 +458,7 @@ def _input_required(approval: Approval) -> dict[str, Any]:
 
 async def _progress(frame: Request, approval: Approval, client: Client | None) -> None:
     """Report progress to a client that sent a token, until this is cancelled."""
-    meta = frame.params.get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    token = frames.meta_of(frame.params).get("progressToken")
     if token is None or client is None:
         return
     began_s, pause_s = time.monotonic(), FIRST_S
@@ -634,7 +631,7 @@ class Recording:
         self.report.refused += 1
         if frame.method == CALL:
             return frames.result(frame.id, refusal(frame, why))
-        return frames.error(frame.id, {"code": INTERNAL_ERROR, "message": why})
+        return frames.failure(frame.id, INTERNAL_ERROR, why).raw
 
     async def answer_back(
         self, frame: Request, step: StepRequest, ask: Callable[[], Awaitable[Answer]]
@@ -653,7 +650,7 @@ class Recording:
         except ErrorAnswer as error:
             answer = frames.error(frame.id, error.args[0])
         except Exception as error:  # noqa: BLE001 -- the server gets every error
-            answer = frames.error(frame.id, {"code": INTERNAL_ERROR, "message": str(error)})
+            answer = frames.failure(frame.id, INTERNAL_ERROR, str(error)).raw
         return came_raw[0] if came_raw else answer
 
     # Effects of its tools
@@ -667,12 +664,8 @@ class Recording:
             self._asked_tools = None  # the next call lists them again
 
     async def _ask_tools(self, frame: Request, ask: Ask) -> bool:
-        meta = frame.params.get("_meta")
-        about = (
-            {k: v for k, v in meta.items() if k != "progressToken"}
-            if isinstance(meta, dict)
-            else {}
-        )
+        meta = frames.meta_of(frame.params)
+        about = {name: value for name, value in meta.items() if name != "progressToken"}
         params = {"_meta": about} if about else {}
         listing = Request(b"", "hansard-tools", LIST_TOOLS, params)
         try:
@@ -701,7 +694,7 @@ def unanswerable(frame: Request) -> bytes:
         f"{frame.method} is not recorded, so a replay cannot answer it: ask a server "
         "(leave --mode out)"
     )
-    return frames.error(frame.id, {"code": frames.METHOD_NOT_FOUND, "message": message})
+    return frames.failure(frame.id, frames.METHOD_NOT_FOUND, message).raw
 
 
 def summary(report: ProxyReport) -> str:

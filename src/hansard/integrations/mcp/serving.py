@@ -56,6 +56,7 @@ from hansard.integrations.mcp.upstream import (
     QUESTIONS_MAX,
     Bridge,
     Declared,
+    Expected,
     Lines,
     Login,
     McpMultiplexer,
@@ -92,7 +93,7 @@ class Proxy:
         self._left = asyncio.Event()
         self._open: dict[Id, asyncio.Task[None]] = {}
         self._others = set[asyncio.Task[None]]()
-        self._asked_back: dict[Id | None, asyncio.Future[Answer]] = {}
+        self._expected = Expected[Id | None, Answer]()
         self._numbers = itertools.count(1)
         self.elicits = False
 
@@ -121,16 +122,13 @@ class Proxy:
     async def elicit(self, params: dict[str, Any]) -> Answer:
         """Send `elicitation/create` and wait for its answer; a cancelled one is reported."""
         id_ = f"hansard-approval-{next(self._numbers)}"
-        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asked_back[id_] = waiting
-        try:
-            await self.notify(frames.request(id_, "elicitation/create", params))
-            return await waiting
-        except asyncio.CancelledError:
-            await self.notify(answered_elsewhere(id_))
-            raise
-        finally:
-            del self._asked_back[id_]
+        with self._expected.answer_to(id_) as answer:
+            try:
+                await self.notify(frames.request(id_, "elicitation/create", params))
+                return await answer
+            except asyncio.CancelledError:
+                await self.notify(answered_elsewhere(id_))
+                raise
 
     async def notify(self, raw: bytes) -> None:
         """Write a frame to the client, waiting if it does not read.
@@ -157,17 +155,16 @@ class Proxy:
                     return
                 frame = frames.read(line)
             except BadFrame as bad:
-                error = {"code": bad.code, "message": str(bad)}
-                if not bad.is_answer or bad.id not in self._asked_back:
-                    await self.notify(frames.error(bad.id, error))
+                frame = frames.failure(bad.id, bad.code, str(bad))
+                if not bad.is_answer or bad.id not in self._expected:
+                    await self.notify(frame.raw)
                     continue
-                frame = Answer(frames.error(bad.id, error), bad.id, None, error)
             if isinstance(frame, Request):
                 await self._request(frame)
                 continue
             if isinstance(frame, Notification):
                 self._cancel(frame)
-            if not self._is_reverse_answer(frame):
+            if not isinstance(frame, Answer) or not self._expected.give(frame.id, frame):
                 await self._pass_on(frame)
 
     async def _server(self, upstream: Server) -> None:
@@ -203,25 +200,13 @@ class Proxy:
         """Answer a request of the server from the record or through the client."""
 
         async def ask() -> Answer:
-            waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            self._asked_back[frame.id] = waiting
-            try:
+            with self._expected.answer_to(frame.id) as answer:
                 await self.notify(frame.raw)
-                return await waiting
-            finally:
-                del self._asked_back[frame.id]
+                return await answer
 
         answer = await self._recording.answer_back(frame, step, ask)
         with contextlib.suppress(ServerGone):
             await upstream.send(answer)
-
-    def _is_reverse_answer(self, frame: Frame) -> bool:
-        """Return whether a frame answers a request of the server that a step waits for."""
-        waiting = self._asked_back.get(frame.id) if isinstance(frame, Answer) else None
-        if waiting is None or waiting.done() or not isinstance(frame, Answer):
-            return False
-        waiting.set_result(frame)
-        return True
 
     def _cancel(self, frame: Notification) -> None:
         if frame.method != "notifications/cancelled":
@@ -234,16 +219,14 @@ class Proxy:
     async def _request(self, frame: Request) -> None:
         if frame.id in self._open:
             message = f"id {frame.id!r:.40} is that of a request that is still open"
-            error = {"code": frames.INVALID_REQUEST, "message": f"{message}: give each its own"}
-            await self.notify(frames.error(frame.id, error))
+            await self._refuse(frame, frames.INVALID_REQUEST, f"{message}: give each its own")
             return
         if frame.method == INITIALIZE:
             self.elicits = offers_forms(frame.params.get("capabilities"))
         try:
             step = step_of(frame)
         except HansardError as bad:
-            error = {"code": frames.INVALID_PARAMS, "message": str(bad)}
-            await self.notify(frames.error(frame.id, error))
+            await self._refuse(frame, frames.INVALID_PARAMS, str(bad))
             return
         if step is None and self._upstream is not None:
             await self._pass_on(frame)
@@ -253,6 +236,9 @@ class Proxy:
             task = self._recording.begin(self._step(frame, step))
             self._open[frame.id] = task
             task.add_done_callback(lambda _: self._open.pop(frame.id, None))
+
+    async def _refuse(self, frame: Request, code: int, message: str) -> None:
+        await self.notify(frames.failure(frame.id, code, message).raw)
 
     async def _step(self, frame: Request, step: StepRequest) -> None:
         """Answer a request from the record or through the server."""

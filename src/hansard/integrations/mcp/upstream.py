@@ -13,10 +13,10 @@ import os
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -207,6 +207,49 @@ def tagged(id_: Id) -> str:
     return f"s{id_}" if isinstance(id_, str) else f"n{id_}"
 
 
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Expected(Generic[K, V]):
+    """Answers that are awaited, by key."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[K, asyncio.Future[V]] = {}
+
+    def __contains__(self, key: K) -> bool:
+        """Return whether an answer is awaited, or was given and not taken yet."""
+        return key in self._awaited
+
+    @contextlib.contextmanager
+    def answer_to(self, key: K) -> Generator[asyncio.Future[V]]:
+        """Await an answer in the block."""
+        answer = self._awaited[key] = asyncio.get_running_loop().create_future()
+        try:
+            yield answer
+        finally:
+            del self._awaited[key]
+
+    def give(self, key: K, answer: V) -> bool:
+        """Give an answer; return whether it was awaited. A second one is not."""
+        awaited = self._awaited.get(key)
+        if awaited is None or awaited.done():
+            return False
+        awaited.set_result(answer)
+        return True
+
+    def fail(self, key: K, error: Exception) -> None:
+        """Raise an error for an awaited answer, if none was given yet."""
+        awaited = self._awaited.get(key)
+        if awaited is not None and not awaited.done():
+            awaited.set_exception(error)
+
+    def fail_all(self, error: Exception) -> None:
+        """Raise an error for each awaited answer."""
+        for key in self._awaited:
+            self.fail(key, error)
+
+
 class Lines:
     """Reader of lines of at most FRAME_BYTES_MAX, on a reader with the limit PIPE_BYTES_MAX.
 
@@ -387,8 +430,7 @@ class SideRequests:
             await self._heard.put(answer)
 
     async def _failed(self, frame: Request, why: str) -> None:
-        error = {"code": frames.INTERNAL_ERROR, "message": why}
-        await self._heard.put(Answer(frames.error(frame.id, error), frame.id, None, error))
+        await self._heard.put(frames.failure(frame.id, frames.INTERNAL_ERROR, why))
 
 
 class Replies:
@@ -409,7 +451,7 @@ class Replies:
         self._refused += 1
         if self._refused == 1:  # the others are only counted: their number is unbounded
             _log.warning("a request of the server is refused", method=question.method, why=why)
-        await self.put(frames.error(question.id, {"code": frames.INTERNAL_ERROR, "message": why}))
+        await self.put(frames.failure(question.id, frames.INTERNAL_ERROR, why).raw)
 
     async def put(self, raw: bytes) -> None:
         """Queue an answer; waits if many answers are unread."""
@@ -449,7 +491,7 @@ class Upstream:
         self._stdin = stdin
         self._stdout = stdout
         self._lines = Lines(stdout)
-        self._waiting: dict[Id, asyncio.Future[Answer]] = {}
+        self._expected = Expected[Id | None, Answer]()
         self._gone: ServerGone | None = None
 
     @classmethod
@@ -489,14 +531,11 @@ class Upstream:
         """
         if self._gone is not None:
             raise NotDone(str(self._gone))
-        if id_ in self._waiting:
+        if id_ in self._expected:
             raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
-        self._waiting[id_] = asyncio.get_running_loop().create_future()
-        try:
+        with self._expected.answer_to(id_) as answer:
             await self.send(raw)
-            return await self._waiting[id_]
-        finally:
-            del self._waiting[id_]
+            return await answer
 
     async def next(self) -> Frame | None:
         """Return the server's next frame that no `ask` waits for; None once it has ended.
@@ -507,21 +546,17 @@ class Upstream:
             try:
                 line = await self._lines.next()
                 if line is None:
-                    self._fail(self._ended(await self._code()))
+                    self._expected.fail_all(self._ended(await self._code()))
                     return None
                 frame = frames.read(line, from_server=True)
             except BadFrame as bad:
                 _log.warning("the server wrote an invalid frame: it is dropped", why=str(bad))
-                open_ = None if bad.id is None else self._waiting.get(bad.id)
-                if open_ is not None and not open_.done():
-                    fact = f"the server's answer is no frame ({bad.fact})"
-                    open_.set_exception(ServerGone(f"{fact}: it may have been done"))
+                fact = f"the server's answer is no frame ({bad.fact})"
+                self._expected.fail(bad.id, ServerGone(f"{fact}: it may have been done"))
                 continue
-            if not isinstance(frame, Answer) or frame.id not in self._waiting:
+            if not isinstance(frame, Answer) or frame.id not in self._expected:
                 return frame
-            waiting = self._waiting[frame.id]
-            if not waiting.done():
-                waiting.set_result(frame)
+            self._expected.give(frame.id, frame)
 
     async def flushed(self) -> None:
         """Do nothing: frames before an answer are returned by `next` before it."""
@@ -565,11 +600,6 @@ class Upstream:
             f"the server {self._command[0]!r} has ended ({why}): see its stderr"
         )
         return self._gone
-
-    def _fail(self, gone: ServerGone) -> None:
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(gone)
 
 
 # ------------------------------------------------------------ several servers as one
@@ -903,7 +933,7 @@ class Bridge:
         self._settling = asyncio.Lock()
         self._client: dict[str, Any] = {}
         self._server_info: Any = None
-        self._asked_back: dict[Id, asyncio.Future[Answer]] = {}
+        self._expected = Expected[Id | None, Answer]()
         self._open: list[_OpenRequest] = []
         self._suspended: dict[str, _OpenRequest] = {}
         self._number = 0
@@ -915,10 +945,8 @@ class Bridge:
             await self._server.send(raw)
             return
         frame = frames.read(raw)
-        if isinstance(frame, Answer) and frame.id in self._asked_back:
-            waiting = self._asked_back[frame.id]
-            if not waiting.done():  # a second answer is dropped
-                waiting.set_result(frame)
+        if isinstance(frame, Answer) and frame.id in self._expected:
+            self._expected.give(frame.id, frame)  # a second answer is dropped
             return
         if self._translates == NEW:
             if isinstance(frame, Answer):
@@ -1034,12 +1062,11 @@ class Bridge:
             return refused
         self._settled, self._translates = True, NEW
         _log.warning("client and server share no version: translated", client=OLD, server=NEW)
-        meta = found.get("_meta")
         unnamed = {"name": "server", "version": "0"}
         result = {
             "protocolVersion": frame.params.get("protocolVersion", OLD),
             "capabilities": found.get("capabilities", {}),
-            "serverInfo": meta.get(SERVER_INFO, unnamed) if isinstance(meta, dict) else unnamed,
+            "serverInfo": frames.meta_of(found).get(SERVER_INFO, unnamed),
         }
         if found.get("instructions"):
             result["instructions"] = found["instructions"]
@@ -1100,9 +1127,7 @@ class Bridge:
 
     async def _to_new(self, frame: Request) -> Answer:
         params = dict(frame.params)
-        own = params.get("_meta")
-        meta = own if isinstance(own, dict) else {}
-        params["_meta"] = {**meta, VERSION_KEY: NEW, **self._client}
+        params["_meta"] = {**frames.meta_of(params), VERSION_KEY: NEW, **self._client}
         for _ in range(ROUNDS_MAX):
             answer = await self._ask(frame, params)
             result = answer.result
@@ -1118,13 +1143,9 @@ class Bridge:
         """Pass a request of the server to the client."""
         id_ = self._new_id()
         raw = frames.request(id_, question["method"], question.get("params", {}))
-        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asked_back[id_] = waiting
-        try:
+        with self._expected.answer_to(id_) as awaited:
             await self._heard.put(Request(raw, id_, question["method"], question.get("params", {})))
-            answer = await waiting
-        finally:
-            del self._asked_back[id_]
+            answer = await awaited
         if answer.error is not None:
             raise NotDone(f"the client did not answer the server's request: {answer.error}")
         found: dict[str, Any] = answer.result
@@ -1200,8 +1221,8 @@ class Bridge:
         for question in opened.put:
             result = responses.get(str(question.id)) if isinstance(responses, dict) else None
             if result is None:
-                no = {"code": frames.INVALID_PARAMS, "message": "nothing was answered"}
-                answers.append(frames.error(question.id, no))
+                no = frames.failure(question.id, frames.INVALID_PARAMS, "nothing was answered")
+                answers.append(no.raw)
             else:
                 answers.append(frames.result(question.id, result))
         opened.put = []
@@ -1209,8 +1230,7 @@ class Bridge:
 
 
 def _is_new(frame: Request) -> bool:
-    meta = frame.params.get("_meta")
-    return isinstance(meta, dict) and VERSION_KEY in meta
+    return VERSION_KEY in frames.meta_of(frame.params)
 
 
 def _has_result_type(result: Any) -> bool:
@@ -1230,8 +1250,9 @@ def _as_old(frame: Request, answer: Answer) -> Answer:
     if answer.error is not None or not isinstance(answer.result, dict):
         return answer
     result = {name: value for name, value in answer.result.items() if name not in ONLY_NEW}
-    meta = result.pop("_meta", None)
-    if isinstance(meta, dict) and (kept := _without(meta)):
+    kept = _without(frames.meta_of(result))
+    result.pop("_meta", None)
+    if kept:
         result["_meta"] = kept
     return Answer(frames.result(frame.id, result), frame.id, result)
 
@@ -1246,8 +1267,7 @@ def _as_new(frame: Request, answer: Answer, server: Any) -> Answer:
         result.setdefault("ttlMs", 0)
         result.setdefault("cacheScope", "private")
     if server is not None:
-        meta = result.get("_meta")
-        result["_meta"] = {SERVER_INFO: server, **(meta if isinstance(meta, dict) else {})}
+        result["_meta"] = {SERVER_INFO: server, **frames.meta_of(result)}
     return Answer(frames.result(frame.id, result), frame.id, result)
 
 
