@@ -101,7 +101,7 @@ def test_a_trajectory_is_a_run(tmp_path):
     }
     times = [event.occurred_at for append in out.appends for event in append.commit.events]
     assert (times[0], times[-1]) == ("2026-11-02T10:00:01+00:00", "2026-11-02T10:00:04+00:00")
-    assert out.left_out == {"list of tool definitions": 1}
+    assert out.tally.left_out == {"list of tool definitions": 1}
 
 
 def test_its_calls_are_steps(tmp_path):
@@ -143,9 +143,9 @@ def test_a_sub_agent_is_an_agent_of_the_run(tmp_path):
     ]
     assert set(agents) == {"terminus", "helper-1"}
     assert agents.index("helper-1", 2) < len(agents) - 1
-    assert out.left_out["trajectory of a sub-agent in another file"] == 1
-    assert out.unanswered == []
-    assert out.messages == 6
+    assert out.tally.left_out["trajectory of a sub-agent in another file"] == 1
+    assert out.tally.unanswered == []
+    assert out.tally.messages == 6
 
 
 def test_without_final_metrics_it_is_open(tmp_path):

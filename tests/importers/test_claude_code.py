@@ -134,7 +134,7 @@ def test_its_calls_are_steps(tmp_path):
 def test_what_is_no_message_is_counted(tmp_path):
     """Other records are counted by type; repeats by a resumed session are left out."""
     out = read(written(tmp_path / "s.jsonl", [*SESSION, SESSION[2]]))
-    assert out.left_out == {
+    assert out.tally.left_out == {
         "record of type summary": 1,
         "record of type file-history-snapshot": 1,
         "record of type system": 1,

@@ -120,7 +120,7 @@ def test_tool_calls_have_results_and_errors():
 
 def test_what_is_not_taken_over_is_counted():
     """Other events, a judge's calls and NaN scores are counted."""
-    counts = read(CORRECT)["unlucky"].left_out
+    counts = read(CORRECT)["unlucky"].tally.left_out
     assert counts == {
         "event besides calls of models and tools": 27,
         "call of a model without its answer among the messages": 1,
@@ -176,7 +176,7 @@ def test_answers_without_an_id_are_known_by_their_text(tmp_path):
     made = read(archived(tmp_path / "log.eval", parts))["small"]
     tokens = [message.usage.get("input_tokens") for message in of_type(made, MessageAdded)]
     assert tokens == [None, None, 20, None, 20]
-    assert made.left_out["call of a model without its answer among the messages"] == 1
+    assert made.tally.left_out["call of a model without its answer among the messages"] == 1
 
 
 def test_other_events_may_have_any_fields(tmp_path):
@@ -184,7 +184,7 @@ def test_other_events_may_have_any_fields(tmp_path):
     parts = entries()
     sandbox = {"event": "sandbox", "action": "exec", "output": "hello", "id": 7, "completed": True}
     parts["samples/small_epoch_1.json"]["events"].append(sandbox)
-    counts = read(archived(tmp_path / "log.eval", parts))["small"].left_out
+    counts = read(archived(tmp_path / "log.eval", parts))["small"].tally.left_out
     assert counts["event besides calls of models and tools"] == 28
 
 
@@ -235,7 +235,7 @@ def test_scores_are_counted_as_inspect_counts_them(tmp_path, value, numbers):
     made = read(archived(tmp_path / "log.eval", parts))["small"]
     [scored] = of_type(made, RunScored)
     assert scored.metrics == numbers
-    assert ("score without a number, kept in the details" in made.left_out) == (not numbers)
+    assert ("score without a number, kept in the details" in made.tally.left_out) == (not numbers)
 
 
 def broken(how: str, path: Path) -> Path:

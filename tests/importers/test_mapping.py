@@ -82,7 +82,7 @@ def test_each_message_is_one_commit_in_its_order():
         (MAIN, ["agent.left.v1"]),
         ("life", ["run.scored.v1", "run.completed.v1"]),
     ]
-    assert (out.messages, out.calls, out.events) == (6, 2, 18)
+    assert (out.tally.messages, out.tally.calls, out.tally.events) == (6, 2, 18)
     assert {append.commit.actor for append in out.appends} == {Actor("import", ("assistant",))}
 
 
@@ -248,7 +248,7 @@ def test_an_id_that_is_used_again_is_the_newest_call_without_a_result():
         )
     )
     assert results(out) == [(1, 1), (3, 3), (2, 2)]
-    assert out.unanswered == []
+    assert out.tally.unanswered == []
 
 
 def test_equal_ids_in_one_message_are_answered_in_their_order():
@@ -260,7 +260,7 @@ def test_equal_ids_in_one_message_are_answered_in_their_order():
 def test_a_call_without_a_result_stays_open_and_is_listed():
     """The step is there without an outcome, and the importer says so."""
     out = made(chat(asks(call("c1", "t"), call("c2", "t"), call(None, "t")), answer("c2", "r")))
-    assert out.unanswered == ["c1", ""]
+    assert [call for _, call in out.tally.unanswered] == ["c1", ""]
     state = agents.fold(agents.initial(), events(out, MAIN))
     assert [step.number for step in state.open_steps] == [1, 3]
 
@@ -268,7 +268,7 @@ def test_a_call_without_a_result_stays_open_and_is_listed():
 def test_a_result_that_nobody_asked_for_is_a_message():
     """An unrequested or second result is kept as a message without a step, and counted."""
     out = made(chat(answer("c0", "early"), asks(call("c1", "t")), answer("c1", 1), answer("c1", 2)))
-    assert out.unasked == 2
+    assert out.tally.unasked == 2
     assert [message.step for message in of_type(out, MessageAdded)] == [None, None, 1, None]
     assert results(out) == [(1, 1)]
 
@@ -277,7 +277,7 @@ def test_a_users_calls_stay_in_the_message():
     """A user's tools (tau2-bench) are not the agent's: no steps, and nobody wonders at results."""
     said = says("user", None, tool_calls=[{"id": "u1", "name": "dial", "arguments": {}}])
     out = made(chat(said, {"role": "tool", "id": "u1", "content": "ok", "requestor": "user"}))
-    assert (out.calls, out.unasked, out.unanswered) == (0, 0, [])
+    assert (out.tally.calls, out.tally.unasked, out.tally.unanswered) == (0, 0, [])
     assert decode(of_type(out, MessageAdded)[0].fields) == {"tool_calls": said["tool_calls"]}
 
 
@@ -336,7 +336,7 @@ def test_two_roles_for_one_agent_are_refused():
     """An agent has one role in a run."""
     with pytest.raises(BadValue, match="one role in a run"):
         made(chat(agent="a", role="x", roles={"a": "y"}))
-    assert made(chat(agent="a", role="x", roles={"a": "x"})).events == 3
+    assert made(chat(agent="a", role="x", roles={"a": "x"})).tally.events == 3
 
 
 def life(record: dict[str, Any], given_: ImportDefaults | None = None) -> runs.RunState:
@@ -496,7 +496,7 @@ def check_lawful(out: Any) -> None:
         else:
             check_agent(events(out, name))
     checked = rederived(out)
-    assert len(checked) == out.calls
+    assert len(checked) == out.tally.calls
     assert [each for each in checked if each.differs or each.unproven] == []
 
 
@@ -542,9 +542,9 @@ def test_any_chat_is_what_sessions_could_have_told(said, ended):
     out = made(record)
     check_lawful(out)
     assert len(of_type(out, MessageAdded)) == len(said)
-    assert len(of_type(out, StepRequested)) == out.calls
+    assert len(of_type(out, StepRequested)) == out.tally.calls
     done = len(of_type(out, StepCompleted)) + len(of_type(out, StepFailed))
-    assert done + len(out.unanswered) == out.calls
+    assert done + len(out.tally.unanswered) == out.tally.calls
     assert bool(of_type(out, RunCompleted)) == ended
     assert len(of_type(out, RunStarted)) == 1
     assert of_type(out, RunScored) == []

@@ -13,7 +13,7 @@ import msgspec
 
 from hansard.agents.exchange.writer import Missing, export_view
 from hansard.agents.exchange.writer import export as write_out
-from hansard.agents.importers.chat import WORDS, ImportDefaults
+from hansard.agents.importers.chat import WORDS, ImportDefaults, Tally
 from hansard.agents.importers.reader import STDIN, Importer
 from hansard.agents.importers.sources import (
     EMPTY,
@@ -22,7 +22,6 @@ from hansard.agents.importers.sources import (
     UNKNOWN,
     Bad,
     BadRecord,
-    Tally,
     head,
     recognised,
 )

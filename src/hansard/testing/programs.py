@@ -6,6 +6,7 @@ Long because a record in memory, and the programs that run over it, are one inte
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hashlib
 import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
@@ -222,45 +223,6 @@ SHOWN_LETTERS_MAX = 120
 """Longest text of a value in a message, in characters."""
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A line of a comparison.
-
-    `mark` is `-` for a missing expected item, `+` for an unexpected one, a blank for a match.
-    """
-
-    mark: str
-    text: str
-
-
-def rows(
-    expected: Sequence[Any],
-    actual: Sequence[Any],
-    fits: Callable[[Any, Any], bool],
-    text: Callable[[Any], str],
-) -> list[Row]:
-    """Align the two sides in order, with the largest possible number of matching pairs."""
-    longest = [[0] * (len(actual) + 1) for _ in range(len(expected) + 1)]
-    for i in reversed(range(len(expected))):
-        for j in reversed(range(len(actual))):
-            beside = max(longest[i + 1][j], longest[i][j + 1])
-            pair = fits(expected[i], actual[j])
-            longest[i][j] = max(beside, longest[i + 1][j + 1] + 1) if pair else beside
-    made: list[Row] = []
-    i = j = 0
-    while i < len(expected) or j < len(actual):
-        both = i < len(expected) and j < len(actual)
-        if both and fits(expected[i], actual[j]):
-            made.append(Row(" ", text(actual[j])))
-            i, j = i + 1, j + 1
-        elif i < len(expected) and (not both or longest[i + 1][j] >= longest[i][j + 1]):
-            made.append(Row("-", text(expected[i])))
-            i += 1
-        else:
-            made.append(Row("+", text(actual[j])))
-            j += 1
-    return made
-
-
 def check(
     what: str,
     expected: Sequence[Any],
@@ -271,11 +233,24 @@ def check(
 ) -> None:
     """Raise AssertionError, showing both sides, unless each item fits its counterpart, in order."""
     __tracebackhide__ = True
-    lines = rows(expected, actual, fits, text)
-    if any(row.mark != " " for row in lines):
-        words = "\n".join(f"  {row.mark} {row.text}" for row in lines)
-        message = f"{what} are not as expected (- expected, + found):\n{words}"
-        raise AssertionError(message)
+    if len(expected) == len(actual) and all(map(fits, expected, actual)):
+        return
+    numbers = [expected.index(each) for each in expected]  # equal items have one number
+    fitting = [
+        next((numbers[n] for n, each in enumerate(expected) if fits(each, item)), -1)
+        for item in actual
+    ]
+    lines: list[str] = []
+    alignment = difflib.SequenceMatcher(None, numbers, fitting, autojunk=False)
+    for tag, begin, end, from_, to in alignment.get_opcodes():
+        if tag == "equal":
+            lines += [f"    {text(each)}" for each in actual[from_:to]]
+        else:
+            lines += [f"  - {text(each)}" for each in expected[begin:end]]
+            lines += [f"  + {text(each)}" for each in actual[from_:to]]
+    words = "\n".join(lines)
+    message = f"{what} are not as expected (- expected, + found):\n{words}"
+    raise AssertionError(message)
 
 
 def brief(value: object) -> str:

@@ -36,12 +36,12 @@ from hansard.agents.exchange.writer import (
     blobs_of,
     unseal,
 )
+from hansard.agents.importers.chat import Tally
 from hansard.agents.importers.sources import (
     EVENTS,
     HEAD_BYTES,
     Bad,
     BadRecord,
-    Tally,
     Watcher,
     hint_of,
     seekable,

@@ -9,7 +9,7 @@ Long because the format and its mapping to events define each other.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -855,33 +855,57 @@ EPOCH = 1
 """Epoch of every imported agent; a process that resumes the run takes the next."""
 
 
-class InMessage(CallerError):
-    """Raised for a message that cannot be mapped; nothing of its run was written."""
+class Tally(msgspec.Struct):
+    """Counts of an import.
 
-    def __init__(self, number: int, error: CallerError) -> None:
-        super().__init__(f"messages[{number}]: {error}")
-        self.number = number
+    `runs`, `messages`, `calls`, `commits` and `events` count what was read and is now recorded;
+    `new` counts the commits that were not recorded before. `duplicates` are records already read in
+    the same import. `unanswered` holds tool calls without a result in the source, as run and call
+    id; `unasked` counts results without a call; `claims` counts the figures that submissions claim.
+    `assumed` counts assumptions about what the source does not state, by kind;
+    `left_out` counts what was not imported. `absent` holds
+    the hashes of large payloads that the source could not read either.
+    """
+
+    runs: int = 0
+    messages: int = 0
+    calls: int = 0
+    commits: int = 0
+    events: int = 0
+    new: int = 0
+    bad: int = 0
+    blobs: int = 0
+    duplicates: int = 0
+    unasked: int = 0
+    claims: int = 0
+    assumed: dict[str, int] = {}
+    left_out: dict[str, int] = {}
+    unanswered: list[tuple[str, str]] = []
+    absent: list[str] = []
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of another part of the same import."""
+        for name in self.__struct_fields__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if isinstance(mine, dict):
+                setattr(self, name, dict(Counter(mine) + Counter(theirs)))
+            else:
+                setattr(self, name, mine + theirs)
 
 
 class Mapped(msgspec.Struct):
     """A run's commits in order, and the blobs that must be stored before them.
 
-    `size` is the approximate total in bytes; `unanswered` holds ids of calls without a result;
-    `unasked` counts results without a call; `assumed` holds assumptions about what the source does
-    not state; `left_out` counts what was not imported.
+    `size` is the approximate total in bytes; `assumed` holds assumptions about what the source does
+    not state.
     """
 
     run: str
+    tally: Tally
     appends: list[Append] = []
     blobs: list[bytes] = []
     size: int = 0
-    events: int = 0
-    messages: int = 0
-    calls: int = 0
-    unanswered: list[str] = []
-    unasked: int = 0
     assumed: dict[str, Assumed] = {}
-    left_out: dict[str, int] = {}
 
 
 def run_id(chat: ChatRun) -> str:
@@ -892,7 +916,7 @@ def run_id(chat: ChatRun) -> str:
 def mapped(chat: ChatRun, run: str, source: str, at: datetime) -> Mapped:
     """Map a chat to the commits of a run; `source` is the file's name, recorded as a label.
 
-    Raises CallerError; InMessage if a message cannot be mapped.
+    Raises CallerError, which names the message that cannot be mapped.
     """
     return _Mapping(chat, run, at).all(source)
 
@@ -901,7 +925,7 @@ class _Mapping:
     def __init__(self, chat: ChatRun, run: str, at: datetime) -> None:
         self._chat = chat
         self._at = at
-        self._out = Mapped(run, messages=len(chat.messages))
+        self._out = Mapped(run, Tally(runs=1, messages=len(chat.messages)))
         self._main = chat.agent or AGENT
         self._answers = answers(chat.messages)
         self._steps: dict[CallIndex, StepReference] = {}
@@ -920,14 +944,18 @@ class _Mapping:
             try:
                 self._message(number, self._agents[agent])
             except CallerError as error:
-                raise InMessage(number, error) from error
+                reason = f"messages[{number}]: {error}"
+                raise CallerError(reason) from error
         if chat.ending is not None:
             self._end(life, chat.ending)
-        out.unasked = len(self._answers.unasked)
-        out.left_out = chat.left_out
         out.assumed = of(chat, self._answers)
         out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._streams)
-        out.events = sum(stream.version for stream in self._streams)
+        tally = out.tally
+        tally.unasked = len(self._answers.unasked)
+        tally.assumed = {kind: each.count for kind, each in out.assumed.items()}
+        tally.left_out = dict(chat.left_out)
+        tally.events = sum(stream.version for stream in self._streams)
+        tally.commits, tally.blobs = len(out.appends), len(out.blobs)
         return out
 
     # ------------------------------------------------------------ agents
@@ -1031,9 +1059,13 @@ class _Mapping:
         agent.stream.commit()
 
     def _count(self, asks: list[Any], answered: list[bool]) -> None:
-        self._out.calls += len(asks)
-        missing = [call.id or "" for call, has in zip(asks, answered, strict=True) if not has]
-        self._out.unanswered += missing
+        tally = self._out.tally
+        tally.calls += len(asks)
+        tally.unanswered += [
+            (self._out.run, call.id or "")
+            for call, has in zip(asks, answered, strict=True)
+            if not has
+        ]
 
 
 def _name_or_nothing(kind: str, text: str) -> str:

@@ -23,11 +23,12 @@ from hansard.agents.importers.chat import (
     ChatRun,
     ImportDefaults,
     Mapped,
+    Tally,
     mapped,
     run_id,
 )
 from hansard.agents.importers.formats import CLAUDE_CODE, Claims
-from hansard.agents.importers.sources import Bad, BadRecord, Tally, Watcher
+from hansard.agents.importers.sources import Bad, BadRecord, Watcher
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
@@ -182,7 +183,7 @@ class Importer:
             self._guessed(made, file, line)
         self._known[run] = True
         self._batch.add(made, file, line)
-        self._count(made)
+        self.tally.add(made.tally)
 
     def _guessed(self, made: Mapped, file: str, line: int) -> None:
         """Stop at the first assumption. Raises BadRecord."""
@@ -242,21 +243,6 @@ class Importer:
         await self._workspace.record_lasting(
             stream, IMPORTER, lambda stored: decide(_folded(stored), ended)
         )
-
-    def _count(self, made: Mapped) -> None:
-        tally = self.tally
-        tally.runs += 1
-        tally.messages += made.messages
-        tally.calls += made.calls
-        tally.commits += len(made.appends)
-        tally.events += made.events
-        tally.blobs += len(made.blobs)
-        tally.unasked += made.unasked
-        for kind, item in made.assumed.items():
-            tally.assumed[kind] = tally.assumed.get(kind, 0) + item.count
-        for kind, count in made.left_out.items():
-            tally.left_out[kind] = tally.left_out.get(kind, 0) + count
-        tally.unanswered += [(made.run, call) for call in made.unanswered]
 
     # ------------------------------------------------------------ sending
 

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar
@@ -30,6 +29,7 @@ from hansard.agents.importers.chat import (
     CHAT_JSONL,
     ChatRun,
     ImportDefaults,
+    Tally,
     from_chat,
     unknown_field,
 )
@@ -363,44 +363,6 @@ class BadRecord(CallerError):
         self.tally = Tally(bad=1)
 
 
-class Tally(msgspec.Struct):
-    """Counts of an import.
-
-    `runs`, `messages`, `calls`, `commits` and `events` count what was read and is now recorded;
-    `new` counts the commits that were not recorded before. `duplicates` are records already read in
-    the same import. `unanswered` holds tool calls without a result in the source, as run and call
-    id; `unasked` counts results without a call; `claims` counts the figures that submissions claim.
-    `assumed` counts assumptions about what the source does not state, by kind
-    (`hansard.agents.importers.chat`); `left_out` counts what was not imported. `absent` holds
-    the hashes of large payloads that the source could not read either.
-    """
-
-    runs: int = 0
-    messages: int = 0
-    calls: int = 0
-    commits: int = 0
-    events: int = 0
-    new: int = 0
-    bad: int = 0
-    blobs: int = 0
-    duplicates: int = 0
-    unasked: int = 0
-    claims: int = 0
-    assumed: dict[str, int] = {}
-    left_out: dict[str, int] = {}
-    unanswered: list[tuple[str, str]] = []
-    absent: list[str] = []
-
-    def add(self, other: Tally) -> None:
-        """Add the counts of another part of the same import."""
-        for name in self.__struct_fields__:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if isinstance(mine, dict):
-                setattr(self, name, dict(Counter(mine) + Counter(theirs)))
-            else:
-                setattr(self, name, mine + theirs)
-
-
 class Watcher(Protocol):
     """Receives an import's progress. Neither method raises, unless the import is to stop."""
 
@@ -505,37 +467,39 @@ def _claims(results: dict[str, Any], defaults: ImportDefaults) -> formats.Claims
         return str(error)
 
 
-def _devtools(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    remedy = "it is not a recording of Chrome DevTools' Recorder: export it as JSON"
-    limit, convert = devtools.FILE_BYTES_MAX, devtools.from_devtools
-    yield 1, _read_run(path, defaults, watcher, limit, devtools.DEVTOOLS, convert, remedy)
+def _whole(
+    format_: str, limit: int, convert: Callable[[Any, ImportDefaults], ChatRun], remedy: str
+) -> Callable[[Path | None, ImportDefaults, Watcher], Iterator[Found]]:
+    """Return the reader of a format whose files are one run each."""
 
-
-def _atif(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
-    remedy = "it is not a trajectory of ATIF-v1: docs/chat-jsonl.md lists what is read"
-    limit = RECORD_BYTES_MAX
-    yield 1, _read_run(path, defaults, watcher, limit, formats.ATIF, formats.from_atif, remedy)
-
-
-def _read_run(
-    path: Path | None,
-    defaults: ImportDefaults,
-    watcher: Watcher,
-    limit: int,
-    format_: str,
-    convert: Callable[[Any, ImportDefaults], ChatRun],
-    remedy: str,
-) -> ChatRun | str:
-    """Read a file that is one run; return the run, or the reason that it is none."""
-    with opened(path) as file:
-        data = file.read(limit + 1)
+    def read(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
+        with opened(path) as file:
+            data = file.read(limit + 1)
         watcher.read(len(data))
-        if not data.removeprefix(BOM).strip(BLANKS):
-            return EMPTY
-        if len(data) > limit:
-            return f"the file has more than {limit:,} bytes, which is the limit for one run"
-    record = _run(data.removeprefix(BOM), lambda raw: convert(raw, defaults), remedy)
-    return record + hint_of(data, format_) if isinstance(record, str) else record
+        content = data.removeprefix(BOM)
+        if not content.strip(BLANKS):
+            yield 1, EMPTY
+        elif len(data) > limit:
+            yield 1, f"the file has more than {limit:,} bytes, which is the limit for one run"
+        else:
+            record = _run(content, lambda raw: convert(raw, defaults), remedy)
+            yield 1, record + hint_of(data, format_) if isinstance(record, str) else record
+
+    return read
+
+
+_devtools = _whole(
+    devtools.DEVTOOLS,
+    devtools.FILE_BYTES_MAX,
+    devtools.from_devtools,
+    "it is not a recording of Chrome DevTools' Recorder: export it as JSON",
+)
+_atif = _whole(
+    formats.ATIF,
+    RECORD_BYTES_MAX,
+    formats.from_atif,
+    "it is not a trajectory of ATIF-v1: docs/chat-jsonl.md lists what is read",
+)
 
 
 def _claude_code(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
@@ -812,14 +776,25 @@ class Head(msgspec.Struct, frozen=True):
 class Format(msgspec.Struct, frozen=True):
     """A format of recorded runs.
 
-    `name` is also the command's argument if `read` is set. For a format without an importer, `way`
-    describes how to convert its runs.
+    A file is of it if its objects have all keys of one group in `keys`, or by `test`. `name` is
+    also the command's argument if `read` is set. For a format without an importer, `way` describes
+    how to convert its runs.
     """
 
     name: str
-    is_of: Callable[[Head], bool]
     read: Callable[[Path | None, ImportDefaults, Watcher], Iterator[Found]] | None = None
+    keys: tuple[str, ...] = ()
+    is_list: bool | None = None
+    test: Callable[[Head], bool] | None = None
     way: str = ""
+
+    def is_of(self, head: Head) -> bool:
+        """Return whether the start of a file is of this format."""
+        if self.is_list in (None, head.is_list) and any(
+            head.has(*group.split()) for group in self.keys
+        ):
+            return True
+        return self.test is not None and self.test(head)
 
     @property
     def sentence(self) -> str:
@@ -838,57 +813,45 @@ def _as_chat(record: str, how: str) -> str:
 
 
 FORMATS = (
-    Format("gzip", lambda head: head.data.startswith(GZIP), way="gunzip it, import the result"),
+    Format(
+        "gzip", test=lambda head: head.data.startswith(GZIP), way="gunzip it, import the result"
+    ),
     Format(
         formats.INSPECT,
-        lambda head: (
-            (head.data.startswith(ZIP) and is_archive(head.data))
-            or head.has("version", "status", "eval")
-        ),
         _inspect,
+        keys=("version status eval",),
+        test=lambda head: head.data.startswith(ZIP) and is_archive(head.data),
     ),
     Format(
         "a ZIP archive",
-        lambda head: head.data.startswith(ZIP),
+        test=lambda head: head.data.startswith(ZIP),
         way="unpack it, and import its files",
     ),
-    Format(EVENTS, lambda head: b'"hansard-events"' in head.data.partition(b"\n")[0]),
-    Format(formats.TAU_BENCH, lambda head: head.is_list and head.has("traj"), _tau_bench),
+    Format(EVENTS, test=lambda head: b'"hansard-events"' in head.data.partition(b"\n")[0]),
+    Format(formats.TAU_BENCH, _tau_bench, keys=("traj",), is_list=True),
     Format(
         formats.TAU2_BENCH,
-        lambda head: (
-            not head.is_list
-            and (
-                head.has("simulations")
-                or head.has("info", "tasks")
-                or head.has("results", "model_name", "submission_date")
-            )
-        ),
         _tau2_bench,
+        keys=("simulations", "info tasks", "results model_name submission_date"),
+        is_list=False,
     ),
     Format(
         formats.ATIF,
-        lambda head: head.has("schema_version") and b'"ATIF-v' in head.data,
         _atif,
+        test=lambda head: head.has("schema_version") and b'"ATIF-v' in head.data,
     ),
     Format(
         formats.CLAUDE_CODE,
-        lambda head: (
-            head.has("type", "sessionId")
-            or (head.has("type", "message") and _SPEAKER.search(head.data) is not None)
-            or head.has("type", "leafUuid")
-            or head.has("type", "messageId", "snapshot")
-        ),
         _claude_code,
+        keys=("type sessionId", "type leafUuid", "type messageId snapshot"),
+        test=lambda head: head.has("type", "message") and bool(_SPEAKER.search(head.data)),
     ),
-    Format(devtools.DEVTOOLS, lambda head: head.has("title", "steps"), _devtools),
+    Format(devtools.DEVTOOLS, _devtools, keys=("title steps",)),
     Format(
         "an export of Langfuse",
-        lambda head: (
-            head.has("trace", "observations")
-            or head.has("projectId", "observations")
-            or head.has("projectId", "htmlPath")
-            or head.has("traceId", "startTime", "type")
+        keys=(
+            *("trace observations", "projectId observations", "projectId htmlPath"),
+            "traceId startTime type",
         ),
         way=_as_chat(
             "each trace",
@@ -897,12 +860,8 @@ FORMATS = (
     ),
     Format(
         "spans of OpenInference or Phoenix",
-        lambda head: (
-            b"openinference.span.kind" in head.data
-            or head.has("context", "span_kind")
-            or head.has("spanContext", "attributes")
-            or "context.trace_id" in head.keys
-        ),
+        keys=("context span_kind", "spanContext attributes", "context.trace_id"),
+        test=lambda head: b"openinference.span.kind" in head.data,
         way=_as_chat(
             "each trace",
             "llm.input_messages and llm.output_messages of its spans as the messages",
@@ -910,11 +869,7 @@ FORMATS = (
     ),
     Format(
         "spans of OpenTelemetry (OTLP JSON)",
-        lambda head: (
-            head.has("resourceSpans")
-            or head.has("resourceLogs")
-            or head.has("context", "parent_id", "attributes")
-        ),
+        keys=("resourceSpans", "resourceLogs", "context parent_id attributes"),
         way=_as_chat(
             "each trace",
             "gen_ai.input.messages and gen_ai.output.messages of its spans as the messages",
@@ -922,11 +877,7 @@ FORMATS = (
     ),
     Format(
         "results of promptfoo",
-        lambda head: (
-            head.has("evalId", "results")
-            or head.has("results", "config", "shareableUrl")
-            or head.has("results", "stats", "table")
-        ),
+        keys=("evalId results", "results config shareableUrl", "results stats table"),
         way=_as_chat(
             "each entry of results.results",
             "the prompt and response.output as the messages, provider as the arm, score as the "
@@ -935,11 +886,7 @@ FORMATS = (
     ),
     Format(
         "results of lm-eval",
-        lambda head: (
-            head.has("doc_id", "resps")
-            or head.has("results", "configs", "n-shot")
-            or head.has("results", "versions", "config")
-        ),
+        keys=("doc_id resps", "results configs n-shot", "results versions config"),
         way=_as_chat(
             "each line of its samples_*.jsonl",
             "arguments and resps as the messages, doc_id as the task, its metrics as the outcome",
@@ -947,21 +894,17 @@ FORMATS = (
     ),
     Format(
         "a file of OpenAI's Batch API",
-        lambda head: head.has("custom_id", "response") or head.has("custom_id", "method", "url"),
+        keys=("custom_id response", "custom_id method url"),
         way=_as_chat(
             "each custom_id",
             "body.messages of the input file and response.body.choices[0].message of the output "
             "file as the messages",
         ),
     ),
-    Format(
-        CHAT_JSONL,
-        lambda head: not head.is_list and head.has("messages"),
-        _chat_jsonl,
-    ),
+    Format(CHAT_JSONL, _chat_jsonl, keys=("messages",), is_list=False),
     Format(
         "a table (CSV)",
-        lambda head: _is_table(head.data),
+        test=lambda head: _is_table(head.data),
         way=_as_chat(
             "each row", "its prompt and answer as the messages, its scores as the outcome"
         ),

@@ -26,7 +26,7 @@ import msgspec
 
 from hansard.bus.file_lock import write_whole
 from hansard.domain.choices import nearest
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue
 
 # ------------------------------------------------------------ JSON with comments
 
@@ -266,17 +266,6 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
         return backup
 
 
-class NoSuchServer(CallerError):
-    """Error: the client's file has no server of that name."""
-
-    def __init__(self, path: Path, name: str, known: Sequence[str]) -> None:
-        there = ", ".join(known) or "none"
-        super().__init__(
-            f"{path} has no server {name!r}: {nearest(name, known)}there are {there}; without a "
-            "name the record's own server is added"
-        )
-
-
 def installed(
     client: Client,
     folder: Path | None,
@@ -286,7 +275,7 @@ def installed(
 ) -> Installed:
     """Add the record's server by its `command`; with a name, put the `proxy` before that server.
 
-    Idempotent. Raises BadValue, NoSuchServer.
+    Idempotent. Raises BadValue.
     """
     path = client.path(folder)
     before, config = _read(path)
@@ -331,7 +320,7 @@ def installed_at(client: Client, folder: Path | None, url: str, token_env: str |
 def taken_back(client: Client, folder: Path | None, name: str | None) -> Installed:
     """Remove the record's server; with a name, remove the proxy from before that server.
 
-    Raises BadValue, NoSuchServer.
+    Raises BadValue.
     """
     path = client.path(folder)
     before, config = _read(path)
@@ -448,7 +437,12 @@ def _servers(client: Client, path: Path, config: dict[str, Any]) -> dict[str, An
 def _entry(path: Path, name: str, servers: dict[str, Any]) -> dict[str, Any]:
     entry = servers.get(name)
     if entry is None:
-        raise NoSuchServer(path, name, list(servers))
+        remedy = (
+            f"{nearest(name, list(servers))}there are {', '.join(servers) or 'none'}; without a "
+        )
+        raise BadValue(
+            str(path), f"has no server {name!r}", remedy + "name the record's own server is added"
+        )
     args = entry.get("args", []) if isinstance(entry, dict) else None
     known = isinstance(args, list) and any(
         isinstance(entry.get(x), str) for x in ("command", "url")

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.domain.approval import Approval
 from hansard.domain.errors import BadValue, CallerError, HansardError
@@ -348,25 +349,16 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
             raise CallerError(message)
 
 
-class NoSuchRun(CallerError):
-    """Error: there is no run that could be the last."""
-
-    def __init__(self, workflow: str) -> None:
-        super().__init__(
-            f"no run of workflow {workflow!r} is on record, so that there is no last one: "
-            "begin one with --run new"
-        )
-
-
 async def which(record: Any, config: Serving) -> str | None:
-    """Return the run to record in; None for a new one. Raises NoSuchRun."""
+    """Return the run to record in; None for a new one. Raises NotFound."""
     if config.run == NEW:
         return None
     if config.run != LAST:
         return config.run
     found = await record.runs(workflow=config.workflow)
     if not found:
-        raise NoSuchRun(config.workflow)
+        what = f"a run of workflow {config.workflow!r}"
+        raise NotFound(what, "there is no last one: begin one with --run new")
     newest: str = found[0][0]
     return newest
 
@@ -386,7 +378,7 @@ async def serve(
     become known, `listens` with the URL for clients, `waits` with each approval that a call
     waits for.
 
-    Raises as `record.run`, and CallerError, ServerNotStarted, NoSuchRun.
+    Raises as `record.run`, and CallerError, ServerNotStarted, NotFound.
     """
     config.check()
     run = await which(record, config)
