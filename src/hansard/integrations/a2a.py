@@ -176,7 +176,7 @@ class _RecordedQueue(EventQueue):
             await self._queue.enqueue_event(event)
 
         fields = {"kind": type(event).__name__, "event": plain(event)}
-        await self._session.call(_tool("a2a:tell", "tool", Effects.ONCE, tell), (), fields)
+        await self._session.call(_spec("tell", Effects.ONCE, tell), (), fields)
 
 
 async def _record_request(session: AsyncSession, context: RequestContext) -> None:
@@ -186,7 +186,7 @@ async def _record_request(session: AsyncSession, context: RequestContext) -> Non
         return None if context.message is None else plain(context.message)
 
     fields = {"task": context.task_id, "context": context.context_id}
-    await session.call(_tool("a2a:message", "resource", Effects.PURE, take), (), fields)
+    await session.call(_spec("message", Effects.PURE, take), (), fields)
 
 
 def _labels(context: RequestContext) -> dict[str, str]:
@@ -198,12 +198,6 @@ def _labels(context: RequestContext) -> dict[str, str]:
         CALL_LABEL: "" if message is None else mark(message, KEY),
     }
     return {name: value for name, value in found.items() if value}
-
-
-def _tool(name: str, kind: str, effects: Effects, run: Callable[..., Any]) -> ForwardedTool:
-    return ForwardedTool(
-        function=run, name=name, kind=kind, effects=effects, signature=inspect.Signature()
-    )
 
 
 PAGES_MAX, PAGE_TASKS = 20, 100

@@ -19,10 +19,8 @@ from hansard.agents.importers.chat import (
     TOOL,
     ChatRun,
     Ending,
-    Function,
     ImportDefaults,
     Message,
-    ToolCall,
 )
 from hansard.domain.actions.cache import METHODS, ElementTargets, check_xpath, normalized
 from hansard.domain.errors import BadValue
@@ -112,14 +110,13 @@ def from_devtools(raw: Any, defaults: ImportDefaults) -> ChatRun:
     reading = _Reading(raw["steps"])
     for number, step in enumerate(flow.steps):
         reading.step(number, step)
-    messages = [Message(role="user", content=flow.title)] if flow.title.strip() else []
-    parts: list[dict[str, Any]] = [{"role": "user", "content": flow.title}] if messages else []
+    messages: list[dict[str, Any]] = []
+    if flow.title.strip():
+        messages.append({"role": "user", "content": flow.title})
     counted: list[tuple[str, int]] = []
     for number, call in enumerate(reading.done):
         counted += [(kind, len(messages)) for kind in reading.counted.get(number, ())]
-        for message, plain in _messages(number, call):
-            messages.append(message)
-            parts.append(plain)
+        messages += _messages(number, call)
     return ChatRun(
         format=DEVTOOLS,
         content=defaults.beside(raw),
@@ -128,29 +125,23 @@ def from_devtools(raw: Any, defaults: ImportDefaults) -> ChatRun:
         arm=defaults.arm or "",
         agent=PERSON,
         role=PERSON,
-        messages=messages,
-        raw_messages=parts,
+        messages=msgspec.convert(messages, list[Message]),
+        raw_messages=messages,
         ending=Ending(),
         effects=EFFECTS,
         assumed=counted,
     )
 
 
-def _messages(number: int, done: _Call | str) -> Iterator[tuple[Message, dict[str, Any]]]:
+def _messages(number: int, done: _Call | str) -> Iterator[dict[str, Any]]:
     """Yield the messages of a call and its result, or of a step that a replay does not perform."""
     if isinstance(done, str):
-        yield Message(role="assistant", content=done), {"role": "assistant", "content": done}
+        yield {"role": "assistant", "content": done}
         return
-    call, function = f"step-{number}", Function(done.tool, done.arguments)
-    plain = {"id": call, "function": {"name": done.tool, "arguments": done.arguments}}
-    yield (
-        Message(role="assistant", tool_calls=[ToolCall(id=call, function=function)]),
-        {"role": "assistant", "tool_calls": [plain]},
-    )
-    yield (
-        Message(role=TOOL, content=done.result, tool_call_id=call),
-        {"role": TOOL, "content": done.result, "tool_call_id": call},
-    )
+    call_id = f"step-{number}"
+    call = {"id": call_id, "function": {"name": done.tool, "arguments": done.arguments}}
+    yield {"role": "assistant", "tool_calls": [call]}
+    yield {"role": TOOL, "content": done.result, "tool_call_id": call_id}
 
 
 class _Reading:

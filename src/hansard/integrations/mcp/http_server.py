@@ -289,15 +289,7 @@ _LOGIN = (
 STATELESS_FROM = "2026-07-28"
 """First revision in which a client cancels a request by closing its stream."""
 
-STATUSES = {
-    frames.METHOD_NOT_FOUND: 404,
-    frames.PARSE_ERROR: 400,
-    frames.INVALID_REQUEST: 400,
-    frames.INVALID_PARAMS: 400,
-    frames.HEADER_MISMATCH: 400,
-    frames.CAPABILITY_MISSING: 400,
-    frames.VERSION_NOT_SUPPORTED: 400,
-}
+STATUSES = {code: 404 if code == frames.METHOD_NOT_FOUND else 400 for code in frames.NOT_CALLED}
 """HTTP statuses, since that revision, of errors without a response of a server."""
 
 ACCEPTED, BAD_REQUEST, NOT_ALLOWED, LOST = 202, 400, 405, 502
@@ -312,23 +304,9 @@ REFUSED_MIN, FAILED_MIN = 400, 500
 """Smallest HTTP status by which a server reports that it failed without doing anything."""
 
 OF_A_CONNECTION = {
-    "accept-encoding",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "date",
-    "expect",
-    "host",
-    "keep-alive",
-    "origin",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "server",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+    *("accept-encoding", "connection", "content-encoding", "content-length", "date", "expect"),
+    *("host", "keep-alive", "origin", "proxy-authenticate", "proxy-authorization"),
+    *("proxy-connection", "server", "te", "trailer", "transfer-encoding", "upgrade"),
 }
 """Headers of one connection, which are not passed on.
 

@@ -113,23 +113,21 @@ def _with_variables(where: str, name: str, server: Declared) -> Declared:
     if (server.command is None) == (server.url is None):
         raise BadValue(where, "needs either command or url", "give one of the two")
 
-    def filled(text: str) -> str:
-        return _VARIABLE.sub(lambda found: _variable(where, found[1]), text)
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: filled(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [filled(each) for each in value]
+        return value and _VARIABLE.sub(lambda match: _variable(where, match[1]), value)
 
-    return Declared(
-        command=None if server.command is None else filled(server.command),
-        args=[filled(each) for each in server.args],
-        env={key: filled(value) for key, value in server.env.items()},
-        url=None if server.url is None else filled(server.url),
-        headers={key: filled(value) for key, value in server.headers.items()},
-    )
+    return Declared(**filled(msgspec.structs.asdict(server)))
 
 
 def _variable(where: str, name: str) -> str:
-    found = os.environ.get(name)
-    if found is None:
+    value = os.environ.get(name)
+    if value is None:
         raise BadValue(where, f"${{{name}}} is not set", "set the variable, or write the value")
-    return found
+    return value
 
 
 _log = logger(__name__)

@@ -119,6 +119,9 @@ async def _awaited(sessions: Sessions, name: str, arguments: Mapping[str, Any]) 
 
 T = TypeVar("T")
 
+Context = ServerRequestContext[Any]
+"""The context of a request."""
+
 PATH = "/mcp"
 """Path of the server over HTTP."""
 
@@ -208,14 +211,13 @@ class _Requests:
         )
 
     async def list_tools(
-        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+        self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """List the tools; they do not change."""
-        del context, params
         return self._listed
 
     async def call_tool(
-        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
+        self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         """Call a tool; return its result, or why it is refused."""
         offer = self._tools.get(params.name)
@@ -228,13 +230,12 @@ class _Requests:
             return await _called(self._sessions, offer, arguments, self._names)
 
     async def list_resources(
-        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+        self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """List the newest runs' traces, and the files of the agent's memory.
 
         A restricted agent gets no traces; it knows the runs that it was given.
         """
-        del context, params
         listed: list[types.Resource] = []
         for listing in (resources.list_traces, resources.list_files):
             with contextlib.suppress(NotOffered, RoleRefused):
@@ -242,7 +243,7 @@ class _Requests:
         return types.ListResourcesResult(resources=listed)
 
     async def read_resource(
-        self, context: ServerRequestContext[Any], params: types.ReadResourceRequestParams
+        self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """Read an address."""
         uri = str(params.uri)
@@ -259,31 +260,28 @@ class _Requests:
         return types.ReadResourceResult(contents=[result], _meta=found.meta)
 
     async def list_prompts(
-        self, context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+        self, context: Context, _: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
         """List the server's own prompts, and those on record that the client's role may see.
 
         A client of 2025 is notified of changes from then on.
         """
-        del params
         if context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
             await self._answered(self._watched.lists(context))
         prompts = await self._answered(resources.list_prompts(self._sessions))
         return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(
-        self, context: ServerRequestContext[Any], params: types.GetPromptRequestParams
+        self, _: Context, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         """Return a prompt's text with its arguments."""
-        del context
         arguments = params.arguments or {}
         return await self._answered(resources.get_prompt(self._sessions, params.name, arguments))
 
     async def complete(
-        self, context: ServerRequestContext[Any], params: types.CompleteRequestParams
+        self, _: Context, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
         """Return the possible values of an argument with a prefix."""
-        del context
         ref = params.ref.name if isinstance(params.ref, types.PromptReference) else params.ref.uri
         known = params.context.arguments if params.context is not None else None
         begun = params.argument
@@ -322,7 +320,7 @@ class _Subscriptions:
         """Stop watching."""
         await self.updates.close()
 
-    def _subscriber(self, context: ServerRequestContext[Any]) -> _Subscriber:
+    def _subscriber(self, context: Context) -> _Subscriber:
         """Return the subscriber of a connection of 2025."""
         connection = context.session._connection  # noqa: SLF001 -- the SDK has no other way to what lasts as long as the client
         subscriber = connection.state.get(WATCHED)
@@ -332,12 +330,12 @@ class _Subscriptions:
             connection.exit_stack.push_async_callback(subscriber.close)
         return subscriber
 
-    async def lists(self, context: ServerRequestContext[Any]) -> None:
+    async def lists(self, context: Context) -> None:
         """Notify a connection of changes of the list of prompts."""
         await self._subscriber(context).list_prompts()
 
     async def subscribe(
-        self, context: ServerRequestContext[Any], params: types.SubscribeRequestParams
+        self, context: Context, params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
         """Notify a connection of changes of an address."""
         try:
@@ -348,14 +346,14 @@ class _Subscriptions:
         return types.EmptyResult()
 
     async def unsubscribe(
-        self, context: ServerRequestContext[Any], params: types.UnsubscribeRequestParams
+        self, context: Context, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
         """End the notifications of an address."""
         self._subscriber(context).remove(str(params.uri))
         return types.EmptyResult()
 
     async def listen(
-        self, context: ServerRequestContext[Any], params: types.SubscriptionsListenRequestParams
+        self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Stream changes of the named addresses, and of the list of prompts if requested.
 
@@ -455,28 +453,24 @@ class _Subscriber:
                     await self._connection.send_resource_updated(uri)
 
 
-def _report(context: ServerRequestContext[Any]) -> Report | None:
+def _report(context: Context) -> Report | None:
     """Return the function that reports a request's progress; None if not requested."""
     if "progress_token" not in (context.meta or {}):
         return None
     return context.session.report_progress
 
 
-async def _set_level(
-    context: ServerRequestContext[Any], params: types.SetLevelRequestParams
-) -> types.EmptyResult:
+async def _set_level(_: Context, __: types.SetLevelRequestParams) -> types.EmptyResult:
     """Accept a log level, which clients of 2025 may send.
 
     Errors are in the answers, so no log message is ever sent.
     """
-    del context, params
     return types.EmptyResult()
 
 
 async def _list_resource_templates(
-    context: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
+    _: Context, __: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
-    del context, params
     return types.ListResourceTemplatesResult(resource_templates=resources.TEMPLATES)
 
 
