@@ -48,7 +48,7 @@ from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome, 
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import cleared_of, demand_cleared
 from hansard.agents.steps.recorder import UNTOUCHED, Call
-from hansard.agents.steps.scope import Scope, enter
+from hansard.agents.steps.scope import enter
 from hansard.agents.steps.tools import operation
 from hansard.bus.commits import drive_fetch, record
 from hansard.bus.writer import MERGE_BYTES_MAX, Ticket
@@ -177,13 +177,11 @@ class BoardWrite(JointWrite):
         engine: StepEngine,
         key_writes: Sequence[KeyWrite],
         call: Call,
-        scope: Scope,
         resolve: Resolve | None,
     ) -> None:
         super().__init__(engine, call)
         self._original = tuple(key_writes)
         self._writes = list(key_writes)
-        self._scope = scope
         self._resolve = resolve
         self._resolved = 0
         self._settled_by: list[Ticket] = []
@@ -339,7 +337,7 @@ class BoardWrite(JointWrite):
         return await asyncio.to_thread(self._asked, values.revive(mine), values.revive(theirs))
 
     def _asked(self, mine: Any, theirs: Any) -> Plain:
-        enter(self._scope)  # a scope that allows no call
+        enter(self.scope)  # a scope that allows no call
         resolve: Any = self._resolve
         return values.plain(resolve(mine, theirs), "resolved value", self._scrub)
 
@@ -662,11 +660,9 @@ class BoardFlows(JointSteps):
         engine = self.engine
         streams = [self._stream(write.key) for write in key_writes]
 
-        def make(scope: Scope) -> BoardWrite:
-            return BoardWrite(engine, key_writes, call, scope, resolve)
-
+        write = BoardWrite(engine, key_writes, call, resolve)
         expires = functools.partial(engine.boards.expires, streams)
-        return (yield from self._jointly(call, blobs, make, timed=expires))
+        return (yield from self._jointly(call, blobs, write, timed=expires))
 
     def _ended(self, step: Step) -> Flow[Step]:
         """Return a step with the outcome given by its key's own commit, and record it unless the

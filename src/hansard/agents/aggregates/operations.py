@@ -26,7 +26,6 @@ from hansard.agents.steps.atomic import Draft, JointSteps, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import demand_cleared
 from hansard.agents.steps.recorder import Call
-from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.bus.commits import record
 from hansard.bus.errors import NotFound
@@ -239,13 +238,9 @@ class AggregateFlows(JointSteps):
         return [each.aggregate.version for each in found]
 
     def _save(self, call: Call, saves: Sequence[PendingAggregate], live: list[bool]) -> Flow[Any]:
-        engine = self.engine
-
-        def make(_: Scope) -> AggregateWrite:
-            return AggregateWrite(engine, call, saves, self._known)
-
+        write = AggregateWrite(self.engine, call, saves, self._known)
         blobs = [blob for each in saves for packed in each.packed for blob in packed.blobs]
-        value = yield from self._jointly(call, blobs, make)
+        value = yield from self._jointly(call, blobs, write)
         live.append(True)
         return value
 

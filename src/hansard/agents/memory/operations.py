@@ -50,7 +50,6 @@ from hansard.agents.steps.atomic import JointSteps
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import Basis, cleared_of, demand_cleared
 from hansard.agents.steps.recorder import Call
-from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.bus.errors import NotFound
 from hansard.domain.agent import MessageAdded, StatedFact
@@ -665,19 +664,12 @@ class MemoryFlows(JointSteps):
                 frozen = yield from self._request_approval(call, request, verdict.asks)
         except (BadValue, NotFound, MemoryConflict, MemoryInvalid, RoleRefused) as error:
             trouble = error
-        works: list[MemoryWrite] = []
-
-        def make(_: Scope) -> MemoryWrite:
-            works.append(
-                MemoryWrite(self.engine, call, request, self._sight, frozen, trouble, self._now)
-            )
-            works[-1].used = used
-            return works[-1]
-
+        write = MemoryWrite(self.engine, call, request, self._sight, frozen, trouble, self._now)
+        write.used = used
         try:
-            return (yield from self._jointly(call, [], make))
+            return (yield from self._jointly(call, [], write))
         finally:
-            for path in touched if works and works[-1].error is not None else ():
+            for path in touched if write.error is not None else ():
                 self._seen.get(space, {}).pop(
                     path, None
                 )  # must be read again before the next change

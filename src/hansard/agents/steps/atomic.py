@@ -93,7 +93,14 @@ class JointWrite(ABC):
         self._scrub = engine.settings.scrub
         self._call = call
         self._clock = Clock()
-        self._began = time.perf_counter()
+        self.began_s = 0.0
+        self.scope = call.place.scope
+        """The scope of the call's body, from `begin` on."""
+
+    def begin(self, scope: Scope) -> None:
+        """Start the write, once its call has passed the gate."""
+        self.scope = scope
+        self.began_s = self.began_s or time.perf_counter()
 
     @abstractmethod
     def _streams(self) -> Sequence[SharedStream]:
@@ -239,7 +246,7 @@ class JointWrite(ABC):
             step=self._call.number,
             result=packed.raw,
             digest=digest(canonical(result)),
-            duration_ms=round((time.perf_counter() - self._began) * 1_000, 3),
+            duration_ms=round((time.perf_counter() - self.began_s) * 1_000, 3),
         )
 
     def _failed(self, error: Exception) -> StepFailed | StepBlocked:
@@ -312,7 +319,7 @@ class JointSteps:
         self,
         call: Call,
         blobs: list[bytes],
-        make: Callable[[Scope], JointWrite],
+        work: JointWrite,
         *,
         timed: bool | Callable[[], Coroutine[Any, Any, bool]] = False,
     ) -> Flow[Any]:
@@ -322,7 +329,7 @@ class JointSteps:
         engine = self.engine
         held = yield from engine.gate(call)
         scope = engine.body_scope(call)
-        work = make(scope)
+        work.begin(scope)
         try:
             yield from engine.outcomes.put(blobs)
             if call.is_recorded:
@@ -424,11 +431,9 @@ class ViewFlows(JointSteps):
         derived: DerivedView = yield Io(derive)
         event = derived.event(engine.stream.agent)
         engine.ledger.shown(derived.label)
-
-        def make(_: Scope) -> _Write:
-            return _Write(engine, call, self._stream, event, began_s)
-
-        result = yield from self._jointly(call, [], make)
+        write = _Write(engine, call, self._stream, event)
+        write.began_s = began_s
+        result = yield from self._jointly(call, [], write)
         made.append(derived)
         return result
 
@@ -459,10 +464,9 @@ class _Write(JointWrite):
     """
 
     def __init__(
-        self, engine: StepEngine, call: Call, stream: KeyStream, event: ViewServed, began_s: float
+        self, engine: StepEngine, call: Call, stream: KeyStream, event: ViewServed
     ) -> None:
         super().__init__(engine, call)
-        self._began = began_s
         self._stream = stream
         self._event = event
         self._recorded = record(event, self._clock.new_id())

@@ -28,7 +28,6 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failure
 from hansard.agents.steps.gating import cleared_of, demand_receiver
 from hansard.agents.steps.recorder import Call
-from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
 from hansard.bus import log
 from hansard.bus.commits import record
@@ -375,13 +374,11 @@ class MailFlows(JointSteps):
             agent=agent or "",
         )
 
-        def make(_: Scope) -> MailWrite:
-            return MailWrite(self.engine, call, self._store, sent)
-
         def run(call: Call) -> Flow[Any]:
             yield from self.engine.permitted(call)
             yield from demand_receiver(self.engine, call, sent.role, sent.agent)
-            return (yield from self._jointly(call, packed.blobs, make))
+            write = MailWrite(self.engine, call, self._store, sent)
+            return (yield from self._jointly(call, packed.blobs, write))
 
         recorded = yield from self.ask(call, run)
         number: int = recorded["number"]
@@ -574,15 +571,13 @@ class TeamFlows(JointSteps):
     def _write(self, call: Call, request: TaskCommand, blobs: Sequence[bytes] = ()) -> Flow[Any]:
         """Write an event of a task, or return the recorded result."""
 
-        def make(_: Scope) -> TeamWrite:
-            return TeamWrite(self.engine, call, self.store, request)
-
         def run(call: Call) -> Flow[Any]:
             if isinstance(request, TaskAdded | TaskHandedOff):
                 yield from self.engine.permitted(call)
                 yield from demand_receiver(self.engine, call, request.role, request.agent)
             timed = isinstance(request, Claim)
-            return (yield from self._jointly(call, list(blobs), make, timed=timed))
+            write = TeamWrite(self.engine, call, self.store, request)
+            return (yield from self._jointly(call, list(blobs), write, timed=timed))
 
         return (yield from self.ask(call, run))
 
