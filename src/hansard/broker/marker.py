@@ -1,7 +1,7 @@
 """Maintains the marks of an embedded server's workspaces: a child of its supervisor.
 
-Once a second it checks which files have changed, asks the server for the extent of those logs,
-reads the new messages, and writes the mark (`hansard.bus.marks`). It is a separate process, so that
+Once a second it asks the server whether anything was written, and for the extent of its logs, reads
+the new messages, and writes the mark (`hansard.bus.marks`). It is a separate process, so that
 neither writers nor the supervisor wait for it: it uses at most a tenth of a core, and of a bulk
 load it counts everything at once and reads the rest later. It ends with the supervisor, which
 closes the other end of a pipe.
@@ -18,7 +18,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,23 +58,11 @@ AGAIN_S = 10.0
 LEAVE_S = 0.25
 """Timeout for a last check when the supervisor ends the server, in seconds."""
 
-REQUESTED_MAX = 64
-"""Most streams that are requested one by one; for more the server lists all, 20 us a stream."""
-
-TICK_S = 1.0
-"""Age in seconds below which a changed folder is scanned again: the resolution of its change time
-is some milliseconds.
-"""
-
 NOT_FOUND = 10_059
 """The JetStream API's error code for a missing stream."""
 
-_MARKED = (subjects.log_stream(""), subjects.blob_stream(""))
-"""Prefixes of the streams that have marks."""
-
 PAGES_MAX = 1_000
 """Most pages of the server's list of streams (256 streams each)."""
-
 
 PIPE = 3
 _DESCRIPTORS_MAX = 65_536
@@ -160,7 +148,7 @@ def run(keeper: _Keeper, credentials: Credentials, pipe: int) -> None:
     last = False
     while not last:
         try:
-            with _Server.reached(credentials, keeper.store) as server:
+            with _Server.reached(credentials) as server:
                 while not last:
                     began_s = time.monotonic()
                     keeper.look(server)
@@ -179,58 +167,10 @@ def _over(pipe: int, pause_s: float) -> bool:
     return bool(poll.poll(pause_s * 1000))
 
 
-class _Files:
-    """The server's files of the streams that have marks. A write to a stream changes the size of
-    its newest file, or adds a newer one.
-    """
-
-    def __init__(self, store: Path) -> None:
-        self._store = store
-        self._newest: dict[str, tuple[int, str]] = {}
-
-    def signs(self) -> dict[str, tuple[int, int, int]]:
-        """Return a signature of each stream that changes with every write to it."""
-        return {
-            stream.name: self._sign(f"{stream.path}/msgs")
-            for account in _within(self._store / "jetstream")
-            for stream in _within(f"{account.path}/streams")
-            if stream.name.startswith(_MARKED)
-        }
-
-    def _sign(self, folder: str) -> tuple[int, int, int]:
-        for _ in range(2):
-            try:
-                changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 -- hundreds, each second
-                block = os.stat(self._block(folder, changed))  # noqa: PTH116 -- as many, as often
-            except FileNotFoundError:
-                self._newest.pop(folder, None)
-            else:
-                return changed, block.st_mtime_ns, block.st_size
-        return 0, 0, 0
-
-    def _block(self, folder: str, changed: int) -> str:
-        """Return the newest file of messages; the folder if there is none."""
-        known = self._newest.get(folder)
-        if known is not None and known[0] == changed:
-            return known[1]
-        blocks = [each.path for each in _within(folder) if each.name.endswith(".blk")]
-        newest = max(blocks, key=lambda path: (len(path), path), default=folder)
-        if time.time_ns() - changed > TICK_S * 1e9:
-            self._newest[folder] = changed, newest
-        return newest
-
-
-def _within(folder: str | Path) -> list[os.DirEntry[str]]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as found:
-        return list(found)
-    return []
-
-
 class _Keeper:
     """Marks, with the known extent of each."""
 
     def __init__(self, data_dir: Path, durability: str) -> None:
-        self.store = data_dir / "nats"
         self._data_dir = data_dir
         self._durability = durability
         self._folder = data_dir.stat()
@@ -277,7 +217,7 @@ class _Keeper:
                 )
         if changed:
             time.sleep(SETTLED_S)
-            self._write(changed, server.streams(again=_streams_of(changed)))
+            self._write(changed, server.streams())
 
     def _known(self, workspace: str, stream: str, *, there: bool) -> Kept:
         known, late = self._kept.get(workspace), None
@@ -328,22 +268,13 @@ class _Keeper:
             self._kept[workspace] = made
 
 
-def _streams_of(workspaces: Iterable[str]) -> set[str]:
-    """Return the streams that a mark covers."""
-    return {
-        stream
-        for workspace in workspaces
-        for stream in (subjects.log_stream(workspace), subjects.blob_stream(workspace))
-    }
-
-
 class _Server:
     """A connection to the server: one request at a time, each with a timeout."""
 
-    def __init__(self, connection: server_process.Connection, store: Path) -> None:
+    def __init__(self, connection: server_process.Connection) -> None:
         self._connection = connection
-        self._files = _Files(store)
-        self._signs: dict[str, tuple[int, int, int]] = {}
+        self._requests = 0
+        self._usage: object = None
         self._streams: dict[str, Extent] = {}
         self.compared: dict[str, tuple[Extent, int]] = {}
         """Logs that were last compared with their marks over this connection: the log's extent, and
@@ -352,35 +283,26 @@ class _Server:
 
     @classmethod
     @contextlib.contextmanager
-    def reached(cls, credentials: Credentials, store: Path) -> Generator[_Server]:
-        """Connect to the server of a store. Raises OSError."""
+    def reached(cls, credentials: Credentials) -> Generator[_Server]:
+        """Connect to the server. Raises OSError."""
         login = credentials.runtime
         with server_process.connect(credentials.port, credentials.name, login) as connection:
             connection.socket.settimeout(ANSWER_S)
-            yield cls(connection, store)
+            yield cls(connection)
 
-    def streams(self, again: Collection[str] = ()) -> dict[str, Extent]:
-        """Return every stream that has marks: its newest sequence, and its number of messages.
-        Requests only streams whose files have changed since the last request, and those in `again`.
+    def streams(self) -> dict[str, Extent]:
+        """Return every stream: its newest sequence, and its number of messages.
+
+        They are listed, at 20 us a stream, only if something may have changed since the last time:
+        a write changes the account's use of the disk, a new or deleted stream is an API request.
         """
-        signs = self._files.signs()  # before the requests: later writes change them again
-        before = self._signs
-        names = {name for name, sign in signs.items() if before.get(name) != sign}
-        names.update(again, before.keys() - signs.keys())
-        if not before or len(names) > REQUESTED_MAX:
+        info = self._api("INFO", {}) or {}
+        others = info.get("api", {}).get("total", 0) - self._requests
+        usage = info.get("storage"), info.get("streams"), others
+        if usage != self._usage:
             self._streams = self._list_streams()
-        else:
-            for name in names:
-                self._request(name)
-        self._signs = signs
+            self._usage = usage
         return self._streams
-
-    def _request(self, name: str) -> None:
-        info = self._api(f"STREAM.INFO.{name}", {})
-        if info is not None:
-            self._streams[name] = Extent.of(info)
-        else:
-            self._streams.pop(name, None)
 
     def _list_streams(self) -> dict[str, Extent]:
         extents: dict[str, Extent] = {}
@@ -422,6 +344,7 @@ class _Server:
 
     def _api(self, what: str, body: dict[str, Any]) -> dict[str, Any] | None:
         """Call the JetStream API; return None if there is no such stream."""
+        self._requests += 1
         _, data = self._connection.answer(self._ask(what, body))
         answer: dict[str, Any] = msgspec.json.decode(data)
         error = answer.get("error")
