@@ -241,57 +241,46 @@ class Guard:
                 f"{counted(situation.done, 'action')}, and {self.done} were done"
             )
             return CheckFailure(check="fresh", kind="precondition", why=why)
-        for check in self.checks:
-            why = self._before(check, node, situation)
-            if why:
-                return CheckFailure(check=check.name, kind=kind(check), why=why)
-        return None
+        return self._first_failure("before", node, situation)
 
     def after(self, node: str, situation: Situation) -> CheckFailure | None:
         """Return the failed check after a node was done; advances to the node."""
         self.walk = self.walk.stepped(self.procedure, node)
         self.done += 1
-        for check in self.checks:
-            why = self._after(check, node, situation)
+        return self._first_failure("after", node, situation)
+
+    def complete(self) -> CheckFailure | None:
+        """Return the failed check if an execution may not end here; None where it may."""
+        return self._first_failure("end", END, Situation(url="", done=self.done))
+
+    def checks_at(self, when: str, node: str) -> list[Check]:
+        """Return the checks that are run `before` a node, `after` it, or at the `end`."""
+        return [
+            each
+            for each in self.checks
+            if when in WHEN[kind(each)] and getattr(each, "node", node) == node
+        ]
+
+    def _first_failure(self, when: str, node: str, now: Situation) -> CheckFailure | None:
+        for check in self.checks_at(when, node):
+            why = self._why(check, node, now)
             if why:
                 return CheckFailure(check=check.name, kind=kind(check), why=why)
         return None
 
-    def checks_at(self, when: str, node: str) -> list[Check]:
-        """Return the checks that are run `before` a node, `after` it, or at the `end`."""
-        return [each for each in self.checks if _is_due(each, when, node)]
-
-    def complete(self) -> CheckFailure | None:
-        """Return the failed check if an execution may not end here; None where it may."""
-        for check in self.checks:
-            why = self.walk.refusal(self.procedure, END)
-            if isinstance(check, CompleteCheck) and why:
-                return CheckFailure(check=check.name, kind="complete", why=why)
-        return None
-
-    def _before(self, check: Check, node: str, now: Situation) -> str:
+    def _why(self, check: Check, node: str, now: Situation) -> str:
+        """Return the reason why a check fails; empty where it passes."""
         match check:
-            case FlowCheck():
+            case FlowCheck() | CompleteCheck():
                 return self.walk.refusal(self.procedure, node)
             case InvariantCheck():
                 return _elsewhere(check, now)
             case PreconditionCheck():
-                return self._other_element(now, node) if check.node == node else ""
+                return self._other_element(now, node)
             case ArgumentCheck():
-                return self._argument(check) if check.node == node else ""
-            case PostconditionCheck() | CompleteCheck():
-                return ""
-            case _:
-                assert_never(check)
-
-    def _after(self, check: Check, node: str, now: Situation) -> str:
-        match check:
-            case InvariantCheck():
-                return _elsewhere(check, now)
+                return self._argument(check)
             case PostconditionCheck():
-                return self._unfilled(now, node) if check.node == node else ""
-            case PreconditionCheck() | ArgumentCheck() | FlowCheck() | CompleteCheck():
-                return ""
+                return self._unfilled(now, node)
             case _:
                 assert_never(check)
 
@@ -433,22 +422,6 @@ def _texts_in(value: object) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from _texts_in(each)
-
-
-def _is_due(check: Check, when: str, node: str) -> bool:
-    match check:
-        case FlowCheck():
-            return when == "before"
-        case InvariantCheck():
-            return when in ("before", "after")
-        case PreconditionCheck() | ArgumentCheck():
-            return when == "before" and check.node == node
-        case PostconditionCheck():
-            return when == "after" and check.node == node
-        case CompleteCheck():
-            return when == "end"
-        case _:
-            assert_never(check)
 
 
 def _filled(procedure: Procedure, params: Mapping[str, str | Secret]) -> dict[str, CachedAction]:
