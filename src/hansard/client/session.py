@@ -76,9 +76,9 @@ from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
 from hansard.client.beginning import OpeningRequest, open_session, open_session_async
-from hansard.client.browser import experienced, replay
+from hansard.client.browser import replay
 from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, pure
-from hansard.client.browser.experienced import Teaching
+from hansard.client.browser.replay import Teaching
 from hansard.client.options import SessionOptions
 from hansard.client.tracebacks import explain
 from hansard.domain import ids
@@ -474,7 +474,7 @@ class _Replaying(_Session):
                 the record; nothing was done.
         """
         self.engine.ledger.demand_open()
-        read, path = replay.opened(cache)
+        read, path = replay.opened_cache(cache)
         if read.name and fallback is not None:
             await self._flow(self.engine.outcomes.demand(states(ActionsHealed.tag)))
         if read.name:
@@ -503,10 +503,10 @@ class _Replaying(_Session):
         once: replay.Once = "refuse",
         checks: Sequence[CheckFunction] = (),
         fallback: Model | Teaching | None = None,
-        free: experienced.Free | None = None,
+        free: replay.Free | None = None,
         learn: bool | Literal["keep"] = False,
         tools: Mapping[str, Callable[..., Any]] = NOTHING,
-    ) -> experienced.Experienced:
+    ) -> replay.Experienced:
         """Do a task by a learned experience, on the page of the latest `browser(page)`.
 
         No model is called unless one is given.
@@ -542,12 +542,12 @@ class _Replaying(_Session):
             RoleRefused: The role may not state a result that this may have; nothing was done.
         """
         self.engine.ledger.demand_open()
-        value, given = by_name("params", params), experienced.opened(experience)
+        value, given = by_name("params", params), replay.opened_experience(experience)
         also = (ExperienceHealed.tag,) if fallback is not None else ()
         learnt, version = await self._kept_experience(given, also, keeps=learn == "keep")
         if task:
-            value = experienced.values_of(learnt, task, value)
-        options = experienced.ReplayOptions(
+            value = replay.values_of(learnt, task, value)
+        options = replay.ExperienceOptions(
             params=value,
             task=task,
             once=once,
@@ -559,8 +559,8 @@ class _Replaying(_Session):
         tell = functools.partial(self._record_replay, learnt, version) if version else None
         heal = self._record_heal if version else None
         work = (self._caller, self._browser, learnt, options, tell, heal, version)
-        done = await experienced.ExperienceReplay(*work).run()
-        if not (learn and done.success and done.level == experienced.FREE):
+        done = await replay.ExperienceReplay(*work).run()
+        if not (learn and done.success and done.level == replay.FREE):
             return done
         return await self._learned_further(done, learnt, task, value, keeps=learn == "keep")
 
@@ -575,13 +575,13 @@ class _Replaying(_Session):
 
     async def _learned_further(
         self,
-        done: experienced.Experienced,
+        done: replay.Experienced,
         learnt: Experience,
         task: str,
         params: Mapping[str, Any],
         *,
         keeps: bool,
-    ) -> experienced.Experienced:
+    ) -> replay.Experienced:
         """Return the result with the experience learned from the free actions."""
         try:
             request = task or learnt.wording.filled(params)

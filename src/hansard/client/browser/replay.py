@@ -1,28 +1,35 @@
-"""`session.run_actions`: replays a cache of actions, each action a step like any other.
+"""`session.run_actions` and `session.run_experience`: replays of a cache of actions, and of a
+learned experience under check functions. Each action is a step like any other.
 
-The element of each entry is found by the cached xpath, by its other targets and by variants of the
-xpath, and only then by a model, which is called for this one element. The model's choice is written
-back as a new version once the action succeeded: of the file, or of the kept cache in the record.
+The element of each action is found by the recorded xpath, by its other targets and by variants of
+the xpath, and only then by a model, which is called for this one element. The model's choice is
+written back as a new version once the action succeeded: of the file, or of what the record keeps.
+
+Long because both replays share how an action is done, and an experience adds its graph and checks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents.errors import NeedsSettling, SessionEnded
+from hansard.agents.artifacts.experiences import is_name, read_folder
+from hansard.agents.errors import NeedsSettling, NotDone, SessionEnded
 from hansard.agents.flow import awaited
 from hansard.bus.errors import BusError
 from hansard.bus.file_lock import read_bounded, whole
 from hansard.client.browser import elements
 from hansard.client.browser.browser import (
+    ActionFailed,
     AsyncBrowser,
     CallingSession,
     Model,
@@ -30,19 +37,36 @@ from hansard.client.browser.browser import (
     composite,
     pure,
 )
-from hansard.client.browser.elements import ElementAttempt
+from hansard.client.browser.elements import ElementAttempt, PageGone
 from hansard.domain import values
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import (
     ActionCache,
+    ActionCheck,
     CachedAction,
+    ElementTargets,
     filled,
     locators,
     normalized,
     templated,
 )
 from hansard.domain.errors import BadValue, Refused
+from hansard.domain.experience.checks import (
+    WHEN,
+    CheckedStep,
+    CheckFailure,
+    CheckFunction,
+    FlowCheck,
+    Guard,
+    PostconditionCheck,
+    PreconditionCheck,
+    Situation,
+    kind,
+    named_functions,
+)
 from hansard.domain.experience.distil import JSON
+from hansard.domain.experience.experience import Experience, plan
+from hansard.domain.experience.procedure import END, ProcedureNode
 from hansard.domain.values import Secret
 
 Once = Literal["refuse", "allow"] | Collection[int]
@@ -98,21 +122,26 @@ Keep = Callable[[int, CachedAction, str], Awaitable[int]]
 """Records that an entry of a version has a new target, and why; returns the newest version."""
 
 
-class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of a replay: see `AsyncSession.run_actions`. `keep` is set for a kept cache."""
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of every replay: see `AsyncSession.run_actions`."""
 
-    params: Mapping[str, str]
-    max_xpath_retries: int
+    params: Mapping[str, str | Secret]
+    once: Once = "refuse"
+    tools: Mapping[str, Callable[..., Any]] = {}
+
+
+class ReplayRequest(ReplayOptions, frozen=True, kw_only=True):
+    """Arguments of a replay of a cache. `keep` is set for a kept cache."""
+
     fallback: Model | None
+    max_xpath_retries: int
     debug: bool
-    once: Once
-    tools: Mapping[str, Callable[..., Any]]
     xpath_only: bool = False
     by: str = ""
     keep: Keep | None = None
 
 
-def opened(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
+def opened_cache(cache: ActionCache | str | Path) -> tuple[ActionCache, Path | None]:
     """Return a cache, and its file if it is of one. Raises BadValue."""
     if isinstance(cache, ActionCache):
         return caches.checked(cache), None
@@ -129,23 +158,89 @@ def saved(cache: ActionCache, path: Path) -> None:
         file.write(caches.encode(cache))
 
 
-def demand_once(cache: ActionCache, once: Once) -> None:
-    """Raise Refused if an action that is done once is not allowed; nothing was done."""
-    if once == "allow":
-        return
-    allowed = () if once == "refuse" else once
-    for entry in cache.actions:
-        effects = entry.effects or ("once" if entry.action_type == caches.TOOL else "")
-        if effects in ("once", "reconcile") and entry.step_index not in allowed:
-            text = entry.instruction or entry.method
-            message = (
-                f"entry {entry.step_index} ({text!r:.100}) is done once, and a replay would do it "
-                f"again: allow it with once=[{entry.step_index}], or once='allow' for all"
-            )
-            raise Refused(message)
+def demand_once(place: str, number: int, action: CachedAction, once: Once) -> None:
+    """Raise Refused if an action is done once and not allowed; nothing was done."""
+    effects = action.effects or ("once" if action.action_type == caches.TOOL else "")
+    allowed = once == "allow" or (once != "refuse" and number in once)
+    if effects in ("once", "reconcile") and not allowed:
+        text = action.instruction or action.method
+        message = (
+            f"{place} {number} ({text!r:.100}) is done once, and a replay would do it again: allow "
+            f"it with once=[{number}], or once='allow' for all"
+        )
+        raise Refused(message)
 
 
-class Replay:
+class _Performer:
+    """Does recorded actions on a page or by tools, each a step of a session."""
+
+    def __init__(
+        self,
+        session: CallingSession,
+        browser: AsyncBrowser | None,
+        actions: Iterable[tuple[str, CachedAction]],
+        options: ReplayOptions,
+    ) -> None:
+        """Raise BadValue if one of the named actions has no page, or its tool is missing."""
+        self._session = session
+        self._page = browser
+        self._options = options
+        self._model_calls = 0
+        for owner, action in actions:
+            if action.action_type == caches.TOOL:
+                if action.method not in options.tools:
+                    tool = f"{action.method!r:.80}"
+                    fact = f"{owner} calls {tool}, which is not given"
+                    raise BadValue("tools", fact, f"give tools={{{tool}: ...}}")
+            elif browser is None:
+                fact = f"{owner} needs a page, and there is none"
+                raise BadValue("browser", fact, "call session.browser(page) first")
+
+    @property
+    def _browser(self) -> AsyncBrowser:
+        assert self._page is not None  # noqa: S101 -- checked at the beginning
+        return self._page
+
+    async def _look(
+        self, action: CachedAction, entry: int, retries: int, most: int | None = None
+    ) -> dict[str, Any]:
+        """Look for an action's element by its recorded targets, or the first `most` of them."""
+        return await self._browser.find(
+            action.instruction or "",
+            list(locators(action))[:most],
+            frame=action.frame_index or 0,
+            mark=action.page,
+            recorded=action.targets,
+            retries=retries,
+            entry=entry,
+        )
+
+    async def _ask(self, model: Model, action: CachedAction) -> dict[str, Any]:
+        """Return the element that a model names for an action."""
+        self._model_calls += 1
+        instruction, frame = action.instruction or "", action.frame_index or 0
+        return await self._browser.ask(instruction, model, frame, action.targets)
+
+    async def _call_tool(self, action: CachedAction) -> Any:
+        return await called(self._options.tools[action.method or ""], action.action_params)
+
+    def _moved_to(self, action: CachedAction, act: PageAction) -> CachedAction:
+        """Return a recorded action with the element of a completed one, with slots for values."""
+        params = {
+            slot: value
+            for slot, value in self._options.params.items()
+            if isinstance(value, str) and value
+        }
+        xpath = normalized(act.xpath) if act.xpath else None
+        moved = msgspec.structs.replace(action, xpath=xpath, targets=act.targets)
+        moved = templated(moved, params)
+        made: CachedAction = msgspec.structs.replace(
+            action, xpath=moved.xpath, targets=moved.targets
+        )
+        return made
+
+
+class Replay(_Performer):
     """One replay of a cache."""
 
     def __init__(
@@ -156,28 +251,24 @@ class Replay:
         path: Path | None,
         request: ReplayRequest,
     ) -> None:
-        self._session = session
-        self._browser = browser
+        for entry in cache.actions:
+            demand_once("entry", entry.step_index, entry, request.once)
+        entries = filled(cache, request.params)
+        named = ((f"entry {each.step_index}", each) for each in entries)
+        super().__init__(session, browser, named, request)
+        self._request = request
         self._cache = cache
         self._version = cache.version
         self._path = path
-        self._request = request
-        self._model_calls = 0
+        self._entries = entries
         self._moved: dict[bytes, CachedAction] = {}
         self._done: list[ReplayedAction] = []
         self._late: set[int] = set()
 
     async def run(self) -> Replayed:
         """Replay all entries, as one composite step whose calls are its own."""
-        demand_once(self._cache, self._request.once)
-        entries = filled(self._cache, self._request.params)
-        demand_there(
-            ((f"entry {each.step_index}", each) for each in entries),
-            self._browser,
-            self._request.tools,
-        )
         begun = time.perf_counter()
-        identity = {"run": self._cache.run, "actions": len(entries)}
+        identity = {"run": self._cache.run, "actions": len(self._entries)}
 
         async def replay(**_: Any) -> dict[str, Any]:
             return await self._all(await self._begun(identity))
@@ -278,38 +369,34 @@ class Replay:
     async def _entry(self, entry: CachedAction) -> ReplayedAction:
         index = entry.step_index
         if entry.action_type == caches.TOOL:
-            value = await called(self._request.tools[entry.method or ""], entry.action_params)
+            value = await self._call_tool(entry)
             return ReplayedAction(step_index=index, success=True, message="done", value=value)
-        browser = self._browser
-        assert browser is not None  # noqa: S101 -- checked by `demand_there`
         if entry.action_type in caches.OF_PAGE:
-            led = await browser.go(entry)
+            led = await self._browser.go(entry)
             return ReplayedAction(step_index=index, success=True, message=led)
-        return await self._of_element(browser, entry)
+        return await self._of_element(entry)
 
-    async def _of_element(self, browser: AsyncBrowser, entry: CachedAction) -> ReplayedAction:
-        index, frame = entry.step_index, entry.frame_index or 0
-        report = await self._find(browser, entry)
+    async def _of_element(self, entry: CachedAction) -> ReplayedAction:
+        index = entry.step_index
+        report = await self._find(entry)
         attempts = msgspec.convert(report["attempts"], list[ElementAttempt])
         moved = None if report["selector"] else self._moved.get(_place(entry))
         if moved is not None:
-            report = await self._find(browser, moved)
+            report = await self._find(moved)
             attempts += msgspec.convert(report["attempts"], list[ElementAttempt])
         if not report["selector"] and entry.optional:
             return ReplayedAction(step_index=index, success=True, message="not there")
         if not report["selector"] and self._request.fallback is not None and entry.instruction:
-            self._model_calls += 1
-            model = self._request.fallback
-            report = await browser.ask(entry.instruction, model, frame, entry.targets)
+            report = await self._ask(self._request.fallback, entry)
             attempts += msgspec.convert(report["attempts"], list[ElementAttempt])
         if not report["selector"]:
             raise elements.ElementNotFound(entry.instruction or entry.xpath or "", attempts)
         shown = attempts if self._request.debug else []
         if entry.action_type == caches.EXTRACT:
-            value = await browser.extract(
+            value = await self._browser.extract(
                 entry.instruction or "",
                 at=report["selector"],
-                frame=frame,
+                frame=entry.frame_index or 0,
                 attribute=entry.method or "",
             )
             return ReplayedAction(
@@ -322,7 +409,7 @@ class Replay:
             )
         healed = moved is not None or report["strategy"] == "model"
         changes = "" if healed else entry.changed or ("nothing" if entry.page else "")
-        act = await browser.repeat(entry, report["selector"], changes, entry.checks)
+        act = await self._browser.repeat(entry, report["selector"], changes, entry.checks)
         if healed:
             await self._heal(entry, act, attempts)
         return ReplayedAction(
@@ -334,39 +421,22 @@ class Replay:
             attempts=shown,
         )
 
-    async def _find(self, browser: AsyncBrowser, entry: CachedAction) -> dict[str, Any]:
-        ways = list(locators(entry))
-        return await browser.find(
-            entry.instruction or "",
-            ways[:1] if self._request.xpath_only else ways,
-            frame=entry.frame_index or 0,
-            mark=entry.page,
-            recorded=entry.targets,
-            retries=1 if entry.optional else self._request.max_xpath_retries,
-            entry=entry.step_index,
-        )
+    async def _find(self, entry: CachedAction) -> dict[str, Any]:
+        retries = 1 if entry.optional else self._request.max_xpath_retries
+        most = 1 if self._request.xpath_only else None
+        return await self._look(entry, entry.step_index, retries, most)
 
     async def _heal(
         self, entry: CachedAction, act: PageAction, attempts: list[ElementAttempt]
     ) -> None:
         """Set the element that a model found as the entry's target, also in the file or record."""
         stored = next(e for e in self._cache.actions if e.step_index == entry.step_index)
-        found = msgspec.structs.replace(
-            entry,
-            xpath=normalized(act.xpath) if act.xpath else None,
-            element_id=act.element_id,
-            targets=act.targets,
-            page=act.page,
+        place = {"element_id": act.element_id, "page": act.page}
+        xpath = normalized(act.xpath) if act.xpath else None
+        self._moved[_place(entry)] = msgspec.structs.replace(
+            entry, xpath=xpath, targets=act.targets, **place
         )
-        self._moved[_place(entry)] = found
-        found = templated(found, self._request.params)
-        after = msgspec.structs.replace(
-            stored,
-            xpath=found.xpath,
-            element_id=found.element_id,
-            targets=found.targets,
-            page=found.page,
-        )
+        after = msgspec.structs.replace(self._moved_to(stored, act), **place)
         if (after.xpath, after.targets) == (stored.xpath, stored.targets):
             return
         why = attempts[0].text if attempts else "the cached xpath did not match"
@@ -395,26 +465,6 @@ def _place(entry: CachedAction) -> bytes:
     return msgspec.json.encode((entry.frame_index, entry.xpath, entry.targets))
 
 
-def demand_there(
-    actions: Iterable[tuple[str, CachedAction]],
-    browser: AsyncBrowser | None,
-    tools: Mapping[str, Callable[..., Any]],
-) -> None:
-    """Raise BadValue if an action has no page, or its tool is missing.
-
-    Each action is paired with its name for the message.
-    """
-    for owner, action in actions:
-        if action.action_type == caches.TOOL:
-            if action.method not in tools:
-                tool = f"{action.method!r:.80}"
-                fact = f"{owner} calls {tool}, which is not given"
-                raise BadValue("tools", fact, f"give tools={{{tool}: ...}}")
-        elif browser is None:
-            fact = f"{owner} needs a page, and there is none"
-            raise BadValue("browser", fact, "call session.browser(page) first")
-
-
 async def called(tool: Callable[..., Any], arguments: Mapping[str, Any] | None) -> Any:
     """Call a tool with recorded arguments; a non-text slot is given as JSON. Raises BadValue."""
     revived: dict[str, Any] = {}
@@ -430,3 +480,657 @@ async def called(tool: Callable[..., Any], arguments: Mapping[str, Any] | None) 
         else:
             revived[name] = values.revive(each)
     return await result_of(tool(**revived))
+
+
+# An experience: before each action the graph lists the possible next ones, in its order; the first
+# whose element is there is done, if every check function allows it. If one refuses, the other next
+# actions are tried, then a model names the element, and at last a function of the caller's
+# continues freely. Every question and answer is recorded, step by step, so that a run resumed after
+# a kill takes the same way.
+
+# Teaching: a student names elements, and a teacher if a check refuses its choice.
+
+
+class Teaching:
+    """Two models for `run_experience(fallback=...)`. Built by `hansard.actions.teach`.
+
+    The calls of each are below a step of its own, `teach.student` or `teach.teacher`: SQL separates
+    their calls, tokens and cost.
+    """
+
+    def __init__(self, teacher: Model, student: Model) -> None:
+        self.teacher = teacher
+        """The model called if the student names no element that every check allows."""
+        self.student = student
+        """The model called first."""
+
+    @property
+    def models(self) -> Mapping[str, Model]:
+        """The models by role, in the order in which they are called."""
+        return {"student": self.student, "teacher": self.teacher}
+
+
+def teach(*, teacher: Model, student: Model) -> Teaching:
+    """Combine a small model that works with an experience, and a large one that helps out.
+
+    If no recorded target finds the element of a next action, the student is called for it; if it
+    names none, or a check function refuses its choice, the teacher is. Each is a function, or a
+    tool of kind `model`, that takes a text and returns JSON, as in `browser(model=...)`.
+
+    Args:
+        teacher: The large model.
+        student: The small model.
+
+    Raises:
+        BadValue: One of them cannot be called.
+    """
+    given: dict[str, object] = {"teacher": teacher, "student": student}
+    for role, model in given.items():
+        if not callable(model):
+            fact = f"{model!r:.80} cannot be called"
+            raise BadValue(role, fact, "give a function of a text, or a tool of kind model")
+    return Teaching(teacher, student)
+
+
+MOVES_MAX = 10_000
+"""Most moves of one replay: a procedure's loops have bounds, and together they have this one."""
+
+TRIES_MAX = 4
+"""Most attempts of an action that the page does not accept."""
+
+MODEL_QUESTIONS_MAX = 3
+"""Most actions that a model is called for at one place: the first possible next ones."""
+
+CHECK_S_MAX = 1.0
+"""For one answer of a check in Python; one that takes longer has failed, and is left to itself."""
+
+FREE = 4
+"""The level of what is done freely, with the plan and the lessons in words."""
+
+
+Tell = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Records the result of a replay of a kept experience."""
+
+Heal = Callable[[int, Experience, str, str], Awaitable[int]]
+"""Adds a version with a node's new element: version, experience, node, why; returns it, or 0."""
+
+
+class ExperiencedAction(msgspec.Struct, frozen=True, kw_only=True):
+    """An action of a options.
+
+    Attributes:
+        node: The procedure's node.
+        level: 1 where it was done as it was: the recorded xpath, and no slot; 2 with slots, or
+            found by another way; 3 where the way is another than the one taken most often.
+        strategy: How its element was found: `xpath`, `role` ..., `model`.
+        seconds: What it took.
+    """
+
+    node: str
+    level: int
+    strategy: str
+    seconds: float
+
+
+class Experienced(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a replay of an experience.
+
+    Attributes:
+        success: True if it reached an end of the procedure, every check passed; or, at level 4, if
+            the free function reports success.
+        error: The reason of the failure; empty on success.
+        failure: The check function that stopped it, if one did.
+        actions: The actions done by the graph, in order.
+        level: The level of the least specific action: 1 to 3; 4 if the free function continued.
+        guide: After a failure, the plan in words, for continuing freely.
+        seconds: Duration.
+        refusals: Refusals by check functions on the way.
+        model_calls: Number of calls of a model for an element.
+        healed: The nodes whose element a model found and whose action was done: they have it in the
+            next version of a kept experience.
+        learned: With `learn=True`, the next version, with the free actions in it; it has no checks
+            until a person confirms them.
+        not_learned: The reason why there is none.
+    """
+
+    success: bool
+    error: str
+    failure: CheckFailure | None
+    actions: list[ExperiencedAction]
+    level: int
+    guide: list[str]
+    seconds: float
+    refusals: list[CheckFailure] = []
+    model_calls: int = 0
+    healed: list[str] = []
+    learned: Experience | None = None
+    not_learned: str = ""
+
+
+class FreeGuide(msgspec.Struct, frozen=True, kw_only=True):
+    """The input of a function that continues where no level can.
+
+    Attributes:
+        task: The task's text, if it was given as a text.
+        plan: The actions in words, each sentence of the graph and of the plan.
+        lessons: What to do and to avoid.
+        done: The actions done so far, in words.
+        stopped: The reason why no level can continue.
+    """
+
+    task: str
+    plan: list[str]
+    lessons: list[str]
+    done: list[str]
+    stopped: str
+
+
+Free = Callable[[FreeGuide], Awaitable[Any] | Any]
+"""A function that goes on freely; it gives False where the task was not done."""
+
+
+class ExperienceOptions(ReplayOptions, frozen=True, kw_only=True):
+    """Further arguments of a replay of an experience: see `AsyncSession.run_experience`."""
+
+    task: str = ""
+    fallback: Model | Teaching | None = None
+    functions: Sequence[CheckFunction] = ()
+    free: Free | None = None
+
+
+def demand_guarded(experience: Experience, once: Once) -> None:
+    """Raise Refused where an effect may not be done: without checks, or done once and not allowed.
+
+    Nothing was done.
+    """
+    flows = any(isinstance(each, FlowCheck) for each in experience.checks)
+    guarded = {each.node for each in experience.checks if isinstance(each, PreconditionCheck)}
+    for number, node in enumerate(experience.procedure.nodes):
+        if not flows or node.name not in guarded:
+            missing = "flow" if not flows else f"precondition of {node.name}"
+            message = (
+                f"experience {experience.name!r}: no {missing} check guards its effects: it may "
+                "guide, not act; confirm its checks first"
+            )
+            raise Refused(message)
+        demand_once("node", number, node.action, once)
+
+
+def opened_experience(experience: Experience | str | Path) -> Experience | str:
+    """Return an experience, that of a folder, or the name of a kept one: a text without a slash.
+
+    Raises BadValue.
+    """
+    if isinstance(experience, Experience) or is_name(experience):
+        return experience
+    return read_folder(Path(experience))
+
+
+def values_of(
+    experience: Experience, task: str, params: Mapping[str, str | Secret]
+) -> dict[str, str | Secret]:
+    """Return the values in a task's text, with those given. Raises BadValue."""
+    found = experience.params(task)
+    if found is None:
+        fact = f"{task!r:.200} cannot be read as {experience.wording.template!r:.200}"
+        raise BadValue("task", fact, "give params=, or the task in the recorded wording")
+    twice = [name for name in params if name in found]
+    if twice:
+        fact = f"{twice[0]!r} is in the task's text, too"
+        raise BadValue("params", fact, "give the task or its values")
+    return found | dict(params)
+
+
+class ExperienceReplay(_Performer):
+    """One replay of an experience."""
+
+    def __init__(
+        self,
+        session: CallingSession,
+        browser: AsyncBrowser | None,
+        experience: Experience,
+        options: ExperienceOptions,
+        tell: Tell | None = None,
+        heal: Heal | None = None,
+        version: int = 0,
+    ) -> None:
+        owner = f"experience {experience.name!r}"
+        nodes = ((owner, each.action) for each in experience.procedure.nodes)
+        super().__init__(session, browser, nodes, options)
+        demand_guarded(experience, options.once)
+        self._experience = experience
+        self._options: ExperienceOptions = options
+        self._tell = tell
+        self._heal = heal
+        self._version = version
+        self._healed: dict[str, ProcedureNode] = {}
+        given = (*experience.functions, *options.functions)
+        self._functions = named_functions(experience.checks, given)
+        self._guard = Guard(experience.procedure, experience.checks, options.params)
+        self._usual = _path(experience)
+        self._actions: list[ExperiencedAction] = []
+        self._names: list[str] = []
+        self._refusals: list[CheckFailure] = []
+        self._finished = False
+        self._url = ""
+
+    async def run(self) -> Experienced:
+        """Do it, as one composite step whose calls are its own."""
+        begun = time.perf_counter()
+        identity = {"experience": self._experience.name, "version": self._experience.version}
+
+        async def replay(**_: Any) -> dict[str, Any]:
+            try:
+                report = await self._all()
+            except (SessionEnded, BusError):
+                raise  # fenced by another process, or the state is unknown for now
+            except Exception as error:  # e.g. in doubt, or the page is gone: not completed
+                stopped = f"{type(error).__name__}: {self._clean(str(error))}"
+                await self._say(self._outcome(stopped, stopped, None))
+                raise
+            await self._say(report)
+            return report
+
+        report = await self._session.call(
+            composite("experience.replay", replay, identity), (), identity
+        )
+        failure = msgspec.convert(report["failure"], CheckFailure | None)
+        return Experienced(
+            success=not report["error"],
+            error=report["error"],
+            failure=failure,
+            actions=self._actions,
+            level=report["level"],
+            guide=[] if not report["error"] else plan(self._experience),
+            seconds=time.perf_counter() - begun,
+            refusals=self._refusals,
+            model_calls=self._model_calls,
+            healed=list(self._healed),
+        )
+
+    async def _say(self, fields: Mapping[str, Any]) -> None:
+        if self._tell is not None:
+            await self._tell(fields)
+
+    async def _all(self) -> dict[str, Any]:
+        self._actions.clear()
+        self._url = ""
+        error, failure = await self._by_graph()
+        free = self._options.free if error else None
+        if free is None:
+            return self._outcome(error, error, failure)
+        freely = await self._freely(free, error)
+        return self._outcome(freely, error, failure) | {"level": FREE}
+
+    def _outcome(self, error: str, stopped: str, failure: CheckFailure | None) -> dict[str, Any]:
+        """Return the replay's result: the error, and why the graph reached no end."""
+        return {
+            "error": error[:1_000],
+            "failure": msgspec.to_builtins(failure),
+            "done": len(self._actions),
+            "level": max((each.level for each in self._actions), default=1),
+            "stopped": stopped[:1_000],
+            "refusals": len(self._refusals),
+            "model_calls": self._model_calls,
+        }
+
+    async def _by_graph(self) -> tuple[str, CheckFailure | None]:
+        """Follow the graph; return why it reached no end, empty if it did."""
+        failure: CheckFailure | None = None
+        refused: set[str] = set()
+        tries = 0
+        for _ in range(MOVES_MAX):
+            begun = time.perf_counter()
+            name, found = await self._next(refused)
+            if not name and self._options.fallback is not None:
+                name, found, failure = await self._named(failure)
+            if name == END:
+                failure = await self._checked(
+                    "end", END, self._guard.complete, Situation(url=self._url, done=0)
+                )
+                return (_failure_text(failure) if failure else ""), failure
+            if not name:
+                return (_failure_text(failure) if failure else self._nothing()), failure
+            try:
+                failure = await self._done(name, found)
+            except NotDone as nothing:  # e.g. a popup took the focus: handle what is there now
+                tries += 1
+                if tries < TRIES_MAX:
+                    continue
+                return f"{name} was not done: {nothing}", None
+            tries = 0
+            if failure is not None and self._finished:
+                return _failure_text(failure), failure
+            if failure is not None:
+                refused.add(name)
+                continue
+            refused.clear()
+            self._note(name, found, time.perf_counter() - begun)
+        return f"more than {MOVES_MAX:,} actions", None
+
+    def _nothing(self) -> str:
+        waited = ", ".join(self._guard.walk.candidates(self._experience.procedure))
+        return f"after {self._guard.walk.at} nothing that may follow is there: {waited}"
+
+    def _note(self, name: str, found: Mapping[str, Any], seconds: float) -> None:
+        self._names.append(name)
+        usual = self._names == self._usual[: len(self._names)]
+        action = self._experience.procedure.node(name).action
+        strategy = found.get("strategy", "")
+        as_it_was = action == self._guard.actions[name] and strategy in ("", "xpath")
+        self._actions.append(
+            ExperiencedAction(
+                node=name,
+                level=3 if not usual else 1 if as_it_was else 2,
+                strategy=strategy,
+                seconds=seconds,
+            )
+        )
+
+    async def _next(self, refused: Collection[str]) -> tuple[str, dict[str, Any]]:
+        """Return the first possible next action whose element is there; after a wait, the end.
+
+        An action refused here is not tried again, and the end is no way around it.
+        """
+        candidates = [
+            each
+            for each in self._guard.walk.candidates(self._experience.procedure)
+            if each not in refused and not (each == END and refused)
+        ]
+        timeout_s = self._page.timeout_s if self._page is not None else 0.0
+        deadline = time.monotonic() + (0.0 if refused else timeout_s)
+        retries = 1
+        while candidates:
+            for name in candidates:
+                if name == END:
+                    if retries > 1 or len(candidates) == 1:
+                        return END, {}
+                    continue
+                action = self._guard.actions[name]
+                if action.action_type != caches.ACT:
+                    return name, {}
+                found = await self._found(action, name, retries)
+                if found["selector"] and found["shown"]:
+                    return name, found
+            if time.monotonic() > deadline and (not refused or retries > 1):
+                break
+            retries = 2
+        return "", {}
+
+    async def _named(
+        self, failure: CheckFailure | None
+    ) -> tuple[str, dict[str, Any], CheckFailure | None]:
+        """Call a model for the element of a next action; return it if every check allows it.
+
+        The teacher is called if a check refuses the student's choice.
+        """
+        fallback = self._options.fallback
+        models = fallback.models if isinstance(fallback, Teaching) else {"": fallback}
+        candidates = self._guard.walk.candidates(self._experience.procedure)
+        of_elements = [
+            each
+            for each in candidates
+            if each != END and self._guard.actions[each].action_type == caches.ACT
+        ]
+        for name in of_elements[:MODEL_QUESTIONS_MAX]:
+            action = self._guard.actions[name]
+            for role, model in models.items():
+                found = await self._by_model(role, model, action)
+                if not found["selector"]:
+                    continue
+                refused = await self._before(name, found)
+                if refused is None:
+                    return name, found | {"asked": True}, None
+                failure = refused
+        return "", {}, failure
+
+    async def _by_model(self, role: str, model: Any, action: CachedAction) -> dict[str, Any]:
+        """Return the element that a model names; the call is recorded as student's or teacher's."""
+
+        async def call(**_: Any) -> dict[str, Any]:
+            return await self._ask(model, action)
+
+        if not role:
+            return await call()
+        given = {"instruction": action.instruction or ""}
+        fields: dict[str, Any] = await self._session.call(
+            composite(f"teach.{role}", call, given), (), given
+        )
+        return fields
+
+    async def _freely(self, free: Free, stopped: str) -> str:
+        """Let a function of yours go on; why the task was not done, empty where it was."""
+        procedure = self._experience.procedure
+        guide = FreeGuide(
+            task=self._options.task,
+            plan=[*(each.says for each in self._experience.plan), *plan(self._experience)],
+            lessons=[each.says for each in self._experience.lessons],
+            done=[procedure.node(each).action.instruction or each for each in self._names],
+            stopped=stopped,
+        )
+        result = await result_of(free(guide))
+        return f"{stopped}; and freely it was not done" if result is False else ""
+
+    async def _found(self, action: CachedAction, name: str, retries: int) -> dict[str, Any]:
+        number = name.removeprefix("n")
+        return await self._look(action, int(number) if number.isdecimal() else 0, retries)
+
+    def _situation(self, name: str, found: Mapping[str, Any]) -> Situation:
+        targets = found.get("targets")
+        return Situation(
+            url=found.get("url", ""),
+            done=self._guard.done,
+            frame=self._guard.actions[name].frame_index or 0,
+            matches=1 if found else 0,
+            element=msgspec.convert(targets, ElementTargets) if targets else None,
+        )
+
+    async def _before(self, name: str, found: Mapping[str, Any]) -> CheckFailure | None:
+        now = self._situation(name, found)
+        return await self._checked("before", name, lambda: self._guard.before(name, now), now)
+
+    async def _done(self, name: str, found: dict[str, Any]) -> CheckFailure | None:
+        """Do an action that every check lets be done; else what stopped it, on record. Whether it
+        was done then, `_finished` says: nothing else is tried.
+        """
+        action = self._guard.actions[name]
+        now = self._situation(name, found)
+        self._finished = False
+        if not found.get("asked"):
+            refused = await self._before(name, found)
+            if refused is not None:
+                return refused
+        try:
+            act, url = await self._act(name, action, found)
+        except ActionFailed as failed:
+            self._finished = True
+            why = CheckFailure(check=f"{name} after", kind="postcondition", why=failed.message)
+            return await self._checked("after", name, lambda: why, now)
+        except PageGone as gone:
+            self._finished = True
+            why = CheckFailure(check=f"{name} is there", kind="precondition", why=str(gone))
+            return await self._checked("before", name, lambda: why, now)
+        self._finished = True
+        after = now_after(now, url)
+        self._url = after.url or self._url
+        moved = self._guard.after(name, after)
+        refused = await self._checked("after", name, lambda: moved, after)
+        if refused is None and act is not None and found.get("asked"):
+            await self._found_elsewhere(name, act, found)
+        return refused
+
+    async def _found_elsewhere(self, name: str, act: PageAction, found: Mapping[str, Any]) -> None:
+        """Set the element that a model found as the node's: it was used, and every check passed."""
+        node = self._experience.procedure.node(name)
+        action = self._moved_to(node.action, act)
+        if action == node.action:
+            return
+        self._healed[name] = msgspec.structs.replace(node, action=action)
+        if self._heal is not None and self._version:
+            why = f"no recorded way led to {name}'s element; a model named {found['selector']}"
+            now = healed_experience(self._experience, self._healed)
+            self._version = await self._heal(self._version, now, name, self._clean(why)[:300])
+
+    async def _act(
+        self, name: str, action: CachedAction, found: dict[str, Any]
+    ) -> tuple[PageAction | None, str]:
+        """Do an action; return the record of one on an element, and the address reached.
+
+        The address is part of the step's result, so that a resumed run gets the same.
+        """
+        if action.action_type == caches.TOOL:
+            await self._call_tool(action)
+            return None, ""
+        if action.action_type in caches.OF_PAGE:
+            return None, await self._browser.go(action)
+        posts = any(
+            isinstance(each, PostconditionCheck) and each.node == name
+            for each in self._guard.checks
+        )
+        held = [ActionCheck(kind="filled", value="")] if posts else []
+        checks = [*action.checks, *held]
+        act = await self._browser.repeat(action, found["selector"], action.changed, checks)
+        return act, act.url
+
+    async def _checked(
+        self,
+        when: str,
+        node: str,
+        ask: Callable[[], CheckFailure | None],
+        now: Situation,
+    ) -> CheckFailure | None:
+        """Call the check functions, and record their results.
+
+        `failure` is the first that failed, `asked` those called up to then.
+        """
+        identity = {"when": when, "node": node, "done": len(self._names)}
+        checks = [(each.name, kind(each)) for each in self._guard.checks_at(when, node)]
+        functions = [each for each in self._functions if when in WHEN[each.kind]]
+
+        async def call(**_: Any) -> dict[str, Any]:
+            failure = ask()
+            names = _until(checks, failure)
+            step = self._step(node, now)
+            for each in functions if failure is None else ():
+                names.append((each.name, each.kind))
+                failure = each.failed(self._clean(await answered(each, step)))
+                if failure is not None:
+                    break
+            return {
+                "kinds": sorted({kind for _, kind in names}),
+                "asked": [{"check": name, "kind": kind} for name, kind in names],
+                "failure": msgspec.to_builtins(failure),
+            }
+
+        report = await self._session.call(pure("experience.checks", call, identity), (), identity)
+        failure = msgspec.convert(report["failure"], CheckFailure | None)
+        if failure is not None:
+            self._refusals.append(failure)
+        return failure
+
+    def _step(self, node: str, now: Situation) -> CheckedStep:
+        """Build the step that a check in Python judges."""
+        params = {
+            name: f"secret {each.name}" if isinstance(each, Secret) else each
+            for name, each in self._options.params.items()
+        }
+        action = self._guard.actions.get(node)
+        arguments = () if action is None else tuple(map(_text, action.arguments))
+        if action is not None and action.action_type == caches.TOOL:
+            arguments = ()
+        return CheckedStep(
+            node=node,
+            instruction=(action.instruction or "") if action else "",
+            method=(action.method or action.action_type) if action else "",
+            arguments=arguments,
+            given=action.action_params if action and action.action_params else {},
+            params=params,
+            url=now.url,
+            frame=now.frame,
+            matches=now.matches,
+            element=now.element,
+            done=tuple(self._names),
+        )
+
+    def _clean(self, why: str) -> str:
+        return why if self._page is None else self._page.without_secrets(why)
+
+
+async def answered(check: CheckFunction, step: CheckedStep, within_s: float = CHECK_S_MAX) -> str:
+    """Why a check in Python does not let an action be done; empty where it does. One that gives no
+    answer in time has failed; its thread ends with the program, if not before.
+    """
+    answer: Future[str] = Future()
+    ask = threading.Thread(
+        target=lambda: answer.set_result(check.why(step)), name=f"check {check.name}", daemon=True
+    )
+    ask.start()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # the sync client: this thread may block
+        wait([answer], within_s)
+    else:
+        await asyncio.wait([asyncio.wrap_future(answer)], timeout=within_s)
+    return answer.result() if answer.done() else f"it gave no answer within {within_s:g} s"
+
+
+def _until(
+    checks: Sequence[tuple[str, str]], failure: CheckFailure | None
+) -> list[tuple[str, str]]:
+    """Return the checks that were called: all, or those up to and including the first failure."""
+    if failure is None:
+        return list(checks)
+    names = [name for name, _ in checks]
+    if failure.check in names:
+        return list(checks[: names.index(failure.check) + 1])
+    return [(failure.check, failure.kind)]
+
+
+def _failure_text(failure: CheckFailure) -> str:
+    return f"{failure.check}: {failure.why}"
+
+
+def _text(argument: caches.Argument) -> str:
+    return argument if isinstance(argument, str) else f"secret {argument.get('$secret')}"
+
+
+def now_after(before: Situation, url: str) -> Situation:
+    """Return the situation after an action: the address reached, or the one before if not recorded.
+
+    The element of the action may be gone.
+    """
+    return Situation(url=url or before.url, done=before.done + 1, frame=before.frame)
+
+
+def healed_experience(experience: Experience, nodes: Mapping[str, ProcedureNode]) -> Experience:
+    """Return an experience with some nodes replaced, by name, in its script, too."""
+    procedure = experience.procedure
+    moved = {
+        msgspec.json.encode(each.action): nodes[each.name].action
+        for each in procedure.nodes
+        if each.name in nodes
+    }
+
+    def now(entry: CachedAction) -> CachedAction:
+        found = moved.get(msgspec.json.encode(msgspec.structs.replace(entry, step_index=0)), entry)
+        made: CachedAction = msgspec.structs.replace(found, step_index=entry.step_index)
+        return made
+
+    kept = tuple(nodes.get(each.name, each) for each in procedure.nodes)
+    script = msgspec.structs.replace(
+        experience.script, actions=[now(each) for each in experience.script.actions]
+    )
+    made: Experience = msgspec.structs.replace(
+        experience, procedure=msgspec.structs.replace(procedure, nodes=kept), script=script
+    )
+    return made
+
+
+def _path(experience: Experience) -> list[str]:
+    """Return the nodes of the most frequent path."""
+    names: list[str] = []
+    for entry in experience.script.actions:
+        at = msgspec.structs.replace(entry, step_index=0)
+        name = next((n.name for n in experience.procedure.nodes if n.action == at), "")
+        names.append(name)
+    return names

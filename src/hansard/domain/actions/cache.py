@@ -426,7 +426,8 @@ SLOT = re.compile(rf"\{{\{{({_NAME.pattern})\}}\}}")
 _WORD_WITH_SLOT = re.compile(rf"\S*{SLOT.pattern}\S*")
 
 
-def _checked(params: Mapping[str, Any]) -> dict[str, str]:
+def _checked(params: Mapping[str, object]) -> dict[str, str]:
+    texts: dict[str, str] = {}
     for name, value in params.items():
         if not _NAME.fullmatch(name):
             raise BadValue(
@@ -434,7 +435,8 @@ def _checked(params: Mapping[str, Any]) -> dict[str, str]:
             )
         if not isinstance(value, str) or not value:
             raise BadValue(f"params[{name!r}]", f"{value!r:.40}", "give a text that is not empty")
-    return dict(params)
+        texts[name] = value
+    return texts
 
 
 def replacing(params: Mapping[str, str]) -> Callable[[str], str]:
@@ -567,7 +569,7 @@ def _did(entry: CachedAction) -> tuple[object, ...]:
 
 
 def filled(
-    cache: ActionCache, params: Mapping[str, str], besides: Collection[str] = ()
+    cache: ActionCache, params: Mapping[str, object], besides: Collection[str] = ()
 ) -> list[CachedAction]:
     """Return the entries with their slots filled in.
 
