@@ -192,16 +192,9 @@ def run_folder(
     labels = {store.LABEL: " ".join(hosts)} if hosts else {}
     with record.run(WORKFLOW, run=run, agent=agent.name, gate=gate, labels=labels) as session:
         try:
-            found = deep.work(session, prompt, model=model, effects=ToolEffects(value))
+            made: AgentRun = deep.work(session, prompt, model=model, effects=ToolEffects(value))
         except HansardError:
             raise
         except Exception as error:
             raise AgentFailed(session.run, error) from error
-        return AgentRun(
-            run=session.run,
-            agent=agent.name,
-            text=found.text,
-            tools=found.tools,
-            subagents=found.subagents,
-            differs=agent.differs,
-        )
+        return msgspec.structs.replace(made, differs=agent.differs)

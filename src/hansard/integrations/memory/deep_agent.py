@@ -52,6 +52,7 @@ from hansard.domain.memory import lines
 from hansard.domain.memory.paths import AGENTS
 from hansard.integrations.mcp import http_server
 from hansard.integrations.mcp.recording import ToolEffects
+from hansard.integrations.memory.agent_runs import AgentRun
 
 T = TypeVar("T")
 
@@ -71,9 +72,9 @@ class MemoryBackend(BackendProtocol):
     def ls(self, path: str) -> LsResult:
         """List files and folders directly in a folder."""
         folder = _named(path)
-        found = _or_error(lambda: self._memory.ls(folder))
-        if isinstance(found, str):
-            return LsResult(error=found)
+        found = _attempted(lambda: self._memory.ls(folder))
+        if isinstance(found, _Refused):
+            return LsResult(error=found.why)
         within = f"{folder}/" if folder else ""
         entries: dict[str, FileInfo] = {}
         for each in found:
@@ -103,10 +104,9 @@ class MemoryBackend(BackendProtocol):
     ) -> EditResult:
         """Replace the one occurrence of a text in a file, or all of them."""
         if not replace_all:
-            refused = self._apply(
-                lambda: self._memory.edit(
-                    _named(file_path), old_string, new_string, reason=self._reason
-                )
+            name = _named(file_path)
+            refused = _attempted(
+                lambda: self._memory.edit(name, old_string, new_string, reason=self._reason)
             )
             if refused:
                 return EditResult(error=refused.why)
@@ -126,17 +126,17 @@ class MemoryBackend(BackendProtocol):
     def delete(self, file_path: str) -> DeleteResult:
         """Delete a file, or a folder with all that is in it, as one change."""
         name = _named(file_path)
-        found = _or_error(lambda: self._memory.ls(name) if name else [])
-        if isinstance(found, str):
-            return DeleteResult(error=found)
+        found = _attempted(lambda: self._memory.ls(name) if name else [])
+        if isinstance(found, _Refused):
+            return DeleteResult(error=found.why)
 
         def delete() -> None:
             with self._memory.change(self._reason) as change:
                 for path in found or [name]:
                     change.delete(path)
 
-        refused = _or_error(delete)
-        return DeleteResult(error=refused) if refused else DeleteResult(path=file_path)
+        refused = _attempted(delete)
+        return DeleteResult(error=refused.why) if refused else DeleteResult(path=file_path)
 
     def grep(
         self,
@@ -148,18 +148,18 @@ class MemoryBackend(BackendProtocol):
     ) -> GrepResult:
         """Find lines that contain a literal text."""
         literal = "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in pattern)
-        found = _or_error(lambda: self._memory.grep(literal, glob=_pattern_under(path, glob)))
-        if isinstance(found, str):
-            return GrepResult(error=found)
+        found = _attempted(lambda: self._memory.grep(literal, glob=_pattern_under(path, glob)))
+        if isinstance(found, _Refused):
+            return GrepResult(error=found.why)
         matches = [GrepMatch(path=f"/{at}", line=line, text=text) for at, line, text in found]
         more = max_count is not None and len(matches) > max_count
         return GrepResult(matches=matches[:max_count], truncated=more)
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         """Find files under a folder by a pattern."""
-        found = _or_error(lambda: self._memory.glob(_pattern_under(path, pattern)))
-        if isinstance(found, str):
-            return GlobResult(error=found)
+        found = _attempted(lambda: self._memory.glob(_pattern_under(path, pattern)))
+        if isinstance(found, _Refused):
+            return GlobResult(error=found.why)
         return GlobResult(matches=[FileInfo(path=f"/{each}", is_dir=False) for each in found])
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
@@ -186,20 +186,10 @@ class MemoryBackend(BackendProtocol):
         return found
 
     def _text(self, path: str) -> str | _Refused:
-        try:
-            return self._memory.view(_named(path))
-        except FOR_THE_MODEL as error:
-            return _Refused(str(error), is_absent=isinstance(error, NotFound))
+        return _attempted(lambda: self._memory.view(_named(path)))
 
     def _create(self, path: str, text: str) -> _Refused | None:
-        return self._apply(lambda: self._memory.create(_named(path), text, reason=self._reason))
-
-    def _apply(self, change: Callable[[], None]) -> _Refused | None:
-        try:
-            change()
-        except FOR_THE_MODEL as error:
-            return _Refused(str(error))
-        return None
+        return _attempted(lambda: self._memory.create(_named(path), text, reason=self._reason))
 
 
 class _Refused:
@@ -225,12 +215,12 @@ def _pattern_under(path: str | None, pattern: str | None) -> str:
     return f"{folder}/{pattern.lstrip('/')}" if folder else pattern.lstrip("/")
 
 
-def _or_error(do: Callable[[], T]) -> T | str:
-    """Return the result, or the error text for a model."""
+def _attempted(do: Callable[[], T]) -> T | _Refused:
+    """Return the result, or the refusal for a model."""
     try:
         return do()
     except FOR_THE_MODEL as error:
-        return str(error)
+        return _Refused(str(error), is_absent=isinstance(error, NotFound))
 
 
 STEPS_MAX = 1_000
@@ -253,25 +243,7 @@ MESSAGE_FIELDS = {"type", "content", "tool_calls", "tool_call_id", "name", "stat
 """Fields of a message that are part of a call's key; its id is random."""
 
 
-class AgentAnswer(msgspec.Struct, frozen=True):
-    """Result of an agent.
-
-    Attributes:
-        run: Its run.
-        agent: Its name.
-        text: Its last message.
-        tools: The tools of MCP servers that it had, sorted.
-        subagents: The subagents that it had, sorted.
-    """
-
-    run: str
-    agent: str
-    text: str
-    tools: list[str] = []
-    subagents: list[str] = []
-
-
-def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffects) -> AgentAnswer:
+def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffects) -> AgentRun:
     """Run the agent whose files are in a session's memory on a prompt.
 
     Args:
@@ -320,7 +292,7 @@ def work(session: Session, prompt: str, *, model: str | None, effects: ToolEffec
         ended = graph.invoke(question, {"max_concurrency": 1, "recursion_limit": STEPS_MAX})  # type: ignore[call-overload]  # the state's type is deepagents' own
     text = str(ended["messages"][-1].text)
     session.message("assistant", text)
-    return AgentAnswer(
+    return AgentRun(
         run=session.run,
         agent=session.agent,
         text=text,

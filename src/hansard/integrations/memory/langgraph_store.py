@@ -24,13 +24,13 @@ from langgraph.store.base import (
     GetOp,
     Item,
     ListNamespacesOp,
-    MatchCondition,
     Op,
     PutOp,
     Result,
     SearchItem,
     SearchOp,
 )
+from langgraph.store.memory import InMemoryStore
 
 from hansard.agents.memory.twins import Memory
 from hansard.bus.errors import NotFound
@@ -116,7 +116,7 @@ class SessionStore(BaseStore):
                 skipped += 1
                 continue
             item = self._item(path)
-            if item is None or not _fits(item.value, op.filter or {}):
+            if item is None or not _fits(item, op.filter):
                 continue
             if skipped < op.offset:
                 skipped += 1
@@ -127,15 +127,11 @@ class SessionStore(BaseStore):
         return found
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        paths = self._memory.ls(FOLDER)
-        every = {tuple(_names(path)[:-1]) for path in paths if path.endswith(SUFFIX)}
-        fits = [
-            each
-            for each in every
-            if all(_matches(each, condition) for condition in op.match_conditions or ())
-        ]
-        cut = sorted({each[: op.max_depth] for each in fits})
-        return cut[op.offset : op.offset + op.limit]
+        names = [_names(path) for path in self._memory.ls(FOLDER) if path.endswith(SUFFIX)]
+        namespaces: list[Namespace] = _in_memory(
+            [PutOp(tuple(namespace), key, {}) for *namespace, key in names], op
+        )
+        return namespaces
 
 
 def path_of(namespace: Namespace, key: str) -> str:
@@ -173,40 +169,16 @@ def _text(value: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _fits(value: Any, config: dict[str, Any]) -> bool:
-    return all(_compares(value.get(name), each) for name, each in config.items())
+def _fits(item: SearchItem, condition: dict[str, Any] | None) -> bool:
+    """Return whether an item fulfils a filter, as LangGraph evaluates it."""
+    if not condition:
+        return True
+    put = PutOp(item.namespace, item.key, item.value)
+    return bool(_in_memory([put], SearchOp(item.namespace, condition)))
 
 
-def _compares(value: Any, request: Any) -> bool:
-    if not isinstance(request, dict):
-        return bool(value == request)
-    if any(str(name).startswith("$") for name in request):
-        return all(_holds(value, name, each) for name, each in request.items())
-    return isinstance(value, dict) and _fits(value, request)
-
-
-def _holds(value: Any, operator: str, other: Any) -> bool:
-    match operator:
-        case "$eq":
-            return bool(value == other)
-        case "$ne":
-            return bool(value != other)
-        case "$gt":
-            return float(value) > float(other)
-        case "$gte":
-            return float(value) >= float(other)
-        case "$lt":
-            return float(value) < float(other)
-        case "$lte":
-            return float(value) <= float(other)
-        case _:
-            raise BadValue("filter", f"{operator!r:.40}", "use $eq, $ne, $gt, $gte, $lt or $lte")
-
-
-def _matches(namespace: Namespace, condition: MatchCondition) -> bool:
-    target = tuple(condition.path)
-    if len(target) > len(namespace):
-        return False
-    is_prefix = condition.match_type == "prefix"
-    part = namespace[: len(target)] if is_prefix else namespace[len(namespace) - len(target) :]
-    return all(name in ("*", there) for name, there in zip(target, part, strict=True))
+def _in_memory(puts: list[PutOp], question: Op) -> Any:
+    """Return the result of an operation on a store of LangGraph's own with some items."""
+    store = InMemoryStore()
+    store.batch(puts)
+    return store.batch([question])[0]
