@@ -40,8 +40,7 @@ from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
-from hansard.client.browser.experienced import Experienced
-from hansard.client.browser.replay import Replayed, opened, saved
+from hansard.client.browser.replay import Experienced, Replayed, opened_cache, saved
 from hansard.domain.actions.cache import ActionCache, compared, encode, reverted, with_slots
 from hansard.domain.actions.kept import KIND
 from hansard.domain.choices import NOTHING, counted
@@ -221,7 +220,7 @@ async def revert(
 ) -> None:
     """Restore an earlier version as the next version."""
     if _is_file(which):
-        cache, path = opened(which)
+        cache, path = opened_cache(which)
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         made = reverted(cache, to, at=at, by=by, why=reason or f"as at version {to}")
         saved(made, path or Path(which))
@@ -244,7 +243,7 @@ async def import_cache(
         raise BadValue(
             "NAME", f"{name!r:.80} looks like a file path", "leave out slashes and .json"
         )
-    cache, _ = opened(file)
+    cache, _ = opened_cache(file)
     async with beginning() as workspace:
         label = await versions.label_of_runs(workspace, [cache.run])
         done = await caches.save(workspace, name, cache, reason=reason, by=by, label=label)
@@ -300,7 +299,7 @@ def _is_file(which: str) -> bool:
 async def _read(which: str) -> tuple[ActionCache, Path | None]:
     """Read a cache from the record or from a file. Raises NotFound, BadValue, Refused."""
     if _is_file(which):
-        return opened(which)
+        return opened_cache(which)
     async with reading() as workspace:
         return await caches.get(workspace, *_reference(which)), None
 

@@ -21,18 +21,18 @@ import re
 import secrets
 import subprocess
 import threading
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import msgspec
 
-from hansard.agents.memory import harnesses, validate
+from hansard.agents.memory import harnesses
 from hansard.agents.memory.formats import Executable, Link, Tree, of_space
 from hansard.agents.memory.harnesses import BadFolder, Harness
-from hansard.agents.memory.store import MemoryStore, find_problems
-from hansard.agents.memory.validate import WARNINGS, faults, problems
+from hansard.agents.memory.store import MemoryStore
+from hansard.agents.memory.validate import WARNINGS, faults, problems, problems_of_change
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
 from hansard.bus.clock import OS_USER
@@ -45,7 +45,6 @@ from hansard.domain.memory.events import (
     FileChange,
     FileForm,
     MemoryChanged,
-    Problem,
     digest_of,
 )
 from hansard.domain.memory.paths import configures_harness
@@ -115,7 +114,8 @@ async def change(  # noqa: PLR0913 -- all are fields of a change
         _demand_valid(space, state, command, keep=keep)
         # An unchanged file makes no commit, but the last part must make one, for the trailer.
         texts = {path: text for path, text in texts.items() if not _is_so(state, path, text)}
-    store = MemoryStore(workspace, space, validate=_readable if keep else find_problems)
+    check = functools.partial(problems_of_change, keep=True) if keep else problems_of_change
+    store = MemoryStore(workspace, space, validate=check)
     actor = Actor(by, (claimed.author,) if claimed is not None else ())
     at = claimed.at if claimed is not None else None
     version = state.version
@@ -125,11 +125,6 @@ async def change(  # noqa: PLR0913 -- all are fields of a change
         why = reason + trailer if number == len(parts) else reason
         version = await store.change_files(changes, part, actor, why, occurred_at=at)
     return version
-
-
-def _readable(state: MemoryState, changed: Sequence[str]) -> list[Problem]:
-    """Return the problems that make some files unreadable."""
-    return validate.problems_of_change(state, changed, keep=True)
 
 
 _Text = tuple[str, FileForm]
@@ -157,8 +152,8 @@ def _demand_valid(space: str, state: MemoryState, command: TargetFiles, *, keep:
         after.pop(path, None)
         if content is not None:
             after[path] = content
-    found = validate.problems(after, only=[path for path in command if path in after])
-    found = validate.faults(found, keep=keep)
+    found = problems(after, only=[path for path in command if path in after])
+    found = faults(found, keep=keep)
     if found:
         raise MemoryInvalid(space, found)
 

@@ -300,7 +300,7 @@ class MemoryFlows(JointSteps):
             value = reading.text_of(name, run, found.view.events, found.view.state)
             return {"text": value, "label": label}
 
-        value = yield from self.ask(call, lambda of: self._recorded(of, read))
+        value = yield from self._reading(call, read)
         return MemoryEntry(
             space="",
             path=call.arguments["path"],
@@ -319,6 +319,10 @@ class MemoryFlows(JointSteps):
         """Rules that say what the agent's role may see of runs."""
         permit = self.engine.settings.permit
         return permit.rules if permit.enforced else reading.ALL
+
+    def _reading(self, call: Call, read: Callable[[], Flow[Any]]) -> Flow[Any]:
+        """Return the recorded result of a read, or read now and record it."""
+        return (yield from self.ask(call, lambda of: self._recorded(of, read)))
 
     def _entry(self, tree_file: TreeFile) -> MemoryEntry:
         """Return a file for the agent. A limited role gets no version, which would reveal how much
@@ -425,10 +429,7 @@ class MemoryFlows(JointSteps):
                 yield from self._load(each.file for path, each in tree.items() if texts(path))
             return made(tree)
 
-        def run(of: Call) -> Flow[Any]:
-            return (yield from self._recorded(of, read))
-
-        return (yield from self.ask(call, run))
+        return (yield from self._reading(call, read))
 
     def ls(self, folder: str) -> Flow[list[str]]:
         """Return the paths under a folder, sorted."""
@@ -505,10 +506,7 @@ class MemoryFlows(JointSteps):
             yield from demand_cleared(self.engine, call, label, named)
             return [msgspec.to_builtins(each) for each in versions]
 
-        def run(of: Call) -> Flow[Any]:
-            return (yield from self._recorded(of, read))
-
-        recorded = yield from self.ask(call, run)
+        recorded = yield from self._reading(call, read)
         return [msgspec.convert(each, MemoryVersion) for each in recorded]
 
     # ------------------------------------------------------------ prompts
@@ -523,7 +521,7 @@ class MemoryFlows(JointSteps):
             marks = {f"{each.space}/{each.file.path}": each.file.digest for each in parts}
             return {"text": compose(parts, self.spaces, budget, count), "files": marks}
 
-        recorded = yield from self.ask(call, lambda of: self._recorded(of, read))
+        recorded = yield from self._reading(call, read)
         self._prompted = dict(recorded["files"])
         block: str = recorded["text"]
         return block
@@ -565,7 +563,7 @@ class MemoryFlows(JointSteps):
             items += [[name, "gone", ""] for name in before if name not in parts]
             return {"news": items, "files": {name: file.digest for name, file in parts.items()}}
 
-        items = yield from self.ask(call, lambda of: self._recorded(of, read))
+        items = yield from self._reading(call, read)
         self._prompted = dict(items["files"])
         return [MemoryNews(*each) for each in items["news"]]
 
@@ -776,11 +774,7 @@ def _of_runs(glob: str) -> Callable[[str], bool] | None:
     """Return the predicate that selects the files of runs by a glob; None if it does not begin with
     their folder.
     """
-    return functools.partial(_matches, glob) if reading.are_in(glob) else None
-
-
-def _matches(glob: str, path: str) -> bool:
-    return matches(path, glob)
+    return functools.partial(_is_in, glob) if reading.are_in(glob) else None
 
 
 def _is_in(glob: str, path: str) -> bool:

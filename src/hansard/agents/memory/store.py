@@ -16,7 +16,7 @@ import functools
 import json
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,7 +41,7 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.payloads import Reader
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import guard_secrets
-from hansard.agents.workspace import Workspace, transact
+from hansard.agents.workspace import Workspace, retry
 from hansard.bus.commits import drive_fetch, record
 from hansard.bus.errors import BusError, NotFound, TooLarge
 from hansard.bus.log import Append, Blobs, Stored
@@ -50,7 +50,7 @@ from hansard.domain import ids
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import Brief, counted
 from hansard.domain.errors import BadValue, HansardError, Refused
-from hansard.domain.events import Actor
+from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.memory import paths
@@ -217,15 +217,12 @@ def pack(changes: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], list[by
     return files, made.blobs
 
 
-def find_problems(
-    state: MemoryState,
-    changed: Sequence[str],
-    offered: Mapping[str, Collection[str]] | None = None,
-) -> list[Problem]:
-    """Return the problems of the files after a change: see `hansard.agents.memory.validate`.
-    `offered`: the recorded tools of MCP servers.
-    """
-    return problems_of_change(state, changed, offered)
+async def with_stored_blobs(blobs: Blobs, change: MemoryChanged) -> MemoryChanged:
+    """Return a change as it is recorded, after storing its blobs."""
+    files, parts = pack(change.files)
+    for part in parts:
+        await blobs.put(part)
+    return msgspec.structs.replace(change, files=files)
 
 
 async def validator(
@@ -242,7 +239,7 @@ async def validator(
     await workspace.memories.load(previous for _, previous in named)
     texts = [spaces.text_after(*each) for each in named]
     offered = await tools_on_record(workspace, texts) if texts else None
-    return functools.partial(find_problems, offered=offered)
+    return functools.partial(problems_of_change, offered=offered)
 
 
 async def check_change(
@@ -253,7 +250,7 @@ async def check_change(
     command: MemoryChanged,
     refusals: int,
     scrub: Scrub | None = None,
-    validate: Validate | None = find_problems,
+    validate: Validate | None = problems_of_change,
 ) -> Sequence[MemoryEvent]:
     """Return the events of a change, after every check; none if it changes nothing.
 
@@ -279,7 +276,7 @@ async def check_change(
     await workspace.memories.load(
         state.files.get(each.was or each.path) for each in command.files if each.after
     )
-    if validate is find_problems and not sight.is_limited:
+    if validate is problems_of_change and not sight.is_limited:
         # A list of all recorded tools would reveal the calls of other runs to a limited role.
         validate = await validator(workspace, state, command.files)
     named = [path for each in command.files for path in (each.path, each.was)]
@@ -405,7 +402,7 @@ class MemoryWrite(JointWrite):
         if self._sight.is_limited:  # hides how much others wrote
             value["version"] = 0
         outcome = await self._completed(value)
-        return outcome, await self._with_stored_blobs(change) if made is not None else None
+        return outcome, await with_stored_blobs(self._blobs, change) if made is not None else None
 
     async def _failed_outcome(
         self, state: MemoryState, error: Exception
@@ -426,13 +423,6 @@ class MemoryWrite(JointWrite):
         )
         draft = Draft(self._stream, state.version, [record(event, self._clock.new_id())])
         return self._failed(error), [draft]
-
-    async def _with_stored_blobs(self, change: MemoryChanged) -> MemoryChanged:
-        """Return a change as it is recorded, after storing its blobs."""
-        files, blobs = pack(change.files)
-        for blob in blobs:
-            await self._blobs.put(blob)
-        return msgspec.structs.replace(change, files=files)
 
     def _demand_no_approval(self, state: MemoryState, changes: Sequence[FileChange]) -> None:
         """Raise Blocked if the space's policy has just begun to require approval of the change."""
@@ -484,7 +474,7 @@ TRIES_MAX = 1_000
 
 _log = logger(__name__)
 
-Decide = Callable[[MemoryState], Awaitable[Append | None]]
+Decide = Callable[[MemoryState], Awaitable[Commit | None]]
 
 
 class BlamedLine(Brief, msgspec.Struct, frozen=True):
@@ -518,7 +508,7 @@ class MemoryStore:
         workspace: Workspace,
         space: str,
         *,
-        validate: Validate | None = find_problems,
+        validate: Validate | None = problems_of_change,
         sight: VisibilityFilter = EVERYTHING,
     ) -> None:
         self._sight = sight
@@ -714,7 +704,7 @@ class MemoryStore:
         ids.name("by", actor.agent)
         paths_touched = list(touched)
 
-        async def decide(state: MemoryState) -> Append | None:
+        async def decide(state: MemoryState) -> Commit | None:
             seen = await self._sight.of(self.space, state)
             first = [seen.file_or_none(path) for path in paths_touched]
             files = tuple(await self._memories.using(lambda: changes(seen), first))
@@ -733,23 +723,20 @@ class MemoryStore:
             if not events:
                 return None
             await self._demand_no_approval(state, files, label)
-            stored, blobs = pack(files)
-            for blob in blobs:
-                await self._workspace.blobs.put(blob)
-            made = msgspec.structs.replace(command, files=stored)
-            append = _at(self._append(state, actor, made, label), occurred_at)
-            if not commit:
-                return append
-            named = msgspec.structs.replace(append.commit, id=commit)
-            return msgspec.structs.replace(append, commit=named)
+            made = await with_stored_blobs(self._workspace.blobs, command)
+            built = self._commit(state, actor, made, label)
+            events_at = tuple(
+                msgspec.structs.replace(each, occurred_at=occurred_at) for each in built.events
+            )
+            return msgspec.structs.replace(built, id=commit or built.id, events=events_at)
 
         try:
             await self._append_decided(decide)
         except MemoryInvalid as error:
             event = MemoryRejected(problems=tuple(error.problems), because=reason)
 
-            async def refuse(state: MemoryState) -> Append:
-                return self._append(state, actor, event, label)
+            async def refuse(state: MemoryState) -> Commit:
+                return self._commit(state, actor, event, label)
 
             await self._append_decided(refuse)
             raise
@@ -783,9 +770,9 @@ class MemoryStore:
         """
         ids.name("by", by)
 
-        async def decide(state: MemoryState) -> Append | None:
+        async def decide(state: MemoryState) -> Commit | None:
             events = spaces.decide(self.space, state, policy)
-            return self._append(state, Actor(by), policy, None) if events else None
+            return self._commit(state, Actor(by), policy, None) if events else None
 
         return await self._append_decided(decide) is not None
 
@@ -803,26 +790,25 @@ class MemoryStore:
             )
             raise Blocked("memory", reason, "record.memory")
 
-    def _append(
+    def _commit(
         self,
         state: MemoryState,
         actor: Actor,
         event: MemoryChanged | MemoryRejected | MemoryPolicySet,
         label: Label | None,
-    ) -> Append:
-        commit = self._workspace.commit(state.version + 1, actor, [event], label=label)
-        return Append(stream_of(self.space), commit)
+    ) -> Commit:
+        return self._workspace.commit(state.version + 1, actor, [event], label=label)
 
     async def _append_decided(self, decide: Decide) -> Stored | None:
         """Append the decision on the current space; decide again after each lost race."""
 
-        async def read() -> Append | None:
-            return await decide(await self._memories.state(self.space))
+        async def attempt() -> Stored | None:
+            commit = await decide(await self._memories.state(self.space))
+            if commit is None:
+                return None
+            return await self._workspace.log.append(Append(stream_of(self.space), commit))
 
-        def same(append: Append | None) -> Append | None:
-            return append
-
-        return await transact(read, same, self._workspace.log.append, TRIES_MAX)
+        return await retry(attempt, TRIES_MAX)
 
 
 class _Queued(msgspec.Struct, frozen=True):
@@ -937,13 +923,3 @@ class QueuedStore(MemoryStore):
                 await asyncio.sleep(RETRY_S)
             else:
                 return
-
-
-def _at(append: Append, occurred_at: str | None) -> Append:
-    """Return an append with the time at which its events happened elsewhere, if claimed."""
-    events = tuple(
-        msgspec.structs.replace(each, occurred_at=occurred_at) for each in append.commit.events
-    )
-    return msgspec.structs.replace(
-        append, commit=msgspec.structs.replace(append.commit, events=events)
-    )
