@@ -22,7 +22,7 @@ from hansard.agents.policy.gate import Budget
 from hansard.agents.runs import Options
 from hansard.agents.team.tasks import TeamStore
 from hansard.agents.team.twins import Heartbeat
-from hansard.agents.workspace import TRIES_MAX, Workspace
+from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
 from hansard.domain import access, budget, ids, principal
@@ -33,6 +33,7 @@ from hansard.domain.label import parse
 from hansard.domain.principal import PrincipalShown
 from hansard.domain.run import RunStarted
 from hansard.state.replay import tasks_of
+from hansard.state.repository import TRIES_MAX
 from tests.agents.rivals import RivalLog
 
 WAIT_S = 60.0
@@ -180,7 +181,7 @@ async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
     await _shown(race)
     await principals.register(race.early, "ada")
     secret = PrincipalShown(label="secret", role="a")
-    await race.early.record_lasting(
+    await race.early.repository.record(
         WorkspaceStream(principal.KIND, "ada"), "ada", lambda _: [secret]
     )
     run = None if "principal" in which else "r"

@@ -20,7 +20,7 @@ from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.bus.jetstream.direct import api
 from hansard.bus.portal import portal
 from hansard.client.record import Record
-from hansard.domain import reuse
+from hansard.domain import decider, reuse
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.events import Actor, Commit
 from hansard.domain.fingerprint import canonical
@@ -73,7 +73,7 @@ words = st.tuples(st.sampled_from(["tool", "run", "key"]), st.integers(0, 1))
 def test_an_answer_counts_where_nothing_that_concerns_it_is_stale_since(told, seen, cut):
     """An answer counts if nothing stale since its lookup names its tool, run or key."""
     events = [AnswersInvalidated(**{kind: f"{kind[0]}{number}"}) for kind, number in told]
-    state = reuse.fold(reuse.fold(reuse.initial(), events[:cut]), events[cut:])
+    state = decider.fold(decider.fold(reuse.Stale(), events[:cut]), events[cut:])
     assert state.version == len(events)
     since = told[seen:]
     assert state.holds(offered(seen)) is not any(number == 0 for _, number in since)

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.workspace import TRIES_MAX, retry, transact
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record
 from hansard.bus.errors import AppendUnknown, Conflict
@@ -15,6 +14,7 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.run import RunCompleted
 from hansard.operations.protocol import faults
 from hansard.state.memory_log import MemoryLog
+from hansard.state.repository import TRIES_MAX, retry, transact
 from tests.agents.rivals import RivalLog
 
 STREAM = WorkspaceStream("kind", "one")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.domain import approval as approvals
-from hansard.domain import steps
+from hansard.domain import decider, steps
 from hansard.domain.approval import (
     ApprovalDenied,
     ApprovalExpired,
@@ -15,7 +15,7 @@ from hansard.domain.approval import (
     ApprovalsState,
     ApprovalStatus,
 )
-from hansard.domain.board import By
+from hansard.domain.decider import By
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.steps import Effects, Failure, Verdict
 from tests.domain import strategies
@@ -42,7 +42,7 @@ def asked(*events: tuple[int, approvals.ApprovalEvent]) -> ApprovalsState:
     """Return the state after events at the given seconds."""
     state = approvals.initial()
     for at, event in events:
-        state = approvals.fold(state, [event], By("x", at * SECOND))
+        state = decider.fold(state, [event], By("x", at * SECOND))
     return state
 
 
@@ -73,13 +73,13 @@ def test_the_first_answer_in_time_stands(answers):
 @given(strategies.approval_histories, st.sampled_from([GRANT, DENY, asks()]), st.integers(0, 2))
 def test_what_is_said_twice_is_said_once(events, wanted, at):
     """A command right after itself leads to nothing more."""
-    state = approvals.fold(approvals.initial(), events)
+    state = decider.fold(approvals.initial(), events)
     now = at * SECOND
     try:
         first = approvals.decide(state, wanted, now)
     except Refused:
         return
-    after = approvals.fold(state, first, By("x", now))
+    after = decider.fold(state, first, By("x", now))
     assert approvals.decide(after, wanted, now) == ()
 
 
@@ -107,9 +107,9 @@ def test_an_answer_by_the_asker_does_not_count(by, author):
     """It counts neither in the asker's name nor written by it in another's, by any way."""
     state = asked((0, asks()))
     forged = ApprovalGranted(approval="a", by=by)
-    after = approvals.fold(state, [forged], By(author, 0))
+    after = decider.fold(state, [forged], By(author, 0))
     assert after.requests["a"].given is ApprovalStatus.PENDING
-    honest = approvals.fold(after, [GRANT], By("eva", 0))
+    honest = decider.fold(after, [GRANT], By("eva", 0))
     assert honest.requests["a"].given is ApprovalStatus.GRANTED
 
 

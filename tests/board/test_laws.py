@@ -17,7 +17,6 @@ from hansard.domain.board import (
     AmountAdded,
     BoardConflict,
     BoardState,
-    By,
     ItemAppended,
     ItemDiscarded,
     ItemIncluded,
@@ -26,10 +25,9 @@ from hansard.domain.board import (
     ValueMerged,
     ValuePut,
     decide,
-    fold,
-    initial,
 )
 from hansard.domain.conversation import RunJoined
+from hansard.domain.decider import By, fold
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.fingerprint import canonical
 from hansard.domain.values import SAFE_INT, dump
@@ -89,7 +87,7 @@ MS = 1_000_000
 
 def _history(wanted):
     """Return the states and events of a list of writes, 10 ms of the log's time apart."""
-    state, told = initial(), []
+    state, told = BoardState(), []
     for n, write in enumerate(wanted):
         try:
             events = decide("k", state, write, n * 10 * MS)
@@ -104,8 +102,8 @@ def _history(wanted):
 @given(commuting, st.data())
 def test_what_commutes_gives_equal_states_in_any_order(events, data):
     """Adds, includes, discards and merges of one kind: every order leads to one state."""
-    start = fold(initial(), [ItemIncluded(item=dump(v), role=ROLE) for v in ("a", "b")])
-    begin = start if any(isinstance(event, ItemDiscarded) for event in events) else initial()
+    start = fold(BoardState(), [ItemIncluded(item=dump(v), role=ROLE) for v in ("a", "b")])
+    begin = start if any(isinstance(event, ItemDiscarded) for event in events) else BoardState()
     other = data.draw(st.permutations(events))
     assert fold(begin, events) == fold(begin, other)
 
@@ -130,7 +128,7 @@ def test_folding_leaves_the_given_state_as_it_is(wanted, data):
     """At each k the fold of the first k events is the state that was, and none changes later."""
     _, told = _history(wanted)
     cut = data.draw(st.integers(0, len(told)))
-    before = initial()
+    before = BoardState()
     for event, by in told[:cut]:
         before = fold(before, [event], by)
     kept = copy.deepcopy(before)
@@ -163,7 +161,7 @@ def test_what_is_there_has_the_version_of_the_event_that_changed_it(wanted):
 def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(wanted):
     """Two events of different kinds have a removal or an expiry between them."""
     _, told = _history(wanted)
-    state = initial()
+    state = BoardState()
     for event, by in told:
         before, absent = state.kind, state.absent(by.stamp)
         state = fold(state, [event], by)
@@ -176,7 +174,7 @@ def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(wanted):
 def test_a_put_is_there_until_its_time_and_not_at_it(value, ttl_ms, stamp):
     """With time to live L it is absent from T + L on, and counts as never put."""
     put = ValuePut(value=dump(value), role=ROLE, ttl_ms=ttl_ms)
-    state = fold(initial(), [put], By("ada", stamp, "e"))
+    state = fold(BoardState(), [put], By("ada", stamp, "e"))
     end = stamp + ttl_ms * MS
     assert (state.version_at(end - 1), state.version_at(end)) == (1, 0)
     add = AmountAdded(amount=3, role=ROLE)
@@ -203,7 +201,7 @@ def test_a_key_restored_from_what_it_holds_goes_on_alike(wanted):
 
 def test_a_conflict_names_everything():
     """The refusal has the key, both versions, both values cut short, author and event."""
-    theirs = fold(initial(), [ValuePut(value=dump("x" * 500), role=ROLE)], By("bob", 0, "e7"))
+    theirs = fold(BoardState(), [ValuePut(value=dump("x" * 500), role=ROLE)], By("bob", 0, "e7"))
     mine = ValuePut(value=dump([1, 2]), role=ROLE, expected=0)
     with pytest.raises(BoardConflict, match=r"key 'k' is at version 1, not 0") as conflict:
         decide("k", theirs, mine, 0)
@@ -214,17 +212,17 @@ def test_a_conflict_names_everything():
     assert len(error.theirs) < 200
     absent = KeyRemoved(role=ROLE, expected=4)
     with pytest.raises(BoardConflict, match="at version 0, not 4: it holds nothing"):
-        decide("k", initial(), absent, 0)
+        decide("k", BoardState(), absent, 0)
 
 
 def test_nothing_new_is_no_event():
     """An unchanged value is not written again."""
-    state = fold(initial(), [ItemIncluded(item=dump("a"), role=ROLE)])
-    largest = fold(initial(), _merged("max", [5]))
+    state = fold(BoardState(), [ItemIncluded(item=dump("a"), role=ROLE)])
+    largest = fold(BoardState(), _merged("max", [5]))
     assert decide("k", state, ItemIncluded(item=dump("a"), role=ROLE), 0) == ()
     assert decide("k", state, ItemDiscarded(item=dump("b"), role=ROLE), 0) == ()
     assert decide("k", largest, _merged("max", [4])[0], 0) == ()
-    assert decide("k", initial(), KeyRemoved(role=ROLE), 0) == ()
+    assert decide("k", BoardState(), KeyRemoved(role=ROLE), 0) == ()
 
 
 _ONE = dump(1)
@@ -255,7 +253,7 @@ _ONE = dump(1)
         (BoardState(), _merged("max", [True])[0], "give a number"),
         (BoardState(), _merged("union", [[1]])[0], "give a dict"),
         (BoardState(), _merged("sum", [1])[0], "use max, min, union"),
-        (fold(initial(), _merged("min", [1])), _merged("min", ["a"])[0], "cannot be compared"),
+        (fold(BoardState(), _merged("min", [1])), _merged("min", ["a"])[0], "cannot be compared"),
     ],
 )
 def test_what_is_too_much_is_refused_with_its_bound(state, wanted, words):
@@ -275,7 +273,7 @@ def test_a_kind_is_not_written_as_another():
     ]
     for one, other in itertools.permutations(firsts, 2):
         with pytest.raises(Refused, match="remove it first, or use another key"):
-            decide("k", fold(initial(), [one]), other, 0)
+            decide("k", fold(BoardState(), [one]), other, 0)
 
 
 def test_a_key_of_a_budget_is_refused():
@@ -288,12 +286,12 @@ def test_a_key_of_a_budget_is_refused():
 def test_an_event_of_another_aggregate_is_refused():
     """An event that does not belong to a board stops the fold and is named."""
     with pytest.raises(Refused, match=r"conversation\.run_joined\.v1"):
-        fold(initial(), [RunJoined(run="r")])
+        fold(BoardState(), [RunJoined(run="r")])
 
 
 def test_a_counter_is_exact_beyond_what_json_keeps():
     """A counter over 2**53 keeps every digit."""
-    state = fold(initial(), [AmountAdded(amount=SAFE_INT, role=ROLE)] * 3)
+    state = fold(BoardState(), [AmountAdded(amount=SAFE_INT, role=ROLE)] * 3)
     assert state.plain == {"$int": str(3 * SAFE_INT)}
     assert msgspec.json.decode(canonical(state.plain)) == state.plain
 
@@ -301,10 +299,10 @@ def test_a_counter_is_exact_beyond_what_json_keeps():
 def test_what_is_compared_is_recorded_in_one_form():
     """Equal items and numbers are equal texts in the record: 1.0 is 1, keys are in order."""
     include = ItemIncluded(item=msgspec.Raw(b'{"b":1.0,"a":2}'), role=ROLE)
-    told = decide("k", initial(), include, 0)
+    told = decide("k", BoardState(), include, 0)
     assert told == (ItemIncluded(item=msgspec.Raw(b'{"a":2,"b":1}'), role=ROLE),)
     most = ValueMerged(merge="max", value=msgspec.Raw(b"1.0"), role=ROLE)
-    told = decide("k", initial(), most, 0)
+    told = decide("k", BoardState(), most, 0)
     assert told == (ValueMerged(merge="max", value=msgspec.Raw(b"1"), role=ROLE),)
 
 
@@ -314,6 +312,6 @@ def test_what_is_compared_is_recorded_in_one_form():
 )
 def test_a_merge_that_none_decides_stops_the_fold(name, value, words):
     """A foreign record whose values cannot be merged is a named Hansard error."""
-    begin = fold(initial(), _merged("max", [3]))
+    begin = fold(BoardState(), _merged("max", [3]))
     with pytest.raises(BadValue, match=words):
         fold(begin, _merged(name, [value]))

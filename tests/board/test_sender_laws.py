@@ -11,7 +11,8 @@ from hansard.bus.clock import Clock
 from hansard.bus.commits import record, revive
 from hansard.bus.errors import AppendUnknown, Conflict
 from hansard.bus.log import Append
-from hansard.domain.board import AmountAdded, By, fold
+from hansard.domain.board import AmountAdded
+from hansard.domain.decider import By, fold
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream
 from hansard.state.boards import Boards

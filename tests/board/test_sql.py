@@ -14,7 +14,8 @@ import hansard
 from hansard.bus import subjects
 from hansard.bus.log import AtPosition, RawMessage
 from hansard.bus.portal import portal
-from hansard.domain.board import BoardConflict, By, ValueMerged, decide, fold, initial
+from hansard.domain.board import BoardConflict, BoardState, ValueMerged, decide
+from hansard.domain.decider import By, fold
 from hansard.domain.ids import KeyStream
 from hansard.domain.values import dump
 from hansard.projections.store import Store
@@ -144,7 +145,7 @@ def test_each_write_is_a_row(record, store):
 
 def _history(found: list[tuple[str, Any]]) -> tuple[Messages, list[dict[str, Any]]]:
     """Return writes to keys of a run as a log, and each key's value after each message."""
-    messages, states, after = Messages(), {key: initial() for key in "ab"}, []
+    messages, states, after = Messages(), {key: BoardState() for key in "ab"}, []
     for key, wanted in found:
         now = messages.all[-1].stamp if messages.all else 0
         try:

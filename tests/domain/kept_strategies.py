@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 from hypothesis import strategies as st
 
-from hansard.domain import reuse
+from hansard.domain import decider, reuse
 from hansard.domain.actions import kept as actions
 from hansard.domain.actions.cache import CachedAction
 from hansard.domain.experience import kept as experience
@@ -116,6 +116,6 @@ stale_commands = st.builds(
 )
 stale_histories = st.lists(stale_commands, max_size=8).map(
     lambda commands: happened(
-        commands, reuse.initial(), reuse.fold, lambda _, event: reuse.decide(event)
+        commands, reuse.Stale(), decider.fold, lambda _, event: reuse.decide(event)
     )
 )

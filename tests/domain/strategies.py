@@ -9,7 +9,6 @@ import msgspec
 from hypothesis import strategies as st
 
 from hansard.domain import (
-    access,
     agent,
     approval,
     board,
@@ -388,17 +387,6 @@ _PRINCIPAL_COMMANDS: list[principal.PrincipalEvent] = [
     _LOWERED,
 ]
 principal_commands = st.sampled_from(_PRINCIPAL_COMMANDS)
-access_histories = st.lists(
-    st.builds(
-        access.AccessRefused,
-        principal=text,
-        role=text,
-        operation=st.sampled_from(["open", "view"]),
-        because=st.sampled_from(["expired", "revoked"]),
-        count=st.integers(1, 9),
-    ),
-    max_size=12,
-)
 
 
 def budget_decide(
@@ -429,18 +417,19 @@ def happened(
     return events
 
 
-def _happen(commands: st.SearchStrategy[Any], aggregate: Any, decide: Any = None) -> Any:
+def _happen(commands: st.SearchStrategy[Any], initial: Any, decide: Any) -> Any:
     """Draw the histories that an aggregate's commands lead to."""
-    fold, decide = aggregate.fold, decide or aggregate.decide
-    return commands.map(lambda each: happened(each, aggregate.initial(), fold, decide))
+    return commands.map(lambda each: happened(each, initial(), decider.fold, decide))
 
 
-agent_histories = _happen(agent_command_lists, agent)
+agent_histories = agent_command_lists.map(
+    lambda commands: happened(commands, agent.initial(), agent.fold, agent.decide)
+)
 run_histories = st.lists(run_commands, max_size=15).map(
     lambda commands: happened([START, *commands], run.initial(), run.fold, run.decide)
 )
 budget_histories = st.lists(budget_commands, max_size=12).map(
-    lambda commands: happened(commands, budget.BudgetState(), budget.fold, budget_decide)
+    lambda commands: happened(commands, budget.BudgetState(), decider.fold, budget_decide)
 )
 _ONE = msgspec.Raw(b"1")
 _begun_set = [
@@ -449,7 +438,7 @@ _begun_set = [
 ]
 _board_lists = st.lists(board_commands, max_size=12)
 board_histories = (_board_lists | _board_lists.map(lambda more: [*_begun_set, *more])).map(
-    lambda commands: happened(commands, board.initial(), board.fold, board_decide)
+    lambda commands: happened(commands, board.BoardState(), decider.fold, board_decide)
 )
 
 
@@ -462,18 +451,26 @@ def lowered(histories: st.SearchStrategy[list[Event]]) -> st.SearchStrategy[list
     )
 
 
-experiment_histories = _happen(st.lists(experiment_commands, max_size=6), experiment)
-role_histories = _happen(st.lists(role_commands, max_size=8), check)
+experiment_histories = _happen(
+    st.lists(experiment_commands, max_size=6), experiment.ExperimentState, experiment.decide
+)
+role_histories = _happen(st.lists(role_commands, max_size=8), check.RoleState, check.decide)
 approval_histories = approval_commands.map(
     lambda commands: happened(
-        [_APPROVALS[0], *commands], approval.initial(), approval.fold, approval_decide
+        [_APPROVALS[0], *commands], approval.initial(), decider.fold, approval_decide
     )
 )
-task_histories = _happen(task_commands, team, task_decide)
-principal_histories = _happen(st.lists(principal_commands, max_size=12), principal)
-import_histories = _happen(st.lists(import_commands, max_size=6), imported)
-prompt_histories = _happen(st.lists(prompt_commands, max_size=12), prompt, prompt_decide)
-price_histories = _happen(st.lists(price_commands, max_size=10), price)
+task_histories = _happen(task_commands, team.TeamState, task_decide)
+principal_histories = _happen(
+    st.lists(principal_commands, max_size=12), principal.PrincipalState, principal.decide
+)
+import_histories = _happen(
+    st.lists(import_commands, max_size=6), imported.ImportState, imported.decide
+)
+prompt_histories = _happen(
+    st.lists(prompt_commands, max_size=12), prompt.PromptState, prompt_decide
+)
+price_histories = _happen(st.lists(price_commands, max_size=10), price.PriceState, price.decide)
 
 
 _MEMORY_TEXTS = st.lists(
@@ -518,4 +515,6 @@ def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:
     return space.decide("org", state, memory_events.MemoryChanged(files=files))
 
 
-memory_histories = _happen(memory_commands, space, memory_decide)
+memory_histories = memory_commands.map(
+    lambda commands: happened(commands, space.initial(), space.fold, memory_decide)
+)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.domain import experiment, price
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.experiment import (
     ExperimentRegistered,
@@ -21,7 +22,7 @@ from hansard.domain.experiment import (
     PlannedArm,
     arm_of,
 )
-from hansard.domain.price import PriceStated, decide, initial
+from hansard.domain.price import PriceState, PriceStated, decide
 from hansard.testing import Decider, decider
 from tests.domain import strategies
 
@@ -43,7 +44,7 @@ registered, stopped = plan(1, 1), ExperimentStopped(because="enough")
 
 def an_experiment() -> Decider:
     """Return the experiment's decider."""
-    return decider(experiment.initial, experiment.fold, experiment.decide)
+    return decider(experiment.ExperimentState, fold, experiment.decide)
 
 
 # ---------------------------------------------------------------- registering
@@ -88,12 +89,12 @@ def test_parameters_that_mean_the_same_are_the_same_plan():
 @given(strategies.experiment_histories, strategies.experiment_commands)
 def test_an_experiment_s_command_yields_its_events_once(events, command):
     """Whatever went before, stating a thing twice states it once."""
-    state = experiment.fold(experiment.initial(), events)
+    state = fold(experiment.ExperimentState(), events)
     try:
         first = experiment.decide(state, command)
     except Refused:
         return
-    assert not experiment.decide(experiment.fold(state, first), command)
+    assert not experiment.decide(fold(state, first), command)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_an_experiment_s_command_yields_its_events_once(events, command):
 def test_what_is_no_plan_is_refused_with_its_field(wrong, said):
     """Nothing that could not be assigned or judged by is registered."""
     with pytest.raises((BadValue, BadName)) as refusal:
-        experiment.decide(experiment.initial(), wrong)
+        experiment.decide(experiment.ExperimentState(), wrong)
     assert said in str(refusal.value)
 
 
@@ -258,7 +259,7 @@ stated = PriceStated(usage="input_tokens", amount=2.5, since=DAY)
 
 def a_price() -> Decider:
     """Return the price's decider."""
-    return decider(price.initial, price.fold, price.decide)
+    return decider(price.PriceState, fold, price.decide)
 
 
 def test_a_price_is_stated_once_and_can_be_put_right():
@@ -292,10 +293,10 @@ STATED = PriceStated(usage="input_tokens", amount=2.5, since=SINCE)
 def test_a_price_that_is_none_is_refused(other, says):
     """With the value and the remedy."""
     with pytest.raises((BadName, BadValue), match=re.escape(says)):
-        decide(initial(), msgspec.structs.replace(STATED, **other))
+        decide(PriceState(), msgspec.structs.replace(STATED, **other))
 
 
 def test_a_use_may_be_free():
     """Nothing is a price."""
     free = msgspec.structs.replace(STATED, amount=0.0)
-    assert list(decide(initial(), free)) == [free]
+    assert list(decide(PriceState(), free)) == [free]

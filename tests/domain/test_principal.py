@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import principal
+from hansard.domain import decider, principal
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event
 from hansard.domain.principal import (
@@ -23,7 +23,9 @@ from tests.domain import strategies
 
 names = st.sampled_from(["ada", "alice", "lead", "ü", "a/b", "*", "import"])
 chains = st.lists(names | st.text(max_size=3), max_size=CHAIN_MAX + 2).map(tuple)
-REGISTERED = principal.fold(principal.initial(), [PrincipalRegistered(kind=PrincipalKind.AGENT)])
+REGISTERED = decider.fold(
+    principal.PrincipalState(), [PrincipalRegistered(kind=PrincipalKind.AGENT)]
+)
 
 
 def _issued(chain: tuple[str, ...]) -> TokenIssued:
@@ -68,7 +70,7 @@ def test_what_a_token_is_good_for_never_changes(one: tuple[str, ...], other: tup
     """The same token for others is refused; in the same terms it adds nothing."""
     if _is_refused(one, None) or _is_refused(other, None):
         return
-    state = principal.fold(REGISTERED, principal.decide(REGISTERED, _issued(one)))
+    state = decider.fold(REGISTERED, principal.decide(REGISTERED, _issued(one)))
     if one == other:
         assert principal.decide(state, _issued(other)) == ()
     else:
@@ -79,7 +81,7 @@ def test_what_a_token_is_good_for_never_changes(one: tuple[str, ...], other: tup
 @given(strategies.principal_histories, st.sampled_from(["alice", "lead", "bob"]))
 def test_who_acts_for_whom_is_what_was_issued(events: list[Event], name: str):
     """A revocation removes the validity, never the chain: the record keeps it."""
-    state = principal.fold(principal.initial(), events)
+    state = decider.fold(principal.PrincipalState(), events)
     issued = {each.token: each for each in events if isinstance(each, TokenIssued)}
     for token_id, token in state.tokens.items():
         assert token.issued == issued[token_id]
@@ -88,10 +90,10 @@ def test_who_acts_for_whom_is_what_was_issued(events: list[Event], name: str):
 
 def test_a_token_is_revoked_once():
     """An existing token is revoked once; an unknown one is refused."""
-    issued = principal.fold(REGISTERED, [_issued(())])
+    issued = decider.fold(REGISTERED, [_issued(())])
     revoked = TokenRevoked(token="1" * 32, because="it leaked")
     assert principal.decide(issued, revoked) == (revoked,)
-    assert principal.decide(principal.fold(issued, [revoked]), revoked) == ()
+    assert principal.decide(decider.fold(issued, [revoked]), revoked) == ()
     with pytest.raises(Refused, match="it has no token '2222"):
         principal.decide(issued, TokenRevoked(token="2" * 32))
 
@@ -113,7 +115,7 @@ def test_who_is_not_registered_is_shown_nothing():
     """The refusal names the remedy."""
     shown = PrincipalShown(label="confidential", role="writer")
     with pytest.raises(Refused, match="it is not registered: register it before"):
-        principal.decide(principal.initial(), shown)
+        principal.decide(principal.PrincipalState(), shown)
 
 
 def test_no_chain_is_what_it_was_before():

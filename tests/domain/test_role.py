@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -51,7 +52,7 @@ def of(tag: str, **fields) -> Facts:
 
 def a_role() -> Decider:
     """Return a role's decider."""
-    return decider(check.initial, check.fold, check.decide)
+    return decider(check.RoleState, fold, check.decide)
 
 
 # ---------------------------------------------------------------- its history
@@ -77,15 +78,15 @@ def test_a_role_is_withdrawn_once_and_may_come_back():
 @given(st.lists(strategies.role_commands, max_size=6), strategies.role_commands)
 def test_a_role_s_command_yields_its_events_once(before, command):
     """Whatever went before, stating a thing twice states it once."""
-    events = strategies.happened(before, check.initial(), check.fold, check.decide)
-    state = check.fold(check.initial(), events)
+    events = strategies.happened(before, check.RoleState(), fold, check.decide)
+    state = fold(check.RoleState(), events)
     try:
         first = check.decide(state, command)
     except Refused:
         assert isinstance(command, RoleWithdrawn)
         assert not state.version
         return
-    assert not check.decide(check.fold(state, first), command)
+    assert not check.decide(fold(state, first), command)
 
 
 # ---------------------------------------------------------------- patterns
@@ -208,7 +209,7 @@ def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), *
 def test_a_broken_rule_is_refused_when_applied(broken, said):
     """The error has the rule's name, the fault and the remedy; the rule is never used."""
     with pytest.raises((BadValue, BadName), match=said):
-        check.decide(check.initial(), broken)
+        check.decide(check.RoleState(), broken)
 
 
 # ---------------------------------------------------------------- who sees what

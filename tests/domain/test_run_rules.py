@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hansard.domain import budget, run
 from hansard.domain.budget import Reserved, Spent
+from hansard.domain.decider import fold
 from hansard.domain.errors import Refused
 from hansard.domain.run import (
     AgentJoined,
@@ -187,13 +188,13 @@ def test_a_record_of_before_shows_as_it_did():
 
 def test_a_budget_is_reserved_once_a_call_and_never_over_its_limit():
     """A call's share counts once, its actual usage replaces it, and the limit holds."""
-    state = budget.fold(budget.BudgetState(), [Reserved(call="a#1", amount=2.0)])
+    state = fold(budget.BudgetState(), [Reserved(call="a#1", amount=2.0)])
     assert budget.reserve(state, "a#1", 2.0, 3.0) == ()
     assert budget.reserve(state, "a#2", 2.0, 3.0) is None
     assert budget.reserve(state, "a#2", 1.0, 3.0) == (Reserved(call="a#2", amount=1.0),)
     assert budget.spend(state, "a#1", 2.0) == ()
     assert budget.spend(state, "a#1", 0.5) == (Spent(call="a#1", amount=0.5),)
-    assert budget.fold(state, [Spent(call="a#1", amount=0.5)]).total == 0.5
+    assert fold(state, [Spent(call="a#1", amount=0.5)]).total == 0.5
 
 
 @given(
@@ -203,7 +204,7 @@ def test_reservations_alone_never_pass_the_limit(limit, calls):
     """In any order of calls the reserved total stays within the limit."""
     state = budget.BudgetState()
     for call, amount in calls:
-        state = budget.fold(state, budget.reserve(state, call, amount, limit) or ())
+        state = fold(state, budget.reserve(state, call, amount, limit) or ())
     assert state.total <= limit
 
 
@@ -235,14 +236,14 @@ def test_counting_a_call_goes_through_no_other():
             budget.spend(state, f"a#{n}", 0.5),
         ):
             for event in events:
-                budget.evolve(state, event)
+                state.apply(event)
     assert (state.total, state.version, counted.walks) == (500.0, 2_000, 0)
-    budget.fold(state, ())
+    assert sum(counted.values()) == 500.0
     assert counted.walks > 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1e300)), max_size=12))
 def test_what_is_gone_is_the_exact_sum(calls):
     """The usage is the sum of each call's last amount, despite earlier larger ones."""
-    state = budget.fold(budget.BudgetState(), [Spent(call=c, amount=a) for c, a in calls])
+    state = fold(budget.BudgetState(), [Spent(call=c, amount=a) for c, a in calls])
     assert state.total == math.fsum(dict(calls).values())

@@ -16,6 +16,7 @@ from hansard.bus.errors import AppendUnknown
 from hansard.bus.log import Append, Stored
 from hansard.bus.portal import Portal
 from hansard.domain import budget as budgets
+from hansard.domain import decider
 from hansard.domain.ids import KeyStream
 from hansard.domain.steps import StepStatus
 from tests.faults._broker import NatsServer
@@ -381,7 +382,7 @@ async def _gone(record: hansard.AsyncRecord, name: str) -> float:
     """Return how much of a budget is spent, by the log."""
     stored = await record.workspace.log.read(KeyStream("r1", budgets.key_of(name)))
     events = revive_all([each.commit for each in stored])
-    return budgets.fold(budgets.BudgetState(), events).total
+    return decider.fold(budgets.BudgetState(), events).total
 
 
 def _quick(session: hansard.AsyncSession, policy: Any, done: list[int]) -> Any:

@@ -14,7 +14,7 @@ from hansard.bus.clock import Clock
 from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, NothingUnder, Stored
-from hansard.domain import principal
+from hansard.domain import decider, principal
 from hansard.domain.decider import LabelDeclassified
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit
@@ -46,7 +46,7 @@ def lowered(to: str = "") -> LabelDeclassified:
 @given(st.lists(st.sampled_from([*GIVEN, None])))
 def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(told: list[str | None]) -> None:
     """The label is the join of all input since it was lowered; no label is stated twice."""
-    state, wanted = principal.fold(principal.initial(), [_registered]), LOWEST
+    state, wanted = decider.fold(principal.PrincipalState(), [_registered]), LOWEST
     for each in told:
         event: Any = lowered() if each is None else PrincipalShown(label=each, role="r")
         if each is None and wanted == LOWEST:
@@ -56,7 +56,7 @@ def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(told: list[str | 
         wanted = LOWEST if each is None else join(wanted, parse(each))
         news = principal.decide(state, event)
         assert bool(news) == (state.carries != wanted)
-        state = principal.fold(state, news)
+        state = decider.fold(state, news)
         assert state.carries == wanted
         assert principal.decide(state, PrincipalShown(label=text(wanted), role="r")) == ()
 
@@ -65,7 +65,7 @@ def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(told: list[str | 
 def test_who_is_not_registered_carries_nothing(event: Any) -> None:
     """An unregistered principal is refused, with the remedy."""
     with pytest.raises(Refused, match="not registered"):
-        principal.decide(principal.initial(), event)
+        principal.decide(principal.PrincipalState(), event)
 
 
 # ------------------------------------------------------------ in the log
@@ -109,7 +109,7 @@ class Desk:
     async def state(self) -> PrincipalState:
         """Return the current state of the principal."""
         stored = await self.log.read(ADA)
-        return principal.fold(principal.initial(), revive_all(each.commit for each in stored))
+        return decider.fold(principal.PrincipalState(), revive_all(each.commit for each in stored))
 
     async def carried(self) -> AccumulatedLabel:
         """Return a new writer for the principal."""
@@ -267,10 +267,10 @@ class Play:
         """Check that each commit has the label that the principal had at that position."""
         head = await self.desk.log.head()
         commits: list[Stored] = [each async for each in self.desk.log.follow(until=head)]
-        state, labelled = principal.initial(), 0
+        state, labelled = principal.PrincipalState(), 0
         for stored in commits:
             if stored.stream == ADA:
-                state = principal.fold(state, revive_all([stored.commit]))
+                state = decider.fold(state, revive_all([stored.commit]))
                 continue
             assert (stored.commit.label or LOWEST) == state.carries, stored
             labelled += stored.commit.label is not None

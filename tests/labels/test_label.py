@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain.decider import after, decide
+from hansard.domain.decider import label_after, lowered
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import LOWEST, Confidentiality, Label, join, level, parse, raised, text
 from hansard.domain.roles import check as role_file
@@ -53,11 +53,11 @@ def test_a_declassification_lowers_or_is_refused(before, to):
     """A declassification removes confidentiality or distrust, and adds none."""
     lowers = to != before and join(to, before) == before
     if lowers:
-        event = decide(before, to, "eve", "reviewed")
-        assert (after(event), parse(event.before)) == (to, before)
+        event = lowered(before, to, "eve", "reviewed")
+        assert (label_after(event), parse(event.before)) == (to, before)
     else:
         with pytest.raises(Refused, match="would not lower"):
-            decide(before, to, "eve", "reviewed")
+            lowered(before, to, "eve", "reviewed")
 
 
 @pytest.mark.parametrize("wrong", ["secretly", "secret public", "untrusted untrusted", "top", 7])

@@ -13,7 +13,7 @@ from hansard.agents.memory.store import pack
 from hansard.bus import recheck as _recheck_memory
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
-from hansard.domain.board import By
+from hansard.domain.decider import By
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.label import Label

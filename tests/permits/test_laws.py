@@ -101,7 +101,7 @@ def test_nothing_that_is_refused_is_on_record(record, given, operations):
     rules = given if isinstance(given, RoleDefined) else None
     stream = WorkspaceStream(KIND, role)
     news = [RoleDefined(), given] if rules is None else [given]
-    record._portal.run(record.workspace.record_lasting(stream, "eva", lambda _: news))
+    record._portal.run(record.workspace.repository.record(stream, "eva", lambda _: news))
     with record.run("w", run=run, agent="bob", role="boss") as boss:
         boss.board.put("k", 5)
         boss.team.add("for all")

@@ -248,7 +248,7 @@ async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
     async with lab.connect() as record:
         await record.apply_role("writer", rules())
         await record.io(
-            record.raw.workspace.record_lasting(
+            record.raw.workspace.repository.record(
                 WorkspaceStream(ROLE, "writer"), "eva", lambda _: [RoleWithdrawn(because="over")]
             )
         )

@@ -220,7 +220,7 @@ def test_a_role_without_rules_is_shown_nothing():
     """A role without rules is shown nothing, whether it is undefined or withdrawn."""
     events = [happened("step.failed.v1", {"step": 1})]
     assert list(view(None, events)) == []
-    assert list(view(check.initial().rules, events)) == []
+    assert list(view(check.RoleState().rules, events)) == []
     assert served(view(None, events)) == served([])
 
 

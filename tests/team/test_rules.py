@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hansard.domain import team
-from hansard.domain.board import By
 from hansard.domain.conversation import RunJoined
+from hansard.domain.decider import By, fold
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.steps import Failure
 from hansard.domain.team import (
@@ -28,10 +28,9 @@ from hansard.domain.team import (
     TaskReleased,
     TaskReopened,
     TaskStatus,
+    TeamState,
     Waits,
     decide,
-    fold,
-    initial,
     may_become_claimable,
     shown_status,
     waits,
@@ -62,7 +61,7 @@ class Team(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = initial()
+        self.state = TeamState()
         self.events: list[tuple[team.TaskEvent, By]] = []
         self.now = 1
         self.holds: dict[str, tuple[str, int, int]] = {}
@@ -174,9 +173,9 @@ class Team(RuleBasedStateMachine):
     @invariant()
     def the_state_is_what_the_events_say(self):
         """Folded at once or one by one."""
-        again = initial()
+        again = TeamState()
         for event, by in self.events:
-            team.evolve(again, event, by)
+            again.apply(event, by)
         assert again == self.state
 
     @invariant()
@@ -207,7 +206,7 @@ TestTeam.settings = settings(max_examples=settings().max_examples if THOROUGH el
 @given(st.lists(st.sampled_from(ROLES), min_size=1, max_size=3), st.sampled_from(ROLES))
 def test_a_circle_over_roles_is_named(chain, last):
     """A task that closes a circle over roles is refused with the circle named."""
-    state = said(initial(), TaskAdded(task="first", title="t", role=last))
+    state = said(TeamState(), TaskAdded(task="first", title="t", role=last))
     roles = [*dict.fromkeys(chain)]
     if last in roles:
         roles.remove(last)
@@ -229,7 +228,7 @@ def test_a_circle_over_roles_is_named(chain, last):
 
 def test_the_circle_of_a_task_a_role_and_a_task():
     """`a` waits for a role, a task of that role waits for `a`."""
-    state = said(initial(), TaskAdded(task="a", title="t", waits_for_roles=("analyzer",)))
+    state = said(TeamState(), TaskAdded(task="a", title="t", waits_for_roles=("analyzer",)))
     with pytest.raises(Refused, match="b -> a -> role analyzer -> b"):
         decide(state, TaskAdded(task="b", title="t", role="analyzer", waits_for=("a",)), 0)
     with pytest.raises(Refused, match="c -> role editor -> c"):
@@ -239,7 +238,7 @@ def test_the_circle_of_a_task_a_role_and_a_task():
 def test_a_hand_off_that_closes_a_circle_is_refused():
     """A hand-off to a role that the task waits for is refused; to another it works."""
     state = said(
-        initial(),
+        TeamState(),
         TaskAdded(task="x", title="t", role="editor"),
         claim("eve", "editor"),
         TaskCompleted(task="x", number=1),
@@ -259,7 +258,7 @@ def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing()
     """Nobody else gets a task before its lease ends, then anyone; the late holder learns the new
     one.
     """
-    state = said(initial(), TaskAdded(task="a", title="t"))
+    state = said(TeamState(), TaskAdded(task="a", title="t"))
     state = said(state, claim("ada"), now=5 * MS)
     end = (5 + LEASE_MS) * MS
     assert decide(state, claim("bob"), end - 1) == ()
@@ -286,7 +285,7 @@ def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing()
 def test_what_waits_for_a_failure_is_blocked_all_the_way():
     """A task whose dependency failed is blocked, and so are its dependents."""
     state = said(
-        initial(),
+        TeamState(),
         TaskAdded(task="a", title="t", role="researcher"),
         TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",)),
         TaskAdded(task="c", title="t", role="writer", waits_for=("b",)),
@@ -306,7 +305,7 @@ def test_what_waits_for_a_failure_is_blocked_all_the_way():
 def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other():
     """A failed task is reopened unless that would close a circle."""
     failed = TaskFailed(task="a", number=1, error=Failure("E", "e"))
-    state = said(initial(), TaskAdded(task="a", title="t", role="researcher"), claim(), failed)
+    state = said(TeamState(), TaskAdded(task="a", title="t", role="researcher"), claim(), failed)
     state = said(state, TaskAdded(task="b", title="t", waits_for=("a",)))
     assert decide(state, Reopen(task="b"), 0) == ()
     [event] = decide(state, Reopen(task="a", because="why"), 0)
@@ -319,7 +318,7 @@ def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other()
     with pytest.raises(Refused, match="is done: only one that has failed"):
         decide(done, Reopen(task="a"), 0)
     waiting = TaskAdded(task="a", title="t", role="writer", waits_for_roles=("analyzer",))
-    state = said(initial(), TaskAdded(task="x", title="t", role="analyzer"))
+    state = said(TeamState(), TaskAdded(task="x", title="t", role="analyzer"))
     state = said(state, claim("bob", "analyzer"), TaskCompleted(task="x", number=1))
     state = said(state, waiting, claim("cyd", "writer"), failed)
     state = said(state, TaskAdded(task="y", title="t", role="analyzer", waits_for=("a",)))
@@ -330,7 +329,8 @@ def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other()
 def test_a_role_without_a_task_is_waited_for():
     """Agents begin in any order: a role without a first task is not yet done."""
     state = said(
-        initial(), TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",))
+        TeamState(),
+        TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",)),
     )
     assert decide(state, claim("bob", "analyzer"), 0) == ()
     state = said(state, TaskAdded(task="a", title="t", role="researcher"), claim())
@@ -342,7 +342,7 @@ def test_a_role_without_a_task_is_waited_for():
 def test_the_same_task_again_changes_nothing():
     """The same task added again changes nothing; a different one of its name is refused."""
     added = TaskAdded(task="a", title="t", what=dump({"x": 1}), role="writer")
-    state = said(initial(), added)
+    state = said(TeamState(), added)
     assert decide(state, added, 0) == ()
     with pytest.raises(Refused, match="with other words"):
         decide(state, TaskAdded(task="a", title="u", role="writer"), 0)
@@ -362,7 +362,7 @@ def test_the_same_task_again_changes_nothing():
 )
 def test_what_cannot_be_said_is_refused_with_its_bound(wanted, words):
     """Each bound has an error with the fact and the limit."""
-    state = said(initial(), TaskAdded(task="a", title="t"), claim())
+    state = said(TeamState(), TaskAdded(task="a", title="t"), claim())
     with pytest.raises(BadValue, match=words):
         decide(state, wanted, 0)
 
@@ -370,7 +370,7 @@ def test_what_cannot_be_said_is_refused_with_its_bound(wanted, words):
 @pytest.mark.slow
 def test_a_run_has_a_most_of_tasks():
     """One more than the most is refused."""
-    state = said(initial(), TaskAdded(task="t", title="t"))
+    state = said(TeamState(), TaskAdded(task="t", title="t"))
     state.tasks.update(dict.fromkeys(map(str, range(TASKS_MAX - 2)), state.tasks["t"]))
     state = said(state, TaskAdded(task="last", title="t"))
     assert len(state.tasks) == TASKS_MAX
@@ -381,14 +381,14 @@ def test_a_run_has_a_most_of_tasks():
 def test_an_unknown_task_and_a_bad_name_are_refused():
     """A task that does not exist can neither be waited for nor changed."""
     with pytest.raises(Refused, match="no task 'b'"):
-        decide(initial(), TaskAdded(task="a", title="t", waits_for=("b",)), 0)
+        decide(TeamState(), TaskAdded(task="a", title="t", waits_for=("b",)), 0)
     with pytest.raises(Refused, match="no task 'b'"):
-        decide(initial(), TaskCompleted(task="b", number=1), 0)
+        decide(TeamState(), TaskCompleted(task="b", number=1), 0)
     with pytest.raises(BadName):
-        decide(initial(), TaskAdded(task="a\n", title="t"), 0)
+        decide(TeamState(), TaskAdded(task="a\n", title="t"), 0)
 
 
 def test_an_event_of_another_aggregate_is_refused():
     """An event that does not belong to a team's tasks stops the fold and is named."""
     with pytest.raises(Refused, match=r"conversation\.run_joined\.v1"):
-        fold(initial(), [RunJoined(run="r")])
+        fold(TeamState(), [RunJoined(run="r")])

@@ -18,7 +18,7 @@ from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain import team
 from hansard.domain.access import AccessRefused
-from hansard.domain.board import By
+from hansard.domain.decider import By
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
@@ -88,10 +88,10 @@ def check_tasks(store: Store, run: str, state: team.TeamState) -> None:
 @given(task_histories)
 def test_tasks_are_what_the_domain_folds(events):
     """The rows equal the fold for any task events in any order."""
-    messages, state = Messages(), team.initial()
+    messages, state = Messages(), team.TeamState()
     for version, each in enumerate(events, 1):
         made = messages.add(tasks_of("r"), version, [each])
-        team.evolve(state, each, By("somebody", made.stamp, ""))
+        state.apply(each, By("somebody", made.stamp, ""))
     with tempfile.TemporaryDirectory() as folder:
         filled_store = new_store(Path(folder) / "t.duckdb")
         fill(filled_store, messages.all, range(1, len(events), 2))
@@ -221,7 +221,7 @@ def test_refusals(record: Record, data_dir, workspace, store):
         principal="eve", role="boss", operation="view", because="revoked", count=4
     )
     portal().run(
-        work.record_lasting(WorkspaceStream("access", "eve"), "service", lambda _: [refused])
+        work.repository.record(WorkspaceStream("access", "eve"), "service", lambda _: [refused])
     )
     filled(store, data_dir, workspace)
     columns = "kind, run, agent, principal, role, what, name, rule, count"
@@ -277,7 +277,11 @@ def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir,
     refused = AccessRefused(
         principal=SECRET, role=SECRET, operation=SECRET, because=SECRET, count=4
     )
-    run(work.record_lasting(WorkspaceStream("access", "stranger"), "service", lambda _: [refused]))
+    run(
+        work.repository.record(
+            WorkspaceStream("access", "stranger"), "service", lambda _: [refused]
+        )
+    )
     with together(record, ada="writer", bob="spy", cyd="boss") as (ada, bob, cyd):
         ada.team.add("Read", task="seen")
         bob.team.add(SECRET, what=SECRET, task=f"{SECRET}-task")

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.domain import team
-from hansard.domain.board import By
+from hansard.domain.decider import By
 from hansard.domain.errors import HansardError
 from hansard.domain.steps import Failure
 from hansard.domain.team import (
@@ -66,7 +66,7 @@ KINDS = ("add", "add", "claim", "claim", "complete", "fail", "fail", "release", 
 )
 def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[int], str]]):
     """Incremental waits equal those of the whole state after each event."""
-    state = team.initial()
+    state = team.TeamState()
     kept = Unmet(state)
     before = waits(state)
     for number, command in enumerate(commands):
@@ -76,7 +76,7 @@ def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[i
             continue
         for event in events:
             stood = state.tasks.get(event.task)
-            team.evolve(state, event, By("a", number, "e"))
+            state.apply(event, By("a", number, "e"))
             moved = kept.moved(stood, state.tasks[event.task])
             told = waits(state)
             assert {name: kept.of(state.tasks[name]) for name in told} == told

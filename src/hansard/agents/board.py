@@ -59,7 +59,6 @@ from hansard.domain.board import (
     BoardConflict,
     BoardEvent,
     BoardState,
-    By,
     ItemAppended,
     ItemDiscarded,
     ItemIncluded,
@@ -70,12 +69,11 @@ from hansard.domain.board import (
     ValueMerged,
     ValuePut,
     decide,
-    fold,
-    initial,
     key_name,
     restored,
 )
 from hansard.domain.choices import Brief
+from hansard.domain.decider import By, fold
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Recorded
 from hansard.domain.fingerprint import canonical, digest
@@ -84,7 +82,8 @@ from hansard.domain.label import Label, join
 from hansard.domain.redaction import check_names
 from hansard.domain.steps import Step, StepCompleted, StepStatus
 from hansard.domain.values import Plain, recordable
-from hansard.state.replay import States, evolve_board
+from hansard.state.replay import States
+from hansard.state.repository import follow
 
 # ------------------------------ writes: the keys' commits, with the step's outcome
 
@@ -123,7 +122,7 @@ async def find_write(states: States, stream: AgentStream, step: Step) -> IntentW
     key = msgspec.json.decode(step.arguments)["key"]
     state = BoardState()
     for stored in await states.commits(KeyStream(stream.run, key)):
-        evolve_board(state, stored)
+        follow(state, stored)
         if stored.commit.causation == cause:
             return IntentWrite(key, len(stored.commit.events), state)
     return None
@@ -762,7 +761,7 @@ class TransactionFlows:
         if key_name(key) not in self._states:
             self._bound(key)
             entry = yield from self._board.entry(key)
-            state = initial()
+            state = BoardState()
             if entry is not None:
                 plain = values.plain(entry.value, f"key {key!r}")
                 state = restored(entry.kind, plain, entry.version)

@@ -36,7 +36,7 @@ from hansard.agents.steps.failures import failure
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settings, Settle
-from hansard.agents.workspace import Held, Workspace, decided, retry, transact
+from hansard.agents.workspace import Held, Workspace, decided
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive, revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
@@ -74,9 +74,10 @@ from hansard.domain.run import (
     newest,
 )
 from hansard.domain.steps import NULL, Failure, Step, StepSettled, Verdict
-from hansard.domain.team import Reopen
+from hansard.domain.team import Reopen, TeamState
 from hansard.domain.values import Scrub, recordable
-from hansard.state.replay import RunView, evolve_team, fold_life, tasks_of
+from hansard.state.replay import RunView, fold_life, tasks_of
+from hansard.state.repository import followed, retry, transact
 
 
 async def fork(
@@ -275,9 +276,7 @@ async def reopen(
     stream = tasks_of(ids.name("run", run))
 
     def reopened(commits: list[Stored]) -> Append | None:
-        state = team.initial()
-        for stored in commits:
-            evolve_team(state, stored)
+        state = followed(TeamState(), commits)
         news = team.decide(state, command, 0)
         return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
 

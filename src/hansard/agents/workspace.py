@@ -5,7 +5,6 @@ runs.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self, TypedDict, TypeVar
@@ -14,16 +13,14 @@ import msgspec
 
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive
-from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, AtPosition, Blobs, EventLog, Snapshots, Stored
+from hansard.bus.log import AtPosition, Blobs, EventLog, Snapshots, Stored
 from hansard.bus.redacted_log import RedactedBlobs, RedactedLog, redacted
 from hansard.bus.times import EventTime, began, is_imported
-from hansard.domain import ids
 from hansard.domain import run as runs
 from hansard.domain.choices import check_options, chosen, claimed_time, moment, nearest
-from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError, Refused
+from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
 from hansard.domain.events import Actor, Commit, Event
-from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
+from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.label import Label
 from hansard.domain.redaction import Redaction
 from hansard.domain.run import (
@@ -40,69 +37,7 @@ from hansard.domain.values import recordable
 from hansard.state.boards import Boards
 from hansard.state.memories import Memories
 from hansard.state.replay import Points, States, fold_life
-
-# Read, decide, append: optimistic concurrency for statements in a stream, with any number of
-# writers.
-#
-# An append expects a version. A writer that loses the race (`Conflict`) has written nothing: it
-# reads, decides and appends again, a bounded number of times. An append whose outcome is unknown is
-# not a lost race: the log sends the same commit again, whose id shows whether it is stored. If that
-# is still unknown (`AppendUnknown`), the error is raised, since another attempt might state it
-# twice.
-#
-# Coroutines of the bus's loop, like reading and appending: the flows of both clients run them as
-# one `Io`.
-
-S = TypeVar("S")
-A = TypeVar("A")
-R = TypeVar("R")
-
-TRIES_MAX = 50
-"""Default number of attempts; each lost race means that another writer succeeded."""
-
-
-async def transact(
-    read: Callable[[], Awaitable[S]],
-    decide: Callable[[S], A | None],
-    append: Callable[[A], Awaitable[R]],
-    tries_max: int = TRIES_MAX,
-) -> R | None:
-    """Append what `decide` makes of the read state, reading again after each lost race. Return the
-    result of `append`, or None if there is nothing to append.
-
-    Each attempt costs one read and one append. Raises the errors of these three functions, and
-    Conflict with the number of `tries` if all were lost.
-    """
-
-    async def attempt() -> R | None:
-        target = decide(await read())
-        return await append(target) if target is not None else None
-
-    return await retry(attempt, tries_max)
-
-
-async def retry(
-    attempt: Callable[[], Awaitable[R]],
-    tries_max: int = TRIES_MAX,
-    ours: Callable[[Conflict], bool] = lambda _: True,
-) -> R:
-    """Run an attempt that reads, decides and appends, and repeat it after each lost race. For
-    callers that hold a resource meanwhile, or read while deciding; others use `transact`.
-
-    ours: Returns whether this attempt handles a lost race; any other is raised, and so is one whose
-    retries are already exhausted. Raises as `transact`.
-    """
-    tries = 0
-    while True:
-        try:
-            return await attempt()
-        except Conflict as lost:
-            tries += 1
-            if lost.tries > 1 or not ours(lost):
-                raise
-            if tries >= tries_max:
-                raise Conflict(lost.stream, lost.version, lost.winner, tries) from lost
-
+from hansard.state.repository import Repository
 
 # Lives of all runs, read in few requests, and filters over them.
 
@@ -464,44 +399,10 @@ class Workspace:
         """Build a commit of an agent's events, with ids and time; `label` is the agent's."""
         return new_commit(self.clock, version, Actor.of(agent), events, epoch=epoch, label=label)
 
-    async def record_lasting(
-        self,
-        stream: WorkspaceStream,
-        by: str | Actor,
-        decide: Callable[[list[Stored]], Sequence[Event]],
-        label: Label | None = None,
-    ) -> bool:
-        """Append the events that `decide` derives from a workspace stream's commits; return False
-        for none.
-
-        Raises BadName, Refused with the stream's name, the other errors of `decide`, and Conflict
-        after 50 lost races.
-        """
-        ids.name("by", Actor.of(by).agent)
-
-        def next_append(stored: list[Stored]) -> Append | None:
-            events = decide(stored)
-            version = stored[-1].commit.last_version if stored else 0
-            commit = self.commit(version + 1, by, events, label=label) if events else None
-            return Append(stream, commit) if commit is not None else None
-
-        try:
-            read = functools.partial(self.log.read, stream)
-            return await transact(read, next_append, self.log.append) is not None
-        except Refused as error:
-            message = f"{stream.kind} {stream.id!r}: {error}"
-            raise Refused(message) from error
-
-    async def append_lasting(self, stream: WorkspaceStream, by: str | Actor, event: Event) -> None:
-        """Append an event to a workspace stream, whatever its state. Costs a read of the newest
-        commit. Raises Conflict after 50 lost races.
-        """
-
-        def next_append(last: Stored | None) -> Append:
-            version = last.commit.last_version if last is not None else 0
-            return Append(stream, self.commit(version + 1, by, [event]))
-
-        await transact(functools.partial(self.log.last, stream), next_append, self.log.append)
+    @property
+    def repository(self) -> Repository:
+        """The aggregates of the workspace that outlive runs."""
+        return Repository(self.log, self.clock)
 
     async def runs(self, filters: RunFilter | None = None) -> list[tuple[str, RunState]]:
         """Return every run, or those that match, with its life, newest first, in one pass.

@@ -25,10 +25,9 @@ from hansard.bus.log import RawMessage, in_parts
 from hansard.bus.marks import Extent, Known, Mark, link
 from hansard.domain import agent, decider, payload, principal, run, steps
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
-from hansard.domain.board import By
 from hansard.domain.choices import counted
 from hansard.domain.conversation import ContextCompacted, RunJoined
-from hansard.domain.decider import LabelDeclassified
+from hansard.domain.decider import By, LabelDeclassified
 from hansard.domain.errors import Corrupt, Refused, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
@@ -113,7 +112,7 @@ class AccumulatedLabels:
                 before = self._labels.get(stream.id, LOWEST)
                 self._labels[stream.id] = join(before, parse(event.label))
             case LabelDeclassified():
-                self._labels[stream.id] = decider.after(event)
+                self._labels[stream.id] = decider.label_after(event)
             case _:
                 pass
 

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from hansard.domain.board import VIEWS
-from hansard.domain.decider import Quarantined
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import BadValue
 from hansard.domain.events import Event, event
 
 # SQL queries of a role: one summary event an answer.
@@ -126,30 +123,3 @@ class AccessRefused(Event, frozen=True, kw_only=True):
     operation: str
     because: str
     count: int = 1
-
-
-class AccessState(msgspec.Struct):
-    """The number of refusals by (operation, reason)."""
-
-    version: int = 0
-    refused: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
-
-
-def initial() -> AccessState:
-    """Return the state before the first event."""
-    return AccessState()
-
-
-def fold(state: AccessState, events: Iterable[Event]) -> AccessState:
-    """Return the state after more events; the given state is not changed."""
-    state = AccessState(state.version, dict(state.refused))
-    for each in events:
-        if not isinstance(each, AccessRefused | Quarantined):
-            message = f"{each.tag} is not an event of refused access"
-            raise Refused(message)
-        state.version += 1
-        if isinstance(each, Quarantined):
-            continue
-        reason = each.operation, each.because
-        state.refused[reason] = state.refused.get(reason, 0) + each.count
-    return state

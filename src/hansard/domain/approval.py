@@ -14,15 +14,14 @@ may have had, an effect (`usable`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
 from hansard.domain import ids, values
-from hansard.domain.board import By
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import By, State
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label
@@ -141,15 +140,48 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
         return self.given
 
 
-class ApprovalsState(msgspec.Struct, kw_only=True):
+class ApprovalsState(State, kw_only=True):
     """The requests of a run by id, in order."""
 
-    version: int = 0
+    noun: ClassVar[str] = "a run's approvals"
+
     requests: dict[str, Approval] = msgspec.field(default_factory=dict)
 
-    def copy(self) -> ApprovalsState:
-        """Return a copy that can be folded on without changing this one; O(requests), shallow."""
-        return ApprovalsState(version=self.version, requests=dict(self.requests))
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event, stored at log time `by.stamp`, in place."""
+        match event:
+            case ApprovalRequested():
+                self.requests[event.approval] = Approval(asked=event, asked_at=by.stamp)
+            case ApprovalGranted():
+                self._answered(event, ApprovalStatus.GRANTED, by)
+            case ApprovalDenied():
+                self._answered(event, ApprovalStatus.DENIED, by)
+            case ApprovalExpired():
+                request = self.requests.get(event.approval)
+                if request is not None and request.standing(by.stamp) is ApprovalStatus.EXPIRED:
+                    over = msgspec.structs.replace(
+                        request, given=ApprovalStatus.EXPIRED, answered_at=by.stamp
+                    )
+                    self.requests[event.approval] = over
+            case _:
+                super().evolve(event, by)
+
+    def _answered(self, event: Answer, status: ApprovalStatus, by: By) -> None:
+        """Apply an answer that was stored while the request was pending, by another than the
+        requesting agent; all others are ignored.
+        """
+        request = self.requests.get(event.approval)
+        if request is None or request.asked.agent in (event.by, by.author):
+            return
+        if request.standing(by.stamp) is ApprovalStatus.PENDING:
+            self.requests[event.approval] = msgspec.structs.replace(
+                request,
+                given=status,
+                answered_at=by.stamp,
+                by=event.by,
+                because=event.because,
+                label=by.label,
+            )
 
 
 def initial(version: int = 0) -> ApprovalsState:
@@ -158,56 +190,6 @@ def initial(version: int = 0) -> ApprovalsState:
     A fork takes over no request of its parent: the grants were given for the parent's calls.
     """
     return ApprovalsState(version=version)
-
-
-def fold(state: ApprovalsState, events: Iterable[Event], by: By = By()) -> ApprovalsState:  # noqa: B008 -- By is frozen
-    """Return the state after more events of one commit; the given state is not changed."""
-    state = state.copy()
-    for each in events:
-        evolve(state, each, by)
-    return state
-
-
-def evolve(state: ApprovalsState, event: Event, by: By) -> None:
-    """Fold one event, stored at log time `by.stamp`, into a state that the caller owns."""
-    state.version += 1
-    match event:
-        case ApprovalRequested():
-            state.requests[event.approval] = Approval(asked=event, asked_at=by.stamp)
-        case ApprovalGranted():
-            _answered(state, event, ApprovalStatus.GRANTED, by)
-        case ApprovalDenied():
-            _answered(state, event, ApprovalStatus.DENIED, by)
-        case ApprovalExpired():
-            request = state.requests.get(event.approval)
-            if request is not None and request.standing(by.stamp) is ApprovalStatus.EXPIRED:
-                over = msgspec.structs.replace(
-                    request, given=ApprovalStatus.EXPIRED, answered_at=by.stamp
-                )
-                state.requests[event.approval] = over
-        case Quarantined():
-            return
-        case _:
-            message = f"{event.tag} is not an event of a run's approvals"
-            raise Refused(message)
-
-
-def _answered(state: ApprovalsState, event: Answer, status: ApprovalStatus, by: By) -> None:
-    """Apply an answer that was stored while the request was pending, by another than the requesting
-    agent; all others are ignored.
-    """
-    request = state.requests.get(event.approval)
-    if request is None or request.asked.agent in (event.by, by.author):
-        return
-    if request.standing(by.stamp) is ApprovalStatus.PENDING:
-        state.requests[event.approval] = msgspec.structs.replace(
-            request,
-            given=status,
-            answered_at=by.stamp,
-            by=event.by,
-            because=event.because,
-            label=by.label,
-        )
 
 
 def find(state: ApprovalsState, approval: str) -> Approval:

@@ -17,15 +17,15 @@ that its writer had seen when it decided. No process's own clock is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 import msgspec
 
 from hansard.domain.choices import Brief
-from hansard.domain.decider import LabelDeclassified, Quarantined, after
+from hansard.domain.decider import By, LabelDeclassified, State, label_after
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
@@ -235,18 +235,7 @@ Write = (
 BoardEvent = Write | KeyChecked
 
 
-class By(msgspec.Struct, frozen=True):
-    """Facts of the commit around an event: its author, the log's time in ns, the event's id, and
-    the commit's label.
-    """
-
-    author: str = ""
-    stamp: int = 0
-    event: str = ""
-    label: Label | None = None
-
-
-class BoardState(Brief, msgspec.Struct, kw_only=True):
+class BoardState(Brief, State, kw_only=True):
     """A key at a version of its stream. The fold owns its state: `copy()` before changing it.
 
     `kind` is None where the key is absent; `changed` is its version. Only the field of the kind is
@@ -262,7 +251,8 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
         labels: Texts by name, as passed to `put`.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "a board"
+
     kind: KeyKind | None = None
     value: msgspec.Raw = NULL
     items: list[msgspec.Raw] = msgspec.field(default_factory=list)
@@ -277,10 +267,6 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
     expires: int | None = None
     label: Label | None = None
 
-    def copy(self) -> BoardState:
-        """Return a copy that can be folded on without changing this one; O(items), shallow."""
-        return msgspec.structs.replace(self, items=list(self.items), members=set(self.members))
-
     def absent(self, now: int) -> bool:
         """Return whether the key is absent at a log time in ns: never put, removed or expired."""
         return self.kind is None or (self.expires is not None and now >= self.expires)
@@ -288,6 +274,43 @@ class BoardState(Brief, msgspec.Struct, kw_only=True):
     def version_at(self, now: int) -> int:
         """Return the version of the content at a log time; 0 if the key is absent."""
         return 0 if self.absent(now) else self.changed
+
+    def evolve(self, event: Any, by: By) -> None:
+        """Apply one event in place. Raises BadValue for a merge of values that cannot be merged."""
+        match event:
+            case ValuePut():
+                _clear(self)
+                self.kind, self.value, self.labels = KeyKind.VALUE, event.value, event.labels
+                self.size = len(bytes(event.value))
+                if event.ttl_ms is not None:
+                    self.expires = by.stamp + event.ttl_ms * 1_000_000
+            case ItemAppended():
+                _begin(self, KeyKind.LIST, anew=event.anew)
+                self.items.append(event.item)
+                self.size += len(bytes(event.item))
+            case AmountAdded():
+                _begin(self, KeyKind.COUNTER, anew=event.anew)
+                self.total += event.amount
+            case ItemIncluded() | ItemDiscarded():
+                _begin(self, KeyKind.SET, anew=event.anew)
+                _member(self, form(event.item), inside=isinstance(event, ItemIncluded))
+            case ValueMerged():
+                value = merged(self, event, first=event.anew or self.kind != event.merge)
+                _begin(self, KeyKind(event.merge), anew=event.anew)
+                self.value, self.size = value, len(bytes(value))
+            case KeyRemoved():
+                _clear(self)
+            case KeyChecked():
+                return
+            case LabelDeclassified():
+                self.label = label_after(event).stored
+                return
+            case _:
+                super().evolve(event, by)
+                return
+        self.label = join(self.label, by.label).stored
+        self.changed, self.author, self.event = self.version, by.author, by.event
+        self.role = event.role
 
     @property
     def expiry(self) -> datetime | None:
@@ -353,61 +376,6 @@ def short(plain: Any) -> str:
     """Write a value as JSON that fits an error's text."""
     text = msgspec.json.encode(plain).decode()
     return text if len(text) <= SHORT else f"{text[:SHORT]}... ({len(text):,} characters)"
-
-
-def initial() -> BoardState:
-    """Return the state before the first event."""
-    return BoardState()
-
-
-def fold(state: BoardState, events: Iterable[Event], by: By = By()) -> BoardState:  # noqa: B008 -- By is frozen
-    """Return the state after more events of one commit; the given state is not changed."""
-    state = state.copy()
-    for each in events:
-        evolve(state, each, by)
-    return state
-
-
-def evolve(state: BoardState, event: Event, by: By) -> None:
-    """Fold one event into a state that the caller owns.
-
-    Raises Refused, and BadValue for a merge of values that cannot be merged.
-    """
-    state.version += 1
-    match event:
-        case ValuePut():
-            _clear(state)
-            state.kind, state.value, state.labels = KeyKind.VALUE, event.value, event.labels
-            state.size = len(bytes(event.value))
-            if event.ttl_ms is not None:
-                state.expires = by.stamp + event.ttl_ms * 1_000_000
-        case ItemAppended():
-            _begin(state, KeyKind.LIST, anew=event.anew)
-            state.items.append(event.item)
-            state.size += len(bytes(event.item))
-        case AmountAdded():
-            _begin(state, KeyKind.COUNTER, anew=event.anew)
-            state.total += event.amount
-        case ItemIncluded() | ItemDiscarded():
-            _begin(state, KeyKind.SET, anew=event.anew)
-            _member(state, form(event.item), inside=isinstance(event, ItemIncluded))
-        case ValueMerged():
-            value = merged(state, event, first=event.anew or state.kind != event.merge)
-            _begin(state, KeyKind(event.merge), anew=event.anew)
-            state.value, state.size = value, len(bytes(value))
-        case KeyRemoved():
-            _clear(state)
-        case KeyChecked() | Quarantined():
-            return
-        case LabelDeclassified():
-            state.label = after(event).stored
-            return
-        case _:
-            message = f"{event.tag} is not an event of a board"
-            raise Refused(message)
-    state.label = join(state.label, by.label).stored
-    state.changed, state.author, state.event = state.version, by.author, by.event
-    state.role = event.role
 
 
 def _clear(state: BoardState) -> None:
@@ -500,7 +468,7 @@ def decide(key: str, state: BoardState, command: BoardEvent, now: int) -> Sequen
             return (command,)
         case ItemAppended() | AmountAdded() | ItemIncluded() | ItemDiscarded() | ValueMerged():
             value = _formed(msgspec.structs.replace(command, anew=expired))
-            now_stands = initial() if absent else state
+            now_stands = BoardState() if absent else state
             return (value,) if _commuting(key, current, now_stands, value) else ()
         case _:
             assert_never(command)

@@ -7,11 +7,13 @@ after a kill. A reservation whose call never ended stays reserved: the call may 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import ClassVar
 
 import msgspec
 
+from hansard.domain.decider import By, State
 from hansard.domain.events import Event, event
 
 
@@ -36,14 +38,15 @@ def key_of(name: str) -> str:
     return f"budget {name}"
 
 
-class BudgetState(msgspec.Struct):
+class BudgetState(State):
     """Amounts reserved or spent, by call.
 
     `gone` is their exact sum, kept up to date: the cost of a call does not grow with the number of
     earlier calls.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "a budget"
+
     calls: dict[str, float] = msgspec.field(default_factory=dict)
     gone: Fraction = Fraction(0)
 
@@ -52,32 +55,22 @@ class BudgetState(msgspec.Struct):
         """The sum of all reserved and spent amounts."""
         return _float(self.gone)
 
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        if not isinstance(event, Reserved | Spent):
+            super().evolve(event, by)
+            return
+        before = self.calls.get(event.call, 0.0)
+        if event.amount != before:
+            self.gone += Fraction(event.amount) - Fraction(before)
+        self.calls[event.call] = event.amount
+
 
 def _float(amount: Fraction) -> float:
     try:
         return float(amount)
     except OverflowError:
         return math.copysign(math.inf, amount)
-
-
-def evolve(state: BudgetState, event: Event) -> None:
-    """Fold one more event into a state that the caller owns."""
-    state.version += 1
-    if isinstance(event, Reserved | Spent):
-        before = state.calls.get(event.call, 0.0)
-        if event.amount != before:
-            state.gone += Fraction(event.amount) - Fraction(before)
-        state.calls[event.call] = event.amount
-
-
-def fold(state: BudgetState, events: Iterable[Event]) -> BudgetState:
-    """Return the state after more events; the given state is not changed. Copies it: see
-    `evolve`.
-    """
-    state = BudgetState(state.version, dict(state.calls), state.gone)
-    for each in events:
-        evolve(state, each)
-    return state
 
 
 def reserve(state: BudgetState, call: str, amount: float, limit: float) -> Sequence[Event] | None:

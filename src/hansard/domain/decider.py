@@ -1,16 +1,22 @@
-"""The common part of aggregates: quarantined events, declassification, and named artifacts."""
+"""The shape of every aggregate: a state that folds events, and a decision on each command.
+
+`Decider` is that shape as data; `State` folds (`apply`, `fold`). The module also has the events
+that streams of several kinds hold (quarantined ones, declassification), and the artifacts: named
+things in numbered versions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
 from hansard.domain.choices import Brief
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.ids import name as checked_name
 from hansard.domain.label import Label, join, parse, text
 
 # The replacement that a reader gets for an invalid event: it takes the version, and has no effect.
@@ -27,6 +33,83 @@ class Quarantined(Event, frozen=True, kw_only=True):
     tag: ClassVar[str] = TAG
 
     reason: str
+
+
+class By(msgspec.Struct, frozen=True):
+    """Facts of the commit around an event: its author, the log's time in ns, the event's id, and
+    the commit's label.
+    """
+
+    author: str = ""
+    stamp: int = 0
+    event: str = ""
+    label: Label | None = None
+
+
+NOBODY = By()
+"""The facts of events whose commit does not matter."""
+
+
+class State(msgspec.Struct):
+    """An aggregate at a `version` of its stream. The fold owns its state: `copy()` before changing
+    it.
+    """
+
+    noun: ClassVar[str] = "an aggregate"
+
+    version: int = 0
+
+    def copy(self) -> Self:
+        """Return a copy that can be folded on without changing this one; shallow."""
+        parts = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        own = {name: part.copy() for name, part in parts if isinstance(part, dict | list | set)}
+        return msgspec.structs.replace(self, **own)
+
+    def apply(self, event: Event, by: By = NOBODY) -> None:
+        """Fold one event of the stream. Raises Refused for an event of another stream."""
+        self.version += 1
+        if not isinstance(event, Quarantined):
+            self.evolve(event, by)
+
+    def evolve(self, event: Any, by: By) -> None:  # noqa: ARG002 -- of those that fold it
+        """Change the state by one event, whose version is counted already."""
+        message = f"{event.tag} is not an event of {self.noun}"
+        raise Refused(message)
+
+
+S = TypeVar("S", bound=State)
+C = TypeVar("C")
+
+
+def fold(state: S, events: Iterable[Event], by: By = NOBODY) -> S:
+    """Return the state after more events of one commit; the given state is not changed."""
+    state = state.copy()
+    for each in events:
+        state.apply(each, by)
+    return state
+
+
+class Decider(msgspec.Struct, Generic[S, C], frozen=True, kw_only=True):
+    """A kind of aggregate that outlives runs: one stream for each name.
+
+    Attributes:
+        kind: The kind of its streams; the id of a stream is the aggregate's name.
+        initial: The state before the first event; it folds the events.
+        decide: The events of a command; none where it already holds.
+        check_name: Return a name, checked. Raises BadName, BadValue.
+    """
+
+    kind: str
+    initial: Callable[[], S]
+    decide: Callable[[S, C], Sequence[Event]]
+    check_name: Callable[[object], str] | None = None
+
+    def stream(self, name: object) -> WorkspaceStream:
+        """Return the stream of an aggregate. Raises BadName, BadValue."""
+        check = self.check_name
+        return WorkspaceStream(
+            self.kind, checked_name(self.kind, name) if check is None else check(name)
+        )
 
 
 # Declassification: the lowered label of an agent or a key, its approver and the reason.
@@ -49,7 +132,7 @@ class LabelDeclassified(Event, frozen=True, kw_only=True):
     before: str
 
 
-def decide(before: Label, to: Label, approver: str, reason: str) -> LabelDeclassified:
+def lowered(before: Label, to: Label, approver: str, reason: str) -> LabelDeclassified:
     """Build the event that lowers a label. Raises Refused where `to` is not lower."""
     if to == before or join(to, before) != before:
         message = (
@@ -60,7 +143,7 @@ def decide(before: Label, to: Label, approver: str, reason: str) -> LabelDeclass
     return LabelDeclassified(to=text(to), approver=approver, because=reason, before=str(before))
 
 
-def after(event: LabelDeclassified) -> Label:
+def label_after(event: LabelDeclassified) -> Label:
     """Return the label that an event sets. Raises BadValue for a text that no version wrote."""
     return parse(event.to, "label of a declassification")
 
@@ -71,7 +154,7 @@ VERSIONS_MAX = 10_000
 V = TypeVar("V", bound=Event)
 
 
-class ArtifactState(Brief, msgspec.Struct, Generic[V]):
+class ArtifactState(Brief, State, Generic[V]):
     """An artifact at a `version` of its stream.
 
     Attributes:
@@ -81,18 +164,12 @@ class ArtifactState(Brief, msgspec.Struct, Generic[V]):
 
     remedy: ClassVar[str] = "add one"
 
-    version: int = 0
     versions: dict[int, V] = {}
 
     @property
     def newest(self) -> int:
         """The number of the newest version; 0 where there is none."""
         return next(reversed(self.versions), 0)
-
-    def evolve(self, event: Any) -> None:
-        """Apply one event in place. Raises Refused for an event of another kind."""
-        message = f"{event.tag} is not an event of a {type(self).__name__}"
-        raise Refused(message)
 
     def demand(self, version: int) -> V:
         """Return a version. Raises Refused where there is none."""
@@ -110,43 +187,24 @@ class ArtifactState(Brief, msgspec.Struct, Generic[V]):
         return self.newest + 1
 
 
-S = TypeVar("S", bound=ArtifactState[Any])
-
-
-def fold(state: S, events: Iterable[Event]) -> S:
-    """Return the state after more events; the given state is not changed."""
-    fields = {name: copy(getattr(state, name)) for name in state.__struct_fields__}
-    made = type(state)(**fields)
-    for each in events:
-        made.version += 1
-        if not isinstance(each, Quarantined):
-            made.evolve(each)
-    return made
-
-
 def version_of(state: ArtifactState[Any], event: Any) -> int:
     """Return the version that an event names, or the newest where it names none yet."""
     number: int = event.version or state.newest
     return number
 
 
-class ArtifactKind(msgspec.Struct, Generic[S], frozen=True, kw_only=True):
-    """A kind of artifact: its rules, and its words in messages.
+A = TypeVar("A", bound=ArtifactState[Any])
+
+
+class ArtifactKind(Decider[A, Any], Generic[A], frozen=True, kw_only=True):
+    """A kind of artifact. `decide` numbers the versions.
 
     Attributes:
-        kind: The kind of its streams; the id of a stream is the artifact's name.
         noun: The word for one in messages.
         remedy: The advice where no artifact has a name.
-        initial: The state before the first event.
-        decide: The events of a statement; none where it already holds. Numbers versions.
-        check_name: Return a name, checked. Raises BadName, BadValue.
         version_of: The version that an event is about, in the state after it.
     """
 
-    kind: str
     noun: str
     remedy: str
-    initial: Callable[[], S]
-    decide: Callable[[S, Any], Sequence[Event]]
-    check_name: Callable[[object], str]
-    version_of: Callable[[S, Any], int] = version_of
+    version_of: Callable[[A, Any], int] = version_of

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from hansard.domain import ids, values
 from hansard.domain.choices import Brief, counted, shortened
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import By, Decider, State
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
@@ -136,39 +136,27 @@ class ExperimentStopped(Event, frozen=True, kw_only=True):
 ExperimentEvent = ExperimentRegistered | ExperimentStopped
 
 
-class ExperimentState(Brief, msgspec.Struct):
+class ExperimentState(Brief, State):
     """An experiment at a `version`; `plan` is the newest one, None before it is registered;
     `replaced` counts the earlier ones; `stopped` is None while it is open.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "an experiment"
+
     plan: ExperimentRegistered | None = None
     replaced: int = 0
     stopped: ExperimentStopped | None = None
 
-
-def initial() -> ExperimentState:
-    """Return the state before the first event."""
-    return ExperimentState()
-
-
-def fold(state: ExperimentState, events: Iterable[Event]) -> ExperimentState:
-    """Return the state after more events; the given state is not changed."""
-    state = msgspec.structs.replace(state)
-    for each in events:
-        state.version += 1
-        match each:
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        match event:
             case ExperimentRegistered():
-                state.replaced += state.plan is not None
-                state.plan = each
+                self.replaced += self.plan is not None
+                self.plan = event
             case ExperimentStopped():
-                state.stopped = each
-            case Quarantined():
-                continue
+                self.stopped = event
             case _:
-                message = f"{each.tag} is not an event of an experiment"
-                raise Refused(message)
-    return state
+                super().evolve(event, by)
 
 
 def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[ExperimentEvent]:
@@ -193,6 +181,9 @@ def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[Experimen
         message = "it is not registered: register it first"
         raise Refused(message)
     return () if state.stopped is not None else (event,)
+
+
+EXPERIMENTS = Decider(kind=KIND, initial=ExperimentState, decide=decide)
 
 
 def replace(

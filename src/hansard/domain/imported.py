@@ -5,12 +5,10 @@ One stream a set of files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
-import msgspec
-
-from hansard.domain.decider import Quarantined
-from hansard.domain.errors import Refused
+from hansard.domain.decider import By, Decider, State
 from hansard.domain.events import Event, event
 
 KIND = "import"
@@ -50,31 +48,24 @@ class ImportEnded(Event, frozen=True, kw_only=True):
     left_out: dict[str, int] = {}
 
 
-class ImportState(msgspec.Struct):
+class ImportState(State):
     """An import at a version, with its last result."""
 
-    version: int = 0
+    noun: ClassVar[str] = "an import"
+
     ended: ImportEnded | None = None
 
-
-def initial() -> ImportState:
-    """Return the state before the first event."""
-    return ImportState()
-
-
-def fold(state: ImportState, events: Iterable[Event]) -> ImportState:
-    """Return the state after more events; the given state is not changed."""
-    state = ImportState(state.version, state.ended)
-    for each in events:
-        if not isinstance(each, ImportEnded | Quarantined):
-            message = f"{each.tag} is not an event of an import"
-            raise Refused(message)
-        state.version += 1
-        if isinstance(each, ImportEnded):
-            state.ended = each
-    return state
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        if not isinstance(event, ImportEnded):
+            super().evolve(event, by)
+        else:
+            self.ended = event
 
 
 def decide(state: ImportState, event: ImportEnded) -> Sequence[ImportEnded]:
     """Return the events of the end of an import; none where the result is the same as before."""
     return () if state.ended == event else (event,)
+
+
+IMPORTS = Decider(kind=KIND, initial=ImportState, decide=decide)

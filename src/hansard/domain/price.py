@@ -7,14 +7,15 @@ recorded cost is estimated from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from typing import ClassVar
 
 import msgspec
 
 from hansard.domain import ids, values
-from hansard.domain.decider import Quarantined
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.decider import By, Decider, State
+from hansard.domain.errors import BadValue
 from hansard.domain.events import Event, event
 
 KIND = "price"
@@ -38,30 +39,19 @@ class PriceStated(Event, frozen=True, kw_only=True):
     source: str = ""
 
 
-class PriceState(msgspec.Struct):
+class PriceState(State):
     """A model's prices at a version: the newest statement for each usage and day."""
 
-    version: int = 0
+    noun: ClassVar[str] = "a price"
+
     stated: dict[tuple[str, datetime], PriceStated] = msgspec.field(default_factory=dict)
 
-
-def initial() -> PriceState:
-    """Return the state before the first event."""
-    return PriceState()
-
-
-def fold(state: PriceState, events: Iterable[Event]) -> PriceState:
-    """Return the state after more events; the given state is not changed."""
-    state = PriceState(state.version, dict(state.stated))
-    for each in events:
-        if not isinstance(each, PriceStated | Quarantined):
-            message = f"{each.tag} is not an event of a price"
-            raise Refused(message)
-        state.version += 1
-        if isinstance(each, Quarantined):
-            continue
-        state.stated[each.usage, each.since] = each
-    return state
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        if not isinstance(event, PriceStated):
+            super().evolve(event, by)
+        else:
+            self.stated[event.usage, event.since] = event
 
 
 def decide(state: PriceState, event: PriceStated) -> Sequence[PriceStated]:
@@ -81,3 +71,11 @@ def decide(state: PriceState, event: PriceStated) -> Sequence[PriceStated]:
         raise BadValue("currency", f"{currency!r:.80}", "give its three capital letters: USD")
     values.demand_text(event.source, "source")
     return () if state.stated.get((event.usage, event.since)) == event else (event,)
+
+
+def check_model(name: object) -> str:
+    """Return a model's name, checked. Raises BadName."""
+    return ids.name("model", name)
+
+
+PRICES = Decider(kind=KIND, initial=PriceState, decide=decide, check_name=check_model)

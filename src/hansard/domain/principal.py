@@ -12,15 +12,15 @@ acts for were not shown the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
 from hansard.domain import decider, ids, values
-from hansard.domain.decider import LabelDeclassified, Quarantined
+from hansard.domain.decider import By, Decider, LabelDeclassified, State
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, join, parse, raised, text
@@ -111,14 +111,15 @@ class Token(msgspec.Struct, frozen=True):
         return not self.revoked and (ends is None or now < ends)
 
 
-class PrincipalState(msgspec.Struct):
+class PrincipalState(State):
     """A principal at a version; `kind` is None before it is registered. Tokens by their id.
 
     `label` is the label it carries, in the form that states keep; `lowered` is the version of the
     event that lowered it last, 0 for none.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "a principal"
+
     kind: PrincipalKind | None = None
     about: str = ""
     tokens: dict[str, Token] = msgspec.field(default_factory=dict)
@@ -130,39 +131,26 @@ class PrincipalState(msgspec.Struct):
         """The label that the principal carries."""
         return parse(self.label)
 
-
-def initial() -> PrincipalState:
-    """Return the state before the first event."""
-    return PrincipalState()
-
-
-def fold(state: PrincipalState, events: Iterable[Event]) -> PrincipalState:
-    """Return the state after more events; the given state is not changed."""
-    state = msgspec.structs.replace(state, tokens=dict(state.tokens))
-    for each in events:
-        state.version += 1
-        match each:
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        match event:
             case PrincipalRegistered():
-                state.kind, state.about = each.kind, each.about
+                self.kind, self.about = event.kind, event.about
             case TokenIssued():
-                state.tokens[each.token] = Token(each)
+                self.tokens[event.token] = Token(event)
             case TokenRevoked():
-                token = state.tokens.get(each.token)
+                token = self.tokens.get(event.token)
                 if token is None:
-                    message = f"token {each.token!r:.80} is revoked, but was never issued"
+                    message = f"token {event.token!r:.80} is revoked, but was never issued"
                     raise Refused(message)
-                state.tokens[each.token] = Token(token.issued, revoked=True, because=each.because)
+                self.tokens[event.token] = Token(token.issued, revoked=True, because=event.because)
             case PrincipalShown():
-                state.label = raised(state.label, parse(each.label))
+                self.label = raised(self.label, parse(event.label))
             case LabelDeclassified():
-                state.label = text(decider.after(each))
-                state.lowered = state.version
-            case Quarantined():
-                continue
+                self.label = text(decider.label_after(event))
+                self.lowered = self.version
             case _:
-                message = f"{each.tag} is not an event of a principal"
-                raise Refused(message)
-    return state
+                super().evolve(event, by)
 
 
 def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEvent]:
@@ -196,10 +184,15 @@ def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEv
         case LabelDeclassified():
             _demand_registered(state, "nothing is shown to it, so it carries no label")
             return (
-                decider.decide(state.carries, decider.after(event), event.approver, event.because),
+                decider.lowered(
+                    state.carries, decider.label_after(event), event.approver, event.because
+                ),
             )
         case _:
             assert_never(event)
+
+
+PRINCIPALS = Decider(kind=KIND, initial=PrincipalState, decide=decide)
 
 
 def _show(state: PrincipalState, event: PrincipalShown) -> Sequence[PrincipalEvent]:

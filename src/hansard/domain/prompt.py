@@ -19,7 +19,7 @@ import msgspec
 
 from hansard.domain import decider, ids, values
 from hansard.domain.choices import nearest, shortened
-from hansard.domain.decider import VERSIONS_MAX, ArtifactKind, ArtifactState
+from hansard.domain.decider import VERSIONS_MAX, ArtifactKind, ArtifactState, By
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical, digest
@@ -158,7 +158,7 @@ class PromptState(ArtifactState[PromptVersionAdded]):
     moves: list[PromptAliased] = []
     feedback: list[PromptFeedbackGiven] = []
 
-    def evolve(self, event: Event) -> None:
+    def evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case PromptVersionAdded():
@@ -174,7 +174,7 @@ class PromptState(ArtifactState[PromptVersionAdded]):
             case PromptRetired():
                 self.retired[event.version] = event.because
             case _:
-                super().evolve(event)
+                super().evolve(event, by)
 
 
 initial = PromptState

@@ -10,15 +10,16 @@ a call that was running at the time of a declaration is stale, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import ClassVar
 
 import msgspec
 
 from hansard.domain import ids
 from hansard.domain.choices import chosen
-from hansard.domain.decider import Quarantined
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.decider import By, State
+from hansard.domain.errors import BadValue
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import digest
 from hansard.domain.ids import WorkspaceStream
@@ -134,7 +135,7 @@ def key_of(tool: str, version: str, workflow: str, arguments: bytes) -> str:
     return digest(b"reuse", tool.encode(), version.encode(), workflow.encode(), arguments)
 
 
-class Stale(msgspec.Struct):
+class Stale(State):
     """Stale declarations at a `version`: the version of the last one for each name.
 
     Attributes:
@@ -144,7 +145,8 @@ class Stale(msgspec.Struct):
         keys: Versions by key.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "stale answers"
+
     tools: dict[str, int] = {}
     runs: dict[str, int] = {}
     keys: dict[str, int] = {}
@@ -158,32 +160,15 @@ class Stale(msgspec.Struct):
         )
         return newest <= offered.stale
 
-
-def initial() -> Stale:
-    """Return the state before the first event."""
-    return Stale()
-
-
-def fold(state: Stale, events: Iterable[Event]) -> Stale:
-    """Return the state after more events; the given state is not changed."""
-    made = Stale(state.version, dict(state.tools), dict(state.runs), dict(state.keys))
-    for each in events:
-        made.version += 1
-        match each:
-            case AnswersInvalidated():
-                for names, name in (
-                    (made.tools, each.tool),
-                    (made.runs, each.run),
-                    (made.keys, each.key),
-                ):
-                    if name:
-                        names[name] = made.version
-            case Quarantined():
-                continue
-            case _:
-                message = f"{each.tag} is not an event of stale answers"
-                raise Refused(message)
-    return made
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        if not isinstance(event, AnswersInvalidated):
+            super().evolve(event, by)
+            return
+        named = ((self.tools, event.tool), (self.runs, event.run), (self.keys, event.key))
+        for versions, name in named:
+            if name:
+                versions[name] = self.version
 
 
 def decide(event: AnswersInvalidated) -> Sequence[AnswersInvalidated]:

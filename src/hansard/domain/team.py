@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
-from hansard.domain.board import By
 from hansard.domain.choices import Brief
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import By, State
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.ids import name as checked_name
@@ -197,7 +196,7 @@ class TaskState(Brief, msgspec.Struct, frozen=True, kw_only=True):
         return self.status is TaskStatus.CLAIMED and now < self.expires
 
 
-class TeamState(Brief, msgspec.Struct, kw_only=True):
+class TeamState(Brief, State, kw_only=True):
     """The tasks of a run by id, in the order they were added.
 
     Attributes:
@@ -205,12 +204,49 @@ class TeamState(Brief, msgspec.Struct, kw_only=True):
         tasks: By id.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "a team's tasks"
+
     tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
 
-    def copy(self) -> TeamState:
-        """Return a copy that can be folded on without changing this one; O(tasks), shallow."""
-        return TeamState(version=self.version, tasks=dict(self.tasks))
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place. Raises Refused for an unknown task."""
+        change = msgspec.structs.replace
+        match event:
+            case TaskAdded():
+                self.tasks[event.task] = TaskState(
+                    added=event,
+                    by=by.author,
+                    role=event.role,
+                    agent=event.agent,
+                    changed=self.version,
+                    label=by.label,
+                )
+            case TaskClaimed():
+                self.tasks[event.task] = change(
+                    found(self, event.task),
+                    status=TaskStatus.CLAIMED,
+                    number=event.number,
+                    holder=event.agent,
+                    holder_role=event.role,
+                    expires=by.stamp + event.lease_ms * 1_000_000,
+                    changed=self.version,
+                )
+            case (
+                TaskExtended()
+                | TaskReleased()
+                | TaskCompleted()
+                | TaskFailed()
+                | TaskHandedOff()
+                | TaskReopened()
+            ):
+                before = found(self, event.task)
+                label = join(before.label, by.label).stored
+                if isinstance(event, TaskExtended):  # an extension has no visible content
+                    label = before.label
+                task = change(before, changed=self.version, label=label)
+                self.tasks[event.task] = _after(task, event, by)
+            case _:
+                super().evolve(event, by)
 
 
 class ClaimLost(HansardError):
@@ -242,64 +278,6 @@ class ClaimLost(HansardError):
     found = property(lambda self: self.args[3])
     holder = property(lambda self: self.args[4])
     status = property(lambda self: self.args[5])
-
-
-def initial() -> TeamState:
-    """Return the state before the first event."""
-    return TeamState()
-
-
-def fold(state: TeamState, events: Iterable[Event], by: By = By()) -> TeamState:  # noqa: B008 -- By is frozen
-    """Return the state after more events of one commit; the given state is not changed."""
-    state = state.copy()
-    for each in events:
-        evolve(state, each, by)
-    return state
-
-
-def evolve(state: TeamState, event: Event, by: By) -> None:
-    """Fold one event into a state that the caller owns. Raises Refused."""
-    state.version += 1
-    change = msgspec.structs.replace
-    match event:
-        case TaskAdded():
-            state.tasks[event.task] = TaskState(
-                added=event,
-                by=by.author,
-                role=event.role,
-                agent=event.agent,
-                changed=state.version,
-                label=by.label,
-            )
-        case TaskClaimed():
-            state.tasks[event.task] = change(
-                found(state, event.task),
-                status=TaskStatus.CLAIMED,
-                number=event.number,
-                holder=event.agent,
-                holder_role=event.role,
-                expires=by.stamp + event.lease_ms * 1_000_000,
-                changed=state.version,
-            )
-        case (
-            TaskExtended()
-            | TaskReleased()
-            | TaskCompleted()
-            | TaskFailed()
-            | TaskHandedOff()
-            | TaskReopened()
-        ):
-            before = found(state, event.task)
-            label = join(before.label, by.label).stored
-            if isinstance(event, TaskExtended):  # an extension has no visible content
-                label = before.label
-            task = change(before, changed=state.version, label=label)
-            state.tasks[event.task] = _after(task, event, by)
-        case Quarantined():
-            return
-        case _:
-            message = f"{event.tag} is not an event of a team's tasks"
-            raise Refused(message)
 
 
 def _after(task: TaskState, event: ClaimCommand | TaskReopened, by: By) -> TaskState:

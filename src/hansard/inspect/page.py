@@ -17,14 +17,13 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.times import EventTime, is_imported, time_of
 from hansard.domain import agent as agents
-from hansard.domain import aggregate_types, board
+from hansard.domain import aggregate_types
 from hansard.domain import run as runs
 from hansard.domain import team as task
 from hansard.domain.agent import AgentState
 from hansard.domain.board import (
     RESERVED,
     BoardState,
-    By,
     ItemAppended,
     ItemDiscarded,
     ItemIncluded,
@@ -33,7 +32,7 @@ from hansard.domain.board import (
     ValuePut,
     form,
 )
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import By, Quarantined
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
@@ -41,7 +40,7 @@ from hansard.domain.memory import events as memory_events
 from hansard.domain.payload import PartsLine, as_blob
 from hansard.domain.run import AgentJoined, RunState
 from hansard.domain.steps import StepCompleted, StepRequested, StepStatus
-from hansard.domain.team import TaskState, TaskStatus, Unmet
+from hansard.domain.team import TaskState, TaskStatus, TeamState, Unmet
 from hansard.inspect.state import key_head
 from hansard.inspect.trace import Fetcher
 from hansard.state.aggregates import commits_of_steps
@@ -600,7 +599,7 @@ class _Boards:
         """Fold an event and record its changes."""
         state = self._states.setdefault(key, BoardState())
         version, kind, value = state.changed, state.kind, state.value
-        board.evolve(state, event, by)
+        state.apply(event, by)
         self._lapses.set(key, state.expires)
         if state.changed == version:  # it does not change the value
             return
@@ -667,7 +666,7 @@ class _Team:
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
         self.changes: list[Change] = []
-        self._state = task.initial()
+        self._state = TeamState()
         self._unmet = Unmet(self._state)
         self._written: dict[str, dict[str, Any]] = {}
         self._lapses = Expiries()
@@ -683,7 +682,7 @@ class _Team:
         """Fold an event and record the tasks that it changed."""
         name = getattr(event, "task", "")
         stood = self._state.tasks.get(name)
-        task.evolve(self._state, event, by)
+        self._state.apply(event, by)
         if isinstance(event, Quarantined):
             return
         now = self._state.tasks[name]

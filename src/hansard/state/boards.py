@@ -17,11 +17,11 @@ from typing import Self
 import msgspec
 
 from hansard.bus.writer import JointSender, Ticket
-from hansard.domain import board
 from hansard.domain.board import BoardState
 from hansard.domain.ids import KeyStream, RunStream, StreamId
 from hansard.domain.run import RunState
-from hansard.state.replay import States, evolve_board
+from hansard.state.replay import States
+from hansard.state.repository import followed
 
 KEYS_MAX = 1_024
 """Most keys whose state is kept in memory; others are read from the log again."""
@@ -75,15 +75,11 @@ class Boards:
         known = self._known.get(stream)
         if known is None:
             commits = await self.states.commits(stream)
-            known = board.initial()
         elif fresh or stream in self._outdated:
             commits = await self.states.log.read(stream, after=known.version)
         else:
             return known
-        if commits:
-            known = known.copy()
-            for stored in commits:
-                evolve_board(known, stored)
+        known = followed(known or BoardState(), commits)
         self.keep(stream, known)
         return known
 

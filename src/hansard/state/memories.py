@@ -30,7 +30,7 @@ from hansard.bus.commits import revive
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Blobs, EventLog, Kind, Snapshots, Stored, in_parts
 from hansard.domain import payload
-from hansard.domain.board import By
+from hansard.domain.decider import By
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.events import Commit, Event
 from hansard.domain.fingerprint import digest

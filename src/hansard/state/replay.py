@@ -30,11 +30,10 @@ from hansard.bus.commits import check_begins, revive, until, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, EventLog, Snapshots, Stored, UpTo
 from hansard.domain import agent as agents
-from hansard.domain import board
 from hansard.domain import run as runs
 from hansard.domain import team as task
 from hansard.domain.agent import AgentState
-from hansard.domain.board import RESERVED, BoardState, By
+from hansard.domain.board import RESERVED, BoardState
 from hansard.domain.choices import Brief, first
 from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadName, Corrupt, Refused
@@ -44,6 +43,7 @@ from hansard.domain.run import FORK_DEPTH_MAX, RunForked, RunState
 from hansard.domain.snapshot import snapshot_id
 from hansard.domain.team import MAIL_KEY, MailSent, TeamState
 from hansard.state.histories import ChunkMaker, Histories
+from hansard.state.repository import follow
 
 # A team's tasks and messages from their commits.
 
@@ -69,18 +69,11 @@ def mail_of(run: str) -> KeyStream:
 
 def fold_team(commits: Iterable[Stored]) -> TeamState:
     """Fold the tasks of a run from commits of its board, by position; other keys are skipped."""
-    state = task.initial()
+    state = TeamState()
     for stored in commits:
         if isinstance(stored.stream, KeyStream) and stored.stream.key == task.TASKS_KEY:
-            evolve_team(state, stored)
+            follow(state, stored)
     return state
-
-
-def evolve_team(state: TeamState, stored: Stored) -> None:
-    """Fold a commit into the tasks, which the caller owns."""
-    for recorded in stored.commit.events:
-        by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
-        task.evolve(state, revive(recorded), by)
 
 
 def mails(commits: Iterable[Stored]) -> list[Mail]:
@@ -470,15 +463,8 @@ def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
     states: dict[str, BoardState] = {}
     for stored in commits:
         if isinstance(stored.stream, KeyStream) and not stored.stream.key.startswith(RESERVED):
-            evolve_board(states.setdefault(stored.stream.key, BoardState()), stored)
+            follow(states.setdefault(stored.stream.key, BoardState()), stored)
     return states
-
-
-def evolve_board(state: BoardState, stored: Stored) -> None:
-    """Fold a commit into the state of a key, which the caller owns."""
-    for recorded in stored.commit.events:
-        by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
-        board.evolve(state, revive(recorded), by)
 
 
 def fold_life(commits: Iterable[Stored]) -> RunState:

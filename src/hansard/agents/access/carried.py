@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from hansard.agents.workspace import retry, transact
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import BusError, Conflict
@@ -29,10 +28,12 @@ from hansard.bus.log import Append, EventLog, NotYet, Stored, VersionFree
 from hansard.bus.redacted_log import ForwardingLog
 from hansard.bus.writer import JointSender, StreamWriter, Ticket
 from hansard.domain import principal
+from hansard.domain.decider import fold
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, text
 from hansard.domain.principal import PrincipalShown, PrincipalState
+from hansard.state.repository import retry, transact
 
 
 class Lowered(BusError):
@@ -107,7 +108,7 @@ class AccumulatedLabel:
     def _folded(self, stored: Iterable[Stored]) -> PrincipalState:
         """Fold the events read, except those that a concurrent operation has already folded."""
         news = (each.commit for each in stored if each.commit.version > self._state.version)
-        return principal.fold(self._state, revive_all(news))
+        return fold(self._state, revive_all(news))
 
     async def shown(self, label: Label | None) -> None:
         """Record that the principal is shown something with this label, unless already covered;

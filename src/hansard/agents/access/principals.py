@@ -14,7 +14,7 @@ import hmac
 import re
 import secrets
 from base64 import b32encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.access import roles
 from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.policy import permits
-from hansard.agents.workspace import Workspace, transact
+from hansard.agents.workspace import Workspace
 from hansard.broker.logins import BrokerUser
 from hansard.bus import subjects
 from hansard.bus.clock import OS_USER
@@ -46,14 +46,15 @@ from hansard.domain.access import KIND as ACCESS_KIND
 from hansard.domain.access import STRANGER, AccessRefused
 from hansard.domain.agent import Begin
 from hansard.domain.board import BoardState, key_name
-from hansard.domain.decider import LabelDeclassified
+from hansard.domain.decider import LabelDeclassified, fold
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Event
 from hansard.domain.ids import KeyStream, WorkspaceStream
 from hansard.domain.label import HIGHEST, LOWEST, Label, text
 from hansard.domain.label import parse as label_parse
+from hansard.domain.principal import KIND as PRINCIPAL
 from hansard.domain.principal import (
-    KIND,
+    PRINCIPALS,
     PrincipalEvent,
     PrincipalKind,
     PrincipalRegistered,
@@ -64,13 +65,12 @@ from hansard.domain.principal import (
     TokenRevoked,
     expiry,
 )
-from hansard.domain.principal import KIND as PRINCIPAL
-from hansard.domain.roles import check as role
 from hansard.domain.roles import model as role_events
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.roles.check import RoleState
 from hansard.domain.values import recordable
 from hansard.state.replay import RunView
+from hansard.state.repository import folded, transact
 
 # Authenticates tokens against the current state of the record.
 #
@@ -245,7 +245,7 @@ class Authenticator:
 
     def carried(self, who: Principal, log: EventLog) -> AccumulatedLabel:
         """Return the accumulated label of an admitted principal, and a log that writes under it."""
-        known = self._principals.get(who.name) or principal.initial()
+        known = self._principals.get(who.name) or PrincipalState()
         return AccumulatedLabel(log, known, who.actor, who.role)
 
     def lowered(self, name: str) -> int:
@@ -303,7 +303,7 @@ class Authenticator:
         except HansardError:  # written by other means
             return "whom it acts for is not as it may be"
         for each in chain:
-            state = self._principals.get(each, principal.initial())
+            state = self._principals.get(each, PrincipalState())
             if state is None:
                 return f"it acts for {each!r:.80}, whose record cannot be read"
             if state.kind is None:
@@ -335,11 +335,11 @@ class Authenticator:
         try:
             events = revive_all([stored.commit])
             if stored.stream.kind == principal.KIND:
-                before = self._principals.get(name, principal.initial())
-                self._principals[name] = principal.fold(before, events) if before else None
+                before = self._principals.get(name, PrincipalState())
+                self._principals[name] = fold(before, events) if before else None
             else:
-                known = self._roles.get(name, role.initial())
-                self._roles[name] = role.fold(known, events) if known else None
+                known = self._roles.get(name, RoleState())
+                self._roles[name] = fold(known, events) if known else None
         except HansardError:
             if stored.stream.kind == principal.KIND:
                 self._principals[name] = None
@@ -355,27 +355,12 @@ async def read(workspace: Workspace, name: str) -> PrincipalState:
     """Return the current state of a principal; one that is not registered has no kind. Raises
     BadName.
     """
-    return _folded(await workspace.log.read(WorkspaceStream(KIND, ids.name("principal", name))))
+    return await workspace.repository.read(PRINCIPALS, name)
 
 
 async def known(workspace: Workspace) -> dict[str, PrincipalState]:
     """Return every principal by name, in order of registration."""
-    return {
-        name: _folded(stored)
-        for name, stored in _by_name(await workspace.log.read_kind(KIND)).items()
-    }
-
-
-def _by_name(commits: Iterable[Stored]) -> dict[str, list[Stored]]:
-    by_name: dict[str, list[Stored]] = {}
-    for stored in commits:
-        if isinstance(stored.stream, WorkspaceStream):
-            by_name.setdefault(stored.stream.id, []).append(stored)
-    return by_name
-
-
-def _folded(stored: Iterable[Stored]) -> PrincipalState:
-    return principal.fold(principal.initial(), revive_all(item.commit for item in stored))
+    return await workspace.repository.read_all(PRINCIPALS)
 
 
 async def register(
@@ -495,15 +480,15 @@ async def lower(workspace: Workspace, name: str, to: Label, approver: str, reaso
 
     def next_append(stored: list[Stored]) -> Sequence[Event]:
         nonlocal before
-        state = _folded(stored)
+        state = folded(PRINCIPALS, stored)
         before = state.carries
         command = LabelDeclassified(
             to=text(to), approver=approver, because=reason, before=str(before)
         )
         return principal.decide(state, command)
 
-    stream = WorkspaceStream(KIND, ids.name("principal", name))
-    await workspace.record_lasting(stream, approver, next_append, label=to.stored)
+    stream = PRINCIPALS.stream(name)
+    await workspace.repository.record(stream, approver, next_append, label=to.stored)
     return before
 
 
@@ -550,11 +535,7 @@ async def _tell(workspace: Workspace, name: str, event: PrincipalEvent, by: str)
             event = msgspec.structs.replace(event, because=workspace.text(event.because))
         case TokenIssued() | PrincipalShown() | LabelDeclassified():
             pass  # no text to redact, recorded by `carried`, or redacted before
-
-    stream = WorkspaceStream(KIND, ids.name("principal", name))
-    return await workspace.record_lasting(
-        stream, by, lambda record: principal.decide(_folded(record), event)
-    )
+    return await workspace.repository.decide(PRINCIPALS, name, event, by)
 
 
 async def broker_users(workspace: Workspace) -> list[BrokerUser]:
@@ -763,7 +744,7 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
     def of_agent(view: RunView) -> _Lowered:
         state = view.agent(str(request.agent))
         before = label_parse(state.label)
-        event = decider.decide(before, target, approver, because)
+        event = decider.lowered(before, target, approver, because)
         begin = Begin(
             state.agent, state.role, SERVER_VERSION, PROTOCOL_VERSION, purpose="declassify"
         )
@@ -778,7 +759,7 @@ async def declassify(workspace: Workspace, run: str | None, request: Lowering) -
             remedy = f"see 'hansard board {run}'"
             raise NotFound(f"key {request.key!r:.200} of run {run}", remedy)
         before = state.label or LOWEST
-        event = decider.decide(before, target, approver, because)
+        event = decider.lowered(before, target, approver, because)
         commit = workspace.commit(state.version + 1, approver, [event], label=target.stored)
         return before, Append(stream, commit)
 

@@ -11,14 +11,14 @@ import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from hansard.agents.workspace import Workspace, transact
+from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER, Slices
-from hansard.bus.commits import revive, revive_all
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import read_text
 from hansard.bus.log import Append, AtPosition, Stored, UpTo
@@ -34,10 +34,9 @@ from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.label import Label, join, parse
 from hansard.domain.payload import MARK
-from hansard.domain.roles import check
 from hansard.domain.roles import check as role_file
-from hansard.domain.roles.check import RoleState
-from hansard.domain.roles.model import KIND, RoleDefined, RoleEvent, RoleWithdrawn
+from hansard.domain.roles.check import ROLES, RoleState
+from hansard.domain.roles.model import KIND, RoleDefined, RoleWithdrawn
 from hansard.domain.roles.view import (
     Facts,
     Folding,
@@ -54,6 +53,7 @@ from hansard.domain.roles.view import (
 )
 from hansard.domain.run import RunState
 from hansard.state.replay import Points, States
+from hansard.state.repository import transact
 
 FILE_BYTES_MAX = 1024 * 1024
 """Most bytes of a file of roles: far more than the largest needs."""
@@ -64,22 +64,14 @@ async def read(workspace: Workspace, name: str, up_to: UpTo = None) -> RoleState
 
     Raises BadName, and UnknownEvent for an event of a newer version: nothing is then allowed.
     """
-    stored = await workspace.log.read(WorkspaceStream(KIND, ids.name("role", name)), up_to=up_to)
-    return _folded(stored)
+    return await workspace.repository.read(ROLES, name, up_to)
 
 
 async def defined(workspace: Workspace) -> dict[str, RoleDefined]:
     """Return the roles that have rules, by name, with their rules. Raises UnknownEvent."""
-    by_name: dict[str, list[Stored]] = {}
-    for stored in await workspace.log.read_kind(KIND):
-        if isinstance(stored.stream, WorkspaceStream):
-            by_name.setdefault(stored.stream.id, []).append(stored)
-    rules = {name: _folded(by_name[name]).rules for name in sorted(by_name)}
-    return {name: each for name, each in rules.items() if each is not None}
-
-
-def _folded(stored: Iterable[Stored]) -> RoleState:
-    return check.fold(check.initial(), revive_all(item.commit for item in stored))
+    known = await workspace.repository.read_all(ROLES)
+    rules = ((name, known[name].rules) for name in sorted(known))
+    return {name: each for name, each in rules if each is not None}
 
 
 async def apply(
@@ -94,7 +86,8 @@ async def apply(
     Raises BadValue and BadName for invalid rules, and Conflict after 50 lost races.
     """
     about = workspace.text(rules.about)
-    return await _tell(workspace, name, msgspec.structs.replace(rules, about=about), by)
+    command = msgspec.structs.replace(rules, about=about)
+    return await workspace.repository.decide(ROLES, name, command, by)
 
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
@@ -126,14 +119,8 @@ async def withdraw(
     by: str = OS_USER,
 ) -> bool:
     """Withdraw a role's rules; return False if already withdrawn. Raises Refused, BadName."""
-    return await _tell(workspace, name, RoleWithdrawn(because=workspace.text(reason)), by)
-
-
-async def _tell(workspace: Workspace, name: str, event: RoleEvent, by: str) -> bool:
-    stream = WorkspaceStream(KIND, ids.name("role", name))
-    return await workspace.record_lasting(
-        stream, by, lambda record: check.decide(_folded(record), event)
-    )
+    command = RoleWithdrawn(because=workspace.text(reason))
+    return await workspace.repository.decide(ROLES, name, command, by)
 
 
 async def visible_events(
@@ -381,11 +368,11 @@ def _rules(
     """Return a role's rules, the newest or those of a given event, and the id of the event. Raises
     NotFound.
     """
-    state, said_by = check.initial(), ""
+    state, said_by = RoleState(), ""
     for stored in commits:
         for recorded in stored.commit.events:
             event = revive(recorded)
-            state = check.fold(state, [event])
+            state.apply(event)
             said_by = "" if isinstance(event, RoleWithdrawn) else recorded.id
             if of_event == recorded.id:
                 return state.rules, said_by
@@ -543,7 +530,7 @@ async def record_query(
         rows=rows,
         cut=cut,
     )
-    await workspace.append_lasting(stream, by, event)
+    await workspace.repository.append(stream, by, event)
 
 
 def digest_of(

@@ -150,7 +150,7 @@ async def newest(workspace: Workspace) -> list[Prompt]:
             by_name.setdefault(stored.stream.id, []).append(stored)
     made: list[Prompt] = []
     for name, commits in sorted(by_name.items()):
-        found = versions.folded(PROMPTS, commits)
+        found = versions.of_commits(PROMPTS, commits)
         usable = found.state.versions.keys() - found.state.retired
         if usable:
             made.append(of_version(found, name, max(usable)))

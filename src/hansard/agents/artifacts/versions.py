@@ -19,8 +19,8 @@ from hansard.domain import payload
 from hansard.domain.decider import ArtifactKind, ArtifactState, fold
 from hansard.domain.errors import BadName
 from hansard.domain.events import Actor, Event
-from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join, parse
+from hansard.state.repository import folded
 
 S = TypeVar("S", bound=ArtifactState[Any])
 
@@ -66,15 +66,9 @@ class ArtifactChange(msgspec.Struct, frozen=True, kw_only=True):
     experiment: str = ""
 
 
-def folded(kind: ArtifactKind[S], commits: Sequence[Stored]) -> Artifact[S]:
+def of_commits(kind: ArtifactKind[S], commits: Sequence[Stored]) -> Artifact[S]:
     """Fold an artifact from its commits."""
-    state = fold(kind.initial(), revive_all(each.commit for each in commits))
-    return Artifact(state, commits)
-
-
-def stream_of(kind: ArtifactKind[Any], name: object) -> WorkspaceStream:
-    """Return the stream of an artifact. Raises BadName, BadValue."""
-    return WorkspaceStream(kind.kind, kind.check_name(name))
+    return Artifact(folded(kind, commits), commits)
 
 
 def missing(kind: ArtifactKind[Any], name: str) -> NotFound:
@@ -96,7 +90,7 @@ async def find(
     workspace: Workspace, kind: ArtifactKind[S], name: str, up_to: UpTo = None
 ) -> Artifact[S]:
     """Read an artifact as `read` does; return an empty one if there is none of that name."""
-    return folded(kind, await workspace.log.read(stream_of(kind, name), up_to=up_to))
+    return of_commits(kind, await workspace.log.read(kind.stream(name), up_to=up_to))
 
 
 async def change(
@@ -120,13 +114,13 @@ async def change(
         nonlocal version
         if not (commits or begins):
             raise missing(kind, name)
-        before = folded(kind, commits).state
+        before = folded(kind, commits)
         stated = event if isinstance(event, Event) else event(before)
         made = kind.decide(before, stated)
         version = kind.version_of(fold(before, made), stated)
         return made
 
-    is_new = await workspace.record_lasting(stream_of(kind, name), by, decided, label)
+    is_new = await workspace.repository.record(kind.stream(name), by, decided, label)
     return ArtifactChange(kind=kind.kind, name=name, version=version, is_new=is_new)
 
 

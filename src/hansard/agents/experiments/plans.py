@@ -16,9 +16,8 @@ from hansard.agents import workspace as run_index
 from hansard.agents.artifacts.prompts import demand_usable
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Permit
-from hansard.agents.workspace import Workspace, transact
+from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
-from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
 from hansard.domain import ids, values
@@ -26,10 +25,10 @@ from hansard.domain import prompt as prompts
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experiment import (
     CONVERSATION,
+    EXPERIMENTS,
     KIND,
     TASK,
     Better,
-    ExperimentEvent,
     ExperimentRegistered,
     ExperimentState,
     ExperimentStopped,
@@ -43,6 +42,7 @@ from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles.view import Facts, facts, may_be_placed, sees_arm, sees_plan
 from hansard.domain.run import RunAssigned, RunState
 from hansard.domain.values import SAFE_INT, recordable
+from hansard.state.repository import folded, transact
 
 
 class NotPlaced(Refused):
@@ -177,13 +177,8 @@ async def read(
     workspace: Workspace, name: str, up_to: UpTo = None
 ) -> tuple[ExperimentState, list[Stored]]:
     """Read an experiment at a point, and its commits. Raises BadName, UnknownEvent."""
-    stored = await workspace.log.read(WorkspaceStream(KIND, ids.name(KIND, name)), up_to=up_to)
-    return _folded(stored), stored
-
-
-def _folded(stored: list[Stored]) -> ExperimentState:
-    events = revive_all(item.commit for item in stored)
-    return experiments.fold(experiments.initial(), events)
+    stored = await workspace.log.read(EXPERIMENTS.stream(name), up_to=up_to)
+    return folded(EXPERIMENTS, stored), stored
 
 
 async def state(workspace: Workspace, name: str) -> ExperimentState:
@@ -208,7 +203,7 @@ async def register(
     current, _ = await read(workspace, name)
     if current.plan is None:
         await _demand_prompts(workspace, fields)
-    return await _append(workspace, name, fields, by)
+    return await workspace.repository.decide(EXPERIMENTS, name, fields, by)
 
 
 async def replace(
@@ -226,7 +221,7 @@ async def replace(
     started, or if it is stopped or not registered; Conflict, BadName, BadValue.
     """
     ids.name("by", by)
-    stream = WorkspaceStream(KIND, ids.name(KIND, name))
+    stream = EXPERIMENTS.stream(name)
     plan = _recorded(workspace, msgspec.structs.replace(made, because=reason))
     await _demand_prompts(workspace, plan)
 
@@ -236,7 +231,7 @@ async def replace(
 
     def next_append(read_state: tuple[list[Stored], list[str], int]) -> Append | None:
         stored, runs, lives = read_state
-        value = experiments.replace(_folded(stored), plan, runs)
+        value = experiments.replace(folded(EXPERIMENTS, stored), plan, runs)
         if not value:
             return None
         commit = workspace.commit(stored[-1].commit.last_version + 1, by, value)
@@ -257,7 +252,8 @@ async def stop(
     by: str = OS_USER,
 ) -> bool:
     """Stop assigning runs; return False if it is already stopped. Raises Refused, BadName."""
-    return await _append(workspace, name, ExperimentStopped(because=workspace.text(reason)), by)
+    command = ExperimentStopped(because=workspace.text(reason))
+    return await workspace.repository.decide(EXPERIMENTS, name, command, by)
 
 
 async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> None:
@@ -266,13 +262,6 @@ async def _demand_prompts(workspace: Workspace, made: ExperimentRegistered) -> N
     """
     named = (arm.prompt for arm in made.arms if prompts.looks_up(arm.prompt))
     await demand_usable(workspace, named)
-
-
-async def _append(workspace: Workspace, name: str, event: ExperimentEvent, by: str) -> bool:
-    stream = WorkspaceStream(KIND, ids.name(KIND, name))
-    return await workspace.record_lasting(
-        stream, by, lambda record: experiments.decide(_folded(record), event)
-    )
 
 
 # ---------------------------------------------------------------- placement of runs

@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 
 from hansard.agents.flow import is_coroutine_function
-from hansard.agents.workspace import Workspace, transact
-from hansard.bus.commits import revive_all
+from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append, Stored
 from hansard.domain import ids
 from hansard.domain import price as prices
 from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue, CallerError, RecordError
-from hansard.domain.ids import RunStream, WorkspaceStream
-from hansard.domain.price import KIND, PriceStated
+from hansard.domain.ids import RunStream
+from hansard.domain.price import PRICES, PriceStated
 from hansard.domain.redaction import check_names
 from hansard.domain.run import RunScored, RunState
 from hansard.state.replay import RunView
+from hansard.state.repository import folded, transact
 
 # Prices of models, with the date they apply from.
 
@@ -44,16 +44,16 @@ async def state(
 
     One commit. Raises BadName, BadValue, and Conflict after 50 lost races.
     """
-    stream = WorkspaceStream(KIND, ids.name("model", model))
+    stream = PRICES.stream(model)
     events = [_stated(usage, amount, terms) for usage, amount in amounts.items()]
     if not events:
         raise BadValue("prices", "none is given", "give some, such as input_tokens=2.5")
 
     def next_append(stored: list[Stored]) -> list[PriceStated]:
-        prices_now = prices.fold(prices.initial(), revive_all(item.commit for item in stored))
+        prices_now = folded(PRICES, stored)
         return [each for event in events for each in prices.decide(prices_now, event)]
 
-    return await workspace.record_lasting(stream, by, next_append)
+    return await workspace.repository.record(stream, by, next_append)
 
 
 def _stated(usage: str, amount: float, terms: Terms) -> PriceStated:

@@ -30,24 +30,22 @@ from hansard.agents.importers.chat import (
 from hansard.agents.importers.formats import CLAUDE_CODE, Claims
 from hansard.agents.importers.sources import Bad, BadRecord, Watcher
 from hansard.agents.workspace import Workspace
-from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
-from hansard.bus.log import Append, Stored
+from hansard.bus.log import Append
 from hansard.domain.errors import CallerError
 from hansard.domain.ids import WorkspaceStream, run_of, uuid8
 from hansard.domain.imported import (
     FILES_MAX,
+    IMPORTS,
     KIND,
     REASON_LENGTH_MAX,
     REASONS_MAX,
     ImportEnded,
-    ImportState,
     decide,
-    fold,
-    initial,
 )
 from hansard.domain.integrity.authorship import IMPORTER
 from hansard.domain.run import RunAssigned
+from hansard.state.repository import folded
 
 BATCH_COMMITS_MAX = 2_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
@@ -240,8 +238,8 @@ class Importer:
             claims=dict(sorted(self._claims.items())),
         )
         stream = WorkspaceStream(KIND, uuid8(self._format, *self._files))
-        await self._workspace.record_lasting(
-            stream, IMPORTER, lambda stored: decide(_folded(stored), ended)
+        await self._workspace.repository.record(
+            stream, IMPORTER, lambda stored: decide(folded(IMPORTS, stored), ended)
         )
 
     # ------------------------------------------------------------ sending
@@ -306,10 +304,6 @@ async def _names(workspace: Workspace) -> dict[_Name, set[str]]:
             key = (labels.get(SOURCE, ""), placed.experiment, placed.arm, labels[SOURCE_RUN])
             runs.setdefault(key, set()).add(life.run)
     return runs
-
-
-def _folded(stored: list[Stored]) -> ImportState:
-    return fold(initial(), revive_all(item.commit for item in stored))
 
 
 def _name(file: str) -> str:

@@ -41,7 +41,7 @@ from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.payloads import Reader
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import guard_secrets
-from hansard.agents.workspace import Workspace, retry
+from hansard.agents.workspace import Workspace
 from hansard.bus.commits import drive_fetch, record
 from hansard.bus.errors import BusError, NotFound, TooLarge
 from hansard.bus.log import Append, Blobs, Stored
@@ -78,6 +78,7 @@ from hansard.domain.redaction import check_names
 from hansard.domain.steps import StepCompleted, StepStatus
 from hansard.domain.values import Scrub
 from hansard.state.memories import Memories, MemoryEventAt
+from hansard.state.repository import retry
 
 # Recorded tools of the MCP servers that a `tools.json` names: the newest list that the proxy, or an
 # agent defined by a folder, received from a server of that address.

@@ -1007,7 +1007,7 @@ async def record(
             raise Refused(message)
         return (event,) if event.runs or event.proposals else ()
 
-    return await workspace.record_lasting(stream_of(name), by, decide, label.stored)
+    return await workspace.repository.record(stream_of(name), by, decide, label.stored)
 
 
 # The prompt that proposes what to remember, on the stream of `memory-remember`, and the score of

@@ -17,10 +17,10 @@ from hansard.agents.policy import permits
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.gate import Budget
 from hansard.agents.policy.permits import trusts
-from hansard.agents.workspace import Workspace, transact
+from hansard.agents.workspace import Workspace
 from hansard.bus import log
 from hansard.bus.clock import OS_USER, Clock
-from hansard.bus.commits import new_commit, revive, revive_all
+from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.domain import approval as approvals
@@ -37,7 +37,6 @@ from hansard.domain.approval import (
     ApprovalsState,
     ApprovalStatus,
 )
-from hansard.domain.board import By
 from hansard.domain.budget import BudgetState
 from hansard.domain.choices import Brief
 from hansard.domain.errors import Refused
@@ -46,6 +45,7 @@ from hansard.domain.ids import KeyStream
 from hansard.domain.label import LOWEST, Label
 from hansard.domain.roles.authorize import Trust
 from hansard.state.replay import States
+from hansard.state.repository import followed, transact
 
 # Budgets counted in the log: one stream a budget, shared by all processes of a run.
 
@@ -179,7 +179,7 @@ class _CachedBudget(msgspec.Struct):
         if commit.version <= self.state.version:
             return False
         for event in revive_all([commit]):
-            budgets.evolve(self.state, event)
+            self.state.apply(event)
         return True
 
 
@@ -217,9 +217,7 @@ class Approvals:
             forked = await self._states.forked(self.stream.run)
             cut = forked.at.get(str(self.stream), 0) if forked is not None else 0
             known = approvals.initial(cut)
-        commits = await self._log.read(self.stream, after=known.version)
-        if commits:
-            known = folded(known, commits)
+        known = followed(known, await self._log.read(self.stream, after=known.version))
         self._known = known
         return known
 
@@ -290,16 +288,6 @@ class Approvals:
         return approvals.find(await self.state(), approval)
 
 
-def folded(state: ApprovalsState, commits: Iterable[Stored]) -> ApprovalsState:
-    """Return the requests after more commits of their stream."""
-    state = state.copy()
-    for stored in commits:
-        for recorded in stored.commit.events:
-            by = By(stored.commit.actor.agent, stored.stamp, recorded.id, stored.commit.label)
-            approvals.evolve(state, revive(recorded), by)
-    return state
-
-
 class ListedApproval(Brief, msgspec.Struct, frozen=True):
     """An approval request of a workspace, with its run and status at the log's current time.
 
@@ -327,7 +315,7 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
             if isinstance(stored.stream, KeyStream):
                 commits.setdefault(stored.stream.run, []).append(stored)
         for run, own in commits.items():
-            state = folded(approvals.initial(), own)
+            state = followed(approvals.initial(), own)
             requests += [
                 ListedApproval(run, each, each.standing(now)) for each in state.requests.values()
             ]

@@ -348,4 +348,4 @@ async def note(
     known = await workspace.log.last(WorkspaceStream(principal.KIND, name)) is not None
     stream = WorkspaceStream(access.KIND, name if known else access.STRANGER)
     event = AccessRefused(principal=name, role=role, operation=operation, because=reason)
-    await workspace.append_lasting(stream, by, event)
+    await workspace.repository.append(stream, by, event)

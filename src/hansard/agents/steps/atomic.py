@@ -31,7 +31,6 @@ from hansard.agents.steps.ledger import PendingOutcome
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
-from hansard.agents.workspace import retry
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record
 from hansard.bus.errors import Conflict
@@ -46,6 +45,7 @@ from hansard.domain.ids import KeyStream, WorkspaceStream
 from hansard.domain.label import Label, join
 from hansard.domain.steps import Step, StepBlocked, StepCompleted, StepFailed, StepStatus
 from hansard.domain.values import Plain
+from hansard.state.repository import retry
 
 RACES_MAX = 1_000
 """Largest number of lost races of one write; each means that another writer succeeded."""

@@ -29,12 +29,13 @@ from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import Append, Stored
 from hansard.domain import reuse
 from hansard.domain.agent import AgentState
+from hansard.domain.decider import fold
 from hansard.domain.errors import RecordError
 from hansard.domain.events import Actor
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.label import Label
-from hansard.domain.reuse import AnswerOffered, AnswersInvalidated, Reuse, ReuseScope
+from hansard.domain.reuse import AnswerOffered, AnswersInvalidated, Reuse, ReuseScope, Stale
 from hansard.domain.roles.view import facts, judge, shows_whole
 from hansard.domain.steps import AnswerSource, Effects, Step, StepCompleted, StepStatus
 
@@ -81,7 +82,7 @@ class Reuser:
         self._gated = gated
         self._workspace = workspace
         self._workflow: str | None = None
-        self._stale = reuse.initial()
+        self._stale = Stale()
 
     def look(self, call: Call, request: Reuse) -> Flow[Lookup | None]:
         """Look up a call, with its answer if it may be used. Return None if no run may use one: the
@@ -109,7 +110,7 @@ class Reuser:
         if stale is not None and stale.commit.last_version > known.version:
             news = await log.read(reuse.STALE, after=known.version)
             with contextlib.suppress(RecordError):  # from a newer version: then all may be stale
-                known = reuse.fold(known, revive_all(stored.commit for stored in news))
+                known = fold(known, revive_all(stored.commit for stored in news))
             if known.version > self._stale.version:
                 self._stale = known
         version = newest.commit.last_version if newest is not None else 0
@@ -280,4 +281,4 @@ async def invalidate(workspace: Workspace, change: AnswersInvalidated, *, by: st
     progress. Raises BadValue, BadName, Conflict after 50 lost races.
     """
     event = msgspec.structs.replace(change, because=workspace.text(change.because))
-    await workspace.record_lasting(reuse.STALE, by, lambda _: reuse.decide(event))
+    await workspace.repository.record(reuse.STALE, by, lambda _: reuse.decide(event))

@@ -33,7 +33,6 @@ from hansard.bus import log
 from hansard.bus.commits import record
 from hansard.bus.log import OVER, READY, TIMEOUT, Stored, until
 from hansard.domain import ids, team, values
-from hansard.domain import team as task
 from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream, KeyStream
@@ -67,7 +66,8 @@ from hansard.domain.team import (
 )
 from hansard.domain.values import Plain, recordable
 from hansard.state.replay import Mail as replay_Mail
-from hansard.state.replay import States, evolve_team, mail_of, mails, tasks_of
+from hansard.state.replay import States, mail_of, mails, tasks_of
+from hansard.state.repository import followed
 
 if TYPE_CHECKING:
     from hansard.agents.steps.engine import StepEngine
@@ -131,15 +131,10 @@ class TeamStore:
         """
         known = self._team
         if known is None:
-            commits = await self.states.commits(self.tasks)
-            known = task.initial()
+            state = followed(TeamState(), await self.states.commits(self.tasks))
         else:
             commits = await self.states.log.read(self.tasks, after=known.version)
-            if not commits:
-                return known
-        state = known.copy()
-        for stored in commits:
-            evolve_team(state, stored)
+            state = followed(known, commits)
         if self._team is None or self._team.version <= state.version:
             self._team = state
         return state

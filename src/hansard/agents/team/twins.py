@@ -27,7 +27,6 @@ from hansard.agents.team.tasks import (
     TeamFlows,
     TeamStore,
 )
-from hansard.agents.workspace import retry
 from hansard.bus import log as waiting
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
@@ -40,6 +39,7 @@ from hansard.domain.ids import KeyStream
 from hansard.domain.label import Label
 from hansard.domain.team import ClaimLost, TaskExtended, TaskStatus, waits
 from hansard.state.boards import Boards
+from hansard.state.repository import retry
 
 # ------------------------------ a claimed task, kept alive while a block runs
 

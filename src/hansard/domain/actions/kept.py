@@ -14,7 +14,7 @@ import msgspec
 
 from hansard.domain import decider, ids
 from hansard.domain.actions.cache import CachedAction
-from hansard.domain.decider import ArtifactKind, ArtifactState
+from hansard.domain.decider import ArtifactKind, ArtifactState, By
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 
@@ -103,7 +103,7 @@ class ActionsState(ArtifactState[ActionsVersion]):
 
     looked_at: int = 0
 
-    def evolve(self, event: Event) -> None:
+    def evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case ActionsSaved() | ActionsHealed() | ActionsReverted():
@@ -111,7 +111,7 @@ class ActionsState(ArtifactState[ActionsVersion]):
             case ActionsLookedAt():
                 self.looked_at = max(self.looked_at, event.version)
             case _:
-                super().evolve(event)
+                super().evolve(event, by)
 
 
 initial = ActionsState

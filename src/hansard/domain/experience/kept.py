@@ -18,7 +18,7 @@ import msgspec
 
 from hansard.domain import decider, ids
 from hansard.domain.actions import cache as caches
-from hansard.domain.decider import ArtifactKind, ArtifactState
+from hansard.domain.decider import ArtifactKind, ArtifactState, By
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.experience import experience as experiences
@@ -280,7 +280,7 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
         checks = self.versions[version].about.checks if version in self.versions else 0
         return ExperienceStanding.CONFIRMED if checks else ExperienceStanding.GUIDES
 
-    def evolve(self, event: Event) -> None:
+    def evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case (
@@ -306,7 +306,7 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
             case ExperienceRetired():
                 self.retired = event.because
             case _:
-                super().evolve(event)
+                super().evolve(event, by)
 
 
 initial = ExperienceState

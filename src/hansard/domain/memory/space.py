@@ -29,9 +29,8 @@ from typing import assert_never
 
 import msgspec
 
-from hansard.domain.board import By
 from hansard.domain.choices import Brief, counted
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import By, Quarantined
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.events import Event
 from hansard.domain.label import Label, join

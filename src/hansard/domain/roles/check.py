@@ -18,13 +18,13 @@ Reading is strict: an unknown name is an error that lists the known ones.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn, assert_never
 
 import msgspec
 
 from hansard.domain import choices, ids, label, values
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import By, Decider, State
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event
 from hansard.domain.roles import authorize
@@ -33,6 +33,7 @@ from hansard.domain.roles import model as role_patterns
 from hansard.domain.roles.authorize import DIGESTS, elsewhere, is_whole, kinds_of, reached
 from hansard.domain.roles.model import (
     DOT,
+    KIND,
     NONE,
     SLASH,
     Mask,
@@ -355,35 +356,23 @@ def _value(value: Any) -> str:
 # that judging (`judge`) and showing (`view`) never fail.
 
 
-class RoleState(msgspec.Struct):
+class RoleState(State):
     """A role at a version. `rules` is None before it is defined and after it is withdrawn."""
 
-    version: int = 0
+    noun: ClassVar[str] = "a role"
+
     rules: RoleDefined | None = None
     withdrawn: RoleWithdrawn | None = None
 
-
-def initial() -> RoleState:
-    """Return the state before the first event."""
-    return RoleState()
-
-
-def fold(state: RoleState, events: Iterable[Event]) -> RoleState:
-    """Return the state after more events; the given state is not changed."""
-    state = msgspec.structs.replace(state)
-    for each in events:
-        state.version += 1
-        match each:
+    def evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        match event:
             case RoleDefined():
-                state.rules, state.withdrawn = each, None
+                self.rules, self.withdrawn = event, None
             case RoleWithdrawn():
-                state.rules, state.withdrawn = None, each
-            case Quarantined():
-                continue
+                self.rules, self.withdrawn = None, event
             case _:
-                message = f"{each.tag} is not an event of a role"
-                raise Refused(message)
-    return state
+                super().evolve(event, by)
 
 
 def decide(state: RoleState, event: RoleEvent) -> Sequence[RoleEvent]:
@@ -403,3 +392,6 @@ def decide(state: RoleState, event: RoleEvent) -> Sequence[RoleEvent]:
             return () if state.rules is None else (event,)
         case _:
             assert_never(event)
+
+
+ROLES = Decider(kind=KIND, initial=RoleState, decide=decide)
