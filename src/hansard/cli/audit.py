@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from rich.text import Text
 
 from hansard.cli import output
 from hansard.cli.common import Commands, Run, argument, flag, option
@@ -93,8 +92,8 @@ def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:
     shown = group.found[:most]
     of = f" in {group.experiment}" if group.experiment else ""
     folded = f"; {len(shown):,} shown, --all shows all" if len(shown) < len(group.found) else ""
-    title = Text.assemble((group.severity, COLOURS[group.severity]), f"  {group.topic}")
-    title.append(f"{of}: {len(group.found):,} of this kind{folded}")
+    title = output.text(group.severity, COLOURS[group.severity])
+    title.append(f"  {group.topic}{of}: {len(group.found):,} of this kind{folded}")
     yield title
     yield plain_text(f"  {group.question}")
     for row in shown:

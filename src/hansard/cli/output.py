@@ -32,8 +32,6 @@ from hansard.domain.values import SAFE_INT
 from hansard.inspect.answer import Answer, plain_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
     from rich.text import Text
 
     from hansard.domain.steps import Step
@@ -57,7 +55,8 @@ DEPTH_MAX = 32
 CUT_COLUMNS_MIN = 10
 """Smallest width to which a column of names or values may be cut on a narrow terminal."""
 
-_PADDING = (0, 2, 0, 0)
+GAP = 2
+"""Blanks between two columns."""
 
 STYLES = {
     "completed": "green",
@@ -83,14 +82,14 @@ class _Plain:
 
         return cell_len(self.plain)
 
-    def append(self, text: str) -> None:
+    def append(self, text: str, style: str = "") -> None:  # noqa: ARG002 -- as Text has it
         self.plain += text
 
     def append_text(self, text: Text) -> None:
         self.plain += text.plain
 
 
-def _text(plain: str = "", style: str = "") -> Text:
+def text(plain: str = "", style: str = "") -> Text:
     """Return a text in a style, or a plain one where stdout shows no styles."""
     if not _may_show_styles():
         return cast("Text", _Plain(plain))
@@ -126,7 +125,7 @@ class Bytes(msgspec.Struct, frozen=True):
     data: bytes
 
 
-Part: TypeAlias = "RenderableType | Lines | Hint | Bytes"
+Part: TypeAlias = "str | Text | Lines | Hint | Bytes"
 
 STDOUT = Path("-")
 """File name that means stdout."""
@@ -178,40 +177,36 @@ def lines(answer: Any) -> Iterator[Any]:
         yield answer
 
 
-def write(*parts: RenderableType | Lines | Bytes, style: str = "") -> None:
+def write(part: Text | str | Lines | Bytes) -> None:
     """Write text for people to stdout.
 
     Without colour in a pipe or under NO_COLOR, and without trailing blanks. Texts are escaped as in
     `plain_text`.
     """
-    for part in parts:
-        if isinstance(part, Bytes):
-            sys.stdout.flush()
-            sys.stdout.buffer.write(part.data)
-            sys.stdout.flush()
-            continue
-        if isinstance(part, str):
-            part = styled(part, style)  # noqa: PLW2901 -- a text is its lines
-        if isinstance(part, Lines) and not _may_show_styles():
-            sys.stdout.writelines(f"{line.plain.rstrip()}\n" for line in part.lines)
-            continue
+    if isinstance(part, Bytes):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(part.data)
+        sys.stdout.flush()
+        return
+    lines = styled(part).lines if isinstance(part, str) else getattr(part, "lines", [part])
+    if _may_show_styles():
         from rich.console import Console
 
         console = Console(
             file=sys.stdout, width=LINE_COLUMNS, highlight=False, markup=False, emoji=False
         )
-        if isinstance(part, Lines) and console.color_system is None:
-            sys.stdout.writelines(f"{line.plain.rstrip()}\n" for line in part.lines)
-            continue
-        with console.capture() as captured:
-            for shown in part.lines if isinstance(part, Lines) else [part]:
-                console.print(shown, style=style, soft_wrap=isinstance(part, Lines))
-        sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+        if console.color_system is not None:
+            with console.capture() as captured:
+                for line in lines:
+                    console.print(line, soft_wrap=True)
+            sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+            return
+    sys.stdout.writelines(f"{line.plain.rstrip()}\n" for line in lines)
 
 
-def styled(text: str, style: str = "") -> Lines:
+def styled(plain: str, style: str = "") -> Lines:
     """Return a text's lines in one style, escaped."""
-    return Lines([_text(line, style) for line in plain_text(text, lines=True).split("\n")])
+    return Lines([text(line, style) for line in plain_text(plain, lines=True).split("\n")])
 
 
 def hint(text: str) -> None:
@@ -293,16 +288,9 @@ def emit(value: Any) -> None:
     sys.stdout.write(text + "\n")
 
 
-def cell(text: object, style: str = "") -> Text:
-    """Return a table cell."""
-    from rich.text import Text
-
-    return Text(plain_text("" if text is None else str(text)), style=style)
-
-
-def _cell(text: str, style: str = "") -> Text:
-    """Return a cell of a table that is shown as lines."""
-    return _text(plain_text(text), style)
+def cell(value: object, style: str = "") -> Text:
+    """Return a table cell, escaped; empty for None."""
+    return text(plain_text("" if value is None else str(value)), style)
 
 
 def status_cell(status: str) -> Text:
@@ -330,8 +318,8 @@ class Column(msgspec.Struct, frozen=True):
         value = self.of(row) if self.of else getattr(row, self.name.replace(" ", "_"))
         if hasattr(value, "plain"):
             return cast("Text", value)
-        text = _in_words(value)
-        return _cell(cut(text) if self.short else text, self.styles.get(text, ""))
+        words = _in_words(value)
+        return cell(cut(words) if self.short else words, self.styles.get(words, ""))
 
 
 def _in_words(value: object) -> str:
@@ -356,24 +344,23 @@ def listing(columns: Sequence[Column], rows: Iterable[object]) -> Lines:
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Lines:
     """Build a table without rules. On a narrow terminal only columns that may be cut are cut."""
-    cells = [[_cell(item) if isinstance(item, str) else item for item in row] for row in rows]
+    cells = [[cell(item) if isinstance(item, str) else item for item in row] for row in rows]
     for index, width in _cuts(columns, cells).items():
         for row in cells:
             row[index].truncate(width, overflow="ellipsis")
-    cells.insert(0, [_cell(column.name, "bold") for column in columns])
+    cells.insert(0, [cell(column.name, "bold") for column in columns])
     widths = [max(row[index].cell_len for row in cells) for index in range(len(columns))]
     return Lines([_line(row, columns, widths) for row in cells])
 
 
 def _line(row: Sequence[Text], columns: Sequence[Column], widths: Sequence[int]) -> Text:
     """Join a table's cells into one line."""
-    made = _text()
+    made = text()
     for item, column, width in zip(row, columns, widths, strict=True):
         missing = " " * (width - item.cell_len)
-        gap = " " * _PADDING[1]
         made.append(missing if column.right else "")
         made.append_text(item)
-        made.append(gap if column.right else missing + gap)
+        made.append((0 if column.right else width - item.cell_len) * " " + GAP * " ")
     return made
 
 
@@ -386,7 +373,7 @@ def _cuts(columns: Sequence[Column], cells: list[list[Text]]) -> dict[int, int]:
         for index, column in enumerate(columns)
     ]
     soft = {i: widths[i] for i, c in enumerate(columns) if not c.whole and not c.right}
-    over = sum(widths) + _PADDING[1] * len(widths) - shutil.get_terminal_size().columns
+    over = sum(widths) + GAP * len(widths) - shutil.get_terminal_size().columns
     while over > 0 and soft and max(soft.values()) > CUT_COLUMNS_MIN:
         widest = max(soft, key=soft.__getitem__)
         soft[widest] -= 1
@@ -394,18 +381,16 @@ def _cuts(columns: Sequence[Column], cells: list[list[Text]]) -> dict[int, int]:
     return {index: width for index, width in soft.items() if width < widths[index]}
 
 
-def pairs(rows: Iterable[tuple[str, object]]) -> Table:
-    """Build a table of names and values, one pair per line."""
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, pad_edge=False, show_header=False, padding=_PADDING)
-    made.add_column(no_wrap=True, style="bold")
-    made.add_column(overflow="fold")
-    for name, value in rows:
-        if value not in (None, ""):
-            made.add_row(cell(name), value if isinstance(value, Text) else cell(value))
-    return made
+def pairs(rows: Iterable[tuple[str, object]]) -> Lines:
+    """Build a table of names and values, one pair per line; without pairs that have no value."""
+    shown = [(name, value) for name, value in rows if value not in (None, "")]
+    width = max((len(name) for name, _ in shown), default=0)
+    lines: list[Text] = []
+    for name, value in shown:
+        line = text(name.ljust(width + GAP), "bold")
+        line.append_text(cast("Text", value) if hasattr(value, "plain") else cell(value))
+        lines.append(line)
+    return Lines(lines)
 
 
 def moment(time: datetime) -> str:

@@ -7,10 +7,9 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
-from rich.text import Text
 
 from hansard.bus.times import Clock, EventTime, Time, imported
 from hansard.cli import output
@@ -53,6 +52,10 @@ from hansard.inspect.trace import (
     recorded,
     what_left,
 )
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
 
 run = Commands()
 conversation = Commands()
@@ -118,10 +121,10 @@ KINDS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def whole_state(data: Data) -> Iterator[Text]:
     """Yield the whole state."""
-    yield Text("run", style="bold")
+    yield output.text("run", style="bold")
     yield from _whole(data.life)
     for name, item in data.agents.items():
-        yield Text()
+        yield output.text()
         yield from agent_lines(name, item)
 
 
@@ -157,7 +160,7 @@ def _entries(entries: Iterable[tuple[str, str]], count: int) -> Iterator[Text]:
 
 
 def _line(depth: int, text: str, style: str = "") -> Text:
-    return Text("  " * depth + plain_text(text), style=style)
+    return output.text("  " * depth + plain_text(text), style=style)
 
 
 # ---------------------------------------------------------------- differences
@@ -166,7 +169,7 @@ def _line(depth: int, text: str, style: str = "") -> Text:
 def differences(found: list[Change]) -> Iterator[Text]:
     """Yield differences by agent, kind and thing."""
     for agent, changes in itertools.groupby(found, key=lambda change: change.agent):
-        yield Text()
+        yield output.text()
         yield output.cell("run" if agent is None else f"agent {agent}", "bold")
         for kind, group in itertools.groupby(changes, key=lambda change: change.path[0]):
             yield from _kind(str(kind), list(group))
@@ -254,20 +257,22 @@ class Figures(Protocol):
     usage: dict[str, float]
 
 
-def message_lines(found: Message) -> output.Lines:
-    """Render a recorded message as lines."""
-    head = Text(f"{found.index:>4}  ")
-    head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
+def message_lines(message: Message | Summary, title: str = "", window: str = "") -> output.Lines:
+    """Render a recorded message, or a summary with its title, as lines."""
+    head = output.text(f"{message.index:>4}  ")
+    head.append(output.cut(message.role), style=f"bold {ROLES.get(message.role, '')}")
+    head.append(title, style="bold")
     about = (
-        counted(found.tokens, "token") if found.tokens is not None else "",
-        output.usage_text(found.usage),
-        output.shown_time(Time(found.at, found.clock)),
-        f"{output.cut(found.agent)}@{found.version}",
-        f"position {found.position}",
+        counted(message.tokens, "token") if message.tokens is not None else "",
+        window,
+        output.usage_text(message.usage) if isinstance(message, Message) else "",
+        output.shown_time(Time(message.at, message.clock)),
+        f"{output.cut(message.agent)}@{message.version}",
+        f"position {message.position}",
     )
     head.append("  " + "  ".join(part for part in about if part), style="dim")
-    body = [Text(_INDENT + plain_text(line, lines=True)) for line in readable(found.message)]
-    return output.Lines([head, *body])
+    lines = (plain_text(line, lines=True) for line in readable(message.message))
+    return output.Lines([head, *(output.text(_INDENT + line) for line in lines)])
 
 
 def readable(message: dict[str, Any]) -> Iterator[str]:
@@ -355,45 +360,26 @@ def _call(name: str, arguments: Any, call_id: Any) -> str:
     return f"→ {output.cut(name)}({shown}){called}"
 
 
-def apart(found: Message) -> list[Part]:
-    """Return an empty line and a recorded message."""
-    return [Text(), message_lines(found)]
-
-
-def context_part(found: Message | Summary | Compacted, *, every: bool) -> list[Part]:
-    """Return an empty line and a part of a context window."""
-    if isinstance(found, Message):
-        return apart(found)
-    if isinstance(found, Compacted):
-        if isinstance(found.original, Message):
-            return [
-                Text(),
-                Text(_INDENT + "compacted:", style="dim"),
-                message_lines(found.original),
-            ]
-        return [Text(), _summary(found.original, "")]
-    return [Text(), _summary(found, "" if every else "; --all shows them")]
-
-
-def _summary(found: Summary, more: str) -> output.Lines:
-    """Render a summary and the messages it replaced."""
-    head = Text(f"{found.index:>4}  ")
-    head.append(output.cut(found.role), style=f"bold {ROLES.get(found.role, '')}")
-    where = f", {found.first}-{found.last}" if found.first is not None else ""
-    head.append(f"  summary of {counted(found.messages, 'message')}{where}{more}", style="bold")
+def apart(part: Message | Summary, more: str = "") -> list[Part]:
+    """Return an empty line and a message, or a summary and the number of messages it replaced."""
+    if isinstance(part, Message):
+        return ["", message_lines(part)]
+    where = f", {part.first}-{part.last}" if part.first is not None else ""
+    title = f"  summary of {counted(part.messages, 'message')}{where}{more}"
     window = ""
-    if found.tokens_before is not None and found.tokens_after is not None:
-        window = f"window {found.tokens_before:,} to {counted(found.tokens_after, 'token')}"
-    about = (
-        counted(found.tokens, "token") if found.tokens is not None else "",
-        window,
-        output.shown_time(Time(found.at, found.clock)),
-        f"{output.cut(found.agent)}@{found.version}",
-        f"position {found.position}",
-    )
-    head.append("  " + "  ".join(each for each in about if each), style="dim")
-    body = [Text(_INDENT + plain_text(line, lines=True)) for line in readable(found.message)]
-    return output.Lines([head, *body])
+    if part.tokens_before is not None and part.tokens_after is not None:
+        window = f"window {part.tokens_before:,} to {counted(part.tokens_after, 'token')}"
+    return ["", message_lines(part, title, window)]
+
+
+def context_part(part: Message | Summary | Compacted, *, every: bool) -> list[Part]:
+    """Return an empty line and a part of a context window."""
+    if not isinstance(part, Compacted):
+        return apart(part, "" if every else "; --all shows them")
+    if isinstance(part.original, Summary):
+        return apart(part.original)
+    heading = output.text(_INDENT + "compacted:", style="dim")
+    return ["", heading, message_lines(part.original)]
 
 
 def total_text(total: Figures) -> str:
@@ -533,7 +519,7 @@ def _render_report(found: RunReport) -> Iterator[Part]:
     for title, columns, things in tables:
         if things:
             yield ""
-            yield Text(title, style="bold")
+            yield output.text(title, style="bold")
             yield output.listing(columns, things)
     if open_steps:
         yield Hint(
@@ -760,7 +746,7 @@ def _state(data: Data) -> Iterator[Part]:
 def _difference(found: Difference) -> Iterator[Part]:
     where = f"position {found.before} to position {found.after}"
     yield f"run {found.run}, {where}: {counted(len(found.changes), 'difference')}"
-    yield output.Lines(list(differences(found.changes)) or [Text()])
+    yield output.Lines(list(differences(found.changes)) or [output.text()])
 
 
 @run.command()
@@ -900,9 +886,10 @@ def _change_rows(row: tree.Row, step: Step) -> Iterator[list[Text | str]]:
         )
 
 
-def _guided(guides: str, text: str, style: str) -> Text:
-    made = Text(guides, style="dim")
-    return Text.assemble(made, (plain_text(text), style))
+def _guided(guides: str, label: str, style: str) -> Text:
+    line = output.text(guides, style="dim")
+    line.append(plain_text(label), style)
+    return line
 
 
 def _began(traced: Trace, when: EventTime) -> str:
@@ -915,13 +902,13 @@ def _began(traced: Trace, when: EventTime) -> str:
 def _outcome(step: Step) -> Text:
     """Render a step's outcome; its status unless it simply completed."""
     status = step.status.value
-    made = Text() if status == "completed" else output.status_cell(status)
+    line = output.cell("") if status == "completed" else output.status_cell(status)
     items = [recorded(item) for item in step.items[: output.PREVIEW_CHARACTERS]]
     result = output.result_preview(step, items if step.streamed else recorded(step.result))
     for part in (result, _settlement_text(step)):
         if part:
-            made.append("  " if made else "").append(part)
-    return made
+            line.append(f"  {part}" if line.plain else part)
+    return line
 
 
 def _settlement_text(step: Step) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-from rich.text import Text
 
 from hansard.agents import runs as actions
 from hansard.agents.experiments import scoring
@@ -47,6 +46,10 @@ from hansard.inspect.trace import Line, recorded
 from hansard.state.replay import RunView
 from hansard.web.pages import page_name
 from hansard.web.pages import run_page as html_page
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
 
 app = Commands()
 run = Commands()
@@ -589,16 +592,16 @@ def _agent(couple: AgentPair) -> Iterator[Text]:
             same += 1
             continue
         if same:
-            yield Text(f"  = {_count(same)} the same", style="dim")
+            yield output.text(f"  = {_count(same)} the same", style="dim")
         same, shown = 0, shown + 1
         if shown > SHOWN_MAX:
             break
         yield from _difference(pair)
     if shown > SHOWN_MAX:
         more = sum(pair.what is not Match.SAME for pair in couple.pairs) - SHOWN_MAX
-        yield Text(f"  … and {more:,} more differences: --json has them")
+        yield output.text(f"  … and {more:,} more differences: --json has them")
     elif same or not couple.pairs:
-        yield Text(f"  = {_count(same)} the same", style="dim")
+        yield output.text(f"  = {_count(same)} the same", style="dim")
 
 
 def _difference(pair: Pair) -> Iterator[Text]:
@@ -606,10 +609,10 @@ def _difference(pair: Pair) -> Iterator[Text]:
     sign, style = _SIGNS[pair.what]
     move = pair.a or pair.b
     name = move.name if move is not None else ""
-    yield Text(f"  {sign} {output.cut(name)}, {_LABELS.get(pair.what, '')}", style=style)
+    yield output.text(f"  {sign} {output.cut(name)}, {_LABELS.get(pair.what, '')}", style=style)
     for letter, each in (("A", pair.a), ("B", pair.b)):
         if each is not None:
-            yield Text(f"      {letter} {plain_text(each.place)}  {_move(each)}")
+            yield output.text(f"      {letter} {plain_text(each.place)}  {_move(each)}")
 
 
 def _move(move: Move) -> str:
