@@ -170,12 +170,8 @@ def _plain_option(value: Any) -> Any:
     if inspect.iscoroutinefunction(value):
         return plain(value)
     if isinstance(value, hansard.reconcile(at_once).__class__):
-        return hansard.reconcile(plain(value.ask)) if _is_async(value.ask) else value
+        return hansard.reconcile(_plain_option(value.ask))
     return value
-
-
-def _is_async(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function)
 
 
 async def _branch(branch: Callable[[], Any]) -> Any:
@@ -186,52 +182,35 @@ def _run(branch: Callable[[], Any]) -> Any:
     return at_once(_branch(branch))
 
 
-class TwinRecord:
+@contextlib.asynccontextmanager
+async def _entered(block: Any, *, is_async: bool) -> AsyncIterator[TwinSession]:
+    """Enter a block of either client, which gives a session."""
+    if is_async:
+        async with block as session:
+            yield TwinSession(session, is_async=True)
+    else:
+        with block as session:
+            yield TwinSession(session, is_async=False)
+
+
+class TwinRecord(Twin):
     """A record of either client, awaited."""
 
-    def __init__(self, record: Any, *, is_async: bool) -> None:
-        self.raw = record
-        self.is_async = is_async
-
-    @contextlib.asynccontextmanager
-    async def run(self, workflow: str | None = "w", **options: Any) -> AsyncIterator[TwinSession]:
+    def run(self, workflow: str | None = "w", **options: Any) -> Any:
         """Begin, join, resume or replay a run."""
-        options.setdefault("agent", "ada")
-        options.setdefault("role", "writer")
-        if self.is_async:
-            async with self.raw.run(workflow, **options) as session:
-                yield TwinSession(session, is_async=True)
-        else:
-            with self.raw.run(workflow, **options) as session:
-                yield TwinSession(session, is_async=False)
+        options = {"agent": "ada", "role": "writer", **options}
+        return _entered(self.raw.run(workflow, **options), is_async=self.is_async)
 
-    @contextlib.asynccontextmanager
-    async def replay_from(self, snapshot: Any, **options: Any) -> AsyncIterator[TwinSession]:
+    def replay_from(self, snapshot: Any, **options: Any) -> Any:
         """Resume from a snapshot."""
-        found = self.raw.replay_from(snapshot, **options)
-        if self.is_async:
-            async with found as session:
-                yield TwinSession(session, is_async=True)
-        else:
-            with found as session:
-                yield TwinSession(session, is_async=False)
+        return _entered(self.raw.replay_from(snapshot, **options), is_async=self.is_async)
 
     async def open(self, workflow: str | None = "w", **options: Any) -> TwinSession:
         """Open a session without a block."""
         options = {"agent": "ada", "role": "writer", **options}
-        found = self.raw.open(workflow, **options)
-        session = await found if self.is_async else found
+        opened = self.raw.open(workflow, **options)
+        session = await opened if self.is_async else opened
         return TwinSession(session, is_async=self.is_async)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.raw, name)
-        if self.is_async:
-            return found
-
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return found(*args, **kwargs)
-
-        return awaited
 
     async def io(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Await something of the bus, on the loop that owns it."""
@@ -280,15 +259,9 @@ class Lab:
         """Return a session that opens its own record, not begun yet."""
         return (hansard.AsyncSession if self.is_async else hansard.Session)(*args, **options)
 
-    @contextlib.asynccontextmanager
-    async def begun(self, session: Any) -> AsyncIterator[TwinSession]:
+    def begun(self, session: Any) -> Any:
         """Enter the session's block."""
-        if self.is_async:
-            async with session as entered:
-                yield TwinSession(entered, is_async=True)
-        else:
-            with session as entered:
-                yield TwinSession(entered, is_async=False)
+        return _entered(session, is_async=self.is_async)
 
     def play(self, scenario: Coroutine[Any, Any, None]) -> None:
         """Play a scenario with this client."""

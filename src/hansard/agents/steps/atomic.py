@@ -27,7 +27,7 @@ from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.failures import failed
 from hansard.agents.steps.gating import STOPPED
-from hansard.agents.steps.ledger import PendingOutcome
+from hansard.agents.steps.ledger import Ended, PendingOutcome
 from hansard.agents.steps.recorder import Call
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import operation
@@ -54,9 +54,7 @@ ALONE_PATIENCE = 4
 """Initial back-off after a lost race, in multiples of the lost publish's duration: the winner has
 its outcome and its next intent to publish before it writes the key again."""
 
-Outcome = StepCompleted | StepFailed | StepBlocked
-
-
+Outcome = Ended
 SharedStream = KeyStream | WorkspaceStream
 
 

@@ -32,6 +32,7 @@ from uuid import UUID
 import msgspec
 
 from hansard.agents.errors import ToolError
+from hansard.agents.steps.placeholders import Path, rebuilt
 from hansard.domain import value_types, values
 from hansard.domain.errors import BadValue
 from hansard.domain.value_types import RECORD_TAG, Tagged, ValueType
@@ -895,15 +896,7 @@ def of_returns(annotation: Any) -> Any:
     with its class's name.
     """
     simple = simplified(annotation)
-    if not is_rich(simple):
-        return None
-    try:
-        msgspec.json.Decoder(simple, dec_hook=_made)
-    except (TypeError, ValueError):
-        return None
-    except NameError:
-        return simple  # a forward reference of a record
-    return simple
+    return _decodable(simple, forward=simple) if is_rich(simple) else None
 
 
 def of_plain(annotation: Any) -> Any:
@@ -911,13 +904,20 @@ def of_plain(annotation: Any) -> Any:
     unknown.
     """
     simple = simplified(annotation)
-    if simple is Any or is_rich(simple):
-        return None
+    return None if simple is Any or is_rich(simple) else _decodable(simple, forward=None)
+
+
+def _decodable(annotation: Any, forward: Any) -> Any:
+    """Return an annotation that msgspec can decode, else None; `forward` for one that names a class
+    that is defined later.
+    """
     try:
-        msgspec.json.Decoder(simple, dec_hook=_made)
-    except (TypeError, ValueError, NameError):
+        msgspec.json.Decoder(annotation, dec_hook=_made)
+    except (TypeError, ValueError):
         return None
-    return simple
+    except NameError:
+        return forward
+    return annotation
 
 
 def check_settled(value: Any, annotation: Any) -> None:
@@ -1100,23 +1100,14 @@ def converted(value: Any, annotation: Any) -> Any:
     try:
         return msgspec.convert(value, annotation, dec_hook=_made)
     except msgspec.ValidationError:
-        record = _with_masks(value)
+        record = rebuilt(value, _masked)
         if record is value:
             raise
         return msgspec.convert(record, annotation, dec_hook=_made)
 
 
-def _with_masks(value: Any) -> Any:
-    """Return a value with each secret in it as a text; the same object if there is none."""
-    if isinstance(value, Secret):
-        return f"<secret:{value.name}>"
-    if type(value) is dict:
-        fields = {key: _with_masks(item) for key, item in value.items()}
-        return fields if any(fields[key] is not value[key] for key in value) else value
-    if type(value) in (list, tuple):
-        items = [_with_masks(item) for item in value]
-        return type(value)(items) if any(a is not b for a, b in zip(items, value)) else value  # noqa: B905 -- of one length
-    return value
+def _masked(part: Any, _: Path) -> Any:
+    return f"<secret:{part.name}>" if isinstance(part, Secret) else part
 
 
 def _made(cls: Any, value: Any) -> Any:

@@ -8,6 +8,7 @@ can decide, it raises.
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -523,21 +524,13 @@ def _shortened(lines: list[str]) -> str:
     near = {
         index for at in differ for index in range(at - EQUAL_LINES_MAX, at + EQUAL_LINES_MAX + 1)
     }
-    shown_lines: list[str] = []
-    left_out = 0
-    for index, line in enumerate(lines):
-        if index not in near:
-            left_out += 1
-            continue
-        if left_out:
-            shown_lines.append(f"  ... {left_out:,} as recorded")
-            left_out = 0
-        shown_lines.append(line)
-    if left_out:
-        shown_lines.append(f"  ... {left_out:,} as recorded")
-    if len(shown_lines) > LINES_MAX:
-        shown_lines[LINES_MAX:] = [f"  ... {len(shown_lines) - LINES_MAX:,} more lines"]
-    return "\n".join(shown_lines)
+    shown: list[str] = []
+    for is_near, group in itertools.groupby(range(len(lines)), near.__contains__):
+        run = [lines[index] for index in group]
+        shown += run if is_near else [f"  ... {len(run):,} as recorded"]
+    if len(shown) > LINES_MAX:
+        shown[LINES_MAX:] = [f"  ... {len(shown) - LINES_MAX:,} more lines"]
+    return "\n".join(shown)
 
 
 MODEL = "model"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -377,12 +377,10 @@ class Ledger(OpenCalls):
             or self._by_call.get(step.call) != step.number
         ):
             return True
-        around: Step | None = step
-        while around is not None:
-            if around.number in self.received or around.number in self.skipped:
-                return True
-            around = self.state.steps.get(around.parent) if around.parent is not None else None
-        return False
+        return any(
+            around.number in self.received or around.number in self.skipped
+            for around in self._lineage(step)
+        )
 
     def in_doubt(self, scope: Scope, since: int) -> bool:
         """Return whether a call with effects, in a scope or below it and after a step, has an
@@ -393,16 +391,18 @@ class Ledger(OpenCalls):
                 step.number > since
                 and step.is_open
                 and step.has_effect
-                and self._stands_in(step, scope.path)
+                and any(
+                    around.scope == scope.path or around.scope.startswith(f"{scope.path}/")
+                    for around in self._lineage(step)
+                )
                 for step in self.state.steps.values()
             )
 
-    def _stands_in(self, step: Step | None, path: str) -> bool:
+    def _lineage(self, step: Step | None) -> Iterator[Step]:
+        """Yield a step, and the composites around it from the inside out."""
         while step is not None:
-            if step.scope == path or step.scope.startswith(f"{path}/"):
-                return True
+            yield step
             step = self.state.steps.get(step.parent) if step.parent is not None else None
-        return False
 
     def has_continued(self, step: Step) -> bool:
         """Return whether the agent continued after a step, in its scope or after joining it."""
