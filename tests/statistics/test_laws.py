@@ -501,6 +501,8 @@ def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
     means = {"a": 0.8, "b": 0.8} if asked == "excluded" else {"a": 22 / 60, "b": 44 / 60}
     found = {arm["arm"]: arm["mean"] for arm in arms}
     assert found == pytest.approx(means, abs=0.05)
+    ranks = store.rows("FROM ranking('e', counted_as := $1)", [asked or "failure"])
+    assert {(row["rank_low"], row["rank_high"]) for row in ranks} == {(1, 2)}
 
 
 def _both(store):

@@ -165,47 +165,21 @@ def test_mean_and_pass_rate_count_a_missing_value_alike(store, metric, direction
 # ------------------------------------------------------------ verdicts that depend
 
 
-@pytest.mark.parametrize("rule", ["failure", "excluded"])
-def test_a_verdict_that_turns_with_crashes_depends_on_them(store, rule):
-    """A verdict that turns with scored crashes is reported as dependent."""
-    values = [n % 5 > 0 for n in range(60)]
-    made = trials("a", values)
-    made += [
-        Trial(
-            arm="b",
-            task=each.task,
-            status="failed" if n % 3 == 0 else "completed",
-            scores={"reward": 0.0 if n % 3 == 0 else float(values[n])},
-        )
-        for n, each in enumerate(made)
-    ]
-    support.plant(store, made)
-    rows = support.compared(store, counted_as=rule)
-    assert {row["verdict"] for row in rows} == {"depends on crashes"}
-    assert {row["counting"]: row["counted_verdict"] for row in rows} == {
-        "failure": "worse",
-        "excluded": "cannot tell",
-    }
-    [ranks] = {
-        (row["rank_low"], row["rank_high"])
-        for row in store.rows("FROM ranking('e', counted_as := $1)", [rule])
-    }
-    assert ranks == (1, 2)
-
-
-def test_a_verdict_that_turns_with_missing_values_depends_on_them(store):
-    """A third of an arm's completed runs was never judged."""
-    values = [float(n % 5 > 0) for n in range(60)]
-    made = trials("a", values) + trials("b", [v if n % 3 else None for n, v in enumerate(values)])
+@pytest.mark.parametrize(
+    ("values", "lost", "verdicts"),
+    [
+        ([n % 5 > 0 for n in range(60)], range(0, 60, 3), ("depends on missing values", "worse")),
+        ([0] * 39 + [1], [39], ("better", "better")),
+    ],
+    ids=["a third of an arm", "one of forty"],
+)
+def test_a_verdict_that_turns_with_missing_values_depends_on_them(store, values, lost, verdicts):
+    """Values of one arm are lost; a clear difference either way depends on none of them."""
+    arm = values if verdicts[0] != "better" else [1] * 40
+    made = trials("a", values) + trials("b", [None if n in lost else v for n, v in enumerate(arm)])
     row = compared(store, made)
-    assert (row["verdict"], row["counted_verdict"]) == ("depends on missing values", "worse")
-
-
-def test_a_verdict_that_does_not_turn_depends_on_nothing(store):
-    """One missing value among forty, and a clear difference either way."""
-    made = trials("a", [0] * 40) + trials("b", [1] * 39 + [None])
-    row = compared(store, made)
-    assert (row["verdict"], row["counted_verdict"], row["arm_missing"]) == ("better", "better", 1)
+    assert (row["verdict"], row["counted_verdict"]) == verdicts
+    assert row["arm_missing"] == len(lost)
 
 
 # ------------------------------------------------------------ the test that decides
@@ -250,20 +224,15 @@ def test_the_test_that_decides_is_named(store, made, plan, test):
     assert compared(store, made(), plan=plan)["test"] == test
 
 
-def test_two_shown_tests_that_disagree_are_marked(store):
-    """Five tasks won and none lost of 20: t says p .021, the exact McNemar test .0625."""
-    made = trials("a", [0] * 20) + trials("b", [1] * 5 + [0] * 15)
-    row = compared(store, made)
-    wanted = scipy.stats.ttest_rel([1.0] * 5 + [0.0] * 15, [0.0] * 20).pvalue
-    assert (row["p"], row["mcnemar_p"]) == (pytest.approx(wanted), pytest.approx(0.0625))
-    assert row["p"] < 0.05 < row["mcnemar_p"]
-    assert row["tests_disagree"] is True
-
-
-def test_tests_that_agree_are_not_marked(store):
-    """Nine won, none lost."""
-    row = compared(store, trials("a", [0] * 20) + trials("b", [1] * 9 + [0] * 11))
-    assert (row["tests_disagree"], row["verdict"]) == (False, "better")
+@pytest.mark.parametrize(
+    ("won", "exact", "disagree"), [(5, 0.0625, True), (9, 2 / 2**9, False)], ids=str
+)
+def test_two_shown_tests_that_disagree_are_marked(store, won, exact, disagree):
+    """Of 20 tasks five are won and none lost: t says p .021, the exact McNemar test .0625."""
+    row = compared(store, trials("a", [0] * 20) + trials("b", [1] * won + [0] * (20 - won)))
+    p = scipy.stats.ttest_rel([1.0] * won + [0.0] * (20 - won), [0.0] * 20).pvalue
+    assert (row["p"], row["mcnemar_p"]) == (pytest.approx(p), pytest.approx(exact))
+    assert row["tests_disagree"] is disagree
 
 
 # ------------------------------------------------------------ units that are lost
