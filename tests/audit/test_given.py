@@ -156,37 +156,6 @@ def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
     assert not set(first["joined"]) & set(second["joined"])
 
 
-@pytest.mark.thorough(quick="audit/test_why.py::test_a_fork_sees_what_its_parent_did")
-def test_a_fork_was_given_what_its_parent_was_before_it(home: Path):
-    """Up to the cut, in the parent's events; then its own."""
-    known: Known = {}
-    parents: Known = {}
-    forks: list[str] = []
-
-    async def parent(record: Any) -> None:
-        async with record.run("w", run="parent", agent="ann", role="judge") as session:
-            program = Program(session, parents)
-            for name in ("a", "b", "c"):
-                await program.look(name)
-            await program.decide("parent's")
-            await program.look("too late")
-
-    async def fork(record: Any) -> None:
-        forks.append(await record.fork("parent", at="ann@8"))
-        async with record.run(run=forks[0], agent="ann", role="judge") as session:
-            program = Program(session, known)
-            for name in ("a", "b", "c"):
-                await program.look(name)
-            await program.decide("fork's")
-            await program.look("own")
-            await program.decide("fork's own")
-
-    play(home, "cut", parent, fork)
-    place = Audited(home, "cut")
-    assert told(place, "parent") == parents == {"parent's": [1, 2, 3]}
-    assert told(place, forks[0]) == known == {"fork's": [1, 2, 3], "fork's own": [1, 2, 3, 4]}
-
-
 @pytest.mark.thorough(quick="test_a_resumed_and_edited_program_leaves_what_it_no_longer_does")
 def test_agents_of_one_run_are_given_each_their_own(home: Path):
     """Another agent's inputs are not its own, but reading them is a step."""

@@ -222,20 +222,6 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(place, asked, 
         store.close()
 
 
-@pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
-def test_slices_have_a_family_of_their_own(asked: Asked, lines: list[dict[str, Any]]):
-    """By a label: the whole as without it, and all values as a family of their own."""
-    told = asked("--by", "domain", "--json")
-    rows = _of(told.lines, "comparison", part="judged", arm="bold", default=True)
-    assert [row["slice"] for row in rows] == ["", "even", "odd"]
-    assert [row["family"] for row in rows] == [2, 4, 4]
-    [alone] = _of(lines, "comparison", part="judged", arm="bold", default=True)
-    assert rows[0] == alone
-    assert [row["tasks"] for row in rows] == [TASKS, TASKS // 2, TASKS // 2]
-    text = asked("--by", "domain").out
-    assert "where domain is even" in text
-
-
 @pytest.mark.slow
 def test_each_way_of_not_being_at_the_planned_size_is_said(data_dir, workspace, call):
     """Missing arms, tasks and trials are early looks; too many are reported too."""

@@ -1,7 +1,5 @@
 """`hansard experiment`, `hansard run score`, `hansard price`."""
 
-import json
-
 import pytest
 
 import hansard
@@ -38,13 +36,6 @@ def file(tmp_path):
     """Return a plan's file."""
     path = tmp_path / "greeting.toml"
     path.write_text(PLAN)
-    return path
-
-
-def chats(path, *records):
-    """Write a file of recorded runs that contain only their outcomes."""
-    lines = [json.dumps({"messages": [], "experiment": "greeting"} | each) for each in records]
-    path.write_text("\n".join(lines))
     return path
 
 
@@ -195,35 +186,6 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
     ]
     assert listed[0]["arms"] == ["plain", "bold"]
     assert child in {run for run, _ in record.runs()}  # a fork is no trial of its own
-
-
-@pytest.mark.thorough(
-    quick="tests/statistics/test_plans.py::test_a_plan_is_before_the_data_by_position_and_by_time"
-)
-def test_imported_runs_form_an_experiment(call, file, tmp_path):
-    """Imports without a plan, or with times before it, are exploratory with the reason."""
-    done = chats(
-        tmp_path / "before.jsonl",
-        {"run": 1, "arm": "plain", "task": "a", "trial": 0, "outcome": {"reward": 1}},
-        {"run": 2, "arm": "bold", "task": "a", "trial": 0, "outcome": {"reward": 0}},
-        {"run": 3, "arm": "other", "task": "b", "trial": 0},
-    )
-    assert call("import", "chat-jsonl", done).code == 0
-    [listed] = call("experiment", "list", "--json").lines
-    assert (listed["registered"], listed["runs"]) == (False, 3)
-    assert sorted(listed["arms"]) == ["bold", "other", "plain"]
-    about, *_ = call("experiment", "show", "greeting", "--json").lines
-    assert about["standing"].startswith("exploratory: no plan")
-    assert "exploratory" in call("experiment", "show", "greeting").out
-    assert call("experiment", "register", file).code == 0
-    about, *rest = call("experiment", "show", "greeting", "--json").lines
-    assert about["standing"].startswith("exploratory: its first run was recorded before")
-    assert (about["runs"], about["registered"]) == (3, True)
-    assert {line["arm"]: line["runs"] for line in rest if line["kind"] == "arm"} == {
-        "plain": 1,
-        "bold": 1,
-        "other": 1,
-    }
 
 
 def test_a_run_is_scored_by_hand(call, record):

@@ -8,7 +8,6 @@ import pytest
 
 import hansard
 from hansard.domain.run import RunStatus
-from hansard.domain.steps import StepStatus
 from tests.conftest import THOROUGH
 from tests.notebooks.support import Notebook
 from tests.test_docs import PAGES, name_of, notebook
@@ -154,34 +153,6 @@ def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     )
     book.run(OPEN)
     assert book.run("await double('x')").text == "'xxx'"
-
-
-@pytest.mark.thorough(
-    quick="faults/test_forks_and_loops.py::test_connecting_inside_a_running_loop_is_refused"
-)
-def test_the_sync_client_says_which_one_to_use(book: Notebook) -> None:
-    """A cell runs in a loop: the sync client's refusal names the alternative, and in a thread it
-    works.
-    """
-    said = book.run("import hansard\nhansard.connect('lab')")
-    assert "SyncInLoop" in said.error
-    assert "in a notebook: record = await hansard.connect_async(...)" in said.error
-    said = book.run("""
-import asyncio
-
-@hansard.tool(effects="pure")
-def double(text: str) -> str:
-    return text * 2
-
-def program() -> str:
-    with hansard.connect() as record, record.run("nb", run="nb-1", agent="ada"):
-        return double("x")
-
-await asyncio.to_thread(program)
-""")
-    assert said.text == "'xx'", said.traceback
-    assert on_record(book).life.status is RunStatus.COMPLETED
-    assert next(iter(on_record(book).agent("ada").steps.values())).status is StepStatus.COMPLETED
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=name_of)

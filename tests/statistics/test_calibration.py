@@ -60,46 +60,6 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, n
 
 
 @pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
-def test_ignoring_clusters_is_what_breaks(store):
-    """The same rounds with tasks taken as independent: twice as many false alarms and more."""
-    design, _ = NULLS["ten clusters"]
-    worlds.plant(store, design, np.random.default_rng(11), "null")
-    p = np.array([row["p"] for row in rounds_of(store, "null")])
-    assert np.mean(p <= 0.05) > bounds(0.05, ROUNDS)[1]
-
-
-@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
-def test_a_round_alone_gets_the_verdict_of_its_p(store):
-    """A round alone has the numbers that it has among others."""
-    design = Design(rounds=6, spread=0.6, effect=0.6)
-    worlds.plant(store, design, np.random.default_rng(12), "many")
-    support.register(store, "many", cluster="cluster")
-    rows = rounds_of(store, "many")
-    verdicts = set()
-    for number, row in enumerate(rows):
-        name = f"alone {number}"
-        store.all(
-            "INSERT INTO runs BY NAME SELECT * REPLACE ($1 AS experiment, $1 || run AS run) "
-            "FROM runs WHERE experiment = 'many' AND (labels->>'round') = $2",
-            [name, f"{number}"],
-        )
-        store.all(
-            "INSERT INTO outcomes BY NAME SELECT o.* REPLACE ($1 || o.run AS run) "
-            "FROM outcomes AS o JOIN runs AS r ON r.run = $1 || o.run",
-            [name],
-        )
-        support.register(store, name, cluster="cluster")
-        alone = support.default(support.compared(store, name))
-        same = ("p", "difference", "se", "df", "low", "high", "always_p", "mcnemar_p", "wins")
-        assert {key: alone[key] for key in same} == {key: row[key] for key in same}
-        assert alone["holm_p"] == alone["p"]
-        sign = "better" if alone["difference"] > 0 else "worse"
-        assert alone["verdict"] == (sign if alone["p"] <= 0.05 else "cannot tell")
-        verdicts.add(alone["verdict"])
-    assert {"better", "cannot tell"} <= verdicts
-
-
-@pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 def test_a_difference_that_is_there_is_found(store):
     """The interval holds a real effect in 19 of 20 rounds, and pairs add power."""
     design = Design(rounds=ROUNDS_DIFFERENT, spread=0.3, effect=0.45, difficulty=2)

@@ -16,7 +16,6 @@ MACROS = [
     *("comparisons", "arm_summary", "pass_curves", "task_pairs", "task_scores", "trial_scores"),
     *("regressions", "sample_ratio", "accounting"),
 ]
-COMPARING = ["comparisons", "task_pairs", "regressions"]
 METRICS = [("reward", "higher", 0.1), ("score", "higher", None), ("cost", "lower", None)]
 
 
@@ -171,14 +170,6 @@ def test_one_task_or_cluster_tells_nothing(store, made):
     assert [row[name] for name in ("se", "low", "p", "holm_p", "always_p", "detectable")] == [
         None
     ] * 6
-
-
-@pytest.mark.thorough(quick="test_one_arm_is_compared_with_nothing")
-def test_a_baseline_that_does_not_exist_is_beside_nothing(store):
-    """Nothing is compared with an arm that the experiment does not have."""
-    support.plant(store, some())
-    for macro in COMPARING:
-        assert support.asked_of(store, macro, against="nobody") == [], macro
 
 
 @pytest.mark.fast(cases=1, slow=0)
