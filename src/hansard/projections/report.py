@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -99,6 +100,15 @@ class Part(msgspec.Struct, frozen=True):
         ]
 
 
+_SQL = {
+    name: statement
+    for name, _, statement in (
+        part.partition("\n")
+        for part in Path(__file__).with_suffix(".sql").read_text("utf-8").split("-- name: ")[1:]
+    )
+}
+"""The statements of `report.sql`, by name."""
+
 _SIDES = ("slice", "arm", "baseline")
 
 
@@ -157,7 +167,7 @@ class Unknown(CallerError):
 def report(reader: Reader, question: Question) -> Report:
     """Compute the report. Equal tables and query give an equal one. Raises Unknown."""
     plan = _plan(reader, question)
-    arms = _names(reader, _ARMS, question.experiment)
+    arms = _names(reader, "arms", question.experiment)
     if question.all_pairs and question.baseline is not None:
         raise CallerError(
             f"all pairs have no baseline, which {question.baseline!r} was to be: say one of both"
@@ -185,8 +195,8 @@ def report(reader: Reader, question: Question) -> Report:
         accounts=_by_arm(accounts, order),
         regressions=regressions,
         unmatched=unmatched,
-        tools=reader.rows(_TOOLS, [question.experiment]),
-        sequences=reader.rows(_SEQUENCES, [question.experiment, SEQUENCES_MAX]),
+        tools=_query(reader, "tools", question.experiment),
+        sequences=_query(reader, "sequences", question.experiment, SEQUENCES_MAX),
         times=times,
         ranking=_by_arm(_ranking(reader, question), order),
     )
@@ -214,88 +224,6 @@ def _sorted(part: Part, order: dict[str, int]) -> Part:
     )
 
 
-_ARMS = "SELECT arm FROM experiment_arms WHERE experiment = $1 ORDER BY number"
-_METRICS = """
-    SELECT DISTINCT o.metric FROM outcomes AS o JOIN runs AS r ON r.run = o.run
-    WHERE r.experiment = $1 ORDER BY 1
-"""
-_PLANNED = "SELECT metric, better FROM metrics WHERE experiment = $1 AND better IS NOT NULL"
-_LABELS = """
-    SELECT DISTINCT unnest(json_keys(labels)) AS label FROM assigned_runs
-    WHERE experiment = $1 ORDER BY 1
-"""
-_SUMMARY = """
-    FROM arm_summary($1, at_alpha := $2, against := $3)
-    ORDER BY slice, number, metric,
-        CASE better WHEN 'higher' THEN -mean WHEN 'lower' THEN mean END NULLS LAST,
-        arm = $3 DESC, arm
-"""
-_COMPARISONS = """
-    FROM comparisons($1, each := $2)
-    ORDER BY slice, number, metric, arm, baseline, "default" DESC, counting
-"""
-_RANKING = """
-    FROM ranking($1, only_metric := $2, directions := $3, counted_as := $4)
-    ORDER BY metric, rank_low, rank_high, arm
-"""
-_CURVES = """
-    FROM pass_curves($1, at_alpha := $2, against := $3) WHERE metric = ANY($4)
-    ORDER BY slice, metric, arm, k
-"""
-_PAIRS = """
-    SELECT p.metric, p.arm, p.task, p.base_score, p.arm_score, p.difference, p.base_runs, p.arm_runs
-    FROM task_pairs($1) AS p
-    WHERE p.metric = ANY($2) AND p.slice = ''
-        AND p.counting = p.missing AND p.difference IS NOT NULL
-    ORDER BY p.metric, p.arm, p.task
-"""
-_TASK_LABELS = """
-    SELECT l.label, label_of(l.labels, l.label) AS value,
-        list(DISTINCT l.task ORDER BY l.task) AS tasks
-    FROM (
-        SELECT r.task, r.labels, unnest(json_keys(r.labels)) AS label
-        FROM assigned_runs AS r
-        WHERE r.experiment = $1
-    ) AS l
-    WHERE label_of(l.labels, l.label) IS NOT NULL
-    GROUP BY ALL ORDER BY 1, 2
-"""
-_TIMES = "SELECT kind AS odd, fact, run, address FROM odd_times_of($1, true) ORDER BY ALL"
-_TOOLS = "FROM tool_choices WHERE experiment = $1 ORDER BY tool, arm"
-_SEQUENCES = """
-    FROM sequences WHERE experiment = $1
-    QUALIFY row_number() OVER (PARTITION BY arm, role ORDER BY runs DESC, sequence) <= $2
-    ORDER BY arm, role, runs DESC, sequence
-"""
-_REGRESSIONS = """
-    FROM regressions($1) WHERE metric = ANY($2) AND slice = ''
-    ORDER BY worse_by DESC, metric, arm, task LIMIT $3
-"""
-_UNMATCHED = """
-    SELECT if(p.arm_trials > 0, p.arm, p.baseline) AS with_it,
-        if(p.arm_trials > 0, p.baseline, p.arm) AS without_it,
-        count(*) AS tasks, list(p.task ORDER BY p.task)[:$2] AS first
-    FROM (
-        SELECT DISTINCT t.arm, t.baseline, t.task, t.arm_trials
-        FROM task_pairs($1) AS t
-        WHERE t.slice = '' AND t.counting = t.missing AND NOT t.matched AND NOT t.apart
-            AND t.metric = $3
-    ) AS p
-    GROUP BY ALL ORDER BY 1, 2
-"""
-_SCORES = """
-    FROM trial_scores($1, only_metric := $2, by_label := $3, directions := $4, counted_as := $5,
-        each := $6)
-"""
-_TOTALS = "FROM task_totals($1)"
-_TASK_PAIRS = "FROM task_pairs($1, against := $2, all_pairs := $3)"
-_HIDING = """
-    CREATE OR REPLACE TEMP MACRO {0}(the_experiment, only_metric := NULL, against := NULL,
-        by_label := NULL, directions := NULL, counted_as := NULL, each := NULL, all_pairs := NULL)
-    AS TABLE FROM temp.kept_{0}
-"""
-
-
 def _plan(reader: Reader, question: Question) -> dict[str, Any]:
     plans = reader.rows("FROM experiment_plans WHERE experiment = $1", [question.experiment])
     if not plans:
@@ -311,12 +239,12 @@ def _plan(reader: Reader, question: Question) -> dict[str, Any]:
 
 def _check(reader: Reader, question: Question) -> None:
     named = [name for name in (question.metric, *question.lower, *question.higher) if name]
-    scored = [] if DERIVED.issuperset(named) else _names(reader, _METRICS, question.experiment)
+    scored = [] if DERIVED.issuperset(named) else _names(reader, "metrics", question.experiment)
     for metric in named:
         if metric not in DERIVED and metric not in scored:
             raise Unknown("metric", metric, sorted({*scored, *DERIVED}))
     if question.by is not None:
-        known = _names(reader, _LABELS, question.experiment)
+        known = _names(reader, "labels", question.experiment)
         if question.by not in known:
             raise Unknown("label of runs", question.by, known)
 
@@ -327,7 +255,9 @@ def _check_directions(reader: Reader, question: Question) -> None:
     if both:
         raise CallerError(f"of {both[0]!r} lower and higher cannot both be better: say one of them")
     parts = dict.fromkeys(question.higher, "higher") | dict.fromkeys(question.lower, "lower")
-    planned = {row["metric"]: row["better"] for row in reader.rows(_PLANNED, [question.experiment])}
+    planned = {
+        row["metric"]: row["better"] for row in _query(reader, "planned", question.experiment)
+    }
     for metric, better in parts.items():
         if planned.get(metric, better) != better:
             raise CallerError(
@@ -336,8 +266,13 @@ def _check_directions(reader: Reader, question: Question) -> None:
             )
 
 
-def _names(reader: Reader, sql: str, experiment: str) -> list[str]:
-    return [next(iter(row.values())) for row in reader.rows(sql, [experiment])]
+def _query(reader: Reader, name: str, *arguments: object) -> list[dict[str, Any]]:
+    """Return the rows of a statement of `report.sql`."""
+    return reader.rows(_SQL[name], arguments)
+
+
+def _names(reader: Reader, name: str, experiment: str) -> list[str]:
+    return [next(iter(row.values())) for row in _query(reader, name, experiment)]
 
 
 _Rows = list[dict[str, Any]]
@@ -355,7 +290,7 @@ def _ranking(reader: Reader, question: Question) -> list[dict[str, Any]]:
     if not question.all_pairs:
         return []
     request = [question.experiment, question.metric, question.directions, question.missing]
-    return reader.rows(_RANKING, request)
+    return reader.rows(_SQL["ranking"], request)
 
 
 def _compared(
@@ -371,7 +306,7 @@ def _compared(
     """
     experiment = question.experiment
     with reader.scratch():
-        stored = f"CREATE TEMP TABLE kept_trial_scores AS {_SCORES}"
+        stored = f"CREATE TEMP TABLE kept_trial_scores AS {_SQL['scores']}"
         reader.all(stored, _scores(question, None))
         named = reader.all("SELECT DISTINCT metric FROM kept_trial_scores ORDER BY 1")
         judged = [metric for (metric,) in named]
@@ -383,16 +318,16 @@ def _compared(
         )
         together = len(judged) == 1 and aside == msgspec.structs.replace(question, metric=None)
         if together:
-            reader.all(f"INSERT INTO kept_trial_scores {_SCORES}", _scores(aside, others))
+            reader.all(f"INSERT INTO kept_trial_scores {_SQL['scores']}", _scores(aside, others))
         each = [*judged, *others] if together else None
         parts = _parts(reader, question, baseline, judged, each)
-        regressions = reader.rows(_REGRESSIONS, [experiment, judged, REGRESSIONS_MAX])
-        unmatched = reader.rows(_UNMATCHED, [experiment, UNMATCHED_MAX, judged[0]])
+        regressions = _query(reader, "regressions", experiment, judged, REGRESSIONS_MAX)
+        unmatched = _query(reader, "unmatched", experiment, UNMATCHED_MAX, judged[0])
     if not together:
         with reader.scratch():
             reader.all(stored, _scores(aside, others))
             parts += _parts(reader, aside, baseline, [], others)
-    times = reader.rows(_TIMES, [experiment]) if _is_impossible(parts, LATENCY) else []
+    times = _query(reader, "times", experiment) if _is_impossible(parts, LATENCY) else []
     beside = [
         part
         for part in parts
@@ -410,7 +345,7 @@ def _keep(reader: Reader, name: str, sql: str, *parameters: object) -> None:
     """Store a macro's current result, and shadow the macro by it for those that call it."""
     reader.all(f"DROP MACRO TABLE IF EXISTS temp.{name}")
     reader.all(f"CREATE OR REPLACE TEMP TABLE kept_{name} AS {sql}", parameters)
-    reader.all(_HIDING.format(name))
+    reader.all(_SQL["hiding"].format(name))
 
 
 def _parts(
@@ -424,19 +359,19 @@ def _parts(
     only for the judged ones. The pairs with the baseline remain in their temporary table.
     """
     experiment = question.experiment
-    reader.all(_HIDING.format("trial_scores"))
-    _keep(reader, "task_totals", _TOTALS, experiment)
-    _keep(reader, "task_pairs", _TASK_PAIRS, experiment, baseline, question.all_pairs)
-    comparisons = reader.rows(_COMPARISONS, [experiment, each])
+    reader.all(_SQL["hiding"].format("trial_scores"))
+    _keep(reader, "task_totals", _SQL["totals"], experiment)
+    _keep(reader, "task_pairs", _SQL["task_pairs"], experiment, baseline, question.all_pairs)
+    comparisons = _query(reader, "comparisons", experiment, each)
     alpha = comparisons[0]["alpha"] if comparisons else 0.05
-    arms = reader.rows(_SUMMARY, [experiment, alpha, baseline])
+    arms = _query(reader, "summary", experiment, alpha, baseline)
     curves: list[dict[str, Any]] = []
     pairs: list[dict[str, Any]] = []
     if judged:
         if question.all_pairs:
-            _keep(reader, "task_pairs", _TASK_PAIRS, experiment, baseline, False)  # noqa: FBT003 -- a parameter of SQL
-        curves = reader.rows(_CURVES, [experiment, alpha, baseline, judged])
-        pairs = reader.rows(_PAIRS, [experiment, judged])
+            _keep(reader, "task_pairs", _SQL["task_pairs"], experiment, baseline, False)  # noqa: FBT003 -- a parameter of SQL
+        curves = _query(reader, "curves", experiment, alpha, baseline, judged)
+        pairs = _query(reader, "pairs", experiment, judged)
 
     def mine(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         return [row for row in rows if row["metric"] == name]
@@ -459,4 +394,4 @@ def _parts(
 
 def task_labels(reader: Reader, experiment: str) -> list[dict[str, Any]]:
     """Return each label and value of an experiment's runs, and the tasks of these runs."""
-    return reader.rows(_TASK_LABELS, [experiment])
+    return _query(reader, "task_labels", experiment)
