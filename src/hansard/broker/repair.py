@@ -36,15 +36,11 @@ ENDED_S = 5.0
 """Timeout for the end of a broker without users, in seconds."""
 
 
-class InUse(ServerError):
-    """Other processes use the data directory; nothing was changed."""
-
-    def __init__(self, data_dir: Path) -> None:
-        super().__init__(
-            f"other processes use the data directory {str(data_dir)!r}, so its broker cannot be "
-            "stopped for a repair: end them, then run 'hansard repair' again"
-        )
-        self.data_dir = data_dir
+def _in_use(data_dir: Path) -> ServerError:
+    return ServerError(
+        f"other processes use the data directory {str(data_dir)!r}, so its broker cannot be "
+        "stopped for a repair: end them, then run 'hansard repair' again"
+    )
 
 
 class RestoredStream(msgspec.Struct, frozen=True, tag_field="kind", tag="restored"):
@@ -62,7 +58,7 @@ class RestoredStream(msgspec.Struct, frozen=True, tag_field="kind", tag="restore
 async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
     """Restore the metadata of a workspace's streams that have messages and are not offered.
 
-    Raises NotFound, InUse, NotWritable, ServerError, Unreachable, BrokerError.
+    Raises NotFound, NotWritable, ServerError, Unreachable, BrokerError.
     """
     place = ServerFiles(data_dir.resolve())  # noqa: ASYNC240 -- as `Host.open` does, once
     async with _administrator(place.root) as broker:
@@ -117,22 +113,22 @@ async def _administrator(data_dir: Path) -> AsyncGenerator[Broker]:
 
 
 def _await_end(place: ServerFiles) -> None:
-    """Wait for the end of a broker without users. Raises InUse."""
+    """Wait for the end of a broker without users. Raises ServerError."""
     if not is_freed(place, time.monotonic() + ENDED_S):
-        raise InUse(place.root)
+        raise _in_use(place.root)
 
 
 def _replace(place: ServerFiles, fresh: ServerFiles, names: Sequence[str], workspace: str) -> Path:
     """Replace damaged metadata by that of new streams; return the backup's folder.
 
-    No broker can be started meanwhile. Raises InUse, OSError.
+    No broker can be started meanwhile. Raises ServerError, OSError.
     """
     _await_end(place)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     backup = place.root / BACKUPS / stamp
     with locked(place.join_lock, time.monotonic() + ENDED_S) as held:
         if not held:
-            raise InUse(place.root)
+            raise _in_use(place.root)
         _await_end(place)  # else a broker was started in between
         for name in names:
             kept = backup / name

@@ -131,17 +131,11 @@ STDOUT = Path("-")
 """File name that means stdout."""
 
 
-class TwoAnswers(CallerError):
-    """Error: a page and its line of JSON were both to go to stdout."""
-
-    def __init__(self) -> None:
-        super().__init__("-o - writes the page to stdout, where --json would write too: leave one")
-
-
 def check_one_answer(path: Path | None) -> None:
-    """Raise TwoAnswers if a page and --json would both use stdout."""
+    """Raise CallerError if a page and --json would both use stdout."""
     if path == STDOUT and GlobalOptions.json:
-        raise TwoAnswers
+        message = "-o - writes the page to stdout, where --json would write too: leave one"
+        raise CallerError(message)
 
 
 def show(answer: T, people: str | Callable[[T], Iterable[Part]]) -> None:

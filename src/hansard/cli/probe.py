@@ -58,16 +58,6 @@ VERDICT_STYLES = {"differs": "bold red", "within the margin": "bold green"}
 _PLACE = re.compile(r"\{(run|fork|task|label\.[^{}]+)\}")
 
 
-class NoProgram(CallerError):
-    """Error: a probe has no program to run."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a probe runs the program again, once a run and value: give it after '--', such as "
-            "hansard probe 'loan-*' --swap customer.gender=female,male -- python loan.py {run}"
-        )
-
-
 class _Lacks(Exception):
     """Error: a placeholder of the command names a value that a run does not have."""
 
@@ -130,7 +120,11 @@ async def probe(
     and {label.NAME} are replaced by those of the run. Exits with 1 if the decisions differ.
     """
     if not command:
-        raise NoProgram
+        message = (
+            "a probe runs the program again, once a run and value: give it after '--', such as "
+            "hansard probe 'loan-*' --swap customer.gender=female,male -- python loan.py {run}"
+        )
+        raise CallerError(message)
     target = _ProbePlan(Replacement.of(swap), command, workflow, decision, live, again, jobs, by)
     request = ProbeQuestion(
         question=decision, alpha=alpha, margin=margin, score_margin=score_margin
@@ -225,7 +219,7 @@ def _none(path: str, searched: list[SearchResult]) -> CallerError:
         if given
         else ""
     )
-    return probes.NoSuchPath(path, known, len(searched), beside)
+    return probes.no_such_path(path, known, len(searched), beside)
 
 
 def _plan_forks(
@@ -324,7 +318,7 @@ def _is_done(life: RunState) -> bool:
 
 
 async def _run_all(forks: list[_Fork], jobs: int) -> list[FailedFork]:
-    """Run the program in each fork and return the failures. Raises NotStartable."""
+    """Run the program in each fork and return the failures. Raises CallerError."""
     free = asyncio.Semaphore(jobs)
 
     async def run(fork: _Fork) -> FailedFork | None:

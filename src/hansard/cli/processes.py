@@ -28,12 +28,9 @@ OUTPUT_BYTES_MAX = 8_192
 """Bytes at the end of a program's output in which its last line is searched."""
 
 
-class NotStartable(CallerError):
-    """Error: the command after `--` cannot be run."""
-
-    def __init__(self, command: str, why: str) -> None:
-        super().__init__(f"{command!r} cannot be run ({why}): give a program after '--'")
-        self.command = command
+def _not_startable(command: str, error: OSError) -> CallerError:
+    why = os.strerror(error.errno or 0)
+    return CallerError(f"{command!r} cannot be run ({why}): give a program after '--'")
 
 
 class ProgramResult(msgspec.Struct):
@@ -65,7 +62,7 @@ async def run(text: str, command: list[str], mode: str) -> ProgramResult:
     """Run a command so that its `hansard.connect()` and `record.run()` resume a run.
 
     The broker is held while it runs; SIGINT and SIGTERM reach the child, which decides. Raises
-    NotStartable, NotFound, Ambiguous.
+    CallerError, NotFound.
     """
     async with reading_run(text) as (workspace, run_id):
         with tempfile.NamedTemporaryFile(prefix="hansard-report-") as file:
@@ -80,7 +77,7 @@ async def run_detached(run_id: str, command: list[str]) -> tuple[int, str]:
     """Run a command that resumes a run, detached from the terminal.
 
     Returns its exit code (128 plus the signal's number if a signal ended it) and the last line of
-    its output. The command is ended when its caller is cancelled. Raises NotStartable.
+    its output. The command is ended when its caller is cancelled. Raises CallerError.
     """
     value = environment(run_id, "resume", Path(os.devnull), OnDoubt.STOP)
     with tempfile.TemporaryFile() as output:
@@ -89,7 +86,7 @@ async def run_detached(run_id: str, command: list[str]) -> tuple[int, str]:
                 *command, env=value, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
             )
         except OSError as error:
-            raise NotStartable(command[0], os.strerror(error.errno or 0)) from error
+            raise _not_startable(command[0], error) from error
         try:
             code = await child.wait()
         finally:
@@ -107,7 +104,7 @@ async def _run(command: list[str], environment: dict[str, str]) -> int:
         try:
             child = await asyncio.create_subprocess_exec(*command, env=environment)
         except OSError as error:
-            raise NotStartable(command[0], os.strerror(error.errno or 0)) from error
+            raise _not_startable(command[0], error) from error
         passing.append(child)
         return await child.wait()
 

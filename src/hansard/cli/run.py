@@ -710,13 +710,6 @@ def _render_calls(found: Egress) -> Iterator[Part]:
     yield f"{counted(len(found.sent), 'call')} to {counted(places, 'place')} left run {found.run}"
 
 
-class TwoPoints(CallerError):
-    """Error: both a state at one point and a difference of two points were requested."""
-
-    def __init__(self) -> None:
-        super().__init__("--at and --diff exclude each other: give both points to --diff")
-
-
 @run.command()
 async def state(
     which: Run,
@@ -728,7 +721,8 @@ async def state(
 ) -> None:
     """Show a run's whole state at a point, or changes between two."""
     if at is not None and diff is not None:
-        raise TwoPoints
+        message = "--at and --diff exclude each other: give both points to --diff"
+        raise CallerError(message)
     async with reading_run(which) as (workspace, run):
         if diff is None:
             output.show(await state_reads.state(workspace, run, at, agent), _state)

@@ -170,22 +170,10 @@ def _render(made: Runs) -> list[Part]:
     return parts
 
 
-class OneVerdict(CallerError):
-    """Error: not exactly one verdict was given."""
-
-    def __init__(self, options: list[str]) -> None:
-        has = f"{' and '.join(options)} were given" if options else "none was given"
-        super().__init__(
-            f"a step is settled by exactly one verdict, {has}: choose one of "
-            "--happened RESULT, --did-not-happen, --reuse, --run-again"
-        )
-        self.given = options
-
-
 def verdict_of(
     happened: str | None, *, did_not_happen: bool, reuse: bool, run_again: bool
 ) -> Verdict:
-    """Return the one verdict of the options. Raises OneVerdict."""
+    """Return the one verdict of the options. Raises CallerError."""
     named = {
         "--happened": (happened is not None, Verdict.HAPPENED),
         "--did-not-happen": (did_not_happen, Verdict.DID_NOT_HAPPEN),
@@ -194,7 +182,12 @@ def verdict_of(
     }
     options = [name for name, (is_given, _) in named.items() if is_given]
     if len(options) != 1:
-        raise OneVerdict(options)
+        has = f"{' and '.join(options)} were given" if options else "none was given"
+        message = (
+            f"a step is settled by exactly one verdict, {has}: choose one of "
+            "--happened RESULT, --did-not-happen, --reuse, --run-again"
+        )
+        raise CallerError(message)
     return named[options[0]][1]
 
 

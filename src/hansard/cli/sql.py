@@ -64,10 +64,6 @@ FILE_S = 600.0
 """Longest time to answer and to write an answer to a file, in seconds."""
 
 
-class NoQuestion(CallerError):
-    """Error: there is no query, or the requested form of the answer is not possible."""
-
-
 TABLES = """
     SELECT table_name AS name, 'table' AS kind, comment FROM duckdb_tables() WHERE NOT internal
     UNION ALL
@@ -158,13 +154,13 @@ async def sql(
 
 
 def _is_arrow(form: Format, out: Path | None) -> bool:
-    """Return whether the answer is to be Arrow. Raises NoQuestion."""
+    """Return whether the answer is to be Arrow. Raises CallerError."""
     if form not in ARROW_FORMS:
         return False
     if out is None and sys.stdout.isatty():
-        raise NoQuestion(f"{form} is not for a terminal: give -o FILE")
+        raise CallerError(f"{form} is not for a terminal: give -o FILE")
     if not ARROW:
-        raise NoQuestion(
+        raise CallerError(
             f"{form} takes pyarrow, which is not installed: pip install 'hansard[arrow]', or ask "
             "for ndjson or csv"
         )
@@ -194,12 +190,12 @@ async def _stream_to_file(
 
 
 def _own_tables(texts: list[str]) -> dict[str, bytes]:
-    """Read tables from files here: the worker opens none. Raises NoQuestion, BadValue."""
+    """Read tables from files here: the worker opens none. Raises CallerError, BadValue."""
     files: dict[str, str] = {}
     for text in texts:
         name, equals, file = text.partition("=")
         if not equals or not file or name in files:
-            raise NoQuestion(f"--with {text!r} is no NAME=FILE, or the name is given twice")
+            raise CallerError(f"--with {text!r} is no NAME=FILE, or the name is given twice")
         files[name] = file
     if not files:
         return {}
@@ -218,7 +214,7 @@ async def _answer_of(
     arrow: bool,
     take: Take | None,
 ) -> Answer:
-    """Query the workspace's tables, or those that a role may see. Raises NoQuestion."""
+    """Query the workspace's tables, or those that a role may see. Raises CallerError."""
     config = settings()
     if role is None:
         async with (
@@ -229,7 +225,7 @@ async def _answer_of(
         ):
             return await door.ask(statement, limits, tables=tables, take=take, arrow=arrow)
     if wait_for is not None:
-        raise NoQuestion(
+        raise CallerError(
             "--wait-for names a position of the workspace, and a role has its own: leave it out, "
             "a role is always answered as of now"
         )
@@ -251,9 +247,9 @@ def _limits(
 
 
 def _format_of(form: Format | None, out: Path | None) -> Format:
-    """Return the format: the option, else the file's extension, else table. Raises NoQuestion."""
+    """Return the format: the option, else the file's extension, else table. Raises CallerError."""
     if GlobalOptions.json and form not in {None, "ndjson"}:
-        raise NoQuestion(f"--json is --format ndjson, and --format is {form}: give one of them")
+        raise CallerError(f"--json is --format ndjson, and --format is {form}: give one of them")
     if GlobalOptions.json:
         return "ndjson"
     if form is not None or out is None or not out.suffix:
@@ -261,33 +257,35 @@ def _format_of(form: Format | None, out: Path | None) -> Format:
     try:
         return ENDINGS[out.suffix.lower()]
     except KeyError:
-        raise NoQuestion(
+        raise CallerError(
             f"{out.name!r} ends in {out.suffix!r}, which is not written: name it "
             f"{', '.join(ENDINGS)}, or say what to write with --format"
         ) from None
 
 
 def _question(text: str | None, file: Path | None, *, list_tables: bool) -> str:
-    """Return the SQL: an argument, a file, stdin or the `--tables` query. Raises NoQuestion."""
+    """Return the SQL: an argument, a file, stdin or the `--tables` query. Raises CallerError."""
     if list_tables and (text is not None or file is not None):
-        raise NoQuestion("--tables excludes a query: leave out the SQL, or --tables")
+        raise CallerError("--tables excludes a query: leave out the SQL, or --tables")
     if list_tables:
         return TABLES
     if text is not None and file is not None:
-        raise NoQuestion("there are two queries, an argument and -f: give one of them")
+        raise CallerError("there are two queries, an argument and -f: give one of them")
     if file is not None:
         try:
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise NoQuestion(f"{str(file)!r} cannot be read ({error}): name a text file") from error
+            raise CallerError(
+                f"{str(file)!r} cannot be read ({error}): name a text file"
+            ) from error
     if text is not None and text != "-":
         return text
     if text is None and sys.stdin.isatty():
-        raise NoQuestion("there is no query: give SQL as an argument, with -f or on stdin")
+        raise CallerError("there is no query: give SQL as an argument, with -f or on stdin")
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
-        raise NoQuestion(f"stdin cannot be read ({error}): write UTF-8") from error
+        raise CallerError(f"stdin cannot be read ({error}): write UTF-8") from error
 
 
 def _give(answer: Answer, form: Format, out: Path | None, *, formulas: bool) -> None:

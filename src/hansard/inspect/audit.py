@@ -37,28 +37,6 @@ _REMEDY = (
 )
 
 
-class Unclear(CallerError):
-    """Error: several decisions or runs begin with the text."""
-
-    def __init__(self, text: str, found: list[str]) -> None:
-        shown = "\n  ".join(found[:CANDIDATES_MAX])
-        super().__init__(
-            f"several decisions or runs begin with {text!r}: give more of the id\n  {shown}"
-            + ("\n  and more" if len(found) > CANDIDATES_MAX else "")
-        )
-        self.text = text
-        self.found = found
-
-
-class NoDecision(CallerError):
-    """Error: the event at the address is not a decision."""
-
-    def __init__(self, address: str, type_: str, run: str | None) -> None:
-        remedy = f"see the decisions with 'hansard why {run}'" if run else _REMEDY
-        super().__init__(f"the event at {address} is not a decision but {type_}: {remedy}")
-        self.address = address
-
-
 class Decisions(Answer):
     """Decisions of a run as of a position: rows of the macro `decided`."""
 
@@ -128,7 +106,7 @@ def _of_decision(found: DecisionFacts, *, whole: bool) -> Iterator[ReportBlock]:
 def why(answers: Reader, text: str) -> Decisions | DecisionFacts:
     """Explain a decision by its id, address or prefix, or list the decisions of a run.
 
-    Raises NotFound, Unclear, NoDecision, ProjectionError.
+    Raises NotFound, CallerError, ProjectionError.
     """
     decision, run = find(answers, text)
     if decision is None:
@@ -166,7 +144,7 @@ def _is_elsewhere(row: dict[str, Any]) -> bool:
 def find(answers: Reader, text: str) -> tuple[str | None, str]:
     """Return a decision's id and its run, or no decision and a run.
 
-    Raises NotFound, Unclear, NoDecision.
+    Raises NotFound, CallerError.
     """
     address = _ADDRESS.fullmatch(text)
     if address is not None:
@@ -191,7 +169,12 @@ def find(answers: Reader, text: str) -> tuple[str | None, str]:
         case [], []:
             raise NotFound(f"a decision or run {text!r}", _REMEDY)
         case _:
-            raise Unclear(text, [*decisions, *runs])
+            candidates = [*decisions, *runs]
+            more = "\n  and more" if len(candidates) > CANDIDATES_MAX else ""
+            shown = "\n  ".join(candidates[:CANDIDATES_MAX])
+            fact = f"several decisions or runs begin with {text!r}"
+            message = f"{fact}: give more of the id\n  {shown}{more}"
+            raise CallerError(message)
 
 
 def _at(answers: Reader, text: str, position: int, index: int) -> tuple[str, str]:
@@ -201,7 +184,9 @@ def _at(answers: Reader, text: str, position: int, index: int) -> tuple[str, str
         raise NotFound(f"an event at {text}", f"{_REMEDY}; the tables end at {answers.position}")
     [(event, known_as, type_, run)] = found
     if known_as != "decision.made.v1":
-        raise NoDecision(text, type_, run)
+        remedy = f"see the decisions with 'hansard why {run}'" if run else _REMEDY
+        message = f"the event at {text} is not a decision but {type_}: {remedy}"
+        raise CallerError(message)
     return event, run
 
 
@@ -488,13 +473,9 @@ _CHECKED = """
 """
 
 
-class UnknownFilter(CallerError):
-    """Error: the audit has no kind, topic or severity of that name."""
-
-    def __init__(self, what: str, name: str, known: Collection[str]) -> None:
-        there = f"there are {listed(known)}" if known else "there is none"
-        super().__init__(f"no {what} has the name {name!r}: {there}")
-        self.what, self.name, self.known = what, name, tuple(known)
+def _unknown(what: str, name: str, known: Collection[str]) -> CallerError:
+    there = f"there are {listed(known)}" if known else "there is none"
+    return CallerError(f"no {what} has the name {name!r}: {there}")
 
 
 class CheckedTopic(msgspec.Struct, kw_only=True):
@@ -636,9 +617,9 @@ class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):
     severity: str | None = None
 
     def checked(self, reader: Reader) -> AuditFilter:
-        """Return the filter. Raises UnknownFilter for a name that the record or the audit lacks."""
+        """Return the filter. Raises CallerError for a name that the record or the audit lacks."""
         if self.severity is not None and self.severity not in SEVERITIES:
-            raise UnknownFilter("severity", self.severity, SEVERITIES)
+            raise _unknown("severity", self.severity, SEVERITIES)
         if self.kinds:
             rows = reader.rows(_KINDS, [])
             known = {
@@ -646,11 +627,11 @@ class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):
             }
             for name in self.kinds:
                 if name not in known:
-                    raise UnknownFilter("kind of finding", name, known)
+                    raise _unknown("kind of finding", name, known)
         if self.experiment is not None:
             experiments = _column(reader.rows(_EXPERIMENTS, []), "experiment")
             if self.experiment not in experiments:
-                raise UnknownFilter("experiment", self.experiment, experiments)
+                raise _unknown("experiment", self.experiment, experiments)
         return self
 
     def takes_kind(self, row: dict[str, Any]) -> bool:
@@ -687,7 +668,7 @@ def audit(
     """Audit all real runs, or one run, which may be a probe's fork.
 
     `flip` is the distance by which thresholds are moved; `processes` says by run and agent whether
-    a waiting agent's process is at work, where that is known. Raises UnknownFilter.
+    a waiting agent's process is at work, where that is known. Raises CallerError.
     """
     target = (only or AuditFilter()).checked(reader)
     rows = _by_process(

@@ -93,7 +93,7 @@ def _rows(kind: str, rows: list[Row], **where: str) -> Iterator[Row]:
 
 
 def compare(answers: Reader, question: Question) -> Comparison:
-    """Compare the arms of an experiment. Raises Unknown."""
+    """Compare the arms of an experiment. Raises CallerError."""
     return Comparison(report(answers, question))
 
 
@@ -477,23 +477,16 @@ _METRIC = ("arms", "pairs", "ranking", "curves")
 """Sections repeated for each metric."""
 
 
-class UnknownSection(CallerError):
-    """Error: a report has no such section."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"a report has no section {name!r}: there are {listed(SECTIONS)}")
-        self.name = name
-
-
 def sections(text: str | None) -> tuple[str, ...]:
     """Parse a comma-separated list of sections; all if it is empty.
 
-    Raises UnknownSection.
+    Raises CallerError.
     """
     names = [name.strip() for name in text.split(",")] if text is not None else list(SECTIONS)
     for name in names:
         if name not in SECTIONS:
-            raise UnknownSection(name)
+            message = f"a report has no section {name!r}: there are {listed(SECTIONS)}"
+            raise CallerError(message)
     return tuple(name for name in SECTIONS if name in names)
 
 

@@ -175,24 +175,20 @@ KINDS = ("tool", "model", "resource", "memory")
 """Kinds of calls whose answers a fork can replace: calls of the program's own tools."""
 
 
-class NoSuchPath(CallerError):
-    """Error: the path leads to no value in any of the runs."""
-
-    def __init__(self, path: str, known: Iterable[str], runs: int, beside: str = "") -> None:
-        there = sorted(set(known))
-        near = difflib.get_close_matches(path, there, NEAREST_MAX, 0.3)
-        if near:
-            shown = f"the nearest: {', '.join(near)}"
-        elif there:
-            shown = f"there are: {', '.join(there[:NEAREST_MAX])}"
-        else:
-            shown = "no call returned anything before a decision"
-        super().__init__(
-            f"{path!r} is no value that a call returned before a decision, in none of "
-            f"{counted(runs, 'run')}{beside}; {shown}"
-        )
-        self.path = path
-        self.nearest = near
+def no_such_path(path: str, known: Iterable[str], runs: int, beside: str = "") -> CallerError:
+    """Return the error for a path that leads to no value in any of the runs."""
+    there = sorted(set(known))
+    near = difflib.get_close_matches(path, there, NEAREST_MAX, 0.3)
+    if near:
+        shown = f"the nearest: {', '.join(near)}"
+    elif there:
+        shown = f"there are: {', '.join(there[:NEAREST_MAX])}"
+    else:
+        shown = "no call returned anything before a decision"
+    return CallerError(
+        f"{path!r} is no value that a call returned before a decision, in none of "
+        f"{counted(runs, 'run')}{beside}; {shown}"
+    )
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,10 +19,6 @@ It needs half the work or less for a page without a window, and is playwright's 
 PROGRAMS = ("chromium", "google-chrome", "chromium-browser", "google-chrome-stable")
 
 
-class NoBrowser(CallerError):
-    """Error: playwright is missing, or it can start no browser; nothing was done."""
-
-
 def program(*, window: bool = False) -> str | None:
     """Return the browser's program; None for the one that playwright installed.
 
@@ -35,7 +31,7 @@ def program(*, window: bool = False) -> str | None:
 
 @contextlib.asynccontextmanager
 async def page(*, window: bool = False, arguments: Sequence[str] = ()) -> AsyncGenerator[Any]:
-    """Open a page of a browser that is closed at the end of the block. Raises NoBrowser.
+    """Open a page of a browser that is closed at the end of the block. Raises CallerError.
 
     Args:
         window: Whether a person sees and uses it; Ctrl-C then does not reach the browser.
@@ -45,7 +41,7 @@ async def page(*, window: bool = False, arguments: Sequence[str] = ()) -> AsyncG
         from playwright.async_api import Error, async_playwright  # noqa: PLC0415 -- an extra, which only this command needs
     except ImportError:
         message = "playwright is not installed: pip install 'hansard[browser]'"
-        raise NoBrowser(message) from None
+        raise CallerError(message) from None
     async with async_playwright() as player:
         try:
             browser = await player.chromium.launch(
@@ -60,7 +56,7 @@ async def page(*, window: bool = False, arguments: Sequence[str] = ()) -> AsyncG
             if window and "DISPLAY" in text:
                 remedy = "a window needs a display: set DISPLAY, or start it under xvfb-run"
             message = f"no browser starts: {text.splitlines()[0][:200]}; {remedy}"
-            raise NoBrowser(message) from error
+            raise CallerError(message) from error
         try:
             yield await browser.new_page(no_viewport=window)
         finally:

@@ -152,20 +152,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: list[dict[str, Any]] = []
 
 
-class Unknown(CallerError):
-    """A name in a query that is not in the tables."""
-
-    def __init__(self, kind: str, name: str, known: list[str]) -> None:
-        shown = ", ".join(known[:KNOWN_MAX]) + (", ..." if len(known) > KNOWN_MAX else "")
-        those = f"known are {shown}" if known else "there is none yet"
-        super().__init__(f"there is no {kind} {name!r}: {those}")
-        self.kind = kind
-        self.name = name
-        self.known = known
+def _unknown(kind: str, name: str, known: list[str]) -> CallerError:
+    """Return the error for a name in a query that is not in the tables."""
+    shown = ", ".join(known[:KNOWN_MAX]) + (", ..." if len(known) > KNOWN_MAX else "")
+    those = f"known are {shown}" if known else "there is none yet"
+    return CallerError(f"there is no {kind} {name!r}: {those}")
 
 
 def report(reader: Reader, question: Question) -> Report:
-    """Compute the report. Equal tables and query give an equal one. Raises Unknown."""
+    """Compute the report. Equal tables and query give an equal one. Raises CallerError."""
     plan = _plan(reader, question)
     arms = _names(reader, "arms", question.experiment)
     if question.all_pairs and question.baseline is not None:
@@ -174,7 +169,7 @@ def report(reader: Reader, question: Question) -> Report:
         )
     baseline = question.baseline if question.baseline is not None else arms[0]
     if baseline not in arms:
-        raise Unknown("arm", baseline, arms)
+        raise _unknown("arm", baseline, arms)
     _check(reader, question)
     _check_directions(reader, question)
     judged, beside, regressions, unmatched, times = _compared(
@@ -228,7 +223,7 @@ def _plan(reader: Reader, question: Question) -> dict[str, Any]:
     plans = reader.rows("FROM experiment_plans WHERE experiment = $1", [question.experiment])
     if not plans:
         known = reader.rows("SELECT experiment FROM experiment_plans ORDER BY 1")
-        raise Unknown("experiment", question.experiment, [row["experiment"] for row in known])
+        raise _unknown("experiment", question.experiment, [row["experiment"] for row in known])
     if not plans[0]["runs"]:
         raise CallerError(
             f"experiment {question.experiment!r} has no runs yet: give them with "
@@ -242,11 +237,11 @@ def _check(reader: Reader, question: Question) -> None:
     scored = [] if DERIVED.issuperset(named) else _names(reader, "metrics", question.experiment)
     for metric in named:
         if metric not in DERIVED and metric not in scored:
-            raise Unknown("metric", metric, sorted({*scored, *DERIVED}))
+            raise _unknown("metric", metric, sorted({*scored, *DERIVED}))
     if question.by is not None:
         known = _names(reader, "labels", question.experiment)
         if question.by not in known:
-            raise Unknown("label of runs", question.by, known)
+            raise _unknown("label of runs", question.by, known)
 
 
 def _check_directions(reader: Reader, question: Question) -> None:

@@ -1112,20 +1112,6 @@ class Context(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user_preferences: list[str] = []
 
 
-class ContextConflict(HansardError):
-    """A file was changed after the context was fetched.
-
-    State: nothing was written.
-    Remedy: call fetch_context again and decide.
-    """
-
-    def __init__(self, path: str, author: str, at: str, theirs: str) -> None:
-        super().__init__(
-            f"file {path!r} was changed by {author!r} at {at}, after this context was fetched; "
-            f"nothing was written: call fetch_context again and decide. It holds now: {theirs!r}"
-        )
-
-
 @tool(OBJECT, reads=True, is_step=False)
 async def fetch_context(sessions: Sessions, agent_id: str) -> Answer:
     """Fetch this agent's context: its instructions, past runs and files of memory.
@@ -1245,7 +1231,7 @@ async def _current(memory: Any, path: str, space: str) -> MemoryEntry | None:
 async def _demand_older(
     memory: Any, path: str, space: str, since: datetime, current: MemoryEntry | None
 ) -> None:
-    """Raise ContextConflict if a file was changed or deleted since."""
+    """Raise HansardError if a file was changed or deleted since."""
     try:
         versions = await memory.history(path, space=space)
     except NotFound:
@@ -1253,7 +1239,12 @@ async def _demand_older(
     if versions and datetime.fromisoformat(versions[-1].at) > since:
         newest = versions[-1]
         theirs = "" if current is None else current.text[:THEIRS_MAX]
-        raise ContextConflict(path, newest.author, newest.at, theirs)
+        message = (
+            f"file {path!r} was changed by {newest.author!r} at {newest.at}, after this context "
+            "was fetched; nothing was written: call fetch_context again and decide. "
+            f"It holds now: {theirs!r}"
+        )
+        raise HansardError(message)
 
 
 def _new_lines(text: str, added: Sequence[str]) -> list[str]:
