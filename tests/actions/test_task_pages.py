@@ -239,18 +239,3 @@ async def test_what_a_model_did_once_is_done_again_without_a_request(
             model_seconds_saved_each=round(seconds, 3),
             browser_seconds_median=round(statistics.median(each["seconds"] for each in rows), 2),
         )
-
-
-@pytest.mark.thorough(quick=SAVES)
-@pytest.mark.long
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("at", ["shadow", *FRAMEWORKS])
-async def test_each_framework_s_page_ends_equal_each_time(
-    chromium, page, there, provider, rounds, at
-):
-    """Recorded there, and replayed so many times."""
-    async with testing.record_async() as record:
-        cache = await recorded(record, page, f"{there}/{at}.html")
-        count = rounds(quick=2, full=50)
-        await again_and_again(record, chromium, cache, f"{there}/{at}.html", provider, count)
-        assert provider.requests == 0

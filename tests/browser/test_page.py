@@ -177,21 +177,6 @@ async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     assert await seen.text("#found") == ""
 
 
-@pytest.mark.thorough(quick="test_search_opens_what_it_finds")
-async def test_search_goes_from_match_to_match(view: Open, pages: Pages, runs: Runs):
-    """Next and previous walk the matches in order and wrap round, by key and by button."""
-    seen = await view(await pages.of(runs.team))
-    await seen.move(0)
-    first = await seen.search("example.org")
-    total = int(first.split(" of ")[1])
-    assert total >= 1
-    place = await seen.at()
-    await seen.page.click("#next")
-    await seen.page.click("#previous")
-    await seen.reached(place)
-    assert await seen.text("#found") == first
-
-
 async def test_the_keyboard_moves_everything(view: Open, pages: Pages, runs: Runs):
     """Arrows, Home, End, Page keys, `/` for search, and the tree's own arrows."""
     seen = await view(await pages.of(runs.team))

@@ -167,34 +167,6 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
             assert "freely it was not done" in told.error
 
 
-@pytest.mark.thorough(quick="test_a_function_goes_on_with_tools_and_is_learned_from_if_asked")
-async def test_where_no_level_goes_on_a_function_does_and_is_learned_from_if_asked(page, site):
-    """With the button renamed the next version knows both names, and no check is confirmed."""
-    async with testing.record_async() as record:
-        address = site(FORM)
-        experience = (await learned(record, page, address, GUESTS[:3])).confirmed()
-        moved = site(FORM.replace(">Invite<", ">Ask<"), "moved.html")
-
-        async def freely(browser, guide):
-            assert guide.task == TASK
-            assert "nothing that may follow is there" in guide.stopped
-            assert guide.done == ["enter the guest"]
-            await browser.act("ask", at="text=Ask")
-
-        run, told = await done(record, page, moved, experience, freely, learn=True)
-        assert told.success
-        assert told.level == 4
-        assert await sent(page) == 1
-        assert told.not_learned == ""
-        further = told.learned
-        assert (further.version, len(further.sources), further.checks) == (2, 4, ())
-        assert run in further.sources
-        assert further.parent == digest(experience)
-        _, told = await done(record, page, moved, experience, free=lambda guide: False, learn=True)
-        assert (told.success, told.learned) == (False, None)
-        assert "freely it was not done" in told.error
-
-
 @pytest.mark.thorough(
     quick="tests/experience/test_learning.py::test_a_lesson_that_rests_on_nothing_is_dropped"
 )

@@ -19,7 +19,7 @@ from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.distil import Demonstration
 from hansard.domain.experience.kept import EXPERIENCES
-from tests.actions.test_kills import DOUBT, ROOT, RUN_S_MAX, SIGKILLED, Form, browser, form
+from tests.actions.test_kills import ROOT, RUN_S_MAX, SIGKILLED, Form, browser, form
 from tests.experience.doing import Job
 from tests.experience.test_learning import SEND, shown
 from tests.faults._warm import run
@@ -89,27 +89,6 @@ def killed_and_gone_on(job: Job, form: Any) -> tuple[str, int]:
         return "sent", 1
     assert "in doubt" in told["error"] or "InDoubt" in told["error"], told
     return "in doubt", len(form.sent)
-
-
-@pytest.mark.thorough(
-    quick="tests/actions/test_kills.py::test_a_kill_while_the_form_is_sent_leaves_it_in_doubt"
-)
-@pytest.mark.timeout(300)
-def test_a_kill_while_the_form_is_sent_leaves_it_in_doubt(
-    browser, form, folder, data_dir, workspace
-):
-    """A click without a recorded outcome is not repeated."""
-    job = Job(str(data_dir), workspace, "whole", browser, str(folder), form_of(form))
-    count = boundaries(job, form)
-    # From the end: the run's end, the doing's outcome, two looks of checks, the click's outcome.
-    came_to = set()
-    for at in (count - 11, count - 10):
-        job = Job(str(data_dir), workspace, f"killed-{at}", browser, str(folder), form_of(form), at)
-        came_to.add(killed_and_gone_on(job, form))
-        if came_to & DOUBT:
-            break
-    assert came_to <= {("sent", 1)} | DOUBT
-    assert came_to & DOUBT
 
 
 TWICE = b"""<!doctype html><form method=post><main><input name=who aria-label=Who></main>

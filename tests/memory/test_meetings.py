@@ -1,7 +1,8 @@
 """examples/meeting_assistant over three months, with hand-written answers of a local server."""
 
+import importlib.util
 import json
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,11 @@ import hansard
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.memory.events import MemoryChanged, stream_of
-from tests.integrations.packages import forked_with
-from tests.memory.programs.meetings import minutes
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(__file__).with_name("programs") / "meetings.py"
+MINUTES = Path(__file__).parents[2] / "examples" / "meeting_assistant" / "minutes.py"
 SPACE = "agent/secretary"
-BEGUN_S_MAX = 90.0
-KILLS_MAX = 300
 PRINTED = "- All is packed\n- Ann, 2026-12-11: lock the old office"
 
 BULLETS, SHORT = (
@@ -39,19 +36,23 @@ IN_WEEK = {1: "", 2: TEXTS[1], 4: TEXTS[1], 5: TEXTS[2], 9: TEXTS[2], 10: TEXTS[
 ASKED = 29
 
 
-@pytest.fixture(scope="module")
-def forked() -> Iterator[None]:
-    """Programs find the SDK imported."""
-    with forked_with("anthropic", "anthropic.lib.tools"):
-        yield
-
-
 @pytest.fixture
 def provider() -> Iterator[Any]:
     """Run the server that plays the hand-written answers."""
     found = minutes().Provider().start()
     yield found
     found.stop()
+
+
+def minutes() -> Any:
+    """Import the example's program."""
+    spec = importlib.util.spec_from_file_location("meeting_assistant", MINUTES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def changes(record: Record) -> list[tuple[int, MemoryChanged]]:
@@ -114,37 +115,3 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
     assert provider.counts().total() == len(provider.counts()) == ASKED
     assert program.work(record, provider.url) == {}
     assert provider.counts().total() == ASKED
-
-
-# Three appends bring a session that goes on to where a call of a tool had failed, and no further.
-@pytest.mark.thorough(
-    quick="memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
-)
-@pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize(("when", "step"), [("after", 30), ("before", 5), ("after", 4)])
-def test_killed_anywhere_no_correction_is_lost_or_doubled(stage, provider, evidence, when, step):
-    """Killed anywhere, each correction is made once and no recorded answer is requested again."""
-    kills = 0
-    while True:
-        child = stage.start(PROGRAM, number=step, when=when, url=provider.url)
-        deadline = time.monotonic() + BEGUN_S_MAX
-        while not Path(child.job.marker).exists() and child.process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        if child.process.poll() is not None:
-            break
-        child.kill()
-        kills += 1
-        assert kills < KILLS_MAX, "it comes to no end"
-    report = child.end()
-    assert report.error == "", report.message
-    assert report.results[-1] == PRINTED
-    demand_as_expected(stage.record)
-    steps = [(change.run, change.step) for _, change in changes(stage.record)]
-    assert len(set(steps)) == len(TEXTS)
-    asked = provider.counts()
-    again = asked.total() - ASKED
-    assert len(asked) == ASKED
-    assert again <= kills
-    assert kills >= 3
-    evidence.record(f"memory.meetings.kills.{when}.{step}", kills=kills, lost=0, twice=0)
