@@ -75,8 +75,7 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
         at = commit.at.isoformat(timespec="milliseconds")
         made = caches.healed(made, heal.after, at=at, by=commit.actor.agent, why=heal.because)
         history.append(msgspec.structs.replace(made.history[-1], version=heal.version))
-    whole: ActionCache = msgspec.structs.replace(made, name=name, version=number, history=history)
-    return whole
+    return msgspec.structs.replace(made, name=name, version=number, history=history)
 
 
 async def heal(

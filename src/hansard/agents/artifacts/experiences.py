@@ -132,8 +132,7 @@ class KeptVersion(msgspec.Struct, frozen=True, kw_only=True):
         """Content of the version. Raises BadValue."""
         fields = {path: text.encode() for path, text in self.content.items()}
         read = experiences.read(fields, f"experience {self.name!r}, version {self.version}")
-        made: Experience = msgspec.structs.replace(read, name=self.name, version=self.version)
-        return made
+        return msgspec.structs.replace(read, name=self.name, version=self.version)
 
 
 async def get(workspace: Workspace, name: str, version: int | None = None) -> KeptVersion:

@@ -60,6 +60,7 @@ from hansard.domain.memory.events import (
     MemoryChanged,
     MemoryEvent,
     MemoryPolicySet,
+    MemoryReflected,
     MemoryRejected,
     Problem,
     space_name,
@@ -769,11 +770,19 @@ class MemoryStore:
         """Set whether changes need approval; return False if that was already set. Raises
         BadValue.
         """
+        return await self.record(policy, by)
+
+    async def record(
+        self, event: MemoryPolicySet | MemoryReflected, by: str, label: Label | None = None
+    ) -> bool:
+        """Append an event that changes no file; return False if it says nothing new. Raises
+        BadValue, Refused.
+        """
         ids.name("by", by)
 
         async def decide(state: MemoryState) -> Commit | None:
-            events = spaces.decide(self.space, state, policy)
-            return self._commit(state, Actor(by), policy, None) if events else None
+            events = spaces.decide(self.space, state, event)
+            return self._commit(state, Actor(by), event, label) if events else None
 
         return await self._append_decided(decide) is not None
 
@@ -795,7 +804,7 @@ class MemoryStore:
         self,
         state: MemoryState,
         actor: Actor,
-        event: MemoryChanged | MemoryRejected | MemoryPolicySet,
+        event: MemoryEvent,
         label: Label | None,
     ) -> Commit:
         return self._workspace.commit(state.version + 1, actor, [event], label=label)

@@ -234,10 +234,7 @@ class _Performer:
         xpath = normalized(act.xpath) if act.xpath else None
         moved = msgspec.structs.replace(action, xpath=xpath, targets=act.targets)
         moved = templated(moved, params)
-        made: CachedAction = msgspec.structs.replace(
-            action, xpath=moved.xpath, targets=moved.targets
-        )
-        return made
+        return msgspec.structs.replace(action, xpath=moved.xpath, targets=moved.targets)
 
 
 class Replay(_Performer):
@@ -1113,17 +1110,15 @@ def healed_experience(experience: Experience, nodes: Mapping[str, ProcedureNode]
 
     def now(entry: CachedAction) -> CachedAction:
         found = moved.get(msgspec.json.encode(msgspec.structs.replace(entry, step_index=0)), entry)
-        made: CachedAction = msgspec.structs.replace(found, step_index=entry.step_index)
-        return made
+        return msgspec.structs.replace(found, step_index=entry.step_index)
 
     kept = tuple(nodes.get(each.name, each) for each in procedure.nodes)
     script = msgspec.structs.replace(
         experience.script, actions=[now(each) for each in experience.script.actions]
     )
-    made: Experience = msgspec.structs.replace(
+    return msgspec.structs.replace(
         experience, procedure=msgspec.structs.replace(procedure, nodes=kept), script=script
     )
-    return made
 
 
 def _path(experience: Experience) -> list[str]:

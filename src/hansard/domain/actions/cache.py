@@ -307,10 +307,9 @@ def _entry(entry: CachedAction, where: str) -> CachedAction:
         raise BadValue(where, f"{method} without its argument", "give it in `arguments`")
     if not entry.xpath and entry.targets is None:
         raise BadValue(where, "neither xpath nor targets", "say where the element is")
-    made: CachedAction = msgspec.structs.replace(
+    return msgspec.structs.replace(
         entry, method=method, effects=entry.effects or effects, frame_index=entry.frame_index or 0
     )
-    return made
 
 
 def check_xpath(xpath: str, where: str) -> None:
@@ -407,10 +406,7 @@ def _with(
     cache: ActionCache, entry: CachedAction, version: int, history: list[ActionChange]
 ) -> ActionCache:
     actions = [entry if each.step_index == entry.step_index else each for each in cache.actions]
-    made: ActionCache = msgspec.structs.replace(
-        cache, actions=actions, version=version, history=history
-    )
-    return made
+    return msgspec.structs.replace(cache, actions=actions, version=version, history=history)
 
 
 # Slots: `{{name}}` in the place of the task's values; a replay fills in others.
@@ -465,8 +461,7 @@ def _called(targets: ElementTargets, change: Callable[[str], str]) -> ElementTar
         texts["key"] = slotted.group()
     if any(getattr(targets, field) != text for field, text in texts.items()):
         texts["look"] = ""  # it is a digest of the recorded value
-    made: ElementTargets = msgspec.structs.replace(targets, **texts)
-    return made
+    return msgspec.structs.replace(targets, **texts)
 
 
 def _texts(entry: CachedAction, change: Callable[[str], str]) -> CachedAction:
@@ -474,7 +469,7 @@ def _texts(entry: CachedAction, change: Callable[[str], str]) -> CachedAction:
     arguments = [change(each) if isinstance(each, str) else each for each in entry.arguments]
     targets = _called(entry.targets, change) if entry.targets is not None else None
     checks = [msgspec.structs.replace(each, value=change(each.value)) for each in entry.checks]
-    made: CachedAction = msgspec.structs.replace(
+    return msgspec.structs.replace(
         entry,
         arguments=arguments,
         targets=targets,
@@ -482,7 +477,6 @@ def _texts(entry: CachedAction, change: Callable[[str], str]) -> CachedAction:
         instruction=change(entry.instruction) if entry.instruction else entry.instruction,
         action_params=_within(entry.action_params, change),
     )
-    return made
 
 
 def _within(value: Any, change: Callable[[str], str]) -> Any:

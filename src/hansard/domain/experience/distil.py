@@ -729,7 +729,7 @@ def _merged(members: Sequence[CachedAction], slots: _Slots) -> CachedAction:
             targets = _agreed(targets, other.targets or ElementTargets())
     same = {each.xpath for each in members}
     effects = {each.effects for each in members}
-    made: CachedAction = msgspec.structs.replace(
+    return msgspec.structs.replace(
         first,
         step_index=0,
         element_id=None,
@@ -742,7 +742,6 @@ def _merged(members: Sequence[CachedAction], slots: _Slots) -> CachedAction:
         checks=[check for check in first.checks if all(check in m.checks for m in members)],
         optional=False,
     )
-    return made
 
 
 def _place(pages: Sequence[PageMark | None]) -> PageMark | None:

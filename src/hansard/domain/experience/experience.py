@@ -115,8 +115,7 @@ class Experience(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise BadValue("confirmed", fact, f"{like}`hansard experience show` lists them")
         kept = tuple(each for name, each in offered.items() if not parts or name in parts)
         functions = named_functions(kept, [each for each in names if not isinstance(each, str)])
-        made: Experience = msgspec.structs.replace(self, checks=kept, functions=functions)
-        return made
+        return msgspec.structs.replace(self, checks=kept, functions=functions)
 
 
 def made(name: str, event: Distilled, *, description: str = "", version: int = 1) -> Experience:
@@ -293,10 +292,7 @@ def with_sentences(
     kept_plan = tuple(each for each in plan if _rests(each, good))
     kept = tuple(each for each in lessons if _rests(each, known))
     dropped = len(plan) + len(lessons) - len(kept_plan) - len(kept)
-    changed: Experience = msgspec.structs.replace(
-        experience, plan=kept_plan, lessons=kept, dropped=dropped
-    )
-    return changed
+    return msgspec.structs.replace(experience, plan=kept_plan, lessons=kept, dropped=dropped)
 
 
 def _rests(lesson: Lesson, steps: Collection[str]) -> bool:

@@ -545,7 +545,9 @@ def decide(space: str, state: MemoryState, command: MemoryEvent) -> Sequence[Mem
         case MemoryReflected():
             repeated = state.reflected.keys() & set(command.runs)
             if repeated:
-                message = f"run {min(repeated)} was reflected on: leave it out"
+                message = (
+                    f"run {min(repeated)} was reflected on meanwhile: reflect again without it"
+                )
                 raise Refused(message)
             return (command,) if command.runs or command.proposals else ()
         case _:
