@@ -80,7 +80,7 @@ def test_bad_input_is_told_with_its_place(path, content, line, rule):
     [
         ({"AGENTS.md": b"", "agents.md": b""}, ("agents.md", 0, "path.twin")),
         ({"A/x.md": b"", "a/y.md": b""}, ("a/y.md", 0, "path.twin")),
-        ({"a": b"", "a/y.md": b""}, ("a", 0, "path.folder")),
+        ({"a": b"", "a/y.md": b""}, ("a/y.md", 0, "path.folder")),
         (
             {"a.md": b"@b.md", "b.md": b"\n@c.md", "c.md": b"@a.md", "AGENTS.md": b"@a.md"},
             ("b.md", 2, "import.circle"),

@@ -310,24 +310,14 @@ def _link_problems(
 
 
 def _twins(tree: Tree, changed: set[str]) -> Iterator[Problem]:
-    """Yield problems of paths that are equal on some machines, and of files at the path of a
-    folder.
+    """Yield problems of paths that cannot be beside another on some machines: a changed one comes
+    after those that are there.
     """
-    folded: dict[str, str] = {}
-    folders: dict[str, str] = {}
+    names, files = paths.Names(), set[str]()
     for path in sorted(tree, key=lambda path: (path in changed, path)):
-        folded_path = path.casefold()
-        twin = folded.setdefault(folded_path, path)
-        if twin != path:
-            yield Problem(path, 0, "path.twin", path, f"a name that is not {twin!r} in other case")
-        parts = path.split("/")[:-1]
-        for depth in range(1, len(parts) + 1):
-            folder = "/".join(parts[:depth])
-            twin = folders.setdefault(folder.casefold(), folder)
-            if twin != folder:
-                yield Problem(
-                    path, 0, "path.twin", folder, f"a folder that is not {twin!r} in other case"
-                )
-    for folded_path in folded.keys() & folders.keys():
-        path = folded[folded_path]
-        yield Problem(path, 0, "path.folder", path, "a name that no folder has")
+        other, why = names.twin(path, files)
+        if other:
+            rule = "path.folder" if f"{path}/".startswith(f"{other}/") else "path.twin"
+            yield Problem(path, 0, rule, path, f"another name: {other!r} is there, and {why}")
+        names.add(path)
+        files.add(path)
