@@ -24,9 +24,8 @@ from hansard.agents.memory.drafts import Op, apply_ops, remember_command
 from hansard.agents.memory.search import By, Rankers, search
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
-from hansard.bus.commits import revive, revive_all
+from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
-from hansard.bus.log import Stored
 from hansard.domain.agent import MessageAdded
 from hansard.domain.choices import Brief, counted
 from hansard.domain.errors import BadValue, Refused
@@ -38,7 +37,6 @@ from hansard.domain.memory.events import (
     MemoryProposal,
     MemoryReflected,
     digest_of,
-    stream_of,
 )
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import BECAUSE_MAX, SOURCES_MAX, MemoryConflict, MemoryFile
@@ -831,7 +829,7 @@ async def demand_unreflected(workspace: Workspace, name: str, run: str) -> None:
     if life.status not in _ENDED:
         message = f"run {run} has not ended: each run is reflected on once; wait until it has ended"
         raise Refused(message)
-    if run in _reflected_runs(await reflections(workspace, name)):
+    if run in (await workspace.memories.state(name)).reflected:
         message = (
             f"run {run} was already reflected on for {name}: see 'hansard memory proposals {name}'"
         )
@@ -843,7 +841,7 @@ async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) ->
 
     Raises BadName.
     """
-    done = _reflected_runs(await reflections(workspace, name))
+    done = (await workspace.memories.state(name)).reflected
     found = [
         run
         for run, life in await workspace.runs()
@@ -854,20 +852,8 @@ async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) ->
 
 async def reflections(workspace: Workspace, name: str) -> list[MemoryReflected]:
     """Return the reflections of a space, in order. Raises BadName."""
-    return _reflections(await workspace.log.read(stream_of(name)))
-
-
-def _reflections(stored: Iterable[Stored]) -> list[MemoryReflected]:
-    return [
-        event
-        for each in stored
-        for event in revive_all([each.commit])
-        if isinstance(event, MemoryReflected)
-    ]
-
-
-def _reflected_runs(items: Iterable[MemoryReflected]) -> set[str]:
-    return {run for event in items for run in event.runs}
+    history = await workspace.memories.history(name)
+    return [each.event for each in history if isinstance(each.event, MemoryReflected)]
 
 
 async def run_input(workspace: Workspace, run: str) -> tuple[RunInput, Label]:
@@ -999,15 +985,7 @@ async def record(
     """Record reflected runs and the resulting proposals as one event. Raises Refused, and records
     nothing, if another reflection took one of the runs meanwhile.
     """
-
-    def decide(stored: list[Stored]) -> Sequence[MemoryReflected]:
-        taken = _reflected_runs(_reflections(stored)) & set(event.runs)
-        if taken:
-            message = f"run {min(taken)} was reflected on meanwhile; reflect again"
-            raise Refused(message)
-        return (event,) if event.runs or event.proposals else ()
-
-    return await workspace.repository.record(stream_of(name), by, decide, label.stored)
+    return await MemoryStore(workspace, name).record(event, by, label.stored)
 
 
 # The prompt that proposes what to remember, on the stream of `memory-remember`, and the score of
