@@ -351,17 +351,17 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "stream", "version": "1"},
                 }
-                writer.write(_response(frames.result(asked["id"], told)))
+                writer.write(_response(frames.result(asked["id"], told).raw))
             elif asked.get("method") == "tools/call":
                 writer.write(STREAM)
                 for number in range(many):
                     data = {"level": "info", "data": {"number": number, "pad": "x" * 900}}
-                    raw = frames.notification("notifications/message", data)
+                    raw = frames.notification("notifications/message", data).raw
                     writer.write(b"data: " + raw + b"\n\n")
                     await writer.drain()
                     sent[0] = number + 1
                 result = {"content": [{"type": "text", "text": "done"}]}
-                writer.write(b"data: " + frames.result(asked["id"], result) + b"\n\n")
+                writer.write(b"data: " + frames.result(asked["id"], result).raw + b"\n\n")
             else:
                 writer.write(b"HTTP/1.1 405 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
@@ -401,13 +401,13 @@ async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path, capl
         asyncio.timeout(WAIT_S),
         httpx2.AsyncClient(transport=servers, base_url="http://localhost/mcp") as client,
     ):
-        greeted = await client.post("", content=frames.request(1, "initialize", info))
+        greeted = await client.post("", content=frames.request(1, "initialize", info).raw)
         session = {SESSION: greeted.headers[SESSION]}
-        raw = frames.request(2, "tools/call", call)
+        raw = frames.request(2, "tools/call", call).raw
         async with client.stream("POST", "", content=raw, headers=session) as answer:
             while kept.told < many:  # noqa: ASYNC110 -- another process counts
                 await asyncio.sleep(0.05)
-            sound = frames.request(3, "tools/call", {"name": "sound"})
+            sound = frames.request(3, "tools/call", {"name": "sound"}).raw
             assert (await client.post("", content=sound, headers=session)).json()["id"] == 3
             lines = [line async for line in answer.aiter_lines() if line.startswith("data: ")]
     found = [json.loads(line.removeprefix("data: ")) for line in lines]
@@ -443,7 +443,7 @@ def newer(number: int, name: str, **params: Any) -> Request:
     """Return a call as 2026-07-28 has it."""
     meta = {VERSION_KEY: NEW, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
     told = {"name": name, "_meta": meta, **params}
-    return Request(frames.request(number, "tools/call", told), number, "tools/call", told)
+    return frames.request(number, "tools/call", told)
 
 
 async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older_asks(tmp_path):
@@ -453,9 +453,9 @@ async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older
     try:
         async with asyncio.timeout(WAIT_S):
             first = newer(1, "sound")
-            assert (await bridge.ask(1, first.raw)).result["resultType"] == "complete"
+            assert (await bridge.ask(first)).result["resultType"] == "complete"
             many = {"many": QUESTIONS_MAX + more}
-            told = (await bridge.ask(2, newer(2, "ask", arguments=many).raw)).result
+            told = (await bridge.ask(newer(2, "ask", arguments=many))).result
             at_once = len(told["inputRequests"])
             while kept.refused < more - at_once:  # noqa: ASYNC110 -- another process counts
                 await asyncio.sleep(0.05)
@@ -465,15 +465,15 @@ async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older
                 asked |= told["inputRequests"].keys()
                 answers = {each: {"action": "decline"} for each in told["inputRequests"]}
                 again = {"inputResponses": answers, "requestState": told["requestState"]}
-                raw = newer(number, "ask", arguments=many, **again).raw
-                told = (await bridge.ask(number, raw)).result
+                request = newer(number, "ask", arguments=many, **again)
+                told = (await bridge.ask(request)).result
             assert told["content"][0]["text"] == "ask"
             answered, refused = kept.answered, kept.refused
             assert len(asked) == answered == QUESTIONS_MAX + more - refused >= QUESTIONS_MAX
             if at_once < QUESTIONS_MAX:  # else some found no room at first, too
                 assert refused == max(more - at_once, 0)
             number += 1
-            await bridge.ask(number, newer(number, "later").raw)
+            await bridge.ask(newer(number, "later"))
             late = refused + 1, answered + 1
             while (kept.refused, kept.answered) != late:  # noqa: ASYNC110 -- another process counts
                 await asyncio.sleep(0.05)

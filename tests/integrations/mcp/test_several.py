@@ -161,7 +161,7 @@ async def test_an_answer_counts_for_its_own_page():
     several = McpMultiplexer({"one": server})
     try:
         async with asyncio.timeout(30):
-            answer = await several.ask(7, frames.request(7, "tools/list", {}))
+            answer = await several.ask(frames.request(7, "tools/list", {}))
     finally:
         await several.close()
     assert answer.id == 7

@@ -122,8 +122,8 @@ class Answer(msgspec.Struct, frozen=True):
         """Return the same answer under the id of another request."""
         if self.id == id_:
             return self
-        raw = result(id_, self.result) if self.error is None else error(id_, self.error)
-        return msgspec.structs.replace(self, raw=raw, id=id_)
+        same = result(id_, self.result) if self.error is None else error(id_, self.error)
+        return msgspec.structs.replace(same, is_refused=self.is_refused)
 
 
 Frame = Request | Notification | Answer
@@ -225,30 +225,31 @@ def _identify(line: bytes) -> tuple[Id | None, bool]:
     return id_, has_method
 
 
-def request(id_: Id, method: str, params: dict[str, Any]) -> bytes:
-    """Encode a request."""
-    return _written({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+def request(id_: Id, method: str, params: dict[str, Any]) -> Request:
+    """Return a request with its bytes."""
+    message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+    return Request(_written(message), id_, method, params)
 
 
-def notification(method: str, params: dict[str, Any]) -> bytes:
-    """Encode a notification."""
-    return _written({"jsonrpc": "2.0", "method": method, "params": params})
+def notification(method: str, params: dict[str, Any]) -> Notification:
+    """Return a notification with its bytes."""
+    message = {"jsonrpc": "2.0", "method": method, "params": params}
+    return Notification(_written(message), method, params)
 
 
-def result(id_: Id | None, content: Any) -> bytes:
-    """Encode a result."""
-    return _written({"jsonrpc": "2.0", "id": id_, "result": content})
+def result(id_: Id | None, content: Any) -> Answer:
+    """Return an answer with its bytes."""
+    return Answer(_written({"jsonrpc": "2.0", "id": id_, "result": content}), id_, content)
 
 
-def error(id_: Id | None, content: dict[str, Any]) -> bytes:
-    """Encode an error."""
-    return _written({"jsonrpc": "2.0", "id": id_, "error": content})
+def error(id_: Id | None, content: dict[str, Any]) -> Answer:
+    """Return an answer by an error with its bytes."""
+    return Answer(_written({"jsonrpc": "2.0", "id": id_, "error": content}), id_, None, content)
 
 
 def failure(id_: Id | None, code: int, message: str) -> Answer:
     """Return the answer that a request failed."""
-    content = {"code": code, "message": message}
-    return Answer(error(id_, content), id_, None, content)
+    return error(id_, {"code": code, "message": message})
 
 
 def meta_of(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class _Exchange:
         self.outbox: asyncio.Queue[Frame | Exception] = asyncio.Queue(QUEUED_MAX)
         self.id: Id = "" if frame is None else own_id or frame.id
         self.token = None if frame is None else _token(frame)
-        self.raw = b"" if frame is None else frame.raw
+        self.request = frame
         self.work: asyncio.Task[None] | None = None
         self.left_out = 0
         if frame is not None and own_id is not None:
@@ -166,7 +166,7 @@ class _Exchange:
             if self.token is not None:
                 self.token = own_id
                 params = params | {"_meta": params["_meta"] | {"progressToken": own_id}}
-            self.raw = frames.request(own_id, frame.method, params)
+            self.request = frames.request(own_id, frame.method, params)
 
     def own(self, found: Frame) -> Frame:
         """Return a frame of the process with the client's own id and token."""
@@ -180,7 +180,7 @@ class _Exchange:
                 params["progressToken"] = _token(self.frame)
             if SUBSCRIPTION in (meta := frames.meta_of(params)):
                 params["_meta"] = meta | {SUBSCRIPTION: self.frame.id}
-            return Notification(frames.notification(found.method, params), found.method, params)
+            return frames.notification(found.method, params)
         return found
 
 
@@ -222,7 +222,7 @@ class _Process:
     async def send(self, frame: Frame) -> None:
         """Pass on a frame without an answer. Raises ServerGone."""
         self.used_s = time.monotonic()
-        await self._server.send(frame.raw)
+        await self._server.send(frame)
 
     async def ask(self, frame: Request, *, is_stateless: bool) -> httpx2.Response:
         """Return a request's response: its answer as a body, or a stream that ends with it.
@@ -269,13 +269,13 @@ class _Process:
         if exchange.id in self._open:
             raise NotDone(f"a request with id {frame.id!r:.40} is still open: give each its own")
         self._open[exchange.id] = exchange
-        exchange.work = asyncio.create_task(self._answer(exchange))
+        exchange.work = asyncio.create_task(self._answer(exchange, exchange.request or frame))
         return exchange
 
-    async def _answer(self, exchange: _Exchange) -> None:
+    async def _answer(self, exchange: _Exchange, request: Request) -> None:
         item: Frame | Exception
         try:
-            item = exchange.own(await self._server.ask(exchange.id, exchange.raw))
+            item = exchange.own(await self._server.ask(request))
             await self._server.flushed()
         except (NotDone, ServerGone) as error:
             item = error
@@ -632,10 +632,10 @@ class _ToClient:
         self._call = call
         self._expected = expected
 
-    async def notify(self, raw: bytes) -> None:
+    async def notify(self, frame: Frame) -> None:
         """Send a notification on the request's own stream."""
         self._call.reply.stream()
-        await self._call.reply.put(ServerSentEvent(data=raw.decode()))
+        await self._call.reply.put(ServerSentEvent(data=frame.raw.decode()))
 
     async def elicit(self, params: dict[str, Any]) -> Answer:
         """Send `elicitation/create` on that stream, and wait for its answer."""
@@ -759,8 +759,8 @@ class HttpProxy:
             if isinstance(frame, Notification) and frame.method == "notifications/cancelled":
                 self._cancel((source.session, frame.calls_off))
         elif isinstance(frame, Request):
-            raw = unanswerable(frame)
-            await source.reply.finish(raw, _status(raw, source))
+            answer = unanswerable(frame)
+            await source.reply.finish(answer.raw, _status(answer, source))
         else:
             await source.reply.finish(b"", ACCEPTED)
 
@@ -784,12 +784,13 @@ class HttpProxy:
         try:
             client = _ToClient(source, self._expected, elicits=source.session in self._elicits)
             found = await self._recording.answer(frame, step, ask, client)
-            call.recorded.set_result(found.raw)
+            raw = found.answer.raw
+            call.recorded.set_result(raw)
             if call.refused is not None:
                 await source.reply.finish(call.refused)
             else:
-                status = None if found.is_servers else _status(found.raw, source)
-                await source.reply.finish(found.raw, status)
+                status = None if found.is_servers else _status(found.answer, source)
+                await source.reply.finish(raw, status)
         finally:
             if self._calls.get(key) is call:
                 del self._calls[key]
@@ -943,8 +944,8 @@ class HttpProxy:
                 answers.append(answerer)
                 return answer
 
-        raw = await self._recording.answer_back(frame, step, ask)
-        await self._answer_back(raw, answers[0] if answers else _aside(source))
+        answer = await self._recording.answer_back(frame, step, ask)
+        await self._answer_back(answer.raw, answers[0] if answers else _aside(source))
 
     async def _answer_back(self, raw: bytes, to: _Source) -> None:
         if self._server is not None:
@@ -981,10 +982,9 @@ def _fail(call: _Call, gone: ServerGone) -> None:
         call.answer.set_exception(gone)
 
 
-def _status(raw: bytes, source: _Source) -> int:
+def _status(answer: Answer, source: _Source) -> int:
     """Return the HTTP status of an answer without a response of a server."""
-    found = frames.read(raw)
-    code = found.error.get("code") if isinstance(found, Answer) and found.error else None
+    code = answer.error.get("code") if answer.error else None
     return STATUSES.get(code or 0, 200) if source.is_stateless else 200
 
 

@@ -554,9 +554,8 @@ class HttpUpstream:
         self._listening: asyncio.Task[None] | None = None
         self._in_headers: dict[str, Any] | None = None  # schemas by their tools
 
-    async def send(self, raw: bytes) -> None:
+    async def send(self, frame: Frame) -> None:
         """Pass a frame on; `next` returns an answer to a request. Raises ServerGone."""
-        frame = frames.read(raw)
         if isinstance(frame, Request):
             await self._beside.ask(frame)
             return
@@ -576,15 +575,15 @@ class HttpUpstream:
         if isinstance(frame, Notification) and frame.method == INITIALIZED:
             self._listening = asyncio.create_task(self._listen())
 
-    async def ask(self, id_: Id, raw: bytes) -> Answer:
+    async def ask(self, frame: Request) -> Answer:
         """Pass a request on, and wait for its answer.
 
         Raises ServerGone if it may have been done, NotDone if it surely was not.
         """
+        id_ = frame.id
         if id_ in self._waiting:
             raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
-        frame = frames.read(raw)
-        if isinstance(frame, Request) and frame.method == CALL and _version_of(frame):
+        if frame.method == CALL and _version_of(frame):
             await self._list_tools(frame)
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = waiting
@@ -607,14 +606,14 @@ class HttpUpstream:
             post.cancel()
             del self._waiting[id_], self._posts[id_]
 
-    def _greeted(self, frame: Frame, answer: Answer) -> None:
+    def _greeted(self, frame: Request, answer: Answer) -> None:
         """Store the version of an older handshake, which each later request states.
 
         From a list of tools, store which arguments go in headers.
         """
-        if isinstance(frame, Request) and frame.method == LIST_TOOLS:
+        if frame.method == LIST_TOOLS:
             self._learn(answer)
-        if isinstance(frame, Request) and frame.method == INITIALIZE:
+        if frame.method == INITIALIZE:
             result: Any = answer.result
             self._version = result.get("protocolVersion") if isinstance(result, dict) else None
 
@@ -649,7 +648,7 @@ class HttpUpstream:
         params = {"_meta": frame.params["_meta"]}
         listing = Request(b"", "hansard-headers", LIST_TOOLS, params)
         try:
-            async for _ in pages(listing, lambda page: self.ask(page.id, page.raw)):
+            async for _ in pages(listing, self.ask):
                 pass  # `ask` keeps what the tools declare
         except (NotDone, ServerGone) as error:
             _log.warning("it is unknown which arguments go in headers", why=str(error))
@@ -820,7 +819,7 @@ async def tools_of(url: str) -> list[dict[str, Any]]:
     async with asyncio.timeout(ASK_S):
         upstream = await _greeted(url)
         try:
-            async for page in pages(listing, lambda page: upstream.ask(page.id, page.raw)):
+            async for page in pages(listing, upstream.ask):
                 found += _result(page).get("tools", [])
         finally:
             await upstream.close()
@@ -858,7 +857,7 @@ async def _greeted(url: str) -> HttpUpstream:
 
 
 async def _request(upstream: HttpUpstream, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    return _result(await upstream.ask(method, frames.request(method, method, params)))
+    return _result(await upstream.ask(frames.request(method, method, params)))
 
 
 def _result(answer: Answer) -> dict[str, Any]:

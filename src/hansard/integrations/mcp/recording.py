@@ -46,6 +46,7 @@ from hansard.integrations.mcp.frames import (
     ErrorAnswer,
     Frame,
     Id,
+    Notification,
     Request,
     StepRequest,
     ToolErrorResult,
@@ -139,18 +140,15 @@ class ToolEffects:
         """Return whether a tool's effects are known without its server's list."""
         return tool in self._annotated_effects or self._named(tool) is not None or not self.asks
 
-    def without_denied(self, answer: Frame) -> Answer | None:
-        """Return a list of tools without the refused ones; None if none is refused."""
-        if not isinstance(answer, Answer) or not isinstance(answer.result, dict):
-            return None
-        tools = answer.result.get("tools")
+    def without_denied(self, answer: Answer) -> Answer:
+        """Return a list of tools without the refused ones."""
+        tools = answer.result.get("tools") if isinstance(answer.result, dict) else None
         if not isinstance(tools, list):
-            return None
+            return answer
         kept = [each for each in tools if not self._is_denied(each)]
         if len(kept) == len(tools):
-            return None
-        shown = {**answer.result, "tools": kept}
-        return Answer(frames.result(answer.id, shown), answer.id, shown)
+            return answer
+        return frames.result(answer.id, {**answer.result, "tools": kept})
 
     def _is_denied(self, tool: object) -> bool:
         name = tool.get("name") if isinstance(tool, dict) else None
@@ -220,9 +218,9 @@ INPUT = "hansard-approval"
 
 
 class ClientAnswer(msgspec.Struct, frozen=True):
-    """Answer to a client: its bytes, and whether they are the server's own from now."""
+    """Answer to a client, and whether it is the server's own from now."""
 
-    raw: bytes
+    answer: Answer
     is_servers: bool
 
 
@@ -234,7 +232,7 @@ class Client(Protocol):
         """True if the client supports `elicitation/create`."""
         ...
 
-    async def notify(self, raw: bytes) -> None:
+    async def notify(self, frame: Frame) -> None:
         """Send a notification."""
         ...
 
@@ -372,9 +370,9 @@ class ApprovalWaits:
         )
         return self._leave(waiting, frames.result(frame.id, refusal(frame, why)))
 
-    def _leave(self, waiting: _Waiting, raw: bytes) -> ClientAnswer:
+    def _leave(self, waiting: _Waiting, answer: Answer) -> ClientAnswer:
         self._left.append(waiting)
-        return ClientAnswer(raw, is_servers=False)
+        return ClientAnswer(answer, is_servers=False)
 
     async def _elicit(self, waiting: _Waiting, client: Client) -> None:
         answer = await client.elicit(_question(waiting.question.result()))
@@ -397,19 +395,18 @@ class ApprovalWaits:
 
 
 def _key(step: StepRequest) -> tuple[str, bytes]:
-    return step.tool, frames.result(None, step.arguments)
+    return step.tool, frames.result(None, step.arguments).raw
 
 
 def _remedy(approval: Approval) -> str:
     return f"hansard approvals grant {approval.id}"
 
 
-def _under_id(answered: ClientAnswer, id_: Id) -> ClientAnswer:
+def _under_id(response: ClientAnswer, id_: Id) -> ClientAnswer:
     """Return an answer under the id of its request."""
-    frame = frames.read(answered.raw, from_server=True)
-    if not isinstance(frame, Answer) or frame.id == id_:
-        return answered
-    return ClientAnswer(frame.under(id_).raw, is_servers=False)
+    if response.answer.id == id_:
+        return response
+    return ClientAnswer(response.answer.under(id_), is_servers=False)
 
 
 def _elicits_by_result(frame: Request) -> bool:
@@ -424,7 +421,7 @@ def offers_forms(capabilities: Any) -> bool:
     return isinstance(offered, dict) and (not offered or "form" in offered)
 
 
-def answered_elsewhere(id_: Id) -> bytes:
+def answered_elsewhere(id_: Id) -> Notification:
     """Return the notification that a client's user need not answer any more."""
     gone = {"requestId": id_, "reason": "it was answered elsewhere"}
     return frames.notification("notifications/cancelled", gone)
@@ -577,7 +574,7 @@ class Recording:
             spec = forwarded(step, effects, self._timeout_s, forward)
             await self._in_turn(spec, step)
             content = await self._session.call(spec, (), step.arguments)
-            answer = answers[0].raw if answers else frames.result(frame.id, content)
+            answer = answers[0] if answers else frames.result(frame.id, content)
             self.report.from_record += not answers
             if ask is not None and frame.method == INITIALIZE and not answers:
                 await ask(frame)  # the server needs a handshake as well
@@ -594,13 +591,11 @@ class Recording:
             answer = self._refused(frame, str(error) or self._text_of(error))
         finally:
             self._answered.set()
-        raw = answers[0].raw if answers else answer
+        answer = answers[0] if answers else answer
         if frame.method == LIST_TOOLS:
-            listed = answers[0] if answers else frames.read(answer)
-            self._report_effects(listed)
-            shown = self._effects.without_denied(listed)
-            raw = raw if shown is None else shown.raw
-        return ClientAnswer(raw, bool(answers))
+            self._report_effects(answer)
+            answer = self._effects.without_denied(answer)
+        return ClientAnswer(answer, bool(answers))
 
     async def _in_turn(self, spec: ForwardedTool, step: StepRequest) -> None:
         """Wait for the calls that precede a call on record, if requests arrive in any order.
@@ -627,22 +622,21 @@ class Recording:
             return f"no answer within {self._timeout_s:g} s, and it may have been done"
         return type(error).__name__
 
-    def _refused(self, frame: Request, why: str) -> bytes:
+    def _refused(self, frame: Request, why: str) -> Answer:
         self.report.refused += 1
         if frame.method == CALL:
             return frames.result(frame.id, refusal(frame, why))
-        return frames.failure(frame.id, INTERNAL_ERROR, why).raw
+        return frames.failure(frame.id, INTERNAL_ERROR, why)
 
     async def answer_back(
         self, frame: Request, step: StepRequest, ask: Callable[[], Awaitable[Answer]]
-    ) -> bytes:
+    ) -> Answer:
         """Answer a request of the server from the record or through the client, called by `ask`."""
-        came_raw: list[bytes] = []
+        answers: list[Answer] = []
 
         async def forward(**_: Any) -> Any:
-            answer = await ask()
-            came_raw.append(answer.raw)
-            return result_of(answer)
+            answers.append(await ask())
+            return result_of(answers[0])
 
         spec = forwarded(step, Effects.PURE, self._timeout_s, forward)
         try:
@@ -650,8 +644,8 @@ class Recording:
         except ErrorAnswer as error:
             answer = frames.error(frame.id, error.args[0])
         except Exception as error:  # noqa: BLE001 -- the server gets every error
-            answer = frames.failure(frame.id, INTERNAL_ERROR, str(error)).raw
-        return came_raw[0] if came_raw else answer
+            answer = frames.failure(frame.id, INTERNAL_ERROR, str(error))
+        return answers[0] if answers else answer
 
     # Effects of its tools
 
@@ -679,14 +673,14 @@ class Recording:
             return False
         return True
 
-    def _report_effects(self, answer: Frame) -> None:
-        if isinstance(answer, Answer) and isinstance(answer.result, dict):
+    def _report_effects(self, answer: Answer) -> None:
+        if isinstance(answer.result, dict):
             new = self._effects.learn(answer.result.get("tools"))
             if new:
                 self._tell(new)
 
 
-def unanswerable(frame: Request) -> bytes:
+def unanswerable(frame: Request) -> Answer:
     """Return the replay's answer to a request that is no step."""
     if frame.method in EMPTY:
         return frames.result(frame.id, {})
@@ -694,7 +688,7 @@ def unanswerable(frame: Request) -> bytes:
         f"{frame.method} is not recorded, so a replay cannot answer it: ask a server "
         "(leave --mode out)"
     )
-    return frames.failure(frame.id, frames.METHOD_NOT_FOUND, message).raw
+    return frames.failure(frame.id, frames.METHOD_NOT_FOUND, message)
 
 
 def summary(report: ProxyReport) -> str:

@@ -131,13 +131,13 @@ class Proxy:
                 await self.notify(answered_elsewhere(id_))
                 raise
 
-    async def notify(self, raw: bytes) -> None:
+    async def notify(self, frame: Frame) -> None:
         """Write a frame to the client, waiting if it does not read.
 
         Nothing is sent to a client that has left: the results of its calls are on record.
         """
         try:
-            await self._write(raw)
+            await self._write(frame.raw)
         except ConnectionError:
             self._left.set()
 
@@ -158,7 +158,7 @@ class Proxy:
             except BadFrame as bad:
                 frame = frames.failure(bad.id, bad.code, str(bad))
                 if not bad.is_answer or bad.id not in self._expected:
-                    await self.notify(frame.raw)
+                    await self.notify(frame)
                     continue
             if isinstance(frame, Request):
                 await self._request(frame)
@@ -184,7 +184,7 @@ class Proxy:
                 "the server answered a request twice: the second answer is dropped", id=frame.id
             )
         elif step is None or not isinstance(frame, Request):
-            await self.notify(frame.raw)
+            await self.notify(frame)
         elif len(self._others) >= QUESTIONS_MAX:
             await replies.refuse(frame, f"{QUESTIONS_MAX:,} requests wait for the client")
         else:
@@ -195,14 +195,14 @@ class Proxy:
     async def _pass_on(self, frame: Frame) -> None:
         if self._upstream is not None:
             with contextlib.suppress(ServerGone):  # waiters for an answer get its end as an error
-                await self._upstream.send(frame.raw)
+                await self._upstream.send(frame)
 
     async def _step_back(self, upstream: Server, frame: Request, step: StepRequest) -> None:
         """Answer a request of the server from the record or through the client."""
 
         async def ask() -> Answer:
             with self._expected.answer_to(frame.id) as answer:
-                await self.notify(frame.raw)
+                await self.notify(frame)
                 return await answer
 
         answer = await self._recording.answer_back(frame, step, ask)
@@ -239,7 +239,7 @@ class Proxy:
             task.add_done_callback(lambda _: self._open.pop(frame.id, None))
 
     async def _refuse(self, frame: Request, code: int, message: str) -> None:
-        await self.notify(frames.failure(frame.id, code, message).raw)
+        await self.notify(frames.failure(frame.id, code, message))
 
     async def _step(self, frame: Request, step: StepRequest) -> None:
         """Answer a request from the record or through the server."""
@@ -247,12 +247,12 @@ class Proxy:
         found = await self._recording.answer(frame, step, ask, self)
         if self._upstream is not None and found.is_servers:
             await self._upstream.flushed()  # earlier frames go first
-        await self.notify(found.raw)
+        await self.notify(found.answer)
 
     async def _ask(self, upstream: Server, frame: Request) -> Answer:
         """Return the server's answer; if cancelled, the server is notified."""
         try:
-            return await upstream.ask(frame.id, frame.raw)
+            return await upstream.ask(frame)
         except asyncio.CancelledError:
             gone = {"requestId": frame.id, "reason": "the proxy waits no longer"}
             with contextlib.suppress(ServerGone, TimeoutError):  # it may no longer read

@@ -190,8 +190,7 @@ async def pages(
     params = {name: value for name, value in frame.params.items() if name != "cursor"}
     for number in range(PAGES_MAX):
         id_ = f"hansard-page-{number}-{tagged(frame.id)}" if number else frame.id
-        raw = frames.request(id_, frame.method, params)
-        answer = await ask(Request(raw, id_, frame.method, params))
+        answer = await ask(frames.request(id_, frame.method, params))
         yield answer
         cursor = answer.result.get("nextCursor") if isinstance(answer.result, dict) else None
         if not cursor:
@@ -369,11 +368,11 @@ class DroppingInbox(Inbox):
 class Server(Protocol):
     """Server over any transport."""
 
-    async def send(self, raw: bytes) -> None:
+    async def send(self, frame: Frame) -> None:
         """Pass on a frame without an answer. Raises ServerGone."""
         ...
 
-    async def ask(self, id_: Id, raw: bytes) -> Answer:
+    async def ask(self, frame: Request) -> Answer:
         """Return a request's answer. Raises ServerGone, and NotDone if it surely was not done."""
         ...
 
@@ -421,7 +420,7 @@ class SideRequests:
 
     async def _ask(self, frame: Request) -> None:
         try:
-            answer = await self._server.ask(frame.id, frame.raw)
+            answer = await self._server.ask(frame)
         except (NotDone, ServerGone) as error:
             await self._failed(frame, str(error))
         else:
@@ -440,7 +439,7 @@ class Replies:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._kept: asyncio.Queue[bytes] = asyncio.Queue(REPLIES_MAX)
+        self._kept: asyncio.Queue[Frame] = asyncio.Queue(REPLIES_MAX)
         self._sending: asyncio.Task[None] | None = None
         self._refused = 0
 
@@ -449,13 +448,13 @@ class Replies:
         self._refused += 1
         if self._refused == 1:  # the others are only counted: their number is unbounded
             _log.warning("a request of the server is refused", method=question.method, why=why)
-        await self.put(frames.failure(question.id, frames.INTERNAL_ERROR, why).raw)
+        await self.put(frames.failure(question.id, frames.INTERNAL_ERROR, why))
 
-    async def put(self, raw: bytes) -> None:
+    async def put(self, frame: Frame) -> None:
         """Queue an answer; waits if many answers are unread."""
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
-        await self._kept.put(raw)
+        await self._kept.put(frame)
 
     async def close(self) -> None:
         """Stop sending."""
@@ -467,9 +466,9 @@ class Replies:
 
     async def _send(self) -> None:
         while True:
-            raw = await self._kept.get()
+            frame = await self._kept.get()
             with contextlib.suppress(ServerGone):  # waiters for an answer get its end as an error
-                await self._server.send(raw)
+                await self._server.send(frame)
 
 
 class Upstream:
@@ -513,26 +512,26 @@ class Upstream:
             raise ServerNotStarted(command[0], "it has no pipes")
         return cls(command, process, stdin, stdout)
 
-    async def send(self, raw: bytes) -> None:
+    async def send(self, frame: Frame) -> None:
         """Pass a frame on. Raises ServerGone."""
         if self._gone is not None:
             raise self._gone
         try:
-            self._stdin.write(raw + b"\n")
+            self._stdin.write(frame.raw + b"\n")
             await self._stdin.drain()
         except (ConnectionError, RuntimeError):
             raise self._ended("it reads no more") from None
 
-    async def ask(self, id_: Id, raw: bytes) -> Answer:
+    async def ask(self, frame: Request) -> Answer:
         """Pass a request on, and wait for its answer. Raises ServerGone, and NotDone if it was
         never passed on.
         """
         if self._gone is not None:
             raise NotDone(str(self._gone))
-        if id_ in self._expected:
-            raise NotDone(f"a request with id {id_!r:.40} is still open: give each its own")
-        with self._expected.answer_to(id_) as answer:
-            await self.send(raw)
+        if frame.id in self._expected:
+            raise NotDone(f"a request with id {frame.id!r:.40} is still open: give each its own")
+        with self._expected.answer_to(frame.id) as answer:
+            await self.send(frame)
             return await answer
 
     async def next(self) -> Frame | None:
@@ -630,30 +629,25 @@ class McpMultiplexer:
             asyncio.ensure_future(self._hear(name, server)) for name, server in servers.items()
         ]
 
-    async def send(self, raw: bytes) -> None:
+    async def send(self, frame: Frame) -> None:
         """Pass a frame on: an answer to its server, any other to all. Raises ServerGone."""
-        frame = frames.read(raw)
         if isinstance(frame, Request):
             await self._beside.ask(frame)
             return
         if isinstance(frame, Answer):
             name, _, id_ = str(frame.id).partition(BETWEEN)
             if name in self._servers:
-                await self._servers[name].send(frame.under(_own_id(id_)).raw)
+                await self._servers[name].send(frame.under(_own_id(id_)))
             return
-        outcomes = await self._ask_all(lambda server: server.send(raw))
+        outcomes = await self._ask_all(lambda server: server.send(frame))
         lost = [each for each in outcomes.values() if isinstance(each, ServerGone)]
         if len(lost) == len(outcomes):
             raise lost[0]
 
-    async def ask(self, id_: Id, raw: bytes) -> Answer:
+    async def ask(self, frame: Request) -> Answer:
         """Return a request's answer, by the server that owns its name, or by all. Raises
         ServerGone, NotDone.
         """
-        del id_  # the frame has it
-        frame = frames.read(raw)
-        if not isinstance(frame, Request):
-            raise NotDone("this is not a request")
         if frame.method in LISTS:
             return await self._all_pages(frame, LISTS[frame.method])
         if frame.method in {INITIALIZE, DISCOVER}:
@@ -689,8 +683,7 @@ class McpMultiplexer:
         while (frame := await server.next()) is not None:
             if isinstance(frame, Request):
                 id_ = f"{name}{BETWEEN}{tagged(frame.id)}"
-                raw = frames.request(id_, frame.method, frame.params)
-                frame = Request(raw, id_, frame.method, frame.params)
+                frame = frames.request(id_, frame.method, frame.params)
             await self._heard.put(frame)
         if all(each.done() or each is asyncio.current_task() for each in self._hearing):
             self._heard.end()
@@ -710,7 +703,7 @@ class McpMultiplexer:
         self, frame: Request, among: Sequence[str] | None = None
     ) -> dict[str, Answer]:
         """Return the answers of the servers that answered. Raises the first error if none did."""
-        outcomes = await self._ask_all(lambda server: server.ask(frame.id, frame.raw), among)
+        outcomes = await self._ask_all(lambda server: server.ask(frame), among)
         answers = {name: each for name, each in outcomes.items() if isinstance(each, Answer)}
         for name, error in outcomes.items():
             if not isinstance(error, Answer):
@@ -723,15 +716,15 @@ class McpMultiplexer:
 
     async def _named(self, frame: Request, holder: dict[str, Any]) -> Answer:
         server, name = self._split(str(holder.get("name")))
-        raw = frames.request(frame.id, frame.method, frame.params | {"name": name})
-        return await server.ask(frame.id, raw)
+        params = frame.params | {"name": name}
+        return await server.ask(frames.request(frame.id, frame.method, params))
 
     async def _completed(self, frame: Request, reference: dict[str, Any]) -> Answer:
         if "name" not in reference:
             return await self._route_by_address(frame, str(reference.get("uri")))
         server, name = self._split(str(reference["name"]))
         params = frame.params | {"ref": reference | {"name": name}}
-        return await server.ask(frame.id, frames.request(frame.id, frame.method, params))
+        return await server.ask(frames.request(frame.id, frame.method, params))
 
     def _split(self, name: str) -> tuple[Server, str]:
         prefix, _, own = name.partition(BETWEEN)
@@ -782,7 +775,7 @@ class McpMultiplexer:
                 if all(version in each.get("supportedVersions", []) for each in results.values())
             ]
             result["supportedVersions"] = shared
-        return Answer(frames.result(frame.id, result), frame.id, result)
+        return frames.result(frame.id, result)
 
     async def _all_pages(self, frame: Request, field: str) -> Answer:
         """Return all pages of all servers, one after the other."""
@@ -805,7 +798,7 @@ class McpMultiplexer:
         if all(isinstance(each, BaseException) for each in found.values()):
             raise next(iter(found.values()))
         result[field] = listed
-        return Answer(frames.result(frame.id, result), frame.id, result)
+        return frames.result(frame.id, result)
 
     def _as_of(self, name: str, field: str, item: Any) -> Any:
         if not isinstance(item, dict):
@@ -823,7 +816,7 @@ async def _pages(
     """Return the first page and the items of all pages, or an answer without a list."""
     first: dict[str, Any] | None = None
     items: list[Any] = []
-    async for answer in pages(frame, lambda page: server.ask(page.id, page.raw)):
+    async for answer in pages(frame, server.ask):
         if answer.error is not None or not isinstance(answer.result, dict):
             return answer.under(frame.id)
         first = answer.result if first is None else first
@@ -937,12 +930,11 @@ class Bridge:
         self._number = 0
         self._ids: dict[Id, Id] = {}  # a client's request: its id at the server
 
-    async def send(self, raw: bytes) -> None:
+    async def send(self, frame: Frame) -> None:
         """Pass on a frame without an answer. Raises ServerGone."""
         if self._is_plain:
-            await self._server.send(raw)
+            await self._server.send(frame)
             return
-        frame = frames.read(raw)
         if isinstance(frame, Answer) and frame.id in self._expected:
             self._expected.give(frame.id, frame)  # a second answer is dropped
             return
@@ -950,23 +942,19 @@ class Bridge:
             if isinstance(frame, Answer):
                 return  # too late, or without a request: the newer era asks only by results
             if isinstance(frame, Request) and frame.method in LOCAL:
-                result = frames.result(frame.id, {})
-                await self._heard.put(Answer(result, frame.id, {}))
+                await self._heard.put(frames.result(frame.id, {}))
                 return
             if isinstance(frame, Notification) and frame.method != "notifications/cancelled":
                 return  # of the handshake, and of roots, which the newer era lacks
         if isinstance(frame, Notification) and frame.calls_off in self._ids:
             params = frame.params | {"requestId": self._ids.pop(frame.calls_off)}
-            raw = frames.notification(frame.method, params)
-        await self._server.send(raw)
+            frame = frames.notification(frame.method, params)
+        await self._server.send(frame)
 
-    async def ask(self, id_: Id, raw: bytes) -> Answer:
+    async def ask(self, frame: Request) -> Answer:
         """Return a request's answer in the client's era. Raises ServerGone, NotDone."""
         if self._is_plain:
-            return await self._server.ask(id_, raw)
-        frame = frames.read(raw)
-        if not isinstance(frame, Request):
-            return await self._server.ask(id_, raw)
+            return await self._server.ask(frame)
         if not self._settled:
             async with self._settling:
                 if not self._settled:
@@ -975,7 +963,7 @@ class Bridge:
             return await self._to_new(frame)
         if self._translates == OLD and _is_new(frame):
             return await self._to_old(frame)
-        return await self._server.ask(id_, raw)
+        return await self._server.ask(frame)
 
     @property
     def _is_plain(self) -> bool:
@@ -1031,7 +1019,7 @@ class Bridge:
 
     async def _first(self, frame: Request) -> Answer:
         """Answer the first request, which shows whether the two share an era."""
-        answer = await self._server.ask(frame.id, frame.raw)
+        answer = await self._server.ask(frame)
         if frame.method == INITIALIZE:
             self._settled = answer.error is None
             return answer if self._settled else await self._handshake_for_new_server(frame, answer)
@@ -1068,7 +1056,7 @@ class Bridge:
         }
         if found.get("instructions"):
             result["instructions"] = found["instructions"]
-        return Answer(frames.result(frame.id, result), frame.id, result)
+        return frames.result(frame.id, result)
 
     async def _describe_server(self, meta: dict[str, Any]) -> dict[str, Any] | None:
         """Return the self-description of a server of the newer era; None for an older one."""
@@ -1099,7 +1087,7 @@ class Bridge:
         id_ = self._new_id()
         try:
             async with asyncio.timeout(PROBE_S):
-                return await self._server.ask(id_, frames.request(id_, method, params))
+                return await self._server.ask(frames.request(id_, method, params))
         except TimeoutError:
             return None
 
@@ -1114,7 +1102,7 @@ class Bridge:
         """
         id_ = self._ids[frame.id] = self._new_id()
         try:
-            answer = await self._server.ask(id_, frames.request(id_, frame.method, params))
+            answer = await self._server.ask(frames.request(id_, frame.method, params))
         except (NotDone, ServerGone):
             self._ids.pop(frame.id, None)
             raise
@@ -1140,9 +1128,9 @@ class Bridge:
     async def _put(self, question: dict[str, Any]) -> dict[str, Any]:
         """Pass a request of the server to the client."""
         id_ = self._new_id()
-        raw = frames.request(id_, question["method"], question.get("params", {}))
+        request = frames.request(id_, question["method"], question.get("params", {}))
         with self._expected.answer_to(id_) as awaited:
-            await self._heard.put(Request(raw, id_, question["method"], question.get("params", {})))
+            await self._heard.put(request)
             answer = await awaited
         if answer.error is not None:
             raise NotDone(f"the client did not answer the server's request: {answer.error}")
@@ -1153,7 +1141,7 @@ class Bridge:
 
     async def _to_old(self, frame: Request) -> Answer:
         if frame.method == DISCOVER:
-            return await self._server.ask(frame.id, frame.raw)
+            return await self._server.ask(frame)
         state = frame.params.get("requestState")
         if isinstance(state, str) and state in self._suspended:
             return await self._go_on(frame, self._suspended.pop(state))
@@ -1161,7 +1149,7 @@ class Bridge:
         return await self._answer_or_request(frame, _OpenRequest(answer))
 
     async def _answer_or_request(
-        self, frame: Request, opened: _OpenRequest, answers: Sequence[bytes] = ()
+        self, frame: Request, opened: _OpenRequest, answers: Sequence[Answer] = ()
     ) -> Answer:
         """Return the server's answer after these answers of the client.
 
@@ -1203,7 +1191,7 @@ class Bridge:
             },
             "requestState": state,
         }
-        return Answer(frames.result(frame.id, result), frame.id, result)
+        return frames.result(frame.id, result)
 
     async def _give_up(self, opened: _OpenRequest) -> None:
         """Cancel a request whose client did not answer its server's request."""
@@ -1215,12 +1203,12 @@ class Bridge:
 
     async def _go_on(self, frame: Request, opened: _OpenRequest) -> Answer:
         responses = frame.params.get("inputResponses")
-        answers: list[bytes] = []
+        answers: list[Answer] = []
         for question in opened.put:
             result = responses.get(str(question.id)) if isinstance(responses, dict) else None
             if result is None:
                 no = frames.failure(question.id, frames.INVALID_PARAMS, "nothing was answered")
-                answers.append(no.raw)
+                answers.append(no)
             else:
                 answers.append(frames.result(question.id, result))
         opened.put = []
@@ -1252,7 +1240,7 @@ def _as_old(frame: Request, answer: Answer) -> Answer:
     result.pop("_meta", None)
     if kept:
         result["_meta"] = kept
-    return Answer(frames.result(frame.id, result), frame.id, result)
+    return frames.result(frame.id, result)
 
 
 def _as_new(frame: Request, answer: Answer, server: Any) -> Answer:
@@ -1266,7 +1254,7 @@ def _as_new(frame: Request, answer: Answer, server: Any) -> Answer:
         result.setdefault("cacheScope", "private")
     if server is not None:
         result["_meta"] = {SERVER_INFO: server, **frames.meta_of(result)}
-    return Answer(frames.result(frame.id, result), frame.id, result)
+    return frames.result(frame.id, result)
 
 
 def _without(meta: dict[str, Any]) -> dict[str, Any]:
