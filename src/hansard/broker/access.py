@@ -119,8 +119,8 @@ async def sync_logins(
     def tell() -> bool:
         # In one thread from lock to unlock: a cancelled caller leaves no lock behind.
         with changing(data_dir, timeout_s) as replace:
-            found = asyncio.run_coroutine_threadsafe(call(), loop).result(timeout_s)
-            return replace(workspace, found)
+            logins = asyncio.run_coroutine_threadsafe(call(), loop).result(timeout_s)
+            return replace(workspace, logins)
 
     try:
         return await asyncio.to_thread(tell)
@@ -160,13 +160,15 @@ def load(path: str | os.PathLike[str]) -> Credentials:
     if len(raw) > FILE_BYTES_MAX:
         raise BadCredentials(place, f"more than {FILE_BYTES_MAX:,} bytes", again)
     try:
-        found = msgspec.json.decode(raw, type=Credentials)
-        permissions(found.workspace, found.role, found.principal, found.inbox)
-        public_key(found.nkey_seed)
+        credentials = msgspec.json.decode(raw, type=Credentials)
+        permissions(
+            credentials.workspace, credentials.role, credentials.principal, credentials.inbox
+        )
+        public_key(credentials.nkey_seed)
     except (msgspec.DecodeError, RecursionError, ValueError, BadName) as error:
         # The original error may quote a part of a secret.
         raise BadCredentials(place, "it is not a complete credentials file", again) from error
-    return found
+    return credentials
 
 
 def new_seed() -> str:

@@ -283,9 +283,9 @@ class ServerFiles:
     def read_credentials(self) -> Credentials:
         """Return the logins of this directory; create them if none can be read."""
         with contextlib.suppress(msgspec.DecodeError):
-            found = _read(self.credentials, Credentials)
-            if found is not None:
-                return found
+            credentials = _read(self.credentials, Credentials)
+            if credentials is not None:
+                return credentials
         admin, runtime, system = (
             Login(user, secrets.token_hex(24)) for user in ("admin", "runtime", "system")
         )

@@ -130,8 +130,8 @@ def _make(folder: Path, tell: Callable[[str], None]) -> Path:
     _sweep(temporary)
     files = list(_files(folder))
     size = sum(length for _, length in files)
-    found = os.statvfs(temporary)
-    free = found.f_bavail * found.f_frsize
+    disk = os.statvfs(temporary)
+    free = disk.f_bavail * disk.f_frsize
     if size + ROOM_BYTES_MIN > free:
         room = f"it needs {(size + ROOM_BYTES_MIN) // MIB:,} MiB"
         raise NotCopied(folder, f"{room}, {str(temporary)!r} has {free // MIB:,} MiB free")
@@ -165,9 +165,9 @@ def _files(folder: Path) -> Iterator[tuple[Path, int]]:
             for each in names:
                 path = Path(within, each)
                 with contextlib.suppress(FileNotFoundError):
-                    found = path.lstat()
-                    if stat.S_ISREG(found.st_mode):
-                        yield path.relative_to(folder), found.st_size
+                    status = path.lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield path.relative_to(folder), status.st_size
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -202,10 +202,10 @@ def _sweep(temporary: Path) -> None:
     """Remove the remains of killed processes."""
     for copy in temporary.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            found = copy.lstat()
-            if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+            status = copy.lstat()
+            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
                 continue
-            begun = (copy / LOCK).exists() or time.time() - found.st_mtime > UNLOCKED_S
+            begun = (copy / LOCK).exists() or time.time() - status.st_mtime > UNLOCKED_S
             if begun and _free(copy / LOCK) and _free(ServerFiles(copy).store_lock):
                 shutil.rmtree(copy, ignore_errors=True)
 

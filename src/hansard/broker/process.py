@@ -174,11 +174,11 @@ def output(process: subprocess.Popen[bytes]) -> int:
 
 def read_output(process: subprocess.Popen[bytes]) -> bytes:
     """Return the server's output since the last call, without waiting."""
-    found = b""
+    text = b""
     with contextlib.suppress(BlockingIOError):
         while part := os.read(output(process), OUTPUT_BYTES_MAX):
-            found += part
-    return found
+            text += part
+    return text
 
 
 def obstacle(lines: bytes) -> str:
@@ -187,8 +187,8 @@ def obstacle(lines: bytes) -> str:
     After such an error nats-server stores nothing more on that stream, or at all, until it is
     restarted, and does not answer either.
     """
-    found = _OBSTACLE.findall(lines)
-    return found[-1].decode(errors="replace").strip() if found else ""
+    errors = _OBSTACLE.findall(lines)
+    return errors[-1].decode(errors="replace").strip() if errors else ""
 
 
 def _die_with_parent() -> Callable[[], None] | None:

@@ -178,8 +178,8 @@ class Portal:
         Raises SyncInLoop, AfterFork.
         """
         self._accept(work)
-        found: T = arriving(work, self.loop).result()
-        return found
+        result: T = arriving(work, self.loop).result()
+        return result
 
     def release(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that closes what was opened on the loop. A forked child closes nothing:
@@ -255,8 +255,8 @@ class LoopPortal(Portal):
                 work.close()
                 raise CancelledError
             arrival = self._running = arriving(work, self.loop)
-        found: T = arrival.result()
-        return found
+        result: T = arrival.result()
+        return result
 
     def end(self) -> None:
         """Cancel what runs, and accept nothing more."""

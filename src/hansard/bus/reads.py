@@ -195,8 +195,8 @@ class ReadValidator:
                 if not usual and not why:
                     reading.learn(members, stored)
             sifted.append(replaced(self._workspace, stored, why) if why else stored)
-        for found in (reading.looked_up, reading.members):
-            for run, members in found.items():
+        for known_members in (reading.looked_up, reading.members):
+            for run, members in known_members.items():
                 if members.whole:
                     self._members[run] = members.anywhere()
         return sifted

@@ -937,5 +937,5 @@ async def _unread(source: Source, named: Sequence[tuple[str, int]]) -> list[tupl
     except (NotFound, Corrupt) as error:
         if len(named) == 1:
             return [(named[0][0], str(error))]
-        return [found for each in named for found in await _unread(source, [each])]
+        return [unread for each in named for unread in await _unread(source, [each])]
     return []

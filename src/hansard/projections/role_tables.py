@@ -179,14 +179,14 @@ class Feed:
         passed, in the order of the log.
         """
         name, run = str(stream), run_of(stream)
-        found = RunSeen() if run is None else self._run(run)
+        seen = RunSeen() if run is None else self._run(run)
         if run is not None and type(stream) is RunStream:
-            self._live(found, run, commit)
-        label = join(commit.label, parse(found.label)).stored if found.label else commit.label
+            self._live(seen, run, commit)
+        label = join(commit.label, parse(seen.label)).stored if seen.label else commit.label
         members = self.seen.members.get(run or "")
         roles = members.roles if members is not None else {}
-        value = facts("", stream, commit.actor.agent, roles, found.labels, label=label)
-        versions = found.versions if run is not None else self.seen.lasting
+        value = facts("", stream, commit.actor.agent, roles, seen.labels, label=label)
+        versions = seen.versions if run is not None else self.seen.lasting
         labels = tuple(sorted(value.labels.items())) if self._by_labels else ()
         if self.whole:
             return self._as_it_is(commit, value, labels)
@@ -199,7 +199,7 @@ class Feed:
             self._ids.add(recorded.id, commit.id)
             number = versions.setdefault(name, Versions()).add(version)
             first = first or number
-            data = self._data(found, stream, name, version, plan, recorded)
+            data = self._data(seen, stream, name, version, plan, recorded)
             kept.append(
                 Recorded(recorded.type, recorded.id, data, occurred_at=recorded.occurred_at)
             )
@@ -252,7 +252,7 @@ class Feed:
 
     def _data(
         self,
-        found: RunSeen,
+        seen: RunSeen,
         stream: StreamId,
         name: str,
         version: int,
@@ -261,7 +261,7 @@ class Feed:
     ) -> msgspec.Raw:
         value = data_fields(bytes(recorded.data))
         if type(stream) is AgentStream:
-            steps = found.steps.setdefault(name, Steps())
+            steps = seen.steps.setdefault(name, Steps())
             value = renumber(value, steps.numbers, self._ids)
             if len(steps.numbers) > len(steps.since):
                 steps.since.append(version)
@@ -275,12 +275,12 @@ class Feed:
     # ------------------------------------------------------------ facts for verdicts
 
     def _run(self, run: str) -> RunSeen:
-        found = self.seen.runs.get(run)
-        if found is None:
-            found = self.seen.runs[run] = RunSeen()
-        return found
+        seen = self.seen.runs.get(run)
+        if seen is None:
+            seen = self.seen.runs[run] = RunSeen()
+        return seen
 
-    def _live(self, found: RunSeen, run: str, commit: Commit) -> None:
+    def _live(self, seen: RunSeen, run: str, commit: Commit) -> None:
         """Take in the facts of a life; events of a newer version and damaged ones are ignored."""
         for version, recorded in enumerate(commit.events, commit.version):
             try:
@@ -289,13 +289,13 @@ class Feed:
                 continue
             match event:
                 case RunStarted():
-                    found.label = raised(found.label, commit.label)
-                    found.add(LifeFact(version, labels=dict(event.labels)))
+                    seen.label = raised(seen.label, commit.label)
+                    seen.add(LifeFact(version, labels=dict(event.labels)))
                 case RunForked():
-                    if not found.life:
-                        found = self._take_over(run, event)
-                    found.label = raised(found.label, commit.label)
-                    found.add(LifeFact(version, labels={**found.labels, **event.labels}))
+                    if not seen.life:
+                        seen = self._take_over(run, event)
+                    seen.label = raised(seen.label, commit.label)
+                    seen.add(LifeFact(version, labels={**seen.labels, **event.labels}))
                 case _:
                     continue
 

@@ -109,20 +109,20 @@ class Boards:
 
         A write decided on this state must be sent after the ticket, or not at all.
         """
-        found = self._upcoming.get(stream)
-        while fresh and found is not None:
-            await asyncio.wait({found.ticket.stored})
-            if self._upcoming.get(stream) is found:
-                self._arrived(stream, found)
-            found = self._upcoming.get(stream)
-        if found is not None and not found.ticket.failed:
-            return found.state, found.ticket
+        pending = self._upcoming.get(stream)
+        while fresh and pending is not None:
+            await asyncio.wait({pending.ticket.stored})
+            if self._upcoming.get(stream) is pending:
+                self._arrived(stream, pending)
+            pending = self._upcoming.get(stream)
+        if pending is not None and not pending.ticket.failed:
+            return pending.state, pending.ticket
         return await self.state(stream, fresh=fresh), None
 
     def expect(self, stream: KeyStream, state: BoardState, ticket: Ticket) -> None:
         """Set the state of a key after a ticket is acknowledged."""
-        found = self._upcoming[stream] = _Upcoming(state, ticket)
-        ticket.stored.add_done_callback(lambda _: self._arrived(stream, found))
+        pending = self._upcoming[stream] = _Upcoming(state, ticket)
+        ticket.stored.add_done_callback(lambda _: self._arrived(stream, pending))
 
     def _arrived(self, stream: KeyStream, pending: _Upcoming) -> None:
         if not pending.ticket.failed:
@@ -134,16 +134,16 @@ class Boards:
         """Return the state of a run's life after pending leaves of this process's agents are
         acknowledged, with the ticket of the last; None if none is pending.
         """
-        found = self._lives.get(life)
-        return None if found is None or found[1].failed else found
+        pending = self._lives.get(life)
+        return None if pending is None or pending[1].failed else pending
 
     def leaves(self, life: RunStream, state: RunState, ticket: Ticket) -> None:
         """Set the state of a run's life after a ticket is acknowledged."""
         self._lives[life] = (state, ticket)
 
         def arrived(_: object) -> None:
-            found = self._lives.get(life)
-            if found is not None and found[1] is ticket:
+            pending = self._lives.get(life)
+            if pending is not None and pending[1] is ticket:
                 del self._lives[life]
 
         ticket.stored.add_done_callback(arrived)

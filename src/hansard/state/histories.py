@@ -385,8 +385,8 @@ class Histories:
         segment = await self.segment_of(stream, version)
         if version == segment.base.version:
             return segment.position
-        found = (position for position, end, *_ in segment.ends if end >= version)
-        return next(found, None)
+        positions = (position for position, end, *_ in segment.ends if end >= version)
+        return next(positions, None)
 
     def _cached_version(self, stream: AgentStream, version: int) -> Segment | None:
         index = self._indexes.get(stream)
@@ -532,8 +532,8 @@ class Histories:
             return {}
         prefix = self._prefix(stream)
         keys = {f"{prefix}.{n}": n for n in range(first, to + 1)}
-        found = await self._snapshots.get_many(list(keys))
-        return {keys[key]: data for key, data in found.items()}
+        chunks = await self._snapshots.get_many(list(keys))
+        return {keys[key]: data for key, data in chunks.items()}
 
     async def put(self, stream: AgentStream, made: Sequence[tuple[int, bytes]]) -> None:
         """Send chunks of a stream, by number; does not wait until they are stored."""

@@ -526,11 +526,11 @@ def _changed(state: MemoryState, stored: Stored) -> list[MemoryFile | None]:
 
 def _spans(versions: Iterable[int]) -> list[tuple[int, int]]:
     """Return what to read for some versions: after which one, and up to which one."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for version in sorted(versions):
-        near = found and version - found[-1][1] <= GAP_MAX
-        found.append((found.pop()[0] if near else version - 1, version))
-    return found if len(found) <= SPANS_MAX else [(0, found[-1][1])]
+        near = spans and version - spans[-1][1] <= GAP_MAX
+        spans.append((spans.pop()[0] if near else version - 1, version))
+    return spans if len(spans) <= SPANS_MAX else [(0, spans[-1][1])]
 
 
 def by_of(stored: Stored, event_id: str) -> By:

@@ -183,8 +183,8 @@ class Place(msgspec.Struct):
             message = "the record that this application was made with is closed: make it again"
             raise InterfaceError(message)
         with translated():
-            found: T = arriving(work(), self.loop).result()
-            return found
+            result: T = arriving(work(), self.loop).result()
+            return result
 
 
 _lent: dict[str, Place] = {}
@@ -456,10 +456,10 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
         """Return an aggregate's events with versions in (gt, lte]: one read. Raises
         UndeclaredEvent.
         """
-        found = self.place.run(
+        events = self.place.run(
             functools.partial(self._events, originator_id, -1 if gt is None else gt, lte)
         )
-        chosen = found[::-1] if desc else found
+        chosen = events[::-1] if desc else events
         return chosen if limit is None else chosen[:limit]
 
     async def _events(
@@ -468,10 +468,10 @@ class NativeAggregateRecorder(NativeRecorder, AggregateRecorder):
         # One version more: the library may have begun at version 0.
         high = None if to is None else to + 1
         low = max(0, after)
-        found = await since(self.place.log, self.place.blobs, originator_id, low, high)
+        changes = await since(self.place.log, self.place.blobs, originator_id, low, high)
         events = [
             _from_record(change.event, originator_id, change.version, change.position, change.state)
-            for change in found
+            for change in changes
             if change.event is not None
             and (to is None or change.version <= to or change.event.aggregate == UNDECLARED_NAME)
         ]
@@ -640,14 +640,14 @@ class NativeSubscription(Subscription["NativeApplicationRecorder"]):
         commits = recorder.commits(max(0, after // STEP - 1), None)
         async with aclosing(commits) as following:
             async for stored in following:
-                found = [
+                notifications = [
                     each
                     for each in await recorder.notified(stored)
                     if each.id > after and (not self._chosen or each.topic in self._chosen)
                 ]
-                if found:
+                if notifications:
                     await self._room.acquire()
-                    self._arrived.put(found)
+                    self._arrived.put(notifications)
 
     def stop(self) -> None:
         """End the iteration, including one that waits in another thread."""
