@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hansard.domain import budget, run
 from hansard.domain.budget import Reserved, Spent
-from hansard.domain.decider import fold
+from hansard.domain.decider import evolve, fold
 from hansard.domain.errors import Refused
 from hansard.domain.run import (
     AgentJoined,
@@ -236,7 +236,7 @@ def test_counting_a_call_goes_through_no_other():
             budget.spend(state, f"a#{n}", 0.5),
         ):
             for event in events:
-                state.apply(event)
+                evolve(state, event)
     assert (state.total, state.version, counted.walks) == (500.0, 2_000, 0)
     assert sum(counted.values()) == 500.0
     assert counted.walks > 0

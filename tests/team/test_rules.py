@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hansard.domain import team
 from hansard.domain.conversation import RunJoined
-from hansard.domain.decider import By, fold
+from hansard.domain.decider import By, evolve, fold
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.steps import Failure
 from hansard.domain.team import (
@@ -175,7 +175,7 @@ class Team(RuleBasedStateMachine):
         """Folded at once or one by one."""
         again = TeamState()
         for event, by in self.events:
-            again.apply(event, by)
+            evolve(again, event, by)
         assert again == self.state
 
     @invariant()

@@ -18,7 +18,7 @@ from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain import team
 from hansard.domain.access import AccessRefused
-from hansard.domain.decider import By
+from hansard.domain.decider import By, evolve
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.integrity.authorship import Fold
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
@@ -91,7 +91,7 @@ def test_tasks_are_what_the_domain_folds(events):
     messages, state = Messages(), team.TeamState()
     for version, each in enumerate(events, 1):
         made = messages.add(tasks_of("r"), version, [each])
-        state.apply(each, By("somebody", made.stamp, ""))
+        evolve(state, each, By("somebody", made.stamp, ""))
     with tempfile.TemporaryDirectory() as folder:
         filled_store = new_store(Path(folder) / "t.duckdb")
         fill(filled_store, messages.all, range(1, len(events), 2))

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hansard.domain import team
-from hansard.domain.decider import By
+from hansard.domain.decider import By, evolve
 from hansard.domain.errors import HansardError
 from hansard.domain.steps import Failure
 from hansard.domain.team import (
@@ -76,7 +76,7 @@ def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[i
             continue
         for event in events:
             stood = state.tasks.get(event.task)
-            state.apply(event, By("a", number, "e"))
+            evolve(state, event, By("a", number, "e"))
             moved = kept.moved(stood, state.tasks[event.task])
             told = waits(state)
             assert {name: kept.of(state.tasks[name]) for name in told} == told

@@ -147,7 +147,7 @@ class ApprovalsState(State, kw_only=True):
 
     requests: dict[str, Approval] = msgspec.field(default_factory=dict)
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event, stored at log time `by.stamp`, in place."""
         match event:
             case ApprovalRequested():
@@ -164,7 +164,7 @@ class ApprovalsState(State, kw_only=True):
                     )
                     self.requests[event.approval] = over
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
     def _answered(self, event: Answer, status: ApprovalStatus, by: By) -> None:
         """Apply an answer that was stored while the request was pending, by another than the

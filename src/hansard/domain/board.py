@@ -275,7 +275,7 @@ class BoardState(Brief, State, kw_only=True):
         """Return the version of the content at a log time; 0 if the key is absent."""
         return 0 if self.absent(now) else self.changed
 
-    def evolve(self, event: Any, by: By) -> None:
+    def _evolve(self, event: Any, by: By) -> None:
         """Apply one event in place. Raises BadValue for a merge of values that cannot be merged."""
         match event:
             case ValuePut():
@@ -306,7 +306,7 @@ class BoardState(Brief, State, kw_only=True):
                 self.label = label_after(event).stored
                 return
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
                 return
         self.label = join(self.label, by.label).stored
         self.changed, self.author, self.event = self.version, by.author, by.event

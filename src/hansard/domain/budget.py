@@ -55,10 +55,10 @@ class BudgetState(State):
         """The sum of all reserved and spent amounts."""
         return _float(self.gone)
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         if not isinstance(event, Reserved | Spent):
-            super().evolve(event, by)
+            super()._evolve(event, by)
             return
         before = self.calls.get(event.call, 0.0)
         if event.amount != before:

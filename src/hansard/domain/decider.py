@@ -1,8 +1,8 @@
 """The shape of every aggregate: a state that folds events, and a decision on each command.
 
-`Decider` is that shape as data; `State` folds (`apply`, `fold`). The module also has the events
-that streams of several kinds hold (quarantined ones, declassification), and the artifacts: named
-things in numbered versions.
+`Decider` is that shape as data; `evolve` and `fold` apply events to a `State`. The module also has
+the events that streams of several kinds hold (quarantined ones, declassification), and the
+artifacts: named things in numbered versions.
 """
 
 from __future__ import annotations
@@ -65,13 +65,7 @@ class State(msgspec.Struct):
         own = {name: part.copy() for name, part in parts if isinstance(part, dict | list | set)}
         return msgspec.structs.replace(self, **own)
 
-    def apply(self, event: Event, by: By = NOBODY) -> None:
-        """Fold one event of the stream. Raises Refused for an event of another stream."""
-        self.version += 1
-        if not isinstance(event, Quarantined):
-            self.evolve(event, by)
-
-    def evolve(self, event: Any, by: By) -> None:  # noqa: ARG002 -- of those that fold it
+    def _evolve(self, event: Any, by: By) -> None:  # noqa: ARG002 -- of those that fold it
         """Change the state by one event, whose version is counted already."""
         message = f"{event.tag} is not an event of {self.noun}"
         raise Refused(message)
@@ -81,11 +75,20 @@ S = TypeVar("S", bound=State)
 C = TypeVar("C")
 
 
+def evolve(state: State, event: Event, by: By = NOBODY) -> None:
+    """Fold one event into a state that the caller owns. Raises Refused for an event of another
+    stream.
+    """
+    state.version += 1
+    if not isinstance(event, Quarantined):
+        state._evolve(event, by)  # noqa: SLF001 -- the other half of this function
+
+
 def fold(state: S, events: Iterable[Event], by: By = NOBODY) -> S:
     """Return the state after more events of one commit; the given state is not changed."""
     state = state.copy()
     for each in events:
-        state.apply(each, by)
+        evolve(state, each, by)
     return state
 
 

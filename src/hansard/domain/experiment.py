@@ -147,7 +147,7 @@ class ExperimentState(Brief, State):
     replaced: int = 0
     stopped: ExperimentStopped | None = None
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case ExperimentRegistered():
@@ -156,7 +156,7 @@ class ExperimentState(Brief, State):
             case ExperimentStopped():
                 self.stopped = event
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
 
 def decide(state: ExperimentState, event: ExperimentEvent) -> Sequence[ExperimentEvent]:

@@ -55,10 +55,10 @@ class ImportState(State):
 
     ended: ImportEnded | None = None
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         if not isinstance(event, ImportEnded):
-            super().evolve(event, by)
+            super()._evolve(event, by)
         else:
             self.ended = event
 

@@ -46,10 +46,10 @@ class PriceState(State):
 
     stated: dict[tuple[str, datetime], PriceStated] = msgspec.field(default_factory=dict)
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         if not isinstance(event, PriceStated):
-            super().evolve(event, by)
+            super()._evolve(event, by)
         else:
             self.stated[event.usage, event.since] = event
 

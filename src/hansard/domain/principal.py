@@ -131,7 +131,7 @@ class PrincipalState(State):
         """The label that the principal carries."""
         return parse(self.label)
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case PrincipalRegistered():
@@ -150,7 +150,7 @@ class PrincipalState(State):
                 self.label = text(decider.label_after(event))
                 self.lowered = self.version
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
 
 def decide(state: PrincipalState, event: PrincipalEvent) -> Sequence[PrincipalEvent]:

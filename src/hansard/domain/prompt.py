@@ -158,7 +158,7 @@ class PromptState(ArtifactState[PromptVersionAdded]):
     moves: list[PromptAliased] = []
     feedback: list[PromptFeedbackGiven] = []
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case PromptVersionAdded():
@@ -174,7 +174,7 @@ class PromptState(ArtifactState[PromptVersionAdded]):
             case PromptRetired():
                 self.retired[event.version] = event.because
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
 
 initial = PromptState

@@ -160,10 +160,10 @@ class Stale(State):
         )
         return newest <= offered.stale
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         if not isinstance(event, AnswersInvalidated):
-            super().evolve(event, by)
+            super()._evolve(event, by)
             return
         named = ((self.tools, event.tool), (self.runs, event.run), (self.keys, event.key))
         for versions, name in named:

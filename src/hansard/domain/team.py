@@ -208,7 +208,7 @@ class TeamState(Brief, State, kw_only=True):
 
     tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place. Raises Refused for an unknown task."""
         change = msgspec.structs.replace
         match event:
@@ -246,7 +246,7 @@ class TeamState(Brief, State, kw_only=True):
                 task = change(before, changed=self.version, label=label)
                 self.tasks[event.task] = _after(task, event, by)
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
 
 class ClaimLost(HansardError):

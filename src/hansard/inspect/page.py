@@ -32,7 +32,7 @@ from hansard.domain.board import (
     ValuePut,
     form,
 )
-from hansard.domain.decider import By, Quarantined
+from hansard.domain.decider import By, Quarantined, evolve
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
@@ -599,7 +599,7 @@ class _Boards:
         """Fold an event and record its changes."""
         state = self._states.setdefault(key, BoardState())
         version, kind, value = state.changed, state.kind, state.value
-        state.apply(event, by)
+        evolve(state, event, by)
         self._lapses.set(key, state.expires)
         if state.changed == version:  # it does not change the value
             return
@@ -682,7 +682,7 @@ class _Team:
         """Fold an event and record the tasks that it changed."""
         name = getattr(event, "task", "")
         stood = self._state.tasks.get(name)
-        self._state.apply(event, by)
+        evolve(self._state, event, by)
         if isinstance(event, Quarantined):
             return
         now = self._state.tasks[name]

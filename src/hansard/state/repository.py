@@ -21,7 +21,7 @@ from hansard.bus.commits import new_commit, revive, revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append, EventLog, Stored, UpTo
 from hansard.domain import ids
-from hansard.domain.decider import By, Decider, State, fold
+from hansard.domain.decider import By, Decider, State, evolve, fold
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Event
 from hansard.domain.ids import WorkspaceStream
@@ -85,7 +85,7 @@ def follow(state: State, stored: Stored) -> None:
     commit = stored.commit
     for recorded in commit.events:
         by = By(commit.actor.agent, stored.stamp, recorded.id, commit.label)
-        state.apply(revive(recorded), by)
+        evolve(state, revive(recorded), by)
 
 
 def followed(state: F, commits: Sequence[Stored]) -> F:

@@ -29,6 +29,7 @@ from hansard.domain.access import QUERY_KIND, QueryAnswered, ViewServed, key_of,
 from hansard.domain.board import VIEWS
 from hansard.domain.choices import NOTHING, Brief
 from hansard.domain.decider import TAG as QUARANTINED
+from hansard.domain.decider import evolve
 from hansard.domain.errors import Corrupt, Refused, UnknownEvent
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import KeyStream, RunStream, StreamId, WorkspaceStream, run_of
@@ -372,7 +373,7 @@ def _rules(
     for stored in commits:
         for recorded in stored.commit.events:
             event = revive(recorded)
-            state.apply(event)
+            evolve(state, event)
             said_by = "" if isinstance(event, RoleWithdrawn) else recorded.id
             if of_event == recorded.id:
                 return state.rules, said_by

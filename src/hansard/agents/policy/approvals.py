@@ -39,6 +39,7 @@ from hansard.domain.approval import (
 )
 from hansard.domain.budget import BudgetState
 from hansard.domain.choices import Brief
+from hansard.domain.decider import evolve
 from hansard.domain.errors import Refused
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import KeyStream
@@ -179,7 +180,7 @@ class _CachedBudget(msgspec.Struct):
         if commit.version <= self.state.version:
             return False
         for event in revive_all([commit]):
-            self.state.apply(event)
+            evolve(self.state, event)
         return True
 
 

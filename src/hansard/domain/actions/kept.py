@@ -103,7 +103,7 @@ class ActionsState(ArtifactState[ActionsVersion]):
 
     looked_at: int = 0
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case ActionsSaved() | ActionsHealed() | ActionsReverted():
@@ -111,7 +111,7 @@ class ActionsState(ArtifactState[ActionsVersion]):
             case ActionsLookedAt():
                 self.looked_at = max(self.looked_at, event.version)
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
 
 initial = ActionsState

@@ -280,7 +280,7 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
         checks = self.versions[version].about.checks if version in self.versions else 0
         return ExperienceStanding.CONFIRMED if checks else ExperienceStanding.GUIDES
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case (
@@ -306,7 +306,7 @@ class ExperienceState(ArtifactState[ExperienceVersion]):
             case ExperienceRetired():
                 self.retired = event.because
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
 
 initial = ExperienceState

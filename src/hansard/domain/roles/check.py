@@ -364,7 +364,7 @@ class RoleState(State):
     rules: RoleDefined | None = None
     withdrawn: RoleWithdrawn | None = None
 
-    def evolve(self, event: Event, by: By) -> None:
+    def _evolve(self, event: Event, by: By) -> None:
         """Apply one event in place."""
         match event:
             case RoleDefined():
@@ -372,7 +372,7 @@ class RoleState(State):
             case RoleWithdrawn():
                 self.rules, self.withdrawn = None, event
             case _:
-                super().evolve(event, by)
+                super()._evolve(event, by)
 
 
 def decide(state: RoleState, event: RoleEvent) -> Sequence[RoleEvent]:

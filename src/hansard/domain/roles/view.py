@@ -25,7 +25,7 @@ from hansard.domain.actions import kept
 from hansard.domain.aggregate_types import KIND
 from hansard.domain.board import BoardState, KeyRemoved, ValuePut
 from hansard.domain.choices import Brief
-from hansard.domain.decider import By
+from hansard.domain.decider import By, evolve
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.events import REGISTRY
 from hansard.domain.experience import kept as kept_experiences
@@ -1048,7 +1048,7 @@ def _fold(line: ShownEvent, keys: dict[str, BoardState], broken: set[str]) -> No
     state = keys.setdefault(line.key, BoardState())
     try:
         happened = msgspec.json.decode(line.data, type=REGISTRY[line.type])
-        state.apply(happened, By(line.agent, 0, line.id))
+        evolve(state, happened, By(line.agent, 0, line.id))
         if isinstance(happened, ValuePut | KeyRemoved):  # earlier events have no effect any more
             broken.discard(line.key)
     except (msgspec.MsgspecError, HansardError, KeyError, TypeError, ValueError):
