@@ -16,7 +16,7 @@ import hansard
 from hansard.broker.lease import join
 from hansard.client.record import Record
 from tests.agents.forked import forked
-from tests.agents.twins import Lab, twins
+from tests.agents.twins import Lab, is_scenario, twins
 from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
@@ -75,16 +75,17 @@ def _processes_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Have each async test that takes a `lab: Lab` played by it, with either client."""
+    """Have each async test that takes a `lab: Lab` or a `record: TwinRecord` played with either
+    client.
+    """
     if not isinstance(collector, pytest.Module):
         return
     with contextlib.suppress(Exception, pytest.skip.Exception):  # reported when it is collected
         module = collector.obj
-        if getattr(module, "Lab", None) is Lab:
-            for name, test in [*vars(module).items()]:
-                is_scenario = name.startswith("test") and inspect.iscoroutinefunction(test)
-                if is_scenario and "lab" in inspect.signature(test).parameters:
-                    setattr(module, name, twins(test))
+        twin_types = (getattr(module, "Lab", None), getattr(module, "TwinRecord", None))
+        for name, test in [*vars(module).items()] if any(twin_types) else ():
+            if name.startswith("test") and inspect.iscoroutinefunction(test) and is_scenario(test):
+                setattr(module, name, twins(test))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.bus.log import COMMIT_BYTES_MAX
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -45,22 +45,21 @@ TAGS = [
 ]  # fmt: skip
 
 
-async def test_facts_are_recorded_once_over_all_sessions(lab: Lab):
+async def test_facts_are_recorded_once_over_all_sessions(record: TwinRecord):
     """Stating the same again on resume or in a replay records nothing; the state has it all."""
-    async with lab.connect() as record:
-        for mode in (None, "resume", "strict", "offline"):
-            async with record.run(run="r", mode=mode) as session:
-                await _everything(session)
-        tags = [tag for tag in await record.tags("r") if tag in TAGS]
-        assert tags == TAGS
-        state = (await record.state("r")).agent("ada")
-        [decision] = state.decisions
-        assert (decision.selected, decision.threshold, decision.confidence) == ("p1", 0.85, 1.0)
-        assert [a.id for a in decision.alternatives] == ["p1", "p2"]
-        assert decision.alternatives[1].rejected_because == "old"
-        assert [noted.fact.uri for noted in state.resources] == ["file:a.py"]
-        assert state.total_tokens == 3
-        assert [fact.to for fact in [noted.fact for noted in state.facts][-1:]] == ["bob"]
+    for mode in (None, "resume", "strict", "offline"):
+        async with record.run(run="r", mode=mode) as session:
+            await _everything(session)
+    tags = [tag for tag in await record.tags("r") if tag in TAGS]
+    assert tags == TAGS
+    state = (await record.state("r")).agent("ada")
+    [decision] = state.decisions
+    assert (decision.selected, decision.threshold, decision.confidence) == ("p1", 0.85, 1.0)
+    assert [a.id for a in decision.alternatives] == ["p1", "p2"]
+    assert decision.alternatives[1].rejected_because == "old"
+    assert [noted.fact.uri for noted in state.resources] == ["file:a.py"]
+    assert state.total_tokens == 3
+    assert [fact.to for fact in [noted.fact for noted in state.facts][-1:]] == ["bob"]
 
 
 async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
@@ -107,51 +106,47 @@ async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
     assert windows == [["0", "1", "2"], ["0", "1", "2", "3"]]
 
 
-async def test_the_same_words_twice_are_two_facts(lab: Lab):
+async def test_the_same_words_twice_are_two_facts(record: TwinRecord):
     """A fact stated twice in a session is recorded as two facts, and a resume knows both."""
-    async with lab.connect() as record:
-        for _ in range(2):
-            async with record.run(run="r") as session:
-                await session.message("user", "again")
-                await session.message("user", "again")
-        assert (await record.tags("r")).count("message.added.v1") == 2
+    for _ in range(2):
+        async with record.run(run="r") as session:
+            await session.message("user", "again")
+            await session.message("user", "again")
+    assert (await record.tags("r")).count("message.added.v1") == 2
 
 
-async def test_an_edited_fact_is_added(lab: Lab):
+async def test_an_edited_fact_is_added(record: TwinRecord):
     """A fact with other words is another fact; the earlier one stays on record."""
-    async with lab.connect() as record:
-        for text in ("one", "two"):
-            async with record.run(run="r") as session:
-                await session.checkpoint("said", text=text)
-                assert await session.checkpoint_data("said") == {"text": text}
-        assert (await record.tags("r")).count("checkpoint.saved.v1") == 2
+    for text in ("one", "two"):
+        async with record.run(run="r") as session:
+            await session.checkpoint("said", text=text)
+            assert await session.checkpoint_data("said") == {"text": text}
+    assert (await record.tags("r")).count("checkpoint.saved.v1") == 2
 
 
-async def test_checkpoint_data_comes_back_exactly(lab: Lab):
+async def test_checkpoint_data_comes_back_exactly(record: TwinRecord):
     """A checkpoint's data is read back with its types, of any size; None if there is none."""
     data = {"n": (1, 2), "s": {"a"}, "big": "x" * 200_000, "at": b"\0"}
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            assert await session.checkpoint_data("big one") is None
-            await session.checkpoint("big one", **data)
-            assert await session.checkpoint_data("big one") == data
-        async with record.run(run="r") as session:
-            assert await session.checkpoint_data("big one") == data
+    async with record.run(run="r") as session:
+        assert await session.checkpoint_data("big one") is None
+        await session.checkpoint("big one", **data)
+        assert await session.checkpoint_data("big one") == data
+    async with record.run(run="r") as session:
+        assert await session.checkpoint_data("big one") == data
 
 
-async def test_facts_of_branches_keep_their_places(lab: Lab):
+async def test_facts_of_branches_keep_their_places(record: TwinRecord):
     """Facts stated in parallel are distinguished by their scopes and recorded once."""
-    async with lab.connect() as record:
-        for _ in range(2):
-            async with record.run(run="r") as session:
+    for _ in range(2):
+        async with record.run(run="r") as session:
 
-                async def branch(name: str) -> None:
-                    await session.message("user", "same")
-                    await session.checkpoint(name)
+            async def branch(name: str) -> None:
+                await session.message("user", "same")
+                await session.checkpoint(name)
 
-                await session.gather(lambda: branch("a"), lambda: branch("b"))
-        tags = await record.tags("r")
-        assert (tags.count("message.added.v1"), tags.count("checkpoint.saved.v1")) == (2, 2)
+            await session.gather(lambda: branch("a"), lambda: branch("b"))
+    tags = await record.tags("r")
+    assert (tags.count("message.added.v1"), tags.count("checkpoint.saved.v1")) == (2, 2)
 
 
 async def test_a_tool_may_state_resources_but_no_stages(lab: Lab):
@@ -203,144 +198,134 @@ BAD_FACTS = [
 
 @pytest.mark.fast(cases=10, slow=0)
 @pytest.mark.parametrize(("kind", "args", "fields"), BAD_FACTS)
-async def test_a_fact_that_cannot_be_read_back_is_refused(lab: Lab, kind, args, fields):
+async def test_a_fact_that_cannot_be_read_back_is_refused(record: TwinRecord, kind, args, fields):
     """Wrong types, NaN, lone surrogates and endless texts are refused; the session continues."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            with pytest.raises((hansard.BadValue, hansard.errors.BadName, hansard.errors.TooLarge)):
-                await getattr(session, kind)(*args, **fields)
-            await session.checkpoint("after")
-        state = (await record.state("r")).agent("ada")
-        assert [noted.fact.tag for noted in state.facts] == ["checkpoint.saved.v1"]
+    async with record.run(run="r") as session:
+        with pytest.raises((hansard.BadValue, hansard.errors.BadName, hansard.errors.TooLarge)):
+            await getattr(session, kind)(*args, **fields)
+        await session.checkpoint("after")
+    state = (await record.state("r")).agent("ada")
+    assert [noted.fact.tag for noted in state.facts] == ["checkpoint.saved.v1"]
 
 
-async def test_a_loop_is_resumed_where_it_stood(lab: Lab):
+async def test_a_loop_is_resumed_where_it_stood(record: TwinRecord):
     """`resumable` skips finished items, and the chain after the loop is as without a resume."""
-    async with lab.connect() as record:
-        ran: list[int] = []
-        seen: list[int] = []
-        for crash in (True, False, False):
-            try:
-                async with record.run(run="r") as session:
-
-                    @session.tool(effects="once")
-                    async def work(i: int) -> int:
-                        ran.append(i)
-                        if crash and i == 7:
-                            raise KeyboardInterrupt
-                        return i
-
-                    seen.clear()
-                    async for i in session.resumable(range(10), every=3):
-                        seen.append(await work(i))
-                    await work(100)
-                    if not crash:
-                        break
-            except KeyboardInterrupt:
-                assert seen == [0, 1, 2, 3, 4, 5, 6]
-                await record.settle("r", "8", "did_not_happen")
-        assert seen == [6, 7, 8, 9]
-        assert ran == [*range(8), 7, 8, 9, 100]
-        names = list((await record.state("r")).agent("ada").checkpoints)
-        assert names == ["progress:items"]
-        tags = await record.tags("r")
-        assert tags.count("checkpoint.saved.v1") == 4
-
-
-async def test_a_finished_loop_is_skipped_whole(lab: Lab):
-    """After a finished loop a resume yields none of its items, and the following steps replay."""
-    async with lab.connect() as record:
-        ran: list[int] = []
-        for expected in ([0, 1, 2], []):
+    ran: list[int] = []
+    seen: list[int] = []
+    for crash in (True, False, False):
+        try:
             async with record.run(run="r") as session:
 
-                @session.tool(effects="pure")
+                @session.tool(effects="once")
                 async def work(i: int) -> int:
                     ran.append(i)
+                    if crash and i == 7:
+                        raise KeyboardInterrupt
                     return i
 
-                await work(-1)
-                assert [
-                    i async for i in session.resumable(range(3)) if await work(i) >= 0
-                ] == expected
-                await work(9)
-        assert ran == [-1, 0, 1, 2, 9]
+                seen.clear()
+                async for i in session.resumable(range(10), every=3):
+                    seen.append(await work(i))
+                await work(100)
+                if not crash:
+                    break
+        except KeyboardInterrupt:
+            assert seen == [0, 1, 2, 3, 4, 5, 6]
+            await record.settle("r", "8", "did_not_happen")
+    assert seen == [6, 7, 8, 9]
+    assert ran == [*range(8), 7, 8, 9, 100]
+    names = list((await record.state("r")).agent("ada").checkpoints)
+    assert names == ["progress:items"]
+    tags = await record.tags("r")
+    assert tags.count("checkpoint.saved.v1") == 4
 
 
-async def test_a_loops_results_are_whole_after_a_resume(lab: Lab):
+async def test_a_finished_loop_is_skipped_whole(record: TwinRecord):
+    """After a finished loop a resume yields none of its items, and the following steps replay."""
+    ran: list[int] = []
+    for expected in ([0, 1, 2], []):
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def work(i: int) -> int:
+                ran.append(i)
+                return i
+
+            await work(-1)
+            assert [i async for i in session.resumable(range(3)) if await work(i) >= 0] == expected
+            await work(9)
+    assert ran == [-1, 0, 1, 2, 9]
+
+
+async def test_a_loops_results_are_whole_after_a_resume(record: TwinRecord):
     """Killed at item 12 of 20, with progress every 5, it resumes after 10 and has all twenty."""
     last: list[int | None] = []
     loop: Any = None
-    async with lab.connect() as record:
-        for end in (12, 20):
-            with contextlib.suppress(KeyboardInterrupt):
-                async with record.run(run="r") as session:
-                    loop = session.resumable(range(1, 21), every=5)
-                    async for n in loop:
-                        last.append(loop.raw.last_item)
-                        if n == end == 12:
-                            raise KeyboardInterrupt
-                        loop.raw.results.append((n, "x" * n))
-        assert last == [None, *range(1, 12), *range(10, 20)]
-        assert loop.raw.results == [(n, "x" * n) for n in range(1, 21)]
-        assert loop.raw.last_item == 20
-        async with record.run(run="r") as session:
-            again = session.resumable(range(1, 21), every=5)
-            assert [n async for n in again] == []
-            assert again.raw.results == loop.raw.results
-        async with record.run(run="r", mode="strict") as session:
-            replayed = session.resumable(range(1, 21), every=5)
-            async for n in replayed:
-                replayed.raw.results.append((n, "x" * n))
-            assert replayed.raw.results == loop.raw.results
+    for end in (12, 20):
+        with contextlib.suppress(KeyboardInterrupt):
+            async with record.run(run="r") as session:
+                loop = session.resumable(range(1, 21), every=5)
+                async for n in loop:
+                    last.append(loop.raw.last_item)
+                    if n == end == 12:
+                        raise KeyboardInterrupt
+                    loop.raw.results.append((n, "x" * n))
+    assert last == [None, *range(1, 12), *range(10, 20)]
+    assert loop.raw.results == [(n, "x" * n) for n in range(1, 21)]
+    assert loop.raw.last_item == 20
+    async with record.run(run="r") as session:
+        again = session.resumable(range(1, 21), every=5)
+        assert [n async for n in again] == []
+        assert again.raw.results == loop.raw.results
+    async with record.run(run="r", mode="strict") as session:
+        replayed = session.resumable(range(1, 21), every=5)
+        async for n in replayed:
+            replayed.raw.results.append((n, "x" * n))
+        assert replayed.raw.results == loop.raw.results
 
 
-async def test_the_newest_checkpoint_is_found_without_its_name(lab: Lab):
+async def test_the_newest_checkpoint_is_found_without_its_name(record: TwinRecord):
     """Any name counts; the progress of a loop is no checkpoint."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            assert await session.latest_checkpoint() is None
-            await session.checkpoint("first", n=1)
-            await session.checkpoint("second", at=(1, 2))
-            assert [n async for n in session.resumable([1])] == [1]
-        async with record.run(run="r") as session:
-            found = await session.latest_checkpoint()
-            assert found == hansard.types.Checkpoint("second", {"at": (1, 2)})
+    async with record.run(run="r") as session:
+        assert await session.latest_checkpoint() is None
+        await session.checkpoint("first", n=1)
+        await session.checkpoint("second", at=(1, 2))
+        assert [n async for n in session.resumable([1])] == [1]
+    async with record.run(run="r") as session:
+        found = await session.latest_checkpoint()
+        assert found == hansard.types.Checkpoint("second", {"at": (1, 2)})
 
 
-async def test_other_items_are_refused(lab: Lab):
+async def test_other_items_are_refused(record: TwinRecord):
     """Items that are not those that were done before are refused, not skipped by their number."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            assert [i async for i in session.resumable([1, 2, 3], name="a")] == [1, 2, 3]
-            assert [i async for i in session.resumable([1], name="b")] == [1]
-        async with record.run(run="r") as session:
-            with pytest.raises(hansard.BadValue, match="differ from those done before"):
-                assert [i async for i in session.resumable([1, 9, 3, 4], name="a")]
-            with pytest.raises(hansard.BadValue, match="give 1 or more"):
-                assert [i async for i in session.resumable([1], every=0)]
-        async with record.run(run="r") as session:
-            assert [i async for i in session.resumable([1, 2, 3, 4], name="a")] == [4]
+    async with record.run(run="r") as session:
+        assert [i async for i in session.resumable([1, 2, 3], name="a")] == [1, 2, 3]
+        assert [i async for i in session.resumable([1], name="b")] == [1]
+    async with record.run(run="r") as session:
+        with pytest.raises(hansard.BadValue, match="differ from those done before"):
+            assert [i async for i in session.resumable([1, 9, 3, 4], name="a")]
+        with pytest.raises(hansard.BadValue, match="give 1 or more"):
+            assert [i async for i in session.resumable([1], every=0)]
+    async with record.run(run="r") as session:
+        assert [i async for i in session.resumable([1, 2, 3, 4], name="a")] == [4]
 
 
-async def test_fewer_items_than_were_done_are_refused(lab: Lab):
+async def test_fewer_items_than_were_done_are_refused(record: TwinRecord):
     """A list that ends before the recorded items do is another list, and is refused."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            assert [i async for i in session.resumable([1, 2, 3])] == [1, 2, 3]
-        async with record.run(run="r") as session:
-            with pytest.raises(hansard.BadValue, match="differ from those done before"):
-                assert [i async for i in session.resumable([1, 9])]
+    async with record.run(run="r") as session:
+        assert [i async for i in session.resumable([1, 2, 3])] == [1, 2, 3]
+    async with record.run(run="r") as session:
+        with pytest.raises(hansard.BadValue, match="differ from those done before"):
+            assert [i async for i in session.resumable([1, 9])]
 
 
-async def test_a_loop_left_early_goes_on_there(lab: Lab):
+async def test_a_loop_left_early_goes_on_there(record: TwinRecord):
     """Leaving the loop counts the items that were done, not the one that was left in."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            loop = session.resumable("abcd")
-            async for item in loop:
-                if item == "c":
-                    break
-            await loop.aclose()
-        async with record.run(run="r") as session:
-            assert [item async for item in session.resumable("abcd")] == ["c", "d"]
+    async with record.run(run="r") as session:
+        loop = session.resumable("abcd")
+        async for item in loop:
+            if item == "c":
+                break
+        await loop.aclose()
+    async with record.run(run="r") as session:
+        assert [item async for item in session.resumable("abcd")] == ["c", "d"]

@@ -10,7 +10,7 @@ import rich.console
 
 import hansard
 from hansard import testing
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.later
 
@@ -38,43 +38,38 @@ async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
 
 
 @pytest.mark.slow(cases=1)
-async def test_sql_takes_parameters_of_every_plain_kind(lab: Lab):
+async def test_sql_takes_parameters_of_every_plain_kind(record: TwinRecord):
     """A parameter is never part of the statement; a value that is not plain is refused."""
-    async with lab.connect() as record:
-        hostile = "'; DROP TABLE events; --"
-        found = await record.sql(
-            "SELECT $1 AS a, $2 + 1 AS b, $3 AS c, $4 AS d", hostile, 1, None, [1]
-        )
-        assert found.rows == [(hostile, 2, None, [1])]
-        for bad in (object(), float("nan"), 2**64, b"x"):
-            with pytest.raises(hansard.BadValue, match="parameter"):
-                await record.sql("SELECT ?", bad)
-        with pytest.raises(hansard.errors.NotAllowed, match="parameters have"):
-            await record.sql("SELECT ?", "x" * 200_000)
+    hostile = "'; DROP TABLE events; --"
+    found = await record.sql("SELECT $1 AS a, $2 + 1 AS b, $3 AS c, $4 AS d", hostile, 1, None, [1])
+    assert found.rows == [(hostile, 2, None, [1])]
+    for bad in (object(), float("nan"), 2**64, b"x"):
+        with pytest.raises(hansard.BadValue, match="parameter"):
+            await record.sql("SELECT ?", bad)
+    with pytest.raises(hansard.errors.NotAllowed, match="parameters have"):
+        await record.sql("SELECT ?", "x" * 200_000)
 
 
 @pytest.mark.slow(cases=1)
-async def test_sql_that_cannot_be_answered_says_why(lab: Lab):
+async def test_sql_that_cannot_be_answered_says_why(record: TwinRecord):
     """The error has DuckDB's message, and rejects a statement that writes."""
-    async with lab.connect() as record:
-        with pytest.raises(hansard.errors.QueryFailed, match="nowhere"):
-            await record.sql("SELECT * FROM nowhere")
-        with pytest.raises(hansard.errors.SqlError):
-            await record.sql("DROP TABLE events")
-        assert (await record.sql("SELECT 1 AS one")).rows == [(1,)]
+    with pytest.raises(hansard.errors.QueryFailed, match="nowhere"):
+        await record.sql("SELECT * FROM nowhere")
+    with pytest.raises(hansard.errors.SqlError):
+        await record.sql("DROP TABLE events")
+    assert (await record.sql("SELECT 1 AS one")).rows == [(1,)]
 
 
 @pytest.mark.fast(cases=1, slow=0)
-async def test_more_rows_than_an_answer_holds_are_told(lab: Lab):
+async def test_more_rows_than_an_answer_holds_are_told(record: TwinRecord):
     """A truncated answer is marked as truncated."""
-    async with lab.connect() as record:
-        found = await record.sql("SELECT * FROM range(10_001)")
-        assert (len(found.rows), found.cut) == (10_000, "rows")
-        for form in (found.arrow, found.df, found.pl):
-            with pytest.warns(
-                hansard.errors.AnswerCut, match="the first 10,000 rows, and there are more"
-            ):
-                assert form().shape == (10_000, 1)
+    found = await record.sql("SELECT * FROM range(10_001)")
+    assert (len(found.rows), found.cut) == (10_000, "rows")
+    for form in (found.arrow, found.df, found.pl):
+        with pytest.warns(
+            hansard.errors.AnswerCut, match="the first 10,000 rows, and there are more"
+        ):
+            assert form().shape == (10_000, 1)
 
 
 TYPED = """

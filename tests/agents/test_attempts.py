@@ -7,7 +7,7 @@ import pytest
 from tenacity import wait_fixed
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -113,41 +113,40 @@ async def test_which_errors_leave_it_open(lab: Lab, error):
         assert step.status == "in_doubt"
 
 
-async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(lab: Lab):
+async def test_the_idempotency_key_is_the_same_in_every_attempt_and_session(record: TwinRecord):
     """The key stays over attempts, resumes and edits, differs by call, and is no argument."""
-    async with lab.connect() as record:
-        keys: list[str] = []
-        fail = [True, True]
+    keys: list[str] = []
+    fail = [True, True]
 
-        async def run(name: str, before: str) -> None:
-            async with record.run(run=name) as session:
+    async def run(name: str, before: str) -> None:
+        async with record.run(run=name) as session:
 
-                @session.tool(effects="pure")
-                async def earlier(text: str) -> str:
-                    return text
+            @session.tool(effects="pure")
+            async def earlier(text: str) -> str:
+                return text
 
-                @session.tool(effects="idempotent", key_argument="key", attempts=2, wait=AT_ONCE)
-                async def put(x: int, key: str = "") -> str:
-                    keys.append(key)
-                    if fail and fail.pop():
-                        raise ConnectionError
-                    return key
+            @session.tool(effects="idempotent", key_argument="key", attempts=2, wait=AT_ONCE)
+            async def put(x: int, key: str = "") -> str:
+                keys.append(key)
+                if fail and fail.pop():
+                    raise ConnectionError
+                return key
 
-                await earlier(before)
-                assert await put(1) == keys[-1]
+            await earlier(before)
+            assert await put(1) == keys[-1]
 
-        with pytest.raises(ConnectionError):
-            await run("r", "a")
+    with pytest.raises(ConnectionError):
         await run("r", "a")
-        await run("r", "edited")
-        assert len(keys) == 4
-        assert len(set(keys)) == 1
-        assert keys[0]
-        await run("other", "a")
-        assert keys[-1] != keys[0]
-        step = (await record.steps("r"))[1]
-        assert bytes(step.arguments) == b'{"x":1}'
-        assert step.key == keys[0]
+    await run("r", "a")
+    await run("r", "edited")
+    assert len(keys) == 4
+    assert len(set(keys)) == 1
+    assert keys[0]
+    await run("other", "a")
+    assert keys[-1] != keys[0]
+    step = (await record.steps("r"))[1]
+    assert bytes(step.arguments) == b'{"x":1}'
+    assert step.key == keys[0]
 
 
 async def test_the_key_follows_from_the_run_and_the_call(lab: Lab):
@@ -175,21 +174,20 @@ async def test_equal_calls_have_different_keys(lab: Lab):
         assert await put() != await put()
 
 
-async def test_usage_is_recorded_with_the_call_that_reports_it(lab: Lab):
+async def test_usage_is_recorded_with_the_call_that_reports_it(record: TwinRecord):
     """Usage is recorded with its step, summed; a value that is not a number is refused."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
+    async with record.run(run="r") as session:
 
-            @session.tool(effects="pure", kind="model")
-            async def think() -> str:
-                session.raw.usage(input_tokens=3, cost=0.25)
-                session.raw.usage(input_tokens=4)
-                session.raw.usage(self=1)
-                for bad in (float("nan"), float("inf"), "7", None):
-                    with pytest.raises(hansard.BadValue, match="usage"):
-                        session.raw.usage(cost=bad)
-                return "hm"
+        @session.tool(effects="pure", kind="model")
+        async def think() -> str:
+            session.raw.usage(input_tokens=3, cost=0.25)
+            session.raw.usage(input_tokens=4)
+            session.raw.usage(self=1)
+            for bad in (float("nan"), float("inf"), "7", None):
+                with pytest.raises(hansard.BadValue, match="usage"):
+                    session.raw.usage(cost=bad)
+            return "hm"
 
-            await think()
-        [step] = await record.steps("r")
-        assert step.usage == {"input_tokens": 7.0, "cost": 0.25, "self": 1.0}
+        await think()
+    [step] = await record.steps("r")
+    assert step.usage == {"input_tokens": 7.0, "cost": 0.25, "self": 1.0}

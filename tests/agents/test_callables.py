@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hansard
 from hansard.agents import flow
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 
 def double(x: int, times: int = 2) -> int:
@@ -108,18 +108,17 @@ async def come(result: Any) -> Any:
 
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "none")
-async def test_every_callable_is_a_tool(lab: Lab, options):
+async def test_every_callable_is_a_tool(record: TwinRecord, options):
     """Any callable with any option runs once, is awaited if it must be, and is on record."""
-    async with lab.connect() as record:
-        for mode in ("live", "offline"):
-            async with record.run(run="r", mode=mode if mode == "offline" else None) as session:
-                for name, function in CALLABLES.items():
-                    tool = session.raw.tool(name=name, **options)(function)
-                    assert await come(tool(4)) == 8, name
-        steps = await record.steps("r")
-        assert [(step.tool, step.status) for step in steps] == [
-            (name, "completed") for name in CALLABLES
-        ]
+    for mode in ("live", "offline"):
+        async with record.run(run="r", mode=mode if mode == "offline" else None) as session:
+            for name, function in CALLABLES.items():
+                tool = session.raw.tool(name=name, **options)(function)
+                assert await come(tool(4)) == 8, name
+    steps = await record.steps("r")
+    assert [(step.tool, step.status) for step in steps] == [
+        (name, "completed") for name in CALLABLES
+    ]
 
 
 async def test_a_tool_without_a_name_of_its_own_is_given_one(lab: Lab):

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -27,68 +27,65 @@ async def _three(record, ran, *edits, mode=None, run="r", chain=None, items=0):
         await step("last")
 
 
-async def test_an_early_change_invalidates_all_that_follows_in_a_full_chain(lab: Lab):
+async def test_an_early_change_invalidates_all_that_follows_in_a_full_chain(record: TwinRecord):
     """In a full chain all that follows an edit runs; by results an equal result cuts it off."""
-    async with lab.connect() as record:
-        for chain, again in (("result", ["b!"]), ("full", ["b!", "c", "left", "right", "last"])):
-            ran: list[str] = []
-            await _three(record, ran, run=chain, chain=chain)
-            await _three(record, ran, run=chain, mode="strict")
-            assert sorted(ran) == sorted(["a", "b", "c", "left", "right", "last"])
-            ran.clear()
-            await _three(record, ran, "b", run=chain)
-            assert sorted(ran) == sorted(again)
-            ran.clear()
-            await _three(record, ran, "b", run=chain)
-            await _three(record, ran, "b", run=chain, mode="strict")
-            assert ran == []
+    for chain, again in (("result", ["b!"]), ("full", ["b!", "c", "left", "right", "last"])):
+        ran: list[str] = []
+        await _three(record, ran, run=chain, chain=chain)
+        await _three(record, ran, run=chain, mode="strict")
+        assert sorted(ran) == sorted(["a", "b", "c", "left", "right", "last"])
+        ran.clear()
+        await _three(record, ran, "b", run=chain)
+        assert sorted(ran) == sorted(again)
+        ran.clear()
+        await _three(record, ran, "b", run=chain)
+        await _three(record, ran, "b", run=chain, mode="strict")
+        assert ran == []
 
 
-async def test_a_run_keeps_its_chain_and_so_do_its_forks(lab: Lab):
+async def test_a_run_keeps_its_chain_and_so_do_its_forks(record: TwinRecord):
     """The chain is recorded at the run's beginning; another one is an error that names it."""
     ran: list[str] = []
-    async with lab.connect() as record:
-        with pytest.raises(hansard.BadValue, match="chain"):
-            await _three(record, ran, chain="half")
-        await _three(record, ran, chain="full")
-        assert (await record.state("r")).life.chain == "full"
-        await _three(record, ran, chain="full")
-        with pytest.raises(hansard.errors.Refused, match="run r has chain='full', not 'result'"):
-            await _three(record, ran, chain="result")
-        with pytest.raises(hansard.errors.Refused, match="has chain='full'"):
-            async with record.run(run="r", agent="bob", chain="result"):
-                pass
-        fork = await record.fork("r", at="ada@5")
-        ran.clear()
-        await _three(record, ran, "a", run=fork)
-        assert (await record.state(fork)).life.chain == "full"
-        assert sorted(ran) == sorted(["a!", "b", "c", "left", "right", "last"])
-        await _three(record, ran, run="old")
-        with pytest.raises(hansard.errors.Refused, match="has chain='result', not 'full'"):
-            await _three(record, ran, run="old", chain="full")
+    with pytest.raises(hansard.BadValue, match="chain"):
+        await _three(record, ran, chain="half")
+    await _three(record, ran, chain="full")
+    assert (await record.state("r")).life.chain == "full"
+    await _three(record, ran, chain="full")
+    with pytest.raises(hansard.errors.Refused, match="run r has chain='full', not 'result'"):
+        await _three(record, ran, chain="result")
+    with pytest.raises(hansard.errors.Refused, match="has chain='full'"):
+        async with record.run(run="r", agent="bob", chain="result"):
+            pass
+    fork = await record.fork("r", at="ada@5")
+    ran.clear()
+    await _three(record, ran, "a", run=fork)
+    assert (await record.state(fork)).life.chain == "full"
+    assert sorted(ran) == sorted(["a!", "b", "c", "left", "right", "last"])
+    await _three(record, ran, run="old")
+    with pytest.raises(hansard.errors.Refused, match="has chain='result', not 'full'"):
+        await _three(record, ran, run="old", chain="full")
 
 
 @pytest.mark.slow(cases=1)
-async def test_both_fingerprints_are_columns_of_steps(lab: Lab):
+async def test_both_fingerprints_are_columns_of_steps(record: TwinRecord):
     """Both fingerprints are stored; only the full one changes after an edit with equal result."""
     question = """
         SELECT arguments->>'$.name' AS name, fingerprint_result, fingerprint_full
         FROM steps WHERE run = $1 ORDER BY name
     """
     ran: list[str] = []
-    async with lab.connect() as record:
-        await _three(record, ran, run="one", chain="result")
-        await _three(record, ran, run="two", chain="full")
-        await _three(record, ran, "a", run="three")
-        told = {run: (await record.sql(question, run)).dicts() for run in ("one", "two", "three")}
-        assert told["one"] == told["two"]  # two of them are made at once, in either order
-        assert None not in {value for row in told["one"] for value in row.values()}
-        pairs = list(zip(told["one"], told["three"], strict=True))[1:]  # after the edited one
-        assert all(a["fingerprint_result"] == b["fingerprint_result"] for a, b in pairs)
-        assert all(a["fingerprint_full"] != b["fingerprint_full"] for a, b in pairs)
-        await _three(record, ran, run="one", items=2)
-        await _three(record, ran, run="one", items=3)
-        rows = (await record.sql(question, "one")).dicts()
-        known = {row["name"]: row["fingerprint_full"] is not None for row in rows}
-        assert known["item 0"]
-        assert not known["item 2"]
+    await _three(record, ran, run="one", chain="result")
+    await _three(record, ran, run="two", chain="full")
+    await _three(record, ran, "a", run="three")
+    told = {run: (await record.sql(question, run)).dicts() for run in ("one", "two", "three")}
+    assert told["one"] == told["two"]  # two of them are made at once, in either order
+    assert None not in {value for row in told["one"] for value in row.values()}
+    pairs = list(zip(told["one"], told["three"], strict=True))[1:]  # after the edited one
+    assert all(a["fingerprint_result"] == b["fingerprint_result"] for a, b in pairs)
+    assert all(a["fingerprint_full"] != b["fingerprint_full"] for a, b in pairs)
+    await _three(record, ran, run="one", items=2)
+    await _three(record, ran, run="one", items=3)
+    rows = (await record.sql(question, "one")).dicts()
+    known = {row["name"]: row["fingerprint_full"] is not None for row in rows}
+    assert known["item 0"]
+    assert not known["item 2"]

@@ -36,76 +36,74 @@ def _full(*texts: str) -> list[str]:
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_summary_stands_in_the_place_of_the_earlier_messages(lab: Lab):
+async def test_a_summary_stands_in_the_place_of_the_earlier_messages(record: TwinRecord):
     """The window is summary and newest messages; the record has what the summary replaces."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            await session.message("system", "be kind", tokens=2)
-            await _talk(session, *"abcd")
-            assert await session.compact(brief, keep=2, max_messages=5) is None
-            assert await session.compact(brief, keep=2, max_tokens=22) is None
-            made = await session.compact(brief, keep=1, max_tokens=21, count=lambda _: 5)
-            assert (made.summary, made.tokens_before, made.tokens_after) == ("3 earlier", 25, 15)
-            assert _said(made.dropped) == _full(*"abc")
-            assert _said(made.window) == ["be kind", "3 earlier", *_full("d")]
-            assert made.window[1]["role"] == "system"
-            await _talk(session, "e")
-            assert _said(await session.window()) == ["be kind", "3 earlier", *_full(*"de")]
-            assert _said(await session.context()) == ["be kind", "3 earlier", *_full(*"de")]
-            assert _said(await session.window(full=True)) == ["be kind", *_full(*"abcde")]
-            twice = await session.compact(brief, keep=1)
-            assert _said(twice.dropped) == ["3 earlier", *_full("d")]
-            assert _said(twice.window) == ["be kind", "2 earlier", *_full("e")]
-            assert twice.tokens_before == 2 + 5 + 5 + 5
-            assert twice.tokens_after is None  # the summary's tokens were not counted
-        state = (await record.state("r")).agent("ada")
-        first, second = [e.fact for e in state.facts if isinstance(e.fact, ContextCompacted)]
-        ids = [event.id for each in await record.commits("r") for event in each.commit.events]
-        added = [
-            event.id
-            for each in await record.commits("r")
-            for event in each.commit.events
-            if event.type in ("message.added.v1", "context.compacted.v1")
-        ]
-        assert first.stands_for == tuple(added[1:4])
-        assert first.kept == (added[0], added[4])
-        assert second.stands_for == (added[5], added[4])
-        assert set(first.stands_for) < set(ids)
-        assert [each.fact for each in state.window][1] == second
-        assert len(state.messages) == 6
-        tools = [step.tool for step in await record.steps("r")]
-        assert tools == ["brief", "brief"]
+    async with record.run(run="r") as session:
+        await session.message("system", "be kind", tokens=2)
+        await _talk(session, *"abcd")
+        assert await session.compact(brief, keep=2, max_messages=5) is None
+        assert await session.compact(brief, keep=2, max_tokens=22) is None
+        made = await session.compact(brief, keep=1, max_tokens=21, count=lambda _: 5)
+        assert (made.summary, made.tokens_before, made.tokens_after) == ("3 earlier", 25, 15)
+        assert _said(made.dropped) == _full(*"abc")
+        assert _said(made.window) == ["be kind", "3 earlier", *_full("d")]
+        assert made.window[1]["role"] == "system"
+        await _talk(session, "e")
+        assert _said(await session.window()) == ["be kind", "3 earlier", *_full(*"de")]
+        assert _said(await session.context()) == ["be kind", "3 earlier", *_full(*"de")]
+        assert _said(await session.window(full=True)) == ["be kind", *_full(*"abcde")]
+        twice = await session.compact(brief, keep=1)
+        assert _said(twice.dropped) == ["3 earlier", *_full("d")]
+        assert _said(twice.window) == ["be kind", "2 earlier", *_full("e")]
+        assert twice.tokens_before == 2 + 5 + 5 + 5
+        assert twice.tokens_after is None  # the summary's tokens were not counted
+    state = (await record.state("r")).agent("ada")
+    first, second = [e.fact for e in state.facts if isinstance(e.fact, ContextCompacted)]
+    ids = [event.id for each in await record.commits("r") for event in each.commit.events]
+    added = [
+        event.id
+        for each in await record.commits("r")
+        for event in each.commit.events
+        if event.type in ("message.added.v1", "context.compacted.v1")
+    ]
+    assert first.stands_for == tuple(added[1:4])
+    assert first.kept == (added[0], added[4])
+    assert second.stands_for == (added[5], added[4])
+    assert set(first.stands_for) < set(ids)
+    assert [each.fact for each in state.window][1] == second
+    assert len(state.messages) == 6
+    tools = [step.tool for step in await record.steps("r")]
+    assert tools == ["brief", "brief"]
 
 
-async def test_a_conversation_goes_on_with_the_summary(lab: Lab):
+async def test_a_conversation_goes_on_with_the_summary(record: TwinRecord):
     """A later run's window begins with the summary; a fork has the window of its parent."""
-    async with lab.connect() as record:
-        async with record.run(run="one", conversation="c") as session:
-            await _talk(session, *"abc")
-        async with record.run(run="two", conversation="c", agent="bob") as session:
-            assert _said(await session.window()) == _full(*"abc")
-            await _talk(session, "d")
-            made = await session.compact(brief, keep=2)
-            assert _said(made.dropped) == _full(*"ab")
-            assert _said(made.window) == ["2 earlier", *_full(*"cd")]
-            assert _said(await session.context()) == ["2 earlier", *_full("d")]
-        async with record.run(run="three", conversation="c") as session:
-            await _talk(session, "e")
-            assert _said(await session.window()) == ["2 earlier", *_full(*"cde")]
-            assert _said(await session.window(full=True)) == _full(*"abcde")
-            made = await session.compact(brief, keep=1)
-            assert _said(made.dropped) == ["2 earlier", *_full(*"cd")]
-        found = await record.conversation("c")
-        assert _said(found.messages) == _full(*"abcde")
-        assert _said(found.window) == ["3 earlier", *_full("e")]
-        early = await record.conversation("c", before="three")
-        assert _said(early.window) == ["2 earlier", *_full(*"cd")]
-        fork = await record.fork("three")
-        async with record.run(run=fork) as session:
-            await _talk(session, "e")
-            made = await session.compact(brief, keep=1)
-            assert _said(made.window) == ["3 earlier", *_full("e")]
-            assert [step.tool for step in session.state.steps.values()] == ["brief"]
+    async with record.run(run="one", conversation="c") as session:
+        await _talk(session, *"abc")
+    async with record.run(run="two", conversation="c", agent="bob") as session:
+        assert _said(await session.window()) == _full(*"abc")
+        await _talk(session, "d")
+        made = await session.compact(brief, keep=2)
+        assert _said(made.dropped) == _full(*"ab")
+        assert _said(made.window) == ["2 earlier", *_full(*"cd")]
+        assert _said(await session.context()) == ["2 earlier", *_full("d")]
+    async with record.run(run="three", conversation="c") as session:
+        await _talk(session, "e")
+        assert _said(await session.window()) == ["2 earlier", *_full(*"cde")]
+        assert _said(await session.window(full=True)) == _full(*"abcde")
+        made = await session.compact(brief, keep=1)
+        assert _said(made.dropped) == ["2 earlier", *_full(*"cd")]
+    found = await record.conversation("c")
+    assert _said(found.messages) == _full(*"abcde")
+    assert _said(found.window) == ["3 earlier", *_full("e")]
+    early = await record.conversation("c", before="three")
+    assert _said(early.window) == ["2 earlier", *_full(*"cd")]
+    fork = await record.fork("three")
+    async with record.run(run=fork) as session:
+        await _talk(session, "e")
+        made = await session.compact(brief, keep=1)
+        assert _said(made.window) == ["3 earlier", *_full("e")]
+        assert [step.tool for step in session.state.steps.values()] == ["brief"]
 
 
 async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
@@ -169,20 +167,19 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
             await session.compact(brief, keep=0)
 
 
-async def test_one_agent_of_a_run_compacts_a_conversation(lab: Lab):
+async def test_one_agent_of_a_run_compacts_a_conversation(record: TwinRecord):
     """The second agent gets an error that names the first; its own messages it may compact."""
-    async with lab.connect() as record:
-        async with record.run(run="one", conversation="c") as session:
-            await _talk(session, *"abc")
-        async with (
-            record.run(run="two", conversation="c") as ada,
-            record.run(run="two", agent="bob") as bob,
-        ):
-            await ada.compact(brief, keep=1)
-            with pytest.raises(hansard.errors.Refused, match="'ada' compacted 2 of these messages"):
-                await bob.compact(brief, keep=0)
-        found = await record.conversation("c")
-        assert _said(found.window) == ["2 earlier", *_full("c")]
+    async with record.run(run="one", conversation="c") as session:
+        await _talk(session, *"abc")
+    async with (
+        record.run(run="two", conversation="c") as ada,
+        record.run(run="two", agent="bob") as bob,
+    ):
+        await ada.compact(brief, keep=1)
+        with pytest.raises(hansard.errors.Refused, match="'ada' compacted 2 of these messages"):
+            await bob.compact(brief, keep=0)
+    found = await record.conversation("c")
+    assert _said(found.window) == ["2 earlier", *_full("c")]
 
 
 async def test_an_answer_stays_with_its_call(lab: Lab):
@@ -195,22 +192,21 @@ async def test_an_answer_stays_with_its_call(lab: Lab):
         assert [message["role"] for message in made.window] == ["system", "assistant", "tool"]
 
 
-async def test_a_session_has_the_labels_of_what_its_window_holds(lab: Lab):
+async def test_a_session_has_the_labels_of_what_its_window_holds(record: TwinRecord):
     """A session writes under the labels of the messages that its window holds."""
-    async with lab.connect() as record:
-        async with record.run(run="one", conversation="c") as session:
-            await session.message("user", "a secret of some length", label="secret untrusted")
-        async with record.run(run="two", conversation="c", agent="bob") as session:
-            await _talk(session, "b")
-            assert str(session.label) == "public"
-            await session.compact(brief, keep=0)
-            assert "secret" in str(session.label)
-        labels = [
-            str(each.commit.label)
-            for each in await record.commits("two")
-            if any(event.type == "context.compacted.v1" for event in each.commit.events)
-        ]
-        assert labels == ["secret untrusted"]
+    async with record.run(run="one", conversation="c") as session:
+        await session.message("user", "a secret of some length", label="secret untrusted")
+    async with record.run(run="two", conversation="c", agent="bob") as session:
+        await _talk(session, "b")
+        assert str(session.label) == "public"
+        await session.compact(brief, keep=0)
+        assert "secret" in str(session.label)
+    labels = [
+        str(each.commit.label)
+        for each in await record.commits("two")
+        if any(event.type == "context.compacted.v1" for event in each.commit.events)
+    ]
+    assert labels == ["secret untrusted"]
 
 
 PROGRAM = """

@@ -3,7 +3,7 @@
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 
 async def test_a_composite_is_entered_and_its_children_are_answered(lab: Lab):
@@ -64,7 +64,7 @@ async def test_a_call_inside_another_tool_is_refused(lab: Lab):
         assert (step.tool, step.status) == ("outer", "failed")
 
 
-async def test_doubt_inside_a_composite_is_not_the_composite_s_own(lab: Lab):
+async def test_doubt_inside_a_composite_is_not_the_composite_s_own(record: TwinRecord):
     """A child that stops for a person's decision leaves the composite open, not failed."""
 
     async def work(record):
@@ -80,9 +80,8 @@ async def test_doubt_inside_a_composite_is_not_the_composite_s_own(lab: Lab):
 
             return await top()
 
-    async with lab.connect() as record:
-        for error in (TimeoutError, hansard.InDoubt):
-            with pytest.raises(error):
-                await work(record)
-        await record.settle("r", "2", "happened", result=5)
-        assert await work(record) == 5
+    for error in (TimeoutError, hansard.InDoubt):
+        with pytest.raises(error):
+            await work(record)
+    await record.settle("r", "2", "happened", result=5)
+    assert await work(record) == 5

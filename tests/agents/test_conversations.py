@@ -3,7 +3,7 @@
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -34,67 +34,61 @@ async def test_a_conversation_goes_on_over_runs(lab: Lab):
     ]
 
 
-async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(lab: Lab):
+async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(record: TwinRecord):
     """`before=` leaves out the run and all after it; a run outside it leaves out nothing."""
-    async with lab.connect() as record:
-        first, second, _ = [await _turn(record, f"q{i}", "a") for i in range(3)]
-        before = await record.conversation("c", before=second)
-        assert (before.runs, before.turns) == ([first], 1)
-        assert (await record.conversation("c", before=first)).messages == []
-        assert len((await record.conversation("c", before="new")).runs) == 3
+    first, second, _ = [await _turn(record, f"q{i}", "a") for i in range(3)]
+    before = await record.conversation("c", before=second)
+    assert (before.runs, before.turns) == ([first], 1)
+    assert (await record.conversation("c", before=first)).messages == []
+    assert len((await record.conversation("c", before="new")).runs) == 3
 
 
-async def test_an_agent_knows_how_many_turns_came_before(lab: Lab):
+async def test_an_agent_knows_how_many_turns_came_before(record: TwinRecord):
     """The number of earlier turns is in the agents' state, and is the same on resume."""
-    async with lab.connect() as record:
-        runs = [await _turn(record, f"q{i}", "a") for i in range(3)]
-        states = [(await record.state(run)).agent("ada") for run in runs]
-        assert [state.turns_before for state in states] == [0, 1, 2]
-        assert {state.conversation_id for state in states} == {"c"}
-        async with record.run(run=runs[1]) as session:
-            assert (session.state.turns_before, session.state.conversation_id) == (1, "c")
+    runs = [await _turn(record, f"q{i}", "a") for i in range(3)]
+    states = [(await record.state(run)).agent("ada") for run in runs]
+    assert [state.turns_before for state in states] == [0, 1, 2]
+    assert {state.conversation_id for state in states} == {"c"}
+    async with record.run(run=runs[1]) as session:
+        assert (session.state.turns_before, session.state.conversation_id) == (1, "c")
 
 
-async def test_a_run_belongs_to_at_most_one_conversation(lab: Lab):
+async def test_a_run_belongs_to_at_most_one_conversation(record: TwinRecord):
     """A run keeps the conversation that it began in; beginning it elsewhere never moves it."""
-    async with lab.connect() as record:
-        await _turn(record, "hi", "hello", run="r")
-        with pytest.raises(hansard.errors.Refused, match="conversation"):
-            await _turn(record, "hi", "hello", conversation="other", run="r")
-        assert (await record.conversation("other")).runs == []
-        assert (await record.conversation("c")).runs == ["r"]
-        async with record.run(run="r"):
-            pass
-        async with record.run(run="plain"):
-            pass
-        with pytest.raises(hansard.errors.Refused, match="conversation"):
-            await _turn(record, "hi", "hello", run="plain")
+    await _turn(record, "hi", "hello", run="r")
+    with pytest.raises(hansard.errors.Refused, match="conversation"):
+        await _turn(record, "hi", "hello", conversation="other", run="r")
+    assert (await record.conversation("other")).runs == []
+    assert (await record.conversation("c")).runs == ["r"]
+    async with record.run(run="r"):
+        pass
+    async with record.run(run="plain"):
+        pass
+    with pytest.raises(hansard.errors.Refused, match="conversation"):
+        await _turn(record, "hi", "hello", run="plain")
 
 
 @pytest.mark.parametrize("name", ["", "a\0", "\ud800", "x" * 2_000, 5])
-async def test_a_conversation_s_name_is_a_name(lab: Lab, name):
+async def test_a_conversation_s_name_is_a_name(record: TwinRecord, name):
     """A name that cannot be carried is refused before anything is written."""
-    async with lab.connect() as record:
-        with pytest.raises(hansard.errors.BadName):
-            await _turn(record, "hi", "hello", conversation=name)
-        assert await record.runs() == []
+    with pytest.raises(hansard.errors.BadName):
+        await _turn(record, "hi", "hello", conversation=name)
+    assert await record.runs() == []
 
 
 @pytest.mark.parametrize("name", ["a.b", "*", ">", "x" * 900, "été/../x", "\U0001f4a5"])
-async def test_any_other_name_is_carried(lab: Lab, name):
+async def test_any_other_name_is_carried(record: TwinRecord, name):
     """Characters that a subject cannot hold are escaped, and only the exact name finds it."""
-    async with lab.connect() as record:
-        run = await _turn(record, "hi", "hello", conversation=name)
-        assert (await record.conversation(name)).runs == [run]
-        assert (await record.conversation(name + "x")).runs == []
+    run = await _turn(record, "hi", "hello", conversation=name)
+    assert (await record.conversation(name)).runs == [run]
+    assert (await record.conversation(name + "x")).runs == []
 
 
-async def test_large_messages_come_back_whole(lab: Lab):
+async def test_large_messages_come_back_whole(record: TwinRecord):
     """A message kept as a blob is restored in its place."""
-    async with lab.connect() as record:
-        await _turn(record, "x" * 200_000, "y")
-        found = await record.conversation("c")
-        assert found.messages[0]["content"] == "x" * 200_000
+    await _turn(record, "x" * 200_000, "y")
+    found = await record.conversation("c")
+    assert found.messages[0]["content"] == "x" * 200_000
 
 
 def _call(name):
@@ -102,33 +96,30 @@ def _call(name):
     return {"id": name, "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 
-async def test_a_call_that_was_cut_off_is_answered_in_the_window(lab: Lab):
+async def test_a_call_that_was_cut_off_is_answered_in_the_window(record: TwinRecord):
     """The next run's window answers a cut-off call, unrecorded; the run's own last stays open."""
-    async with lab.connect() as record:
-        async with record.run(conversation="c", run="one") as session:
-            await session.message("user", "where is my order?")
-            await session.message(
-                "assistant", None, fields={"tool_calls": [_call("a"), _call("b")]}
-            )
-            await session.message("tool", "here", fields={"tool_call_id": "a"})
-            assert [each["role"] for each in await session.window()] == [
-                "user",
-                "assistant",
-                "tool",
-            ]
-        async with record.run(conversation="c", run="two") as session:
-            found = await session.window()
-            assert [each.get("tool_call_id") for each in found] == [None, None, "a", "b"]
-            assert found[-1]["content"].startswith("[no answer")
-            assert len(await session.window(close=False)) == 3
-            await session.message("user", "are you there?")
-            await session.message("assistant", [{"type": "tool_use", "id": "t", "name": "find"}])
-            assert [each["role"] for each in await session.window()] == [
-                *("user", "assistant", "tool", "tool", "user", "assistant")
-            ]
-        async with record.run(conversation="c", run="three") as session:
-            await session.message("user", "well?")
-            [*_, answer, last] = await session.window(full=True)
-            assert last == {"role": "user", "content": "well?"}
-            assert (answer["role"], answer["content"][0]["tool_use_id"]) == ("user", "t")
-            assert len((await record.conversation("c")).messages) == 6
+    async with record.run(conversation="c", run="one") as session:
+        await session.message("user", "where is my order?")
+        await session.message("assistant", None, fields={"tool_calls": [_call("a"), _call("b")]})
+        await session.message("tool", "here", fields={"tool_call_id": "a"})
+        assert [each["role"] for each in await session.window()] == [
+            "user",
+            "assistant",
+            "tool",
+        ]
+    async with record.run(conversation="c", run="two") as session:
+        found = await session.window()
+        assert [each.get("tool_call_id") for each in found] == [None, None, "a", "b"]
+        assert found[-1]["content"].startswith("[no answer")
+        assert len(await session.window(close=False)) == 3
+        await session.message("user", "are you there?")
+        await session.message("assistant", [{"type": "tool_use", "id": "t", "name": "find"}])
+        assert [each["role"] for each in await session.window()] == [
+            *("user", "assistant", "tool", "tool", "user", "assistant")
+        ]
+    async with record.run(conversation="c", run="three") as session:
+        await session.message("user", "well?")
+        [*_, answer, last] = await session.window(full=True)
+        assert last == {"role": "user", "content": "well?"}
+        assert (answer["role"], answer["content"][0]["tool_use_id"]) == ("user", "t")
+        assert len((await record.conversation("c")).messages) == 6

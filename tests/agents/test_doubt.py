@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard import DID_NOT_HAPPEN, Happened, Verdict
 from hansard.errors import ResultMismatch
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """Client-independent tests: a single sync-client case is in the quick run."""
@@ -124,26 +124,25 @@ async def test_a_person_says_that_it_did_not_happen(lab: Lab):
         ("1", "perhaps", hansard.BadValue),
     ],
 )
-async def test_a_settlement_that_cannot_be_is_refused(lab: Lab, step, verdict, error):
+async def test_a_settlement_that_cannot_be_is_refused(record: TwinRecord, step, verdict, error):
     """Settling an unknown step, or with an impossible verdict, is refused; nothing is written."""
     world = World()
-    async with lab.connect() as record:
-        await _lost(record, world)
-        before = await record.commits("r")
-        if error is None:
-            await record.settle("r", step, verdict, result=1)
-            assert len(await record.commits("r")) > len(before)
-            return
-        with pytest.raises(error):
-            await record.settle("r", step, verdict)
-        with pytest.raises(hansard.errors.BusError):
-            await record.settle("no such run", "1", "happened")
-        with pytest.raises(hansard.BadValue):
-            await record.settle("r", "1", "happened", result=object())
-        assert await record.commits("r") == before
+    await _lost(record, world)
+    before = await record.commits("r")
+    if error is None:
+        await record.settle("r", step, verdict, result=1)
+        assert len(await record.commits("r")) > len(before)
+        return
+    with pytest.raises(error):
+        await record.settle("r", step, verdict)
+    with pytest.raises(hansard.errors.BusError):
+        await record.settle("no such run", "1", "happened")
+    with pytest.raises(hansard.BadValue):
+        await record.settle("r", "1", "happened", result=object())
+    assert await record.commits("r") == before
 
 
-async def test_a_settled_result_must_fit_the_tool_s_return_type(lab: Lab):
+async def test_a_settled_result_must_fit_the_tool_s_return_type(record: TwinRecord):
     """The next start stops with fact, value and remedy; another result can be given until the agent
     continues. A policy's answer is checked before it is recorded.
     """
@@ -161,31 +160,30 @@ async def test_a_settled_result_must_fit_the_tool_s_return_type(lab: Lab):
 
             return await double(await count("invoices"))
 
-    async with lab.connect() as record:
-        with pytest.raises(TimeoutError):
-            await start(record)
-        await record.settle("r", "1", "happened", result="20")
-        with pytest.raises(ResultMismatch):
-            await start(record)
-        with pytest.raises(ResultMismatch) as mismatch:
-            await start(record)
-        assert mismatch.value.fact == "Expected `int`, got `str`"
-        assert "hansard" in mismatch.value.remedy
-        assert "run settle r ada#1 --happened RESULT" in mismatch.value.remedy
-        await record.settle("r", "1", "happened", result=20)
-        assert await start(record) == 40
-        with pytest.raises(hansard.errors.Refused, match="went on"):
-            await record.settle("r", "1", "happened", result=30)
+    with pytest.raises(TimeoutError):
+        await start(record)
+    await record.settle("r", "1", "happened", result="20")
+    with pytest.raises(ResultMismatch):
+        await start(record)
+    with pytest.raises(ResultMismatch) as mismatch:
+        await start(record)
+    assert mismatch.value.fact == "Expected `int`, got `str`"
+    assert "hansard" in mismatch.value.remedy
+    assert "run settle r ada#1 --happened RESULT" in mismatch.value.remedy
+    await record.settle("r", "1", "happened", result=20)
+    assert await start(record) == 40
+    with pytest.raises(hansard.errors.Refused, match="went on"):
+        await record.settle("r", "1", "happened", result=30)
 
-        with pytest.raises(TimeoutError):
-            await start(record, "q")
-        commits = len(await record.commits("q"))
-        with pytest.raises(ResultMismatch):
-            await start(record, "q", settle=lambda _: Happened("20"))
-        state = await record.state("q")
-        assert state.agent("ada").steps[1].verdict is None
-        assert len(await record.commits("q")) > commits
-        assert await start(record, "q", settle=lambda _: Happened(20)) == 40
+    with pytest.raises(TimeoutError):
+        await start(record, "q")
+    commits = len(await record.commits("q"))
+    with pytest.raises(ResultMismatch):
+        await start(record, "q", settle=lambda _: Happened("20"))
+    state = await record.state("q")
+    assert state.agent("ada").steps[1].verdict is None
+    assert len(await record.commits("q")) > commits
+    assert await start(record, "q", settle=lambda _: Happened(20)) == 40
 
 
 async def test_idempotent_runs_again_by_itself(lab: Lab):
@@ -383,79 +381,76 @@ async def test_a_diverged_effect_may_run_again(lab: Lab):
     assert len(world.effects) == 3
 
 
-async def test_pure_and_idempotent_steps_run_after_an_edit(lab: Lab):
+async def test_pure_and_idempotent_steps_run_after_an_edit(record: TwinRecord):
     """Repeatable steps run again after an earlier edit, without a question."""
-    async with lab.connect() as record:
-        ran = []
-        for before in ("a", "edited"):
-            async with record.run(run="r") as session:
+    ran = []
+    for before in ("a", "edited"):
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="pure")
-                async def earlier(text: str) -> str:
-                    return text
+            @session.tool(effects="pure")
+            async def earlier(text: str) -> str:
+                return text
 
-                @session.tool(effects="pure")
-                async def look() -> None:
-                    ran.append("look")
+            @session.tool(effects="pure")
+            async def look() -> None:
+                ran.append("look")
 
-                @session.tool(effects="idempotent")
-                async def put() -> None:
-                    ran.append("put")
+            @session.tool(effects="idempotent")
+            async def put() -> None:
+                ran.append("put")
 
-                await earlier(before)
-                await look()
-                await put()
-        # `look` returned the same as before, so `put` follows an equal result
-        assert ran == ["look", "put", "look"]
+            await earlier(before)
+            await look()
+            await put()
+    # `look` returned the same as before, so `put` follows an equal result
+    assert ran == ["look", "put", "look"]
 
 
-async def test_what_surely_did_not_happen_runs_after_an_edit(lab: Lab):
+async def test_what_surely_did_not_happen_runs_after_an_edit(record: TwinRecord):
     """A `once` step that failed safely has no effect: an edit before it needs no decision."""
-    async with lab.connect() as record:
-        ran = []
-        for before in ("a", "edited"):
-            async with record.run(run="r") as session:
+    ran = []
+    for before in ("a", "edited"):
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="pure")
-                async def earlier(text: str) -> str:
-                    return text
+            @session.tool(effects="pure")
+            async def earlier(text: str) -> str:
+                return text
 
-                @session.tool(effects="once")
-                async def send() -> str:
-                    ran.append(before)
-                    if before == "a":
-                        raise hansard.errors.NotDone
-                    return "sent"
+            @session.tool(effects="once")
+            async def send() -> str:
+                ran.append(before)
+                if before == "a":
+                    raise hansard.errors.NotDone
+                return "sent"
 
-                await earlier(before)
-                try:
-                    await send()
-                except hansard.errors.NotDone:
-                    assert before == "a"
-        assert ran == ["a", "edited"]
+            await earlier(before)
+            try:
+                await send()
+            except hansard.errors.NotDone:
+                assert before == "a"
+    assert ran == ["a", "edited"]
 
 
-async def test_a_failed_effect_is_not_simply_run_again(lab: Lab):
+async def test_a_failed_effect_is_not_simply_run_again(record: TwinRecord):
     """A `once` step that failed without saying that nothing happened needs a person's word."""
-    async with lab.connect() as record:
-        ran = []
+    ran = []
 
-        async def work():
-            async with record.run(run="r") as session:
+    async def work():
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="once")
-                async def send() -> str:
-                    ran.append(1)
-                    if len(ran) == 1:
-                        raise ValueError("half done")
-                    return "sent"
+            @session.tool(effects="once")
+            async def send() -> str:
+                ran.append(1)
+                if len(ran) == 1:
+                    raise ValueError("half done")
+                return "sent"
 
-                return await send()
+            return await send()
 
-        with pytest.raises(ValueError, match="half done"):
-            await work()
-        with pytest.raises(hansard.InDoubt, match="half done"):
-            await work()
-        await record.settle("r", "1", "did_not_happen")
-        assert await work() == "sent"
-        assert ran == [1, 1]
+    with pytest.raises(ValueError, match="half done"):
+        await work()
+    with pytest.raises(hansard.InDoubt, match="half done"):
+        await work()
+    await record.settle("r", "1", "did_not_happen")
+    assert await work() == "sent"
+    assert ran == [1, 1]

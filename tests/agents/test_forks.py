@@ -3,7 +3,7 @@
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """Client-independent tests: a single sync-client case is in the quick run."""
@@ -32,21 +32,20 @@ async def _work(record, world, names="abc", *, shadow=None, effects="once", **op
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_fork_begins_with_its_parent_s_state(lab: Lab):
+async def test_a_fork_begins_with_its_parent_s_state(record: TwinRecord):
     """At any point: the fork's state is the parent's state there, and the parent is untouched."""
     world = World()
-    async with lab.connect() as record:
-        await _work(record, world, run="r")
-        before = await record.commits("r")
-        child = ""
-        for stored in before[1:]:
-            child = await record.fork("r", at=stored.position, labels={"why": "look"})
-            then, forked = await record.state("r", stored.position), await record.state(child)
-            assert (forked.agents, forked.life.labels) == (then.agents, {"why": "look"})
-            assert forked.life.forked.parent == "r"
-            assert forked.vector == {**then.vector, "life": then.vector["life"] + 1}
-        assert await record.commits("r") == before
-        assert len(await record.commits(child)) == 1
+    await _work(record, world, run="r")
+    before = await record.commits("r")
+    child = ""
+    for stored in before[1:]:
+        child = await record.fork("r", at=stored.position, labels={"why": "look"})
+        then, forked = await record.state("r", stored.position), await record.state(child)
+        assert (forked.agents, forked.life.labels) == (then.agents, {"why": "look"})
+        assert forked.life.forked.parent == "r"
+        assert forked.vector == {**then.vector, "life": then.vector["life"] + 1}
+    assert await record.commits("r") == before
+    assert len(await record.commits(child)) == 1
 
 
 async def test_a_fork_replays_what_lies_before_the_cut(lab: Lab):
@@ -200,23 +199,22 @@ async def test_a_program_that_goes_on_after_a_refused_effect_replays(lab: Lab):
     assert world.effects == ["x"]
 
 
-async def test_pure_tools_run_in_a_fork(lab: Lab):
+async def test_pure_tools_run_in_a_fork(record: TwinRecord):
     """Tools without effects run in a fork."""
-    async with lab.connect() as record:
-        ran: list[str] = []
-        for first in (True, False):
-            run = "r" if first else await record.fork("r")
-            async with record.run(run=run) as session:
+    ran: list[str] = []
+    for first in (True, False):
+        run = "r" if first else await record.fork("r")
+        async with record.run(run=run) as session:
 
-                @session.tool(effects="pure")
-                async def look(x: str) -> str:
-                    ran.append(x)
-                    return x
+            @session.tool(effects="pure")
+            async def look(x: str) -> str:
+                ran.append(x)
+                return x
 
-                await look("a")
-                if run != "r":
-                    await look("b")
-        assert ran == ["a", "b"]
+            await look("a")
+            if run != "r":
+                await look("b")
+    assert ran == ["a", "b"]
 
 
 async def test_an_intent_open_at_the_cut_takes_the_parent_s_later_outcome(lab: Lab):
@@ -262,45 +260,41 @@ async def test_what_is_in_doubt_in_the_parent_is_in_doubt_in_a_fork(lab: Lab):
     assert effects == ["a"]
 
 
-async def test_a_fork_of_a_fork_reads_through(lab: Lab):
+async def test_a_fork_of_a_fork_reads_through(record: TwinRecord):
     """With two cuts, each part comes from the run that made it."""
     world = World()
-    async with lab.connect() as record:
-        live = await _work(record, world, run="r")
-        child = await record.fork("r", at="ada@8", effects="live")
-        second = await _work(record, world, "abxy", run=child)
-        grandchild = await record.fork(child, at="ada@12", effects="live")
-        third = await _work(record, world, "abxz", run=grandchild)
-        assert (third[:2], third[2]) == (live[:2], second[2])
-        assert await _work(record, world, "abxz", run=grandchild, mode="strict") == third
-        assert world.effects == ["a", "b", "c", "x", "y", "z"]
-        view = await record.state(grandchild)
-        assert [step.number for step in view.agent("ada").steps.values()] == [1, 2, 3, 4]
-        assert view.life.epochs == {"ada": 3}
+    live = await _work(record, world, run="r")
+    child = await record.fork("r", at="ada@8", effects="live")
+    second = await _work(record, world, "abxy", run=child)
+    grandchild = await record.fork(child, at="ada@12", effects="live")
+    third = await _work(record, world, "abxz", run=grandchild)
+    assert (third[:2], third[2]) == (live[:2], second[2])
+    assert await _work(record, world, "abxz", run=grandchild, mode="strict") == third
+    assert world.effects == ["a", "b", "c", "x", "y", "z"]
+    view = await record.state(grandchild)
+    assert [step.number for step in view.agent("ada").steps.values()] == [1, 2, 3, 4]
+    assert view.life.epochs == {"ada": 3}
 
 
-async def test_streams_of_a_parent_come_back_in_a_fork(lab: Lab):
+async def test_streams_of_a_parent_come_back_in_a_fork(record: TwinRecord):
     """A shadowed stream yields the items that the parent's yielded."""
-    async with lab.connect() as record:
-        ran = []
-        run = "r"
-        for mode in (None, "fork", "offline"):
-            if mode == "fork":
-                run = await record.fork("r", at="life@1")
-            async with record.run(
-                run=run, mode="offline" if mode == "offline" else None
-            ) as session:
+    ran = []
+    run = "r"
+    for mode in (None, "fork", "offline"):
+        if mode == "fork":
+            run = await record.fork("r", at="life@1")
+        async with record.run(run=run, mode="offline" if mode == "offline" else None) as session:
 
-                @session.tool(effects="once")
-                async def read(name: str):
-                    ran.append(name)
-                    yield {"n": name}
-                    yield (1, 2)
+            @session.tool(effects="once")
+            async def read(name: str):
+                ran.append(name)
+                yield {"n": name}
+                yield (1, 2)
 
-                assert [item async for item in read("x")] == [{"n": "x"}, (1, 2)]
-        assert ran == ["x"]
-        [step] = await record.steps(run)
-        assert (step.reused, len(step.items), step.streamed) == (1, 2, True)
+            assert [item async for item in read("x")] == [{"n": "x"}, (1, 2)]
+    assert ran == ["x"]
+    [step] = await record.steps(run)
+    assert (step.reused, len(step.items), step.streamed) == (1, 2, True)
 
 
 async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
@@ -321,34 +315,32 @@ async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
     assert world.effects == ["a", "b", "c"]
 
 
-async def test_what_cannot_be_forked_says_why(lab: Lab):
+async def test_what_cannot_be_forked_says_why(record: TwinRecord):
     """A run that is not there, or a point before its beginning, cannot be forked."""
-    async with lab.connect() as record:
+    with pytest.raises(hansard.errors.BusError, match="was not found"):
+        await record.fork("nowhere")
+    async with record.run(run="r"):
+        pass
+    points: list[object] = [0, "2001-01-01", "ada@99", "nobody@1"]
+    for at in points:
         with pytest.raises(hansard.errors.BusError, match="was not found"):
-            await record.fork("nowhere")
-        async with record.run(run="r"):
-            pass
-        points: list[object] = [0, "2001-01-01", "ada@99", "nobody@1"]
-        for at in points:
-            with pytest.raises(hansard.errors.BusError, match="was not found"):
-                await record.fork("r", at=at)
-        for at in ["yesterday", 1.5, True, "ada@x", ""]:
-            with pytest.raises(hansard.errors.BadName, match="point"):
-                await record.fork("r", at=at)
-        with pytest.raises(hansard.BadValue, match="perhaps"):
-            await record.fork("r", effects="perhaps")
-        assert len(await record.runs()) == 1
+            await record.fork("r", at=at)
+    for at in ["yesterday", 1.5, True, "ada@x", ""]:
+        with pytest.raises(hansard.errors.BadName, match="point"):
+            await record.fork("r", at=at)
+    with pytest.raises(hansard.BadValue, match="perhaps"):
+        await record.fork("r", effects="perhaps")
+    assert len(await record.runs()) == 1
 
 
-async def test_an_agent_that_joins_only_the_fork_starts_there(lab: Lab):
+async def test_an_agent_that_joins_only_the_fork_starts_there(record: TwinRecord):
     """A fork may have agents that its parent never had; roles of the parent's agents hold."""
     world = World()
-    async with lab.connect() as record:
-        await _work(record, world, "a", run="r")
-        child = await record.fork("r", effects="live")
-        assert await _work(record, world, "b", run=child, agent="bob", role="reader")
-        view = await record.state(child)
-        assert view.life.roster == {"ada": "writer", "bob": "reader"}
-        assert list(view.agent("bob").steps) == [1]
-        with pytest.raises(hansard.errors.Refused, match="has role 'writer'"):
-            await _work(record, world, run=child, role="reader")
+    await _work(record, world, "a", run="r")
+    child = await record.fork("r", effects="live")
+    assert await _work(record, world, "b", run=child, agent="bob", role="reader")
+    view = await record.state(child)
+    assert view.life.roster == {"ada": "writer", "bob": "reader"}
+    assert list(view.agent("bob").steps) == [1]
+    with pytest.raises(hansard.errors.Refused, match="has role 'writer'"):
+        await _work(record, world, run=child, role="reader")

@@ -5,38 +5,35 @@ from tenacity import wait_fixed
 
 import hansard
 from hansard.agents.policy.gate import Budget
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """Client-independent tests: a single sync-client case is in the quick run."""
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_refused_call_is_an_event_and_an_error(lab: Lab):
+async def test_a_refused_call_is_an_event_and_an_error(record: TwinRecord):
     """Nothing runs; the step is recorded with the rule's name; the error names rule and reason."""
-    async with lab.connect() as record:
-        rule = hansard.deny(
-            "send", where={"to": hansard.one_of("bob")}, name="not bob", reason="away"
-        )
-        async with record.run(run="r", gate=[rule]) as session:
-            ran = []
+    rule = hansard.deny("send", where={"to": hansard.one_of("bob")}, name="not bob", reason="away")
+    async with record.run(run="r", gate=[rule]) as session:
+        ran = []
 
-            @session.tool(effects="once")
-            async def send(to: str) -> str:
-                ran.append(to)
-                return to
+        @session.tool(effects="once")
+        async def send(to: str) -> str:
+            ran.append(to)
+            return to
 
-            with pytest.raises(hansard.Blocked, match="rule 'not bob' blocked send: away") as stop:
-                await send("bob")
-            assert await send("cy") == "cy"
-        assert ran == ["cy"]
-        assert (stop.value.rule, stop.value.reason, stop.value.tool) == ("not bob", "away", "send")
-        blocked, sent = await record.steps("r")
-        assert (blocked.status, blocked.rule, sent.status) == ("blocked", "not bob", "completed")
-        assert bytes(blocked.arguments) == b'{"to":"bob"}'
+        with pytest.raises(hansard.Blocked, match="rule 'not bob' blocked send: away") as stop:
+            await send("bob")
+        assert await send("cy") == "cy"
+    assert ran == ["cy"]
+    assert (stop.value.rule, stop.value.reason, stop.value.tool) == ("not bob", "away", "send")
+    blocked, sent = await record.steps("r")
+    assert (blocked.status, blocked.rule, sent.status) == ("blocked", "not bob", "completed")
+    assert bytes(blocked.arguments) == b'{"to":"bob"}'
 
 
-async def test_what_was_blocked_is_tried_again_on_resume(lab: Lab):
+async def test_what_was_blocked_is_tried_again_on_resume(record: TwinRecord):
     """A resume under other rules runs it as the next attempt; replays raise the refusal."""
 
     async def work(record, *rules, **options):
@@ -48,18 +45,17 @@ async def test_what_was_blocked_is_tried_again_on_resume(lab: Lab):
 
             return await send("bob")
 
-    async with lab.connect() as record:
-        for _ in range(2):
-            with pytest.raises(hansard.Blocked):
-                await work(record, hansard.deny(name="closed"))
-        for mode in ("strict", "offline"):
-            with pytest.raises(hansard.Blocked, match="'closed'"):
-                await work(record, mode=mode)
-        assert (await record.tags("r")).count("step.blocked.v1") == 1
-        assert await work(record) == "bob"
-        assert await work(record, hansard.deny()) == "bob"
-        [step] = await record.steps("r")
-        assert (step.status, step.attempt) == ("completed", 2)
+    for _ in range(2):
+        with pytest.raises(hansard.Blocked):
+            await work(record, hansard.deny(name="closed"))
+    for mode in ("strict", "offline"):
+        with pytest.raises(hansard.Blocked, match="'closed'"):
+            await work(record, mode=mode)
+    assert (await record.tags("r")).count("step.blocked.v1") == 1
+    assert await work(record) == "bob"
+    assert await work(record, hansard.deny()) == "bob"
+    [step] = await record.steps("r")
+    assert (step.status, step.attempt) == ("completed", 2)
 
 
 async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
@@ -79,20 +75,19 @@ async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
 
 
 @pytest.mark.parametrize("reason", ["x" * 100_000, "\ud800", "\0"])
-async def test_a_rule_s_reason_is_recorded_whatever_it_is(lab: Lab, reason):
+async def test_a_rule_s_reason_is_recorded_whatever_it_is(record: TwinRecord, reason):
     """A reason of any length and any characters blocks as any other does, and replays."""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", gate=[lambda asked: reason], mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", gate=[lambda asked: reason], mode=mode) as session:
 
-                @session.tool(effects="once")
-                async def send() -> None: ...
+            @session.tool(effects="once")
+            async def send() -> None: ...
 
-                with pytest.raises(hansard.Blocked):
-                    await send()
-        [step] = await record.steps("r")
-        assert step.status == "blocked"
-        assert len(step.error.message) < 10_000
+            with pytest.raises(hansard.Blocked):
+                await send()
+    [step] = await record.steps("r")
+    assert step.status == "blocked"
+    assert len(step.error.message) < 10_000
 
 
 async def test_a_rule_that_breaks_stops_the_call(lab: Lab):
@@ -135,14 +130,13 @@ async def _spend(record, names, *rules, cost=None, fail=(), effects="once", atte
     return "".join(ran), None
 
 
-async def test_a_budget_of_calls_holds(lab: Lab):
+async def test_a_budget_of_calls_holds(record: TwinRecord):
     """The call over the limit is blocked with the budget's name; its count is in the log."""
-    async with lab.connect() as record:
-        assert await _spend(record, "abcd", hansard.budget("few", 3), run="r") == ("abc", "few")
-        assert await _spend(record, "abcde", hansard.budget("few", 3), run="r") == ("", "few")
-        assert await _spend(record, "abcde", hansard.budget("few", 4), run="r") == ("d", "few")
-        events = [tag for tag in await record.tags("r", None) if tag.startswith("budget")]
-        assert events == ["budget.reserved.v1"] * 4
+    assert await _spend(record, "abcd", hansard.budget("few", 3), run="r") == ("abc", "few")
+    assert await _spend(record, "abcde", hansard.budget("few", 3), run="r") == ("", "few")
+    assert await _spend(record, "abcde", hansard.budget("few", 4), run="r") == ("d", "few")
+    events = [tag for tag in await record.tags("r", None) if tag.startswith("budget")]
+    assert events == ["budget.reserved.v1"] * 4
 
 
 async def test_budgets_count_over_agents_and_connections(lab: Lab):
@@ -155,31 +149,30 @@ async def test_budgets_count_over_agents_and_connections(lab: Lab):
         assert await _spend(one, "abc", few, run="another") == ("abc", None)
 
 
-async def test_a_budget_counts_only_its_tools_and_roles(lab: Lab):
+async def test_a_budget_counts_only_its_tools_and_roles(record: TwinRecord):
     """Patterns select the roles and tools of a budget."""
-    async with lab.connect() as record:
-        rules = [hansard.budget("a", 1, tool="other*"), hansard.budget("b", 1, role="reader")]
-        assert await _spend(record, "abc", *rules, run="r") == ("abc", None)
-        only = hansard.budget("c", 1, tool="wor*", role="w*")
-        assert await _spend(record, "xy", only, run="s") == ("x", "c")
+    rules = [hansard.budget("a", 1, tool="other*"), hansard.budget("b", 1, role="reader")]
+    assert await _spend(record, "abc", *rules, run="r") == ("abc", None)
+    only = hansard.budget("c", 1, tool="wor*", role="w*")
+    assert await _spend(record, "xy", only, run="s") == ("x", "c")
 
 
 @pytest.mark.parametrize(
     ("unit", "limit", "reserve", "ran"),
     [("cost", 1.0, 0.5, "abc"), ("tokens", 45, 15, "abc"), ("input_tokens", 25, 10, "ab")],
 )
-async def test_a_budget_of_usage_counts_what_was_used(lab: Lab, unit, limit, reserve, ran):
+async def test_a_budget_of_usage_counts_what_was_used(
+    record: TwinRecord, unit, limit, reserve, ran
+):
     """A call's reported usage replaces the amount reserved before it."""
     rule = hansard.budget("b", limit, unit=unit, reserve=reserve)
-    async with lab.connect() as record:
-        assert await _spend(record, "abcd", rule, cost=0.25, run="r") == (ran, "b")
+    assert await _spend(record, "abcd", rule, cost=0.25, run="r") == (ran, "b")
 
 
-async def test_a_call_that_reports_nothing_costs_what_was_reserved(lab: Lab):
+async def test_a_call_that_reports_nothing_costs_what_was_reserved(record: TwinRecord):
     """Silence is not free."""
     rule = hansard.budget("b", 1.0, unit="cost", reserve=0.5)
-    async with lab.connect() as record:
-        assert await _spend(record, "abcd", rule, run="r") == ("ab", "b")
+    assert await _spend(record, "abcd", rule, run="r") == ("ab", "b")
 
 
 async def test_every_attempt_counts(lab: Lab):
@@ -198,32 +191,30 @@ async def test_every_attempt_counts(lab: Lab):
         assert await _spend(record, "a", two, fail="a", run="s") == ("", "one")
 
 
-async def test_a_call_that_is_blocked_draws_on_no_budget(lab: Lab):
+async def test_a_call_that_is_blocked_draws_on_no_budget(record: TwinRecord):
     """If a second budget refuses, the first gets its reservation back."""
     none, few = hansard.budget("none", 0), hansard.budget("few", 1)
-    async with lab.connect() as record:
-        for _ in range(3):
-            assert await _spend(record, "a", few, none, run="r") == ("", "none")
-        assert await _spend(record, "a", few, run="r") == ("a", None)
+    for _ in range(3):
+        assert await _spend(record, "a", few, none, run="r") == ("", "none")
+    assert await _spend(record, "a", few, run="r") == ("a", None)
 
 
-async def test_streams_draw_on_budgets(lab: Lab):
+async def test_streams_draw_on_budgets(record: TwinRecord):
     """A streaming tool is counted like any other, by its usage reported at the end."""
-    async with lab.connect() as record:
-        rule = hansard.budget("b", 1.0, unit="cost", reserve=0.5)
-        ran = []
-        async with record.run(run="r", gate=[rule]) as session:
+    rule = hansard.budget("b", 1.0, unit="cost", reserve=0.5)
+    ran = []
+    async with record.run(run="r", gate=[rule]) as session:
 
-            @session.tool(effects="once")
-            async def read(name: str):
-                ran.append(name)
-                session.raw.usage(cost=0.25)
-                yield name
+        @session.tool(effects="once")
+        async def read(name: str):
+            ran.append(name)
+            session.raw.usage(cost=0.25)
+            yield name
 
-            with pytest.raises(hansard.Blocked, match="'b'"):
-                for name in "abcdef":
-                    assert [item async for item in read(name)] == [name]
-        assert ran == ["a", "b", "c"]
+        with pytest.raises(hansard.Blocked, match="'b'"):
+            for name in "abcdef":
+                assert [item async for item in read(name)] == [name]
+    assert ran == ["a", "b", "c"]
 
 
 async def test_parallel_calls_do_not_overdraw(lab: Lab):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 CARRIED = [
     "a", "a.b", "*", ">", "a.>", "$SYS", "../../etc/passwd", "a/b", "a%2Fb", "==" + "0" * 64, "=2E",
@@ -21,34 +21,33 @@ REFUSED = [
 
 @pytest.mark.fast(cases=8, slow=0)
 @pytest.mark.parametrize("name", CARRIED)
-async def test_a_name_is_carried_exactly(lab: Lab, name):
+async def test_a_name_is_carried_exactly(record: TwinRecord, name):
     """Any printable name is found again by exactly that name, and by no other."""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            rules = [hansard.budget(name, 5)]
-            options = {"run": name, "agent": name, "role": name, "mode": mode, "gate": rules}
-            async with record.run(name, **options) as session:
+    for mode in (None, "strict"):
+        rules = [hansard.budget(name, 5)]
+        options = {"run": name, "agent": name, "role": name, "mode": mode, "gate": rules}
+        async with record.run(name, **options) as session:
 
-                @session.tool(effects="once", name=name)
-                async def call(x: str) -> str:
-                    assert mode is None
-                    return x
+            @session.tool(effects="once", name=name)
+            async def call(x: str) -> str:
+                assert mode is None
+                return x
 
-                assert await call(name) == name
-                await session.checkpoint(name, name=name)
-                assert await session.checkpoint_data(name) == {"name": name}
-                await session.hand_off(name)
-                await session.message(name, name)
-                assert (session.run, session.agent, session.role) == (name, name, name)
-        [(run, life)] = await record.runs()
-        assert (run, life.workflow, life.roster) == (name, name, {name: name})
-        view = await record.state(name)
-        assert list(view.agents) == [name]
-        assert [step.tool for step in view.agent(name).steps.values()] == [name]
-        with pytest.raises(hansard.errors.BusError):
-            await record.state(name + "x")
-        child = await record.fork(name)
-        assert (await record.state(child)).life.forked.parent == name
+            assert await call(name) == name
+            await session.checkpoint(name, name=name)
+            assert await session.checkpoint_data(name) == {"name": name}
+            await session.hand_off(name)
+            await session.message(name, name)
+            assert (session.run, session.agent, session.role) == (name, name, name)
+    [(run, life)] = await record.runs()
+    assert (run, life.workflow, life.roster) == (name, name, {name: name})
+    view = await record.state(name)
+    assert list(view.agents) == [name]
+    assert [step.tool for step in view.agent(name).steps.values()] == [name]
+    with pytest.raises(hansard.errors.BusError):
+        await record.state(name + "x")
+    child = await record.fork(name)
+    assert (await record.state(child)).life.forked.parent == name
 
 
 @pytest.mark.fast(cases=12, slow=0)
@@ -91,18 +90,17 @@ def test_a_workspace_by_no_name_is_refused(data_dir, name):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-async def test_agents_and_roles_with_slashes_are_told_apart(lab: Lab):
+async def test_agents_and_roles_with_slashes_are_told_apart(record: TwinRecord):
     """Role `a/b` agent `c` and role `a` agent `b/c` are two agents, of one run."""
-    async with lab.connect() as record:
-        for role, agent in (("a/b", "c"), ("a", "b/c"), ("a.b", "d"), ("a", "b.d")):
-            async with record.run(run="r", role=role, agent=agent) as session:
-                await session.checkpoint(f"{role} {agent}")
-        view = await record.state("r")
-        assert {name: list(state.checkpoints) for name, state in view.agents.items()} == {
-            "c": ["a/b c"], "b/c": ["a b/c"], "d": ["a.b d"], "b.d": ["a b.d"],
-        }  # fmt: skip
-        forked = await record.state(await record.fork("r"))
-        assert forked.agents == view.agents
+    for role, agent in (("a/b", "c"), ("a", "b/c"), ("a.b", "d"), ("a", "b.d")):
+        async with record.run(run="r", role=role, agent=agent) as session:
+            await session.checkpoint(f"{role} {agent}")
+    view = await record.state("r")
+    assert {name: list(state.checkpoints) for name, state in view.agents.items()} == {
+        "c": ["a/b c"], "b/c": ["a b/c"], "d": ["a.b d"], "b.d": ["a b.d"],
+    }  # fmt: skip
+    forked = await record.state(await record.fork("r"))
+    assert forked.agents == view.agents
 
 
 NAUGHTY = [
@@ -118,38 +116,37 @@ NAUGHTY = [
 
 
 @pytest.mark.thorough(quick="domain/test_values.py::test_a_value_comes_back_exactly")
-async def test_naughty_strings_come_back_exactly(lab: Lab):
+async def test_naughty_strings_come_back_exactly(record: TwinRecord):
     """Each string is unchanged as argument, result, item, key, error text and message."""
-    async with lab.connect() as record:
-        for mode in (None, "strict", "resume"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict", "resume"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="pure")
-                async def echo(value, *rest, **named):
-                    assert mode is None
-                    return [value, *rest, named]
+            @session.tool(effects="pure")
+            async def echo(value, *rest, **named):
+                assert mode is None
+                return [value, *rest, named]
 
-                @session.tool(effects="pure")
-                async def items(value):
-                    assert mode is None
-                    yield value
+            @session.tool(effects="pure")
+            async def items(value):
+                assert mode is None
+                yield value
 
-                @session.tool(effects="pure")
-                async def fail(value):
-                    assert mode is None
-                    raise ValueError(value)
+            @session.tool(effects="pure")
+            async def fail(value):
+                assert mode is None
+                raise ValueError(value)
 
-                for text in NAUGHTY:
-                    assert await echo(text, {text: text}, **{text: 1}) == [
-                        text, {text: text}, {text: 1},
-                    ]  # fmt: skip
-                    assert [item async for item in items(text)] == [text]
-                    if len(text) < 1_000:
-                        with pytest.raises(ValueError) as caught:  # noqa: PT011 -- the text is the test
-                            await fail(text)
-                        assert caught.value.args == (text,)
-                    await session.message("user", text, fields={"note": text})
-                assert [m["content"] for m in await session.context()] == NAUGHTY
+            for text in NAUGHTY:
+                assert await echo(text, {text: text}, **{text: 1}) == [
+                    text, {text: text}, {text: 1},
+                ]  # fmt: skip
+                assert [item async for item in items(text)] == [text]
+                if len(text) < 1_000:
+                    with pytest.raises(ValueError) as caught:  # noqa: PT011 -- the text is the test
+                        await fail(text)
+                    assert caught.value.args == (text,)
+                await session.message("user", text, fields={"note": text})
+            assert [m["content"] for m in await session.context()] == NAUGHTY
 
 
 @pytest.mark.fast(cases=99, slow=0)
@@ -170,31 +167,30 @@ async def test_arguments_that_cannot_be_recorded_stop_the_call(lab: Lab, value):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-async def test_bad_options_are_named(lab: Lab):
+async def test_bad_options_are_named(record: TwinRecord):
     """Options of the wrong type are refused by name, and none is applied."""
-    async with lab.connect() as record:
-        hostile: tuple[dict[str, Any], ...] = (
-            {"gate": [5]},
-            {"gate": ["deny"]},
-            {"redact": {"a": 5}},
-            {"redact": {"": "secret!!"}},
-            {"traceparent": 5},
-            {"on_behalf_of": (5,)},
-            {"on_behalf_of": "eve"},
-            {"program": 5},
-            {"labels": "x"},
-            *({"labels": labels} for labels in ({"a": 5}, {"a": "\ud800"}, {5: "a"}, {"a": None})),
-        )
-        for options in hostile:
-            with pytest.raises(hansard.HansardError):
-                async with record.run(run="r", **options):
-                    raise AssertionError
-        assert await record.runs() == []
-        async with record.run(run="r"):
-            pass
-        with pytest.raises(hansard.BadValue):
-            await record.fork("r", labels={"label": 5})
-        assert len(await record.runs()) == 1
+    hostile: tuple[dict[str, Any], ...] = (
+        {"gate": [5]},
+        {"gate": ["deny"]},
+        {"redact": {"a": 5}},
+        {"redact": {"": "secret!!"}},
+        {"traceparent": 5},
+        {"on_behalf_of": (5,)},
+        {"on_behalf_of": "eve"},
+        {"program": 5},
+        {"labels": "x"},
+        *({"labels": labels} for labels in ({"a": 5}, {"a": "\ud800"}, {5: "a"}, {"a": None})),
+    )
+    for options in hostile:
+        with pytest.raises(hansard.HansardError):
+            async with record.run(run="r", **options):
+                raise AssertionError
+    assert await record.runs() == []
+    async with record.run(run="r"):
+        pass
+    with pytest.raises(hansard.BadValue):
+        await record.fork("r", labels={"label": 5})
+    assert len(await record.runs()) == 1
 
 
 ODD = "caf\u00e9 \ud83d half an emoji, \\ud83d in letters"

@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard.agents.flow import drive_async
-from tests.agents.twins import Lab, TwinSession
+from tests.agents.twins import Lab, TwinRecord, TwinSession
 from tests.audit.support import decided_of_old
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
@@ -65,58 +65,56 @@ def tools(session: TwinSession) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.fast(cases=99, slow=0)
-async def test_an_input_is_whatever_the_program_has_at_hand(lab: Lab):
+async def test_an_input_is_whatever_the_program_has_at_hand(record: TwinRecord):
     """An input may be a value, step, entry, view or id; a replay makes the same decision."""
-    async with lab.connect() as record:
-        async with record.run(run="r", agent="bob", role="reader") as session:
-            _, score, _ = tools(session)
-            await score("Y")
-            await now(session.raw.board.put("plan", {"product": "X"}))
-        [put] = await events(record, "board.put.v1")
-        bob = (await ids(record))["bob", 1]
-        commit = (await record.commits("r"))[0].commit.id
-        for mode in (None, "resume", "strict", "offline"):
-            async with record.run(run="r", mode=mode) as session:
-                profile, score, items = tools(session)
-                ann = await profile("ann")
-                best = await score("X")
-                told = [item async for item in items(3)]
-                entry = await now(session.raw.board.entry("plan"))
-                view = await now(session.raw.view())
+    async with record.run(run="r", agent="bob", role="reader") as session:
+        _, score, _ = tools(session)
+        await score("Y")
+        await now(session.raw.board.put("plan", {"product": "X"}))
+    [put] = await events(record, "board.put.v1")
+    bob = (await ids(record))["bob", 1]
+    commit = (await record.commits("r"))[0].commit.id
+    for mode in (None, "resume", "strict", "offline"):
+        async with record.run(run="r", mode=mode) as session:
+            profile, score, items = tools(session)
+            ann = await profile("ann")
+            best = await score("X")
+            told = [item async for item in items(3)]
+            entry = await now(session.raw.board.entry("plan"))
+            view = await now(session.raw.view())
 
-                async def decide(*inputs: Any, session: TwinSession = session) -> None:
-                    await session.decide("Which?", selected="X", inputs=inputs)
+            async def decide(*inputs: Any, session: TwinSession = session) -> None:
+                await session.decide("Which?", selected="X", inputs=inputs)
 
-                await decide(ann, best)
-                await decide(told, entry, view)
-                await decide(ann["likes"], "item 2", entry.value["product"])
-                await decide("ada#1", "bob#1", "plan@1", "plan")
-                await decide(bob, commit, put)
-                await decide(session.raw.state.steps[2])
-        told_ids = await ids(record)
-        mine = {step: event for (agent, step), event in told_ids.items() if agent == "ada"}
-        [served] = await events(record, "view.served.v1")
-        assert await decisions(record) == [
-            [mine[1], mine[2]],
-            [mine[3], put, served],
-            [mine[1], mine[3], mine[4]],
-            [mine[1], bob, put],
-            [bob, commit, put],
-            [mine[2]],
-        ]
+            await decide(ann, best)
+            await decide(told, entry, view)
+            await decide(ann["likes"], "item 2", entry.value["product"])
+            await decide("ada#1", "bob#1", "plan@1", "plan")
+            await decide(bob, commit, put)
+            await decide(session.raw.state.steps[2])
+    told_ids = await ids(record)
+    mine = {step: event for (agent, step), event in told_ids.items() if agent == "ada"}
+    [served] = await events(record, "view.served.v1")
+    assert await decisions(record) == [
+        [mine[1], mine[2]],
+        [mine[3], put, served],
+        [mine[1], mine[3], mine[4]],
+        [mine[1], bob, put],
+        [bob, commit, put],
+        [mine[2]],
+    ]
 
 
-async def test_an_equal_value_of_two_steps_names_both(lab: Lab):
+async def test_an_equal_value_of_two_steps_names_both(record: TwinRecord):
     """The value does not reveal its step, so both are inputs."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            _, score, _ = tools(session)
-            await score("one")
-            half = await score("two")
-            await score("X")
-            await session.decide("Which?", selected="two", inputs=[half])
-        told = await ids(record)
-        assert await decisions(record) == [[told["ada", 1], told["ada", 2]]]
+    async with record.run(run="r") as session:
+        _, score, _ = tools(session)
+        await score("one")
+        half = await score("two")
+        await score("X")
+        await session.decide("Which?", selected="two", inputs=[half])
+    told = await ids(record)
+    assert await decisions(record) == [[told["ada", 1], told["ada", 2]]]
 
 
 WRONG = [
@@ -136,29 +134,28 @@ WRONG = [
 ]
 
 
-async def test_an_input_that_is_none_is_refused_before_anything_is_recorded(lab: Lab):
+async def test_an_input_that_is_none_is_refused_before_anything_is_recorded(record: TwinRecord):
     """The fact, the value, the remedy; the program may state the decision with another one."""
-    async with lab.connect() as record:
-        async with record.run(run="r", agent="bob", role="reader") as session:
-            _, score, _ = tools(session)
-            await score("Y")
-            await now(session.raw.board.put("plan", 1))
-        async with record.run(run="r") as session:
-            profile, score, _ = tools(session)
-            ann = await profile("ann")
-            await score("X")
-            before = await record.tags("r", None)
-            for wrong, fact in WRONG:
-                with pytest.raises(hansard.BadValue, match=re.escape(fact).replace(r"\.\*", ".*")):
-                    await session.decide("Which?", selected="X", inputs=[wrong])
-                with pytest.raises(hansard.BadValue, match="input 2"):
-                    await session.decide("Which?", selected="X", inputs=[ann, wrong])
-            for none in ("ada#1", {"a": 1}, 7):
-                with pytest.raises(hansard.BadValue, match="give a list"):
-                    await session.decide("Which?", selected="X", inputs=none)
-            assert await record.tags("r", None) == before
-            await session.decide("Which?", selected="X", inputs=[ann])
-        assert await decisions(record) == [[(await ids(record))["ada", 1]]]
+    async with record.run(run="r", agent="bob", role="reader") as session:
+        _, score, _ = tools(session)
+        await score("Y")
+        await now(session.raw.board.put("plan", 1))
+    async with record.run(run="r") as session:
+        profile, score, _ = tools(session)
+        ann = await profile("ann")
+        await score("X")
+        before = await record.tags("r", None)
+        for wrong, fact in WRONG:
+            with pytest.raises(hansard.BadValue, match=re.escape(fact).replace(r"\.\*", ".*")):
+                await session.decide("Which?", selected="X", inputs=[wrong])
+            with pytest.raises(hansard.BadValue, match="input 2"):
+                await session.decide("Which?", selected="X", inputs=[ann, wrong])
+        for none in ("ada#1", {"a": 1}, 7):
+            with pytest.raises(hansard.BadValue, match="give a list"):
+                await session.decide("Which?", selected="X", inputs=none)
+        assert await record.tags("r", None) == before
+        await session.decide("Which?", selected="X", inputs=[ann])
+    assert await decisions(record) == [[(await ids(record))["ada", 1]]]
 
 
 async def test_a_part_of_too_many_results_is_refused(lab: Lab):
@@ -171,58 +168,55 @@ async def test_a_part_of_too_many_results_is_refused(lab: Lab):
             await session.decide("Which?", selected="X", inputs=[1])
 
 
-async def test_a_value_is_looked_for_where_the_decision_stands(lab: Lab):
+async def test_a_value_is_looked_for_where_the_decision_stands(record: TwinRecord):
     """An equal value of a parallel branch is not an input of the decision."""
-    async with lab.connect() as record:
-        for _ in range(2):
-            async with record.run(run="r") as session:
-                _, score, _ = tools(session)
-                await score("before")
+    for _ in range(2):
+        async with record.run(run="r") as session:
+            _, score, _ = tools(session)
+            await score("before")
 
-                async def branch(name: str, score: Any = score, at: Any = session) -> None:
-                    best = await score(name)
-                    await at.decide(name, selected=name, inputs=[best])
+            async def branch(name: str, score: Any = score, at: Any = session) -> None:
+                best = await score(name)
+                await at.decide(name, selected=name, inputs=[best])
 
-                await session.gather(lambda: branch("a"), lambda: branch("b"))
-                await session.decide("all", selected="a", inputs=[0.5])
-        state = (await record.state("r")).agent("ada")
-        told = await ids(record)
-        steps = {json.loads(bytes(s.arguments))["product"]: n for n, s in state.steps.items()}
-        mine = {name: told["ada", number] for name, number in steps.items()}
-        found = {decision.question: set(decision.inputs) for decision in state.decisions}
-        assert found == {
-            "a": {mine["before"], mine["a"]},
-            "b": {mine["before"], mine["b"]},
-            "all": set(mine.values()),
-        }
-        assert len(state.decisions) == 3
+            await session.gather(lambda: branch("a"), lambda: branch("b"))
+            await session.decide("all", selected="a", inputs=[0.5])
+    state = (await record.state("r")).agent("ada")
+    told = await ids(record)
+    steps = {json.loads(bytes(s.arguments))["product"]: n for n, s in state.steps.items()}
+    mine = {name: told["ada", number] for name, number in steps.items()}
+    found = {decision.question: set(decision.inputs) for decision in state.decisions}
+    assert found == {
+        "a": {mine["before"], mine["a"]},
+        "b": {mine["before"], mine["b"]},
+        "all": set(mine.values()),
+    }
+    assert len(state.decisions) == 3
 
 
-async def test_a_fork_s_inputs_are_its_parent_s_events(lab: Lab):
+async def test_a_fork_s_inputs_are_its_parent_s_events(record: TwinRecord):
     """Inputs that a fork took over are events of its parent's stream."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            profile, _, _ = tools(session)
-            await profile("ann")
-        fork = await record.fork("r")
-        async with record.run(run=fork) as session:
-            profile, score, _ = tools(session)
-            ann = await profile("ann")
-            best = await score("X")
-            await session.decide("Which?", selected="X", inputs=[ann, best, "ada#1"])
-        told = [(await ids(record))["ada", 1], (await ids(record, fork))["ada", 2]]
-        assert await decisions(record, fork) == [told]
+    async with record.run(run="r") as session:
+        profile, _, _ = tools(session)
+        await profile("ann")
+    fork = await record.fork("r")
+    async with record.run(run=fork) as session:
+        profile, score, _ = tools(session)
+        ann = await profile("ann")
+        best = await score("X")
+        await session.decide("Which?", selected="X", inputs=[ann, best, "ada#1"])
+    told = [(await ids(record))["ada", 1], (await ids(record, fork))["ada", 2]]
+    assert await decisions(record, fork) == [told]
 
 
-async def test_an_event_of_another_run_is_an_input(lab: Lab):
+async def test_an_event_of_another_run_is_an_input(record: TwinRecord):
     """An input of another run is found in the log by its id."""
-    async with lab.connect() as record:
-        async with record.run(run="before") as session:
-            await session.message("user", "from another run")
-        [message] = await events(record, "message.added.v1", "before")
-        async with record.run(run="r") as session:
-            await session.decide("Which?", selected="X", inputs=[message])
-        assert await decisions(record) == [[message]]
+    async with record.run(run="before") as session:
+        await session.message("user", "from another run")
+    [message] = await events(record, "message.added.v1", "before")
+    async with record.run(run="r") as session:
+        await session.decide("Which?", selected="X", inputs=[message])
+    assert await decisions(record) == [[message]]
 
 
 async def test_what_was_recorded_with_any_text_is_found_again(lab: Lab):

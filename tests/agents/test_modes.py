@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard.bus.commits import revive_all
 from hansard.domain.agent import AgentLeft
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -62,7 +62,7 @@ async def test_a_miss_shows_both_sides(lab: Lab, mode):
     assert '\n  = step 1: step {"name":"a"} -> completed\n' in str(miss.value)
 
 
-async def test_a_miss_past_the_end_says_so(lab: Lab):
+async def test_a_miss_past_the_end_says_so(record: TwinRecord):
     """One call too many is a miss against nothing; caught, the strict replay fails at its end."""
 
     async def one_more(record, mode=None):
@@ -79,12 +79,11 @@ async def test_a_miss_past_the_end_says_so(lab: Lab):
                 with pytest.raises(hansard.errors.Miss, match="checkpoint"):
                     await session.checkpoint("never")
 
-    async with lab.connect() as record:
-        await one_more(record)
-        await one_more(record, "offline")
-        with pytest.raises(hansard.errors.ReplayDiffers, match="1 call made besides") as differs:
-            await one_more(record, "strict")
-        assert (differs.value.not_made, differs.value.made_besides) == ([], ['step {"i":1}'])
+    await one_more(record)
+    await one_more(record, "offline")
+    with pytest.raises(hansard.errors.ReplayDiffers, match="1 call made besides") as differs:
+        await one_more(record, "strict")
+    assert (differs.value.not_made, differs.value.made_besides) == ([], ['step {"i":1}'])
 
 
 async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
@@ -164,47 +163,46 @@ async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
 
 
 @pytest.mark.fast(cases=1, slow=0)
-async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(lab: Lab):
+async def test_strict_counts_what_a_resume_loop_composite_and_fork_were_answered(
+    record: TwinRecord,
+):
     """Skipped items, calls in answered composites and a fork's own answers all count."""
-    async with lab.connect() as record:
 
-        async def go(run, mode=None, kill=False, items=6, compose=True):
-            async with record.run(run=run, mode=mode) as session:
+    async def go(run, mode=None, kill=False, items=6, compose=True):
+        async with record.run(run=run, mode=mode) as session:
 
-                @session.tool(effects="pure")
-                async def square(i: int) -> int:
-                    if kill and i == 4:
-                        raise KeyboardInterrupt
-                    return i * i
+            @session.tool(effects="pure")
+            async def square(i: int) -> int:
+                if kill and i == 4:
+                    raise KeyboardInterrupt
+                return i * i
 
-                @session.tool(effects="composite")
-                async def both() -> int:
-                    return await square(10) + await square(11)
+            @session.tool(effects="composite")
+            async def both() -> int:
+                return await square(10) + await square(11)
 
-                async for item in session.resumable(range(items), every=2):
-                    await square(item)
-                if compose:
-                    await both()
+            async for item in session.resumable(range(items), every=2):
+                await square(item)
+            if compose:
+                await both()
 
-        with pytest.raises(KeyboardInterrupt):
-            await go("r", kill=True)
-        await go("r")
-        await go("r")
-        events = revive_all(stored.commit for stored in await record.commits("r"))
-        left = [each for each in events if isinstance(each, AgentLeft)]
-        # Four items; then all six, the composite and its two calls.
-        assert [each.answered for each in left] == [None, ((1, 4),), ((1, 9),)]
-        await go("r", "strict")
-        with pytest.raises(
-            hansard.errors.ReplayDiffers, match="1 call on record not made"
-        ) as differs:
-            await go("r", "strict", compose=False)
-        assert differs.value.not_made[0].startswith("step 7: both")
-        fork = await record.fork("r", at="ada@6")
-        await go(fork)
-        await go(fork, "strict")
-        with pytest.raises(hansard.errors.ReplayDiffers, match="1 call on record not made"):
-            await go(fork, "strict", compose=False)
+    with pytest.raises(KeyboardInterrupt):
+        await go("r", kill=True)
+    await go("r")
+    await go("r")
+    events = revive_all(stored.commit for stored in await record.commits("r"))
+    left = [each for each in events if isinstance(each, AgentLeft)]
+    # Four items; then all six, the composite and its two calls.
+    assert [each.answered for each in left] == [None, ((1, 4),), ((1, 9),)]
+    await go("r", "strict")
+    with pytest.raises(hansard.errors.ReplayDiffers, match="1 call on record not made") as differs:
+        await go("r", "strict", compose=False)
+    assert differs.value.not_made[0].startswith("step 7: both")
+    fork = await record.fork("r", at="ada@6")
+    await go(fork)
+    await go(fork, "strict")
+    with pytest.raises(hansard.errors.ReplayDiffers, match="1 call on record not made"):
+        await go(fork, "strict", compose=False)
 
 
 async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
@@ -218,122 +216,115 @@ async def test_an_edited_later_step_replays_the_earlier_ones(lab: Lab):
     assert ran == ["a", "b", "c", "b!", "c"]
 
 
-async def test_a_resume_picks_up_where_the_record_ends(lab: Lab):
+async def test_a_resume_picks_up_where_the_record_ends(record: TwinRecord):
     """The calls before the crash replay, the one that crashed and those after it run."""
     ran: list[str] = []
-    async with lab.connect() as record:
-        for crash in (True, False):
-            try:
-                async with record.run(run="r") as session:
-
-                    @session.tool(effects="pure")
-                    async def step(name: str) -> str:
-                        ran.append(name)
-                        if name == "b" and crash:
-                            raise RuntimeError
-                        return name
-
-                    assert [await step(name) for name in "abc"] == ["a", "b", "c"]
-            except RuntimeError:
-                assert crash
-        assert ran == ["a", "b", "b", "c"]
-        life = (await record.state("r")).life
-        assert (life.status, life.epochs) == ("completed", {"ada": 2})
-
-
-async def test_a_failure_that_the_agent_went_on_from_stands(lab: Lab):
-    """A resume raises a caught failure again, but runs the last failed call of a chain again."""
-    async with lab.connect() as record:
-        ran: list[str] = []
-        last = ""
-        for _ in range(2):
+    for crash in (True, False):
+        try:
             async with record.run(run="r") as session:
 
                 @session.tool(effects="pure")
                 async def step(name: str) -> str:
                     ran.append(name)
-                    if name.startswith("bad") and len(ran) < 4:
-                        raise ValueError(name)
+                    if name == "b" and crash:
+                        raise RuntimeError
                     return name
 
-                with pytest.raises(ValueError, match="bad 1"):
-                    await step("bad 1")
-                await step("ok")
-                try:
-                    last = await step("bad 2")
-                except ValueError:
-                    last = "failed"
-        assert ran == ["bad 1", "ok", "bad 2", "bad 2"]
-        assert last == "bad 2"
+                assert [await step(name) for name in "abc"] == ["a", "b", "c"]
+        except RuntimeError:
+            assert crash
+    assert ran == ["a", "b", "b", "c"]
+    life = (await record.state("r")).life
+    assert (life.status, life.epochs) == ("completed", {"ada": 2})
 
 
-async def test_a_failure_noted_by_a_fact_was_gone_on_from(lab: Lab):
+async def test_a_failure_that_the_agent_went_on_from_stands(record: TwinRecord):
+    """A resume raises a caught failure again, but runs the last failed call of a chain again."""
+    ran: list[str] = []
+    last = ""
+    for _ in range(2):
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def step(name: str) -> str:
+                ran.append(name)
+                if name.startswith("bad") and len(ran) < 4:
+                    raise ValueError(name)
+                return name
+
+            with pytest.raises(ValueError, match="bad 1"):
+                await step("bad 1")
+            await step("ok")
+            try:
+                last = await step("bad 2")
+            except ValueError:
+                last = "failed"
+    assert ran == ["bad 1", "ok", "bad 2", "bad 2"]
+    assert last == "bad 2"
+
+
+async def test_a_failure_noted_by_a_fact_was_gone_on_from(record: TwinRecord):
     """A checkpoint, message or hand-off after a failure shows that the agent continued."""
-    async with lab.connect() as record:
-        for run, effects, note in (
-            ("checkpoint", "pure", lambda s: s.checkpoint("gave up")),
-            ("message", "once", lambda s: s.message("tool", "it failed")),
-            ("hand-off", "once", lambda s: s.hand_off("bob", reason="it failed")),
-        ):
-            ran: list[int] = []
-            for _ in range(2):
-                async with record.run(run=run) as session:
+    for run, effects, note in (
+        ("checkpoint", "pure", lambda s: s.checkpoint("gave up")),
+        ("message", "once", lambda s: s.message("tool", "it failed")),
+        ("hand-off", "once", lambda s: s.hand_off("bob", reason="it failed")),
+    ):
+        ran: list[int] = []
+        for _ in range(2):
+            async with record.run(run=run) as session:
 
-                    @session.tool(effects=effects)
-                    async def step() -> None:
-                        ran.append(1)
-                        raise ValueError("bad")
+                @session.tool(effects=effects)
+                async def step() -> None:
+                    ran.append(1)
+                    raise ValueError("bad")
 
-                    with pytest.raises(ValueError, match="bad"):
-                        await step()
-                    await note(session)
-            assert ran == [1]
+                with pytest.raises(ValueError, match="bad"):
+                    await step()
+                await note(session)
+        assert ran == [1]
 
 
-async def test_what_cannot_be_opened_says_why(lab: Lab):
+async def test_what_cannot_be_opened_says_why(record: TwinRecord):
     """An unknown run, mode, workflow or option is a clear error, and nothing is written."""
-    async with lab.connect() as record:
 
-        async def opens(workflow, error, why, **options):
-            with pytest.raises(error, match=why):
-                async with record.run(workflow, **options):
-                    raise AssertionError
+    async def opens(workflow, error, why, **options):
+        with pytest.raises(error, match=why):
+            async with record.run(workflow, **options):
+                raise AssertionError
 
-        await opens(None, hansard.errors.BusError, "was not found", run="r", mode="resume")
-        await opens(None, hansard.errors.BusError, "was not found", run="r", mode="strict")
-        await opens(None, hansard.errors.AgentError, "name of its workflow")
-        await opens("w", hansard.BadValue, "never", mode="never")
-        await opens("w", hansard.errors.BadOption, "no option 'colour'", colour="red")
-        assert await record.runs() == []
-        async with record.run("w", run="r"):
-            pass
-        before = await record.commits("r")
-        await opens("v", hansard.errors.Refused, "of workflow 'w', not 'v'", run="r")
-        await opens(None, hansard.errors.Refused, "has role 'writer'", run="r", role="reader")
-        await opens(
-            None, hansard.errors.BusError, "was not found", run="r", agent="bob", mode="strict"
-        )
-        assert await record.commits("r") == before
+    await opens(None, hansard.errors.BusError, "was not found", run="r", mode="resume")
+    await opens(None, hansard.errors.BusError, "was not found", run="r", mode="strict")
+    await opens(None, hansard.errors.AgentError, "name of its workflow")
+    await opens("w", hansard.BadValue, "never", mode="never")
+    await opens("w", hansard.errors.BadOption, "no option 'colour'", colour="red")
+    assert await record.runs() == []
+    async with record.run("w", run="r"):
+        pass
+    before = await record.commits("r")
+    await opens("v", hansard.errors.Refused, "of workflow 'w', not 'v'", run="r")
+    await opens(None, hansard.errors.Refused, "has role 'writer'", run="r", role="reader")
+    await opens(None, hansard.errors.BusError, "was not found", run="r", agent="bob", mode="strict")
+    assert await record.commits("r") == before
 
 
-async def test_a_run_id_may_be_given(lab: Lab):
+async def test_a_run_id_may_be_given(record: TwinRecord):
     """A caller's id is the run's id; a run without one gets a UUID version 7; both are listed."""
-    async with lab.connect() as record:
-        async with record.run("first", run="my run/1", labels={"team": "a"}) as session:
-            assert (session.run, session.mode, session.agent) == ("my run/1", "live", "ada")
-        async with record.run("second") as session:
-            assert session.run[14] == "7"
-        async with record.run(None, run="my run/1") as again:
-            assert again.mode == "resume"
-        found = await record.runs()
-        assert [(run, life.workflow) for run, life in found] == [
-            (session.run, "second"),
-            ("my run/1", "first"),
-        ]
-        assert found[1][1].labels == {"team": "a"}
+    async with record.run("first", run="my run/1", labels={"team": "a"}) as session:
+        assert (session.run, session.mode, session.agent) == ("my run/1", "live", "ada")
+    async with record.run("second") as session:
+        assert session.run[14] == "7"
+    async with record.run(None, run="my run/1") as again:
+        assert again.mode == "resume"
+    found = await record.runs()
+    assert [(run, life.workflow) for run, life in found] == [
+        (session.run, "second"),
+        ("my run/1", "first"),
+    ]
+    assert found[1][1].labels == {"team": "a"}
 
 
-async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
+async def test_an_answer_of_a_source_before_the_last_is_told_of(record: TwinRecord):
     """A resume warns of an answer that another source of the tool than the present one gave."""
 
     def tool(session, factor: int, version: str = ""):
@@ -350,56 +341,54 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(lab: Lab):
 
         return times
 
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            assert await tool(session, 2)(1) == 2
-        async with record.run(run="r") as session:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", hansard.errors.ToolChanged)
-                times = tool(session, 3)
-                assert [await times(1), await times(2)] == [2, 6]
-        for factor in (3, 2):
-            async with record.run(run="r") as session:
-                with pytest.warns(
-                    hansard.errors.ToolChanged, match="source of times has changed"
-                ) as told:
-                    assert await tool(session, factor)(1) == 2
-                assert len(told) == 1
-        for _ in range(2):
-            async with record.run(run="r") as session:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error")
-                    assert await tool(session, 3, version="2")(1) == 3
-
-
-async def test_a_changed_tool_is_told_of(lab: Lab):
-    """A changed tool warns once on resume, is a miss in strict, and passes offline."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-
-            @session.tool(effects="pure")
-            async def answer() -> int:
-                return 41
-
-            await answer()
-
-        async def edited(version: str = "", **options):
-            async with record.run(run="r", **options) as session:
-
-                @session.tool(effects="pure", version=version)
-                async def answer() -> int:
-                    return 42
-
-                return [await answer(), await answer() if version else None]
-
-        with pytest.warns(hansard.errors.ToolChanged, match="source of answer has changed") as told:
-            assert await edited() == [41, None]
-        assert len(told) == 1
-        with pytest.raises(hansard.errors.Miss, match="other source"):
-            await edited(mode="strict")
-        assert await edited(mode="offline") == [41, None]
+    async with record.run(run="r") as session:
+        assert await tool(session, 2)(1) == 2
+    async with record.run(run="r") as session:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", hansard.errors.ToolChanged)
-            assert await edited("2") == [42, 42]
-        with pytest.raises(hansard.errors.Miss):
-            await edited("3", mode="offline")
+            times = tool(session, 3)
+            assert [await times(1), await times(2)] == [2, 6]
+    for factor in (3, 2):
+        async with record.run(run="r") as session:
+            with pytest.warns(
+                hansard.errors.ToolChanged, match="source of times has changed"
+            ) as told:
+                assert await tool(session, factor)(1) == 2
+            assert len(told) == 1
+    for _ in range(2):
+        async with record.run(run="r") as session:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert await tool(session, 3, version="2")(1) == 3
+
+
+async def test_a_changed_tool_is_told_of(record: TwinRecord):
+    """A changed tool warns once on resume, is a miss in strict, and passes offline."""
+    async with record.run(run="r") as session:
+
+        @session.tool(effects="pure")
+        async def answer() -> int:
+            return 41
+
+        await answer()
+
+    async def edited(version: str = "", **options):
+        async with record.run(run="r", **options) as session:
+
+            @session.tool(effects="pure", version=version)
+            async def answer() -> int:
+                return 42
+
+            return [await answer(), await answer() if version else None]
+
+    with pytest.warns(hansard.errors.ToolChanged, match="source of answer has changed") as told:
+        assert await edited() == [41, None]
+    assert len(told) == 1
+    with pytest.raises(hansard.errors.Miss, match="other source"):
+        await edited(mode="strict")
+    assert await edited(mode="offline") == [41, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hansard.errors.ToolChanged)
+        assert await edited("2") == [42, 42]
+    with pytest.raises(hansard.errors.Miss):
+        await edited("3", mode="offline")

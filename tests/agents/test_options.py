@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 from tests.faults._warm import run
 
 tool: Any = hansard.tool
@@ -45,27 +45,25 @@ def test_an_option_that_is_like_none_lists_all():
         hansard.allow("x", qqq=1)  # type: ignore[call-arg] # see above
 
 
-async def test_a_run_is_opened_with_options_that_there_are(lab: Lab):
+async def test_a_run_is_opened_with_options_that_there_are(record: TwinRecord):
     """A misspelt option or an unknown mode opens nothing."""
-    async with lab.connect() as record:
-        with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):
-            async with record.run("w", conversatoin="c"):
-                pass
-        with pytest.raises(hansard.BadValue, match=r"did you mean 'strict'.*live, resume"):
-            async with record.run("w", mode="strcit"):
-                pass
-        assert await record.runs() == []
-
-
-async def test_a_verdict_that_is_none_names_those_there_are(lab: Lab):
-    """Nothing is settled."""
-    async with lab.connect() as record:
-        async with record.run("w", run="r"):
+    with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):
+        async with record.run("w", conversatoin="c"):
             pass
-        with pytest.raises(hansard.BadValue, match="did you mean 'did_not_happen'"):
-            await record.settle("r", "ada#1", "did_not_hapen")
-        with pytest.raises(hansard.BadValue, match="did you mean 'shadow'"):
-            await record.fork("r", effects="shadows")
+    with pytest.raises(hansard.BadValue, match=r"did you mean 'strict'.*live, resume"):
+        async with record.run("w", mode="strcit"):
+            pass
+    assert await record.runs() == []
+
+
+async def test_a_verdict_that_is_none_names_those_there_are(record: TwinRecord):
+    """Nothing is settled."""
+    async with record.run("w", run="r"):
+        pass
+    with pytest.raises(hansard.BadValue, match="did you mean 'did_not_happen'"):
+        await record.settle("r", "ada#1", "did_not_hapen")
+    with pytest.raises(hansard.BadValue, match="did you mean 'shadow'"):
+        await record.fork("r", effects="shadows")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 import hansard
 from hansard.domain import value_types, values
 from hansard.domain.fingerprint import canonical, digest
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.later
 
@@ -99,25 +99,24 @@ MADE = {**NUMPY, **{f"pandas {name}": of_pandas(name) for name in PANDAS}}
 
 @pytest.mark.fast(cases=6, slow=0)
 @pytest.mark.parametrize("name", MADE)
-async def test_a_value_comes_back_equal(lab: Lab, name):
+async def test_a_value_comes_back_equal(record: TwinRecord, name):
     """A result is restored in an offline replay, nested or as a blob, and is an equal argument."""
     make = MADE[name]
-    async with lab.connect() as record:
-        for mode in (None, "offline"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "offline"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.raw.tool(effects="once")
-                def give(x: Any) -> Any:
-                    assert mode is None
-                    return make()
+            @session.raw.tool(effects="once")
+            def give(x: Any) -> Any:
+                assert mode is None
+                return make()
 
-                @session.raw.tool(effects="once")
-                def inside(x: Any) -> Any:
-                    assert mode is None
-                    return {"a": [(make(),)]}
+            @session.raw.tool(effects="once")
+            def inside(x: Any) -> Any:
+                assert mode is None
+                return {"a": [(make(),)]}
 
-                assert same(await come(give(make())), make())
-                assert same((await come(inside(make())))["a"][0][0], make())
+            assert same(await come(give(make())), make())
+            assert same((await come(inside(make())))["a"][0][0], make())
 
 
 @pytest.mark.slow(cases=10)

@@ -10,7 +10,7 @@ import hansard
 from hansard.agents.steps import payloads
 from hansard.agents.steps.payloads import INLINE_BYTES_MAX
 from tests.agents.test_shared_texts import arguments_of
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """Client-independent tests: a single sync-client case is in the quick run."""
@@ -20,51 +20,49 @@ SIZES = [INLINE_BYTES_MAX - 2, INLINE_BYTES_MAX - 1, INLINE_BYTES_MAX, 200_000, 
 
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize("size", SIZES)
-async def test_large_values_are_blobs(lab: Lab, size):
+async def test_large_values_are_blobs(record: TwinRecord, size):
     """A value over 64 KiB is a blob named by its hash, a smaller one is inline."""
     text = "x" * (size - 2) + "é"[: size % 1] + ""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="once")
-                async def echo(text: str) -> str:
-                    assert mode is None
-                    return text
+            @session.tool(effects="once")
+            async def echo(text: str) -> str:
+                assert mode is None
+                return text
 
-                @session.tool(effects="pure")
-                async def items(text: str):
-                    assert mode is None
-                    yield text
-                    yield 1
+            @session.tool(effects="pure")
+            async def items(text: str):
+                assert mode is None
+                yield text
+                yield 1
 
-                assert await echo(text) == text
-                assert [item async for item in items(text)] == [text, 1]
-        step = (await record.steps("r"))[0]
-        is_blob = len(msgspec.json.encode(text)) > INLINE_BYTES_MAX
-        for raw in (bytes(step.arguments), bytes(step.result)):
-            assert (b'"$blob"' in raw) is is_blob
-        assert await arguments_of(record, "r", 1) == {"text": text}
-        if is_blob:
-            [digest] = set(re.findall(rb"[0-9a-f]{64}", bytes(step.result)))
-            assert digest.decode() == hashlib.sha256(msgspec.json.encode(text)).hexdigest()
+            assert await echo(text) == text
+            assert [item async for item in items(text)] == [text, 1]
+    step = (await record.steps("r"))[0]
+    is_blob = len(msgspec.json.encode(text)) > INLINE_BYTES_MAX
+    for raw in (bytes(step.arguments), bytes(step.result)):
+        assert (b'"$blob"' in raw) is is_blob
+    assert await arguments_of(record, "r", 1) == {"text": text}
+    if is_blob:
+        [digest] = set(re.findall(rb"[0-9a-f]{64}", bytes(step.result)))
+        assert digest.decode() == hashlib.sha256(msgspec.json.encode(text)).hexdigest()
 
 
-async def test_many_values_that_are_large_together_fit(lab: Lab):
+async def test_many_values_that_are_large_together_fit(record: TwinRecord):
     """Arguments that each fit but together do not move to blobs until the event fits."""
     many = {f"a{i}": str(i) * 60_000 for i in range(8)}
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="once")
-                async def echo(a0, a1, a2, a3, a4, a5, a6, a7) -> dict:
-                    assert mode is None
-                    return {"a0": a0, "a7": a7}
+            @session.tool(effects="once")
+            async def echo(a0, a1, a2, a3, a4, a5, a6, a7) -> dict:
+                assert mode is None
+                return {"a0": a0, "a7": a7}
 
-                assert await echo(**many) == {"a0": many["a0"], "a7": many["a7"]}
-        assert await arguments_of(record, "r", 1) == many
-        assert max(len(stored.body) for stored in await record.commits("r")) < 256 * 1024
+            assert await echo(**many) == {"a0": many["a0"], "a7": many["a7"]}
+    assert await arguments_of(record, "r", 1) == many
+    assert max(len(stored.body) for stored in await record.commits("r")) < 256 * 1024
 
 
 async def test_parallel_large_results_fit_their_commits(lab: Lab):
@@ -79,97 +77,18 @@ async def test_parallel_large_results_fit_their_commits(lab: Lab):
         assert found == [str(i) * 60_000 for i in range(9)]
 
 
-def _prompt(count: int) -> list[dict[str, str]]:
-    return [{"role": "user", "content": f"message {i} " + "x" * 500} for i in range(count)]
-
-
-async def test_a_growing_prompt_is_recorded_in_linear_size(lab: Lab):
-    """N calls with a prompt that grows by a message cost O(N) bytes and read back in full."""
-    async with lab.connect() as record:
-        for first, last in ((1, 12), (1, 24)):
-            async with record.run(run="r") as session:
-
-                @session.tool(effects="pure", kind="model")
-                async def think(messages: list, temperature: float = 0.5) -> str:
-                    return f"answer {len(messages)}"
-
-                for count in range(first, last + 1):
-                    assert await think(_prompt(count)) == f"answer {count}"
-        steps = await record.steps("r")
-        assert len(steps) == 24
-        sizes = [len(stored.body) for stored in await record.commits("r")]
-        assert max(sizes) < 2_500
-        for number in (1, 2, 12, 13, 24):
-            assert await arguments_of(record, "r", number) == {
-                "messages": _prompt(number),
-                "temperature": 0.5,
-            }
-
-
-async def test_a_prompt_that_changes_is_recorded_anew(lab: Lab):
-    """An edited, shortened or reordered prompt is stored in full; growth continues from there."""
-    prompts = [
-        _prompt(3),
-        _prompt(4),
-        [{"role": "user", "content": "other " * 200}, *_prompt(4)],
-        _prompt(2),
-        _prompt(2),
-        _prompt(5),
-        [],
-        _prompt(1),
-        list(reversed(_prompt(3))),
-    ]
-    async with lab.connect() as record, record.run(run="r") as session:
-
-        @session.tool(effects="pure")
-        async def think(messages: list, more: list) -> None: ...
-
-        for i, prompt in enumerate(prompts):
-            await think(prompt, list(range(i * 300)))
-        for number, prompt in enumerate(prompts, 1):
-            assert await arguments_of(record, "r", number) == {
-                "messages": prompt,
-                "more": list(range((number - 1) * 300)),
-            }
-
-
-async def test_a_prompt_that_grows_by_a_large_message_is_readable(lab: Lab):
-    """A part that is a blob itself reads back, in later calls and sessions too."""
-    large = {"role": "tool", "content": "y" * 150_000}
-    prompts = [
-        _prompt(4),
-        [*_prompt(4), large],
-        [*_prompt(4), large, *_prompt(1)],
-        [*_prompt(4), large, *_prompt(3)],
-    ]
-    async with lab.connect() as record:
-        for upto in (3, 4):
-            async with record.run(run="r") as session:
-
-                @session.tool(effects="once")
-                async def think(messages: list) -> int:
-                    return len(messages)
-
-                for prompt in prompts[:upto]:
-                    assert await think(prompt) == len(prompt)
-        for number, prompt in enumerate(prompts, 1):
-            assert await arguments_of(record, "r", number) == {"messages": prompt}
-        assert sum(len(stored.body) for stored in (await record.commits("r"))[-4:]) < 8_000
-
-
-async def test_a_prompt_of_tagged_values_grows_too(lab: Lab):
+async def test_a_prompt_of_tagged_values_grows_too(record: TwinRecord):
     """Lists with tuples, sets and `$` keys are no other lists for having been shortened."""
     first = [{"$append": {"to": 1, "count": 1, "items": []}}, ("t",) * 300, {"$blob": 1}]
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="pure")
-                async def think(messages: list) -> list:
-                    return messages
+            @session.tool(effects="pure")
+            async def think(messages: list) -> list:
+                return messages
 
-                assert await think(first) == first
-                assert await think([*first, {1, 2}]) == [*first, {1, 2}]
+            assert await think(first) == first
+            assert await think([*first, {1, 2}]) == [*first, {1, 2}]
 
 
 async def test_a_value_beyond_every_bound_is_refused_before_the_call(lab: Lab, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import Secret
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """Client-independent tests: a single sync-client case is in the quick run."""
@@ -107,28 +107,27 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
     assert raw.count(b'{"$secret":"key"}') > 5
 
 
-async def test_a_redacted_call_is_the_same_call(lab: Lab):
+async def test_a_redacted_call_is_the_same_call(record: TwinRecord):
     """The fingerprint holds the secret's name: a rotated key, or none, replays the old calls."""
-    async with lab.connect() as record:
-        ran = []
-        rotated = "sk-rotated-rotated"
-        for key, mode in ((SECRET, None), (rotated, None), (rotated, "strict")):
-            async with record.run(run="r", redact={"key": key}, mode=mode) as session:
-
-                @session.tool(effects="once")
-                async def call(key: str, header: str) -> str:
-                    ran.append(key)
-                    return f"{key} is fine"
-
-                await call(key, f"Bearer {key}")
-        async with record.run(run="r", mode="offline") as session:
+    ran = []
+    rotated = "sk-rotated-rotated"
+    for key, mode in ((SECRET, None), (rotated, None), (rotated, "strict")):
+        async with record.run(run="r", redact={"key": key}, mode=mode) as session:
 
             @session.tool(effects="once")
-            async def call(key: object, header: str) -> str:
-                raise AssertionError
+            async def call(key: str, header: str) -> str:
+                ran.append(key)
+                return f"{key} is fine"
 
-            assert await call(Secret("key"), "Bearer <secret:key>") == "<secret:key> is fine"
-        assert ran == [SECRET]
+            await call(key, f"Bearer {key}")
+    async with record.run(run="r", mode="offline") as session:
+
+        @session.tool(effects="once")
+        async def call(key: object, header: str) -> str:
+            raise AssertionError
+
+        assert await call(Secret("key"), "Bearer <secret:key>") == "<secret:key> is fine"
+    assert ran == [SECRET]
 
 
 @pytest.mark.parametrize("provider", [{"key": SECRET}, {"key": SECRET}.get])
@@ -202,12 +201,11 @@ def test_a_secret_too_short_to_look_for_is_refused(record):
     assert record.runs() == []
 
 
-async def test_an_encoded_form_passes(lab: Lab):
+async def test_an_encoded_form_passes(record: TwinRecord):
     """Redaction finds the configured text, as the README says; encoded forms must be added."""
     form = base64.b64encode(SECRET.encode()).decode()
-    async with lab.connect() as record:
-        for run, redact in (("r", {"key": SECRET, "form": form}), ("s", {"key": SECRET})):
-            async with record.run(run=run, redact=redact) as session:
-                await session.message("user", f"Basic {form}")
-            assert (form.encode() in await _stored(record, run)) is (run == "s")
-            assert SECRET.encode() not in await _stored(record, run)
+    for run, redact in (("r", {"key": SECRET, "form": form}), ("s", {"key": SECRET})):
+        async with record.run(run=run, redact=redact) as session:
+            await session.message("user", f"Basic {form}")
+        assert (form.encode() in await _stored(record, run)) is (run == "s")
+        assert SECRET.encode() not in await _stored(record, run)

@@ -29,7 +29,7 @@ from hansard.domain.integrity.authorship import misfit
 from hansard.domain.reuse import KIND, AnswerOffered, AnswersInvalidated
 from hansard.domain.roles import check as role_file
 from hansard.domain.steps import StepStatus
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 from tests.cli.support import Call
 from tests.faults.support import Child, Stage
 
@@ -124,7 +124,7 @@ def test_only_what_may_run_again_is_answered_by_others():
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
+async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(record: TwinRecord):
     """An equal call of a later run is answered and names its source, within one workflow."""
     ran: list[str] = []
 
@@ -146,35 +146,34 @@ async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(lab: Lab):
 
             return await ask("x"), await ask(text="x", limit=3), len(await put("long"))
 
-    async with lab.connect() as record:
-        first = await work(record, "a")
-        assert first == (("x", 3), ("x", 3), 20_000)
-        assert ran == ["ask a", "ask a", "put a"]  # nothing is shared within a run
-        assert await work(record, "b") == first
-        assert await work(record, "c", "other") == first
-        assert ran[3:] == ["ask c", "ask c"]
-        assert await work(record, "b") == await work(record, "b", mode="strict") == first
-        assert len(ran) == 5
-        steps = (await record.state("b")).agent("ada").steps
-        found = [
-            (s.reused_from.run, s.reused_from.step, s.usage)
-            for s in steps.values()
-            if s.reused_from is not None
-        ]
-        assert found == [("a", 2, {}), ("a", 2, {}), ("a", 3, {})]
-        assert {s.digest for s in steps.values()} == {
-            s.digest for s in (await record.state("a")).agent("ada").steps.values()
-        }
-        rows = await record.sql(
-            "SELECT run, step, from_run, from_step, source_on_record, age_s >= 0, cost_saved "
-            "FROM reused_answers ORDER BY run, step"
-        )
-        assert rows.rows == [
-            ("b", 1, "a", 2, True, True, 0.5),
-            ("b", 2, "a", 2, True, True, 0.5),
-            ("b", 3, "a", 3, True, True, None),
-            ("c", 3, "a", 3, True, True, None),
-        ]
+    first = await work(record, "a")
+    assert first == (("x", 3), ("x", 3), 20_000)
+    assert ran == ["ask a", "ask a", "put a"]  # nothing is shared within a run
+    assert await work(record, "b") == first
+    assert await work(record, "c", "other") == first
+    assert ran[3:] == ["ask c", "ask c"]
+    assert await work(record, "b") == await work(record, "b", mode="strict") == first
+    assert len(ran) == 5
+    steps = (await record.state("b")).agent("ada").steps
+    found = [
+        (s.reused_from.run, s.reused_from.step, s.usage)
+        for s in steps.values()
+        if s.reused_from is not None
+    ]
+    assert found == [("a", 2, {}), ("a", 2, {}), ("a", 3, {})]
+    assert {s.digest for s in steps.values()} == {
+        s.digest for s in (await record.state("a")).agent("ada").steps.values()
+    }
+    rows = await record.sql(
+        "SELECT run, step, from_run, from_step, source_on_record, age_s >= 0, cost_saved "
+        "FROM reused_answers ORDER BY run, step"
+    )
+    assert rows.rows == [
+        ("b", 1, "a", 2, True, True, 0.5),
+        ("b", 2, "a", 2, True, True, 0.5),
+        ("b", 3, "a", 3, True, True, None),
+        ("c", 3, "a", 3, True, True, None),
+    ]
 
 
 def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **options):

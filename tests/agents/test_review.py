@@ -11,7 +11,7 @@ from tenacity import wait_none
 
 import hansard
 from hansard.agents.steps.payloads import INLINE_BYTES_MAX, Learned, Shared
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 """Client-independent tests: a single sync-client case is in the quick run."""
@@ -62,31 +62,29 @@ async def test_a_large_result_that_is_settled_is_stored(lab: Lab, who):
         assert await _missing(record) == []
 
 
-async def test_large_arguments_of_a_blocked_call_are_stored(lab: Lab):
+async def test_large_arguments_of_a_blocked_call_are_stored(record: TwinRecord):
     """A blocked call is recorded as any other: with the blobs that its intent names."""
-    async with lab.connect() as record:
-        for gate in ([hansard.deny()], []):
-            async with record.run(run="r", gate=gate) as session:
+    for gate in ([hansard.deny()], []):
+        async with record.run(run="r", gate=gate) as session:
 
-                @session.tool(effects="pure")
-                async def ask(prompt: list[str]) -> int:
-                    return len(prompt)
+            @session.tool(effects="pure")
+            async def ask(prompt: list[str]) -> int:
+                return len(prompt)
 
-                if gate:
-                    with pytest.raises(hansard.Blocked):
-                        await ask([LARGE])
-                else:
-                    assert await ask([LARGE]) == 1
-        assert await _missing(record) == []
+            if gate:
+                with pytest.raises(hansard.Blocked):
+                    await ask([LARGE])
+            else:
+                assert await ask([LARGE]) == 1
+    assert await _missing(record) == []
 
 
-async def test_large_arguments_of_a_reused_call_are_stored(lab: Lab):
+async def test_large_arguments_of_a_reused_call_are_stored(record: TwinRecord):
     """An adopted outcome has its own intent, whose blobs are stored."""
-    async with lab.connect() as record:
-        await _prompts(record, "r")
-        child = await record.fork("r", at="ada@1")
-        await _prompts(record, child, first=1)
-        assert await _missing(record, child) == []
+    await _prompts(record, "r")
+    child = await record.fork("r", at="ada@1")
+    await _prompts(record, child, first=1)
+    assert await _missing(record, child) == []
 
 
 async def _prompts(record, run, first=0):
@@ -103,40 +101,38 @@ async def _prompts(record, run, first=0):
                 assert await ask(prompt) == n + 2
 
 
-async def test_a_reused_stream_of_any_length_is_recorded(lab: Lab):
+async def test_a_reused_stream_of_any_length_is_recorded(record: TwinRecord):
     """A stream too long for one commit is taken over from a parent item by item."""
-    async with lab.connect() as record:
-        for run in ("r", None):
-            run = run or await record.fork("r", at="ada@1")
-            async with record.run(run=run) as session:
+    for run in ("r", None):
+        run = run or await record.fork("r", at="ada@1")
+        async with record.run(run=run) as session:
 
-                @session.tool(effects="once")
-                async def read():
-                    for n in range(8):
-                        yield f"{n}" * 50_000
+            @session.tool(effects="once")
+            async def read():
+                for n in range(8):
+                    yield f"{n}" * 50_000
 
-                items = [item async for item in read()]
-                assert [item[0] for item in items] == list("01234567")
+            items = [item async for item in read()]
+            assert [item[0] for item in items] == list("01234567")
 
 
-async def test_a_settled_stream_is_reused_as_it_was_settled(lab: Lab):
+async def test_a_settled_stream_is_reused_as_it_was_settled(record: TwinRecord):
     """A fork gets a person's settlement of a cut stream, not the items before the cut."""
-    async with lab.connect() as record:
-        for run in ("r", "r", None):
-            run = run or await record.fork("r", at="ada@1")
-            async with record.run(run=run) as session:
+    for run in ("r", "r", None):
+        run = run or await record.fork("r", at="ada@1")
+        async with record.run(run=run) as session:
 
-                @session.tool(effects="once")
-                async def read():
-                    yield 1
-                    raise ConnectionResetError
+            @session.tool(effects="once")
+            async def read():
+                yield 1
+                raise ConnectionResetError
 
-                if (await record.tags("r")).count("step.in_doubt.v1"):
-                    assert [item async for item in read()] == [1, 2]
-                    continue
-                with pytest.raises(ConnectionError):
-                    assert [item async for item in read()]
-            await record.settle("r", "1", "happened", result=[1, 2])
+            if (await record.tags("r")).count("step.in_doubt.v1"):
+                assert [item async for item in read()] == [1, 2]
+                continue
+            with pytest.raises(ConnectionError):
+                assert [item async for item in read()]
+        await record.settle("r", "1", "happened", result=[1, 2])
 
 
 async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
@@ -162,19 +158,18 @@ async def test_a_shadow_of_a_stream_gives_its_items(lab: Lab):
     assert ran == []
 
 
-async def test_a_tool_s_kind_is_recordable(lab: Lab):
+async def test_a_tool_s_kind_is_recordable(record: TwinRecord):
     """A kind that cannot be encoded fails the call instead of blocking it."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
+    async with record.run(run="r") as session:
 
-            @session.tool(effects="once", kind="\ud800")
-            async def odd() -> None:
-                raise AssertionError
+        @session.tool(effects="once", kind="\ud800")
+        async def odd() -> None:
+            raise AssertionError
 
-            with pytest.raises((hansard.BadValue, hansard.ToolError)):
-                await odd()
-            await session.checkpoint("after")
-        await record.state("r")
+        with pytest.raises((hansard.BadValue, hansard.ToolError)):
+            await odd()
+        await session.checkpoint("after")
+    await record.state("r")
 
 
 def test_of_secrets_inside_secrets_the_longest_goes_first(record):
@@ -245,28 +240,27 @@ async def test_a_budget_counts_a_call_that_a_dead_session_may_have_made(lab: Lab
     assert ran == [0, 1]
 
 
-async def test_the_gate_is_asked_before_a_shadow(lab: Lab):
+async def test_the_gate_is_asked_before_a_shadow(record: TwinRecord):
     """A fork asks its own gate before it takes its parent's outcome or runs a shadow."""
 
     async def shadow(n: int) -> int:
         raise AssertionError
 
-    async with lab.connect() as record:
-        for run in ("r", None):
-            gate = [] if run else [hansard.deny("send", name="no mail")]
-            run = run or await record.fork("r", at="ada@1")
-            async with record.run(run=run, gate=gate) as session:
+    for run in ("r", None):
+        gate = [] if run else [hansard.deny("send", name="no mail")]
+        run = run or await record.fork("r", at="ada@1")
+        async with record.run(run=run, gate=gate) as session:
 
-                @session.tool(effects="once", shadow=shadow)
-                async def send(n: int) -> int:
-                    return n
+            @session.tool(effects="once", shadow=shadow)
+            async def send(n: int) -> int:
+                return n
 
-                if not gate:
-                    assert await send(1) == 1
-                    continue
-                for n in (1, 2):
-                    with pytest.raises(hansard.Blocked, match="no mail"):
-                        await send(n)
+            if not gate:
+                assert await send(1) == 1
+                continue
+            for n in (1, 2):
+                with pytest.raises(hansard.Blocked, match="no mail"):
+                    await send(n)
 
 
 async def test_an_agent_that_joined_its_run_after_the_cut_has_its_parent_s_outcomes(lab: Lab):
@@ -288,46 +282,44 @@ async def test_an_agent_that_joined_its_run_after_the_cut_has_its_parent_s_outco
     assert sent == [1]
 
 
-async def test_a_retry_that_the_gate_refuses_is_no_doubt(lab: Lab):
+async def test_a_retry_that_the_gate_refuses_is_no_doubt(record: TwinRecord):
     """A retry that fails safely and is then refused is on record as blocked, not open."""
-    async with lab.connect() as record:
-        for attempts, limit in ((1, 2), (3, 2)):
-            gate = [hansard.budget("calls", limit)]
-            async with record.run(run="r", gate=gate) as session:
+    for attempts, limit in ((1, 2), (3, 2)):
+        gate = [hansard.budget("calls", limit)]
+        async with record.run(run="r", gate=gate) as session:
 
-                @session.tool(effects="once", attempts=attempts, wait=wait_none())
-                async def send() -> None:
-                    raise hansard.errors.NotDone
+            @session.tool(effects="once", attempts=attempts, wait=wait_none())
+            async def send() -> None:
+                raise hansard.errors.NotDone
 
-                with pytest.raises((hansard.errors.NotDone, hansard.Blocked)):
-                    await send()
-        [step] = await record.steps("r")
-        assert (step.status, step.attempt) == ("blocked", 3)
+            with pytest.raises((hansard.errors.NotDone, hansard.Blocked)):
+                await send()
+    [step] = await record.steps("r")
+    assert (step.status, step.attempt) == ("blocked", 3)
 
 
-async def test_the_number_of_a_step_that_a_fact_names_is_not_given_again(lab: Lab):
+async def test_the_number_of_a_step_that_a_fact_names_is_not_given_again(record: TwinRecord):
     """A resource that a call used before it was cut off names that call, never a later one."""
-    async with lab.connect() as record:
-        for n in (1, 2):
-            async with record.run(run="r") as session:
+    for n in (1, 2):
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="pure")
-                async def look(n: int) -> int:
-                    await session.resource(f"file:///{n}")
-                    if n == 1:
-                        raise KeyboardInterrupt
-                    return n
-
+            @session.tool(effects="pure")
+            async def look(n: int) -> int:
+                await session.resource(f"file:///{n}")
                 if n == 1:
-                    with pytest.raises(KeyboardInterrupt):
-                        await look(1)
-                else:
-                    await look(2)
-        state = (await record.state("r")).agent("ada")
-        named = {noted.fact.uri: noted.fact.step for noted in state.resources}
-        [step] = state.steps.values()
-        assert named["file:///2"] == step.number
-        assert named["file:///1"] != step.number
+                    raise KeyboardInterrupt
+                return n
+
+            if n == 1:
+                with pytest.raises(KeyboardInterrupt):
+                    await look(1)
+            else:
+                await look(2)
+    state = (await record.state("r")).agent("ada")
+    named = {noted.fact.uri: noted.fact.step for noted in state.resources}
+    [step] = state.steps.values()
+    assert named["file:///2"] == step.number
+    assert named["file:///1"] != step.number
 
 
 async def test_an_intent_open_at_the_cut_takes_its_own_later_outcome(lab: Lab):

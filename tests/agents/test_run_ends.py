@@ -9,7 +9,7 @@ import hansard
 from hansard.domain.errors import Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 
 async def life(record, run="r"):
@@ -37,15 +37,14 @@ async def _fails(record, **options):
         raise ValueError("no ink")
 
 
-async def test_a_run_goes_on_when_who_began_it_leaves(lab: Lab):
+async def test_a_run_goes_on_when_who_began_it_leaves(record: TwinRecord):
     """It stays open for the other agent, and fails if that one raises: the last end counts."""
-    async with lab.connect() as record:
-        with pytest.raises(ValueError, match="no ink"):
-            await _left_by_its_starter(record)
-        state = await life(record)
-        assert (state.status, state.missing) == (RunStatus.FAILED, [])
-        assert state.error.message == "no ink"
-        assert await ends(record) == ["run.agent_left", "run.agent_left", "run.failed"]
+    with pytest.raises(ValueError, match="no ink"):
+        await _left_by_its_starter(record)
+    state = await life(record)
+    assert (state.status, state.missing) == (RunStatus.FAILED, [])
+    assert state.error.message == "no ink"
+    assert await ends(record) == ["run.agent_left", "run.agent_left", "run.failed"]
 
 
 async def _left_by_its_starter(record):
@@ -59,38 +58,36 @@ async def _left_by_its_starter(record):
         raise ValueError("no ink")
 
 
-async def test_a_failure_counts_though_another_agent_leaves_last(lab: Lab):
+async def test_a_failure_counts_though_another_agent_leaves_last(record: TwinRecord):
     """The run fails because of that agent and names it; a resume repairs it."""
-    async with lab.connect() as record:
-        async with record.run(run="r", agent="ada"):
-            with pytest.raises(ValueError, match="no ink"):
-                await _fails(record, agent="bob")
-            assert (await life(record)).status is RunStatus.OPEN
-        state = await life(record)
-        assert state.status is RunStatus.FAILED
-        assert (state.error.type, state.error.message) == ("ValueError", "no ink")
-        last = [each for each in await record.commits("r") if each.stream == RunStream("r")][-1]
-        assert b"no ink" not in last.body  # another agent's error is reported by that agent
-        assert b"agent 'bob' failed" in last.body
-        async with record.run(run="r", agent="bob"):
-            assert (await life(record)).missing == ["bob"]
-        assert (await life(record)).status is RunStatus.COMPLETED
+    async with record.run(run="r", agent="ada"):
+        with pytest.raises(ValueError, match="no ink"):
+            await _fails(record, agent="bob")
+        assert (await life(record)).status is RunStatus.OPEN
+    state = await life(record)
+    assert state.status is RunStatus.FAILED
+    assert (state.error.type, state.error.message) == ("ValueError", "no ink")
+    last = [each for each in await record.commits("r") if each.stream == RunStream("r")][-1]
+    assert b"no ink" not in last.body  # another agent's error is reported by that agent
+    assert b"agent 'bob' failed" in last.body
+    async with record.run(run="r", agent="bob"):
+        assert (await life(record)).missing == ["bob"]
+    assert (await life(record)).status is RunStatus.COMPLETED
 
 
-async def test_agents_one_after_the_other_are_one_run(lab: Lab):
+async def test_agents_one_after_the_other_are_one_run(record: TwinRecord):
     """An agent that joins an ended run reopens it; the run ends with that agent."""
-    async with lab.connect() as record:
-        async with record.run(run="r", agent="ada"):
-            pass
-        assert (await life(record)).status is RunStatus.COMPLETED
-        async with record.run(run="r", agent="bob", role="reader"):
-            state = await life(record)
-            assert (state.status, state.missing) == (RunStatus.OPEN, ["bob"])
-        assert (await life(record)).status is RunStatus.COMPLETED
-        assert [run.status for _, run in await record.runs()] == [RunStatus.COMPLETED]
+    async with record.run(run="r", agent="ada"):
+        pass
+    assert (await life(record)).status is RunStatus.COMPLETED
+    async with record.run(run="r", agent="bob", role="reader"):
+        state = await life(record)
+        assert (state.status, state.missing) == (RunStatus.OPEN, ["bob"])
+    assert (await life(record)).status is RunStatus.COMPLETED
+    assert [run.status for _, run in await record.runs()] == [RunStatus.COMPLETED]
 
 
-async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(lab: Lab):
+async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(record: TwinRecord):
     """The run in doubt ends well once it is settled, resumed and left by both agents."""
 
     async def session(record, error):
@@ -102,15 +99,14 @@ async def test_a_run_in_doubt_ends_after_it_is_settled_and_resumed(lab: Lab):
 
             return await send("eve")
 
-    async with lab.connect() as record:
-        async with record.run(run="r", agent="ada"):
-            for expected in (TimeoutError, hansard.InDoubt):
-                with pytest.raises(expected):
-                    await session(record, TimeoutError("?"))
-            await record.settle("r", "bob#1", "happened", result="sent")
-            assert (await life(record)).missing == ["ada"]
-            assert await session(record, None) == "sent"
-        assert (await life(record)).status is RunStatus.COMPLETED
+    async with record.run(run="r", agent="ada"):
+        for expected in (TimeoutError, hansard.InDoubt):
+            with pytest.raises(expected):
+                await session(record, TimeoutError("?"))
+        await record.settle("r", "bob#1", "happened", result="sent")
+        assert (await life(record)).missing == ["ada"]
+        assert await session(record, None) == "sent"
+    assert (await life(record)).status is RunStatus.COMPLETED
 
 
 async def test_a_fork_ends_with_those_who_took_part_in_it(lab: Lab):
@@ -126,27 +122,26 @@ async def test_a_fork_ends_with_those_who_took_part_in_it(lab: Lab):
         assert (await life(record)).missing == ["ada"]
 
 
-async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(lab: Lab):
+async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(record: TwinRecord):
     """A finish or cancel by name is recorded once; an agent still at work keeps recording."""
-    async with lab.connect() as record:
-        for run, end, other in (("r1", "finish", "cancel"), ("r2", "cancel", "finish")):
-            status = RunStatus.COMPLETED if end == "finish" else RunStatus.CANCELLED
-            async with record.run(run=run, agent="ada") as ada:
-                said = {"by": "paula", "reason": "enough"}
-                assert await getattr(record, end)(run, **said) is True
-                assert await getattr(record, end)(run, by="quentin") is False
-                with pytest.raises(Refused, match=f"is {status.value} and cannot become"):
-                    await getattr(record, other)(run)
-                await ada.message("user", "goes on")
-                state = await life(record, run)
-                assert (state.status, state.missing) == (status, [])
-            assert (await life(record, run)).status is status
-            told = [each for each in await record.commits(run) if each.stream == RunStream(run)]
-            [word] = [each for each in told if each.commit.actor.agent == "paula"]
-            assert b"enough" in word.body
-            assert (await ends(record, run))[-1] == "run.agent_left"
-        with pytest.raises(hansard.errors.BusError, match="run never was not found"):
-            await record.finish("never")
+    for run, end, other in (("r1", "finish", "cancel"), ("r2", "cancel", "finish")):
+        status = RunStatus.COMPLETED if end == "finish" else RunStatus.CANCELLED
+        async with record.run(run=run, agent="ada") as ada:
+            said = {"by": "paula", "reason": "enough"}
+            assert await getattr(record, end)(run, **said) is True
+            assert await getattr(record, end)(run, by="quentin") is False
+            with pytest.raises(Refused, match=f"is {status.value} and cannot become"):
+                await getattr(record, other)(run)
+            await ada.message("user", "goes on")
+            state = await life(record, run)
+            assert (state.status, state.missing) == (status, [])
+        assert (await life(record, run)).status is status
+        told = [each for each in await record.commits(run) if each.stream == RunStream(run)]
+        [word] = [each for each in told if each.commit.actor.agent == "paula"]
+        assert b"enough" in word.body
+        assert (await ends(record, run))[-1] == "run.agent_left"
+    with pytest.raises(hansard.errors.BusError, match="run never was not found"):
+        await record.finish("never")
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from hansard.domain.ids import RunStream
 from hansard.domain.run import RunState, RunStatus
 from hansard.domain.steps import Failure
 from hansard.state.replay import fold_life
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 from tests.requests import counted
 
 _clock = Clock()
@@ -154,38 +154,37 @@ async def test_a_line_of_forks_has_an_end(data_dir: Path, workspace: str):
         assert "more than 100 parents" in (life.problem or "")
 
 
-async def test_runs_are_found_by_what_they_are(lab: Lab):
+async def test_runs_are_found_by_what_they_are(record: TwinRecord):
     """Each filter alone, and all together."""
-    async with lab.connect() as record:
-        await record.register("e", hansard.experiments.plan(arms=["a", "b"], metrics=["m"]))
-        async with record.run("v", run="one", agent="ada", role="writer"):
-            pass
-        async with record.run("w", run="two", agent="bob", role="writer", experiment="e", task="t"):
-            pass
-        fork = await record.fork("two")
-        with pytest.raises(ZeroDivisionError):
-            async with record.run("w", run="three", agent="ada", role="critic"):
-                raise ZeroDivisionError
+    await record.register("e", hansard.experiments.plan(arms=["a", "b"], metrics=["m"]))
+    async with record.run("v", run="one", agent="ada", role="writer"):
+        pass
+    async with record.run("w", run="two", agent="bob", role="writer", experiment="e", task="t"):
+        pass
+    fork = await record.fork("two")
+    with pytest.raises(ZeroDivisionError):
+        async with record.run("w", run="three", agent="ada", role="critic"):
+            raise ZeroDivisionError
 
-        async def found(**wanted: object) -> list[str]:
-            return [run for run, _ in await record.runs(**wanted)]
+    async def found(**wanted: object) -> list[str]:
+        return [run for run, _ in await record.runs(**wanted)]
 
-        assert await found() == ["three", fork, "two", "one"]
-        assert await found(status=None) == ["three", fork, "two", "one"]
-        assert await found(workflow="w") == ["three", fork, "two"]
-        assert await found(agent="ada") == ["three", "one"]
-        assert await found(role="writer") == [fork, "two", "one"]
-        assert await found(agent="ada", role="writer") == ["one"]
-        assert await found(agent="bob", role="critic") == []
-        assert await found(experiment="e") == ["two"]  # a fork is no trial of its own
-        assert await found(status="failed") == ["three"]
-        assert await found(status=RunStatus.OPEN) == [fork]
-        index = await record.io(run_index.read(record.raw.workspace.log))
-        began = {life.run: life.began_at for life in index}
-        assert await found(since=began["two"]) == ["three", fork, "two"]
-        assert await found(until=began["two"]) == ["two", "one"]
-        text = began["two"].isoformat()
-        assert await found(since=text, until=text, workflow="w", agent="bob") == ["two"]
+    assert await found() == ["three", fork, "two", "one"]
+    assert await found(status=None) == ["three", fork, "two", "one"]
+    assert await found(workflow="w") == ["three", fork, "two"]
+    assert await found(agent="ada") == ["three", "one"]
+    assert await found(role="writer") == [fork, "two", "one"]
+    assert await found(agent="ada", role="writer") == ["one"]
+    assert await found(agent="bob", role="critic") == []
+    assert await found(experiment="e") == ["two"]  # a fork is no trial of its own
+    assert await found(status="failed") == ["three"]
+    assert await found(status=RunStatus.OPEN) == [fork]
+    index = await record.io(run_index.read(record.raw.workspace.log))
+    began = {life.run: life.began_at for life in index}
+    assert await found(since=began["two"]) == ["three", fork, "two"]
+    assert await found(until=began["two"]) == ["two", "one"]
+    text = began["two"].isoformat()
+    assert await found(since=text, until=text, workflow="w", agent="bob") == ["two"]
 
 
 @pytest.mark.parametrize(

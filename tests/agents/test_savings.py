@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 
 pytestmark = pytest.mark.slow
 
@@ -39,39 +39,38 @@ async def _work(record, run, *, stop=False, mode=None):
 
 
 @pytest.mark.slow(cases=1)
-async def test_savings_are_of_what_was_answered_as_it_is_recorded(lab: Lab):
+async def test_savings_are_of_what_was_answered_as_it_is_recorded(record: TwinRecord):
     """Savings sum the answered calls, tokens, cost and time; a strict replay records none."""
-    async with lab.connect() as record:
-        with pytest.raises(KeyboardInterrupt):
-            await _work(record, "r", stop=True)
-        assert not (await record.savings()).rows  # no session continued it
-        saved = await _work(record, "r")
-        assert (saved.calls, saved.effects) == (6, 2)
-        assert (saved.input_tokens, saved.output_tokens) == (2_000_100, 1_000_010)
-        assert (saved.calls_with_tokens, saved.cost, saved.calls_with_cost) == (2, 0.5, 1)
-        assert saved.seconds is not None
-        assert "6 calls answered from the record, 2 effects not repeated" in saved.line()
-        assert "$0.5000 (of 1 of them; of the others unknown)" in saved.line()
-        strict = await _work(record, "r", mode="strict")
-        assert (strict.calls, strict.effects) == (7, 3)
-        answer = await record.savings("r")
-        assert answer.position == (await record.sql("SELECT 1")).position > 0
-        assert (len(answer), answer[0]) == (1, answer.rows[0])
-        [found] = answer
-        assert (found.of, found.sessions, found.sessions_unknown) == ("r", 1, 0)
-        assert {name: getattr(found, name) for name in hansard.types.Saved.__struct_fields__} == {
-            name: getattr(saved, name) for name in hansard.types.Saved.__struct_fields__
-        } | {"seconds": pytest.approx(saved.seconds)}
-        amounts = {"input_tokens": 1.0, "output_tokens": 3.0}
-        await record.price("small", amounts, since=datetime(2020, 1, 1, tzinfo=UTC))
-        [found] = await record.savings(workflow="w", by="workflow")
-        assert (found.of, found.cost, found.calls_with_cost) == ("w", 0.5 + 2 + 3, 2)
-        month = datetime.now(UTC).strftime("%Y-%m")
-        [found] = await record.savings(month=month, by="month")
-        assert (found.of, found.calls) == (month, 6)
-        assert list(await record.savings(month="1999-01")) == []
-        with pytest.raises(hansard.BadValue, match="2026-01"):
-            await record.savings(month="May")
+    with pytest.raises(KeyboardInterrupt):
+        await _work(record, "r", stop=True)
+    assert not (await record.savings()).rows  # no session continued it
+    saved = await _work(record, "r")
+    assert (saved.calls, saved.effects) == (6, 2)
+    assert (saved.input_tokens, saved.output_tokens) == (2_000_100, 1_000_010)
+    assert (saved.calls_with_tokens, saved.cost, saved.calls_with_cost) == (2, 0.5, 1)
+    assert saved.seconds is not None
+    assert "6 calls answered from the record, 2 effects not repeated" in saved.line()
+    assert "$0.5000 (of 1 of them; of the others unknown)" in saved.line()
+    strict = await _work(record, "r", mode="strict")
+    assert (strict.calls, strict.effects) == (7, 3)
+    answer = await record.savings("r")
+    assert answer.position == (await record.sql("SELECT 1")).position > 0
+    assert (len(answer), answer[0]) == (1, answer.rows[0])
+    [found] = answer
+    assert (found.of, found.sessions, found.sessions_unknown) == ("r", 1, 0)
+    assert {name: getattr(found, name) for name in hansard.types.Saved.__struct_fields__} == {
+        name: getattr(saved, name) for name in hansard.types.Saved.__struct_fields__
+    } | {"seconds": pytest.approx(saved.seconds)}
+    amounts = {"input_tokens": 1.0, "output_tokens": 3.0}
+    await record.price("small", amounts, since=datetime(2020, 1, 1, tzinfo=UTC))
+    [found] = await record.savings(workflow="w", by="workflow")
+    assert (found.of, found.cost, found.calls_with_cost) == ("w", 0.5 + 2 + 3, 2)
+    month = datetime.now(UTC).strftime("%Y-%m")
+    [found] = await record.savings(month=month, by="month")
+    assert (found.of, found.calls) == (month, 6)
+    assert list(await record.savings(month="1999-01")) == []
+    with pytest.raises(hansard.BadValue, match="2026-01"):
+        await record.savings(month="May")
 
 
 def test_writes_to_the_record_are_no_effects(tmp_path: Path):
@@ -95,19 +94,18 @@ def test_writes_to_the_record_are_no_effects(tmp_path: Path):
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_session_that_has_not_left_has_told_nothing(lab: Lab):
+async def test_a_session_that_has_not_left_has_told_nothing(record: TwinRecord):
     """The savings of an open or killed session are unknown, not 0."""
-    async with lab.connect() as record:
-        async with record.run(run="empty"):
-            pass
-        async with record.run(run="empty"):
-            pass
-        await _work(record, "r")
-        fork = await record.fork("r")
-        await _work(record, fork)
-        async with record.run(run="r"):
-            told = {each.of: each for each in await record.savings()}
-            assert (told["empty"].calls, told["empty"].sessions_unknown) == (0, 0)
-            assert (told["r"].calls, told["r"].sessions_unknown) == (None, 1)
-            assert "not known" in told["r"].line()
-            assert (told[fork].calls, told[fork].effects, told[fork].cost) == (7, 3, 0.5)
+    async with record.run(run="empty"):
+        pass
+    async with record.run(run="empty"):
+        pass
+    await _work(record, "r")
+    fork = await record.fork("r")
+    await _work(record, fork)
+    async with record.run(run="r"):
+        told = {each.of: each for each in await record.savings()}
+        assert (told["empty"].calls, told["empty"].sessions_unknown) == (0, 0)
+        assert (told["r"].calls, told["r"].sessions_unknown) == (None, 1)
+        assert "not known" in told["r"].line()
+        assert (told[fork].calls, told[fork].effects, told[fork].cost) == (7, 3, 0.5)

@@ -13,7 +13,7 @@ from hansard.agents.steps.scope import JOIN_ENDS_MAX, OpenCalls, Scope, unrecord
 from hansard.domain.fingerprint import joined
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import JOIN_TIMES_MAX, Join
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 
 def _steps(session):
@@ -50,40 +50,38 @@ async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
     assert all(steps[b'{"name":"%s"}' % name].after == before for name in (b"a", b"b", b"c"))
 
 
-async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(lab: Lab):
+async def test_an_edit_in_one_branch_leaves_the_others_as_they_were(record: TwinRecord):
     """Only the changed branch runs again, and the join if its input differs."""
-    async with lab.connect() as record:
-        for edited in (False, True):
-            ran: list[str] = []
-            async with record.run(run="r") as session:
+    for edited in (False, True):
+        ran: list[str] = []
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="pure")
-                async def work(name: str) -> str:
-                    ran.append(name)
-                    return name
+            @session.tool(effects="pure")
+            async def work(name: str) -> str:
+                ran.append(name)
+                return name
 
-                await session.gather(lambda: work("a"), lambda: work("edited" if edited else "b"))
-                await work("after")
-            assert sorted(ran) == (["after", "edited"] if edited else ["a", "after", "b"])
+            await session.gather(lambda: work("a"), lambda: work("edited" if edited else "b"))
+            await work("after")
+        assert sorted(ran) == (["after", "edited"] if edited else ["a", "after", "b"])
 
 
-async def test_the_first_error_of_a_gather_is_raised_when_all_have_ended(lab: Lab):
+async def test_the_first_error_of_a_gather_is_raised_when_all_have_ended(record: TwinRecord):
     """Every branch runs to its end; the first error in spawn order is raised, on replay too."""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="pure")
-                async def work(name: str) -> str:
-                    if name != "fine":
-                        raise ValueError(name)
-                    return name
+            @session.tool(effects="pure")
+            async def work(name: str) -> str:
+                if name != "fine":
+                    raise ValueError(name)
+                return name
 
-                with pytest.raises(ValueError, match="first"):
-                    await session.gather(
-                        lambda: work("fine"), lambda: work("first"), lambda: work("second")
-                    )
-                assert len(_steps(session)) == 3
+            with pytest.raises(ValueError, match="first"):
+                await session.gather(
+                    lambda: work("fine"), lambda: work("first"), lambda: work("second")
+                )
+            assert len(_steps(session)) == 3
 
 
 def test_threads_are_scopes_joined_when_their_result_is_asked_for(record):
@@ -221,32 +219,31 @@ def test_a_call_from_nowhere_is_refused_while_others_are_open(record):
         assert [step.tool for step in _steps(session)] == ["quick", "slow"]
 
 
-async def test_branches_may_begin_while_a_stream_is_read(lab: Lab):
+async def test_branches_may_begin_while_a_stream_is_read(record: TwinRecord):
     """For each item of an open stream a gather: its calls, and those after the stream, replay."""
-    async with lab.connect() as record:
-        for mode in (None, "strict", "resume"):
-            ran: list[str] = []
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict", "resume"):
+        ran: list[str] = []
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="pure")
-                async def read():
-                    for name in "abc":
-                        yield name
+            @session.tool(effects="pure")
+            async def read():
+                for name in "abc":
+                    yield name
 
-                @session.tool(effects="once")
-                async def work(name: str) -> str:
-                    ran.append(name)
-                    return name * 2
+            @session.tool(effects="once")
+            async def work(name: str) -> str:
+                ran.append(name)
+                return name * 2
 
-                found = []
-                async for name in read():
-                    branch = partial(work, name)
-                    found += await session.gather(branch, branch)
-                    found.append(await work(name))
-                assert found == ["aa"] * 3 + ["bb"] * 3 + ["cc"] * 3
-                await work("after")
-                await session.gather(lambda: work("last"))
-            assert len(ran) == (11 if mode is None else 0)
+            found = []
+            async for name in read():
+                branch = partial(work, name)
+                found += await session.gather(branch, branch)
+                found.append(await work(name))
+            assert found == ["aa"] * 3 + ["bb"] * 3 + ["cc"] * 3
+            await work("after")
+            await session.gather(lambda: work("last"))
+        assert len(ran) == (11 if mode is None else 0)
 
 
 def _root() -> Scope:

@@ -15,7 +15,7 @@ from hansard.agents.team.tasks import Task
 from hansard.bus.errors import Closed
 from hansard.client.session import AsyncSession, Session
 from hansard.domain.steps import StepStatus
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -129,19 +129,18 @@ async def test_every_operation_of_an_ended_session_says_so(lab: Lab):
         assert raw.state.left == "completed"
 
 
-async def test_a_session_that_only_reads_or_was_fenced_ends_as_well(lab: Lab):
+async def test_a_session_that_only_reads_or_was_fenced_ends_as_well(record: TwinRecord):
     """However its block was left."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            await session.checkpoint("a")
-        async with record.run(run="r", mode="strict") as session:
-            await session.checkpoint("a")
-        with pytest.raises(SessionEnded):
-            await session.checkpoint("a")
-        with pytest.raises(hansard.errors.Fenced):
-            await _fenced(record)
-        with pytest.raises(SessionEnded):
-            await FENCED.pop().checkpoint("c")
+    async with record.run(run="r") as session:
+        await session.checkpoint("a")
+    async with record.run(run="r", mode="strict") as session:
+        await session.checkpoint("a")
+    with pytest.raises(SessionEnded):
+        await session.checkpoint("a")
+    with pytest.raises(hansard.errors.Fenced):
+        await _fenced(record)
+    with pytest.raises(SessionEnded):
+        await FENCED.pop().checkpoint("c")
 
 
 FENCED: list = []
@@ -155,38 +154,37 @@ async def _fenced(record):
         await old.checkpoint("b")
 
 
-async def test_what_was_open_when_the_session_ended_goes_no_further(lab: Lab):
+async def test_what_was_open_when_the_session_ended_goes_no_further(record: TwinRecord):
     """An open stream, loop or transaction stops; items already returned are on record."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
+    async with record.run(run="r") as session:
 
-            @session.tool(name="count")
-            async def count(n):
-                for i in range(n):
-                    yield i
+        @session.tool(name="count")
+        async def count(n):
+            for i in range(n):
+                yield i
 
-            items = count(5)
-            assert await anext(items) == 0
-            loop = session.resumable([1, 2, 3], every=2)
-            assert await anext(loop) == 1
-            transaction = session.raw.board.transaction()
-            inside = await begun(lambda: transaction)
-        with pytest.raises(SessionEnded):
-            await anext(items)
-        with pytest.raises(SessionEnded):
-            await anext(loop)
-        with pytest.raises(SessionEnded):
-            inside.put("k", 1)
-        with pytest.raises(SessionEnded):
-            await _exit(transaction)
-        [step] = [each for each in await record.steps("r") if each.tool == "count"]
-        assert (step.status, step.closed, len(step.items), step.late) == (
-            StepStatus.COMPLETED,
-            True,
-            1,
-            False,
-        )
-        assert "k" not in (await record.state("r")).boards
+        items = count(5)
+        assert await anext(items) == 0
+        loop = session.resumable([1, 2, 3], every=2)
+        assert await anext(loop) == 1
+        transaction = session.raw.board.transaction()
+        inside = await begun(lambda: transaction)
+    with pytest.raises(SessionEnded):
+        await anext(items)
+    with pytest.raises(SessionEnded):
+        await anext(loop)
+    with pytest.raises(SessionEnded):
+        inside.put("k", 1)
+    with pytest.raises(SessionEnded):
+        await _exit(transaction)
+    [step] = [each for each in await record.steps("r") if each.tool == "count"]
+    assert (step.status, step.closed, len(step.items), step.late) == (
+        StepStatus.COMPLETED,
+        True,
+        1,
+        False,
+    )
+    assert "k" not in (await record.state("r")).boards
 
 
 async def _exit(block):

@@ -8,7 +8,7 @@ import pytest
 from hansard.agents.steps import payloads
 from hansard.bus.log import BLOB_BYTES_MIN
 from hansard.domain.ids import AgentStream
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -119,103 +119,98 @@ def _blobs(value) -> dict[str, int]:
 
 @pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize("form", FORMS)
-async def test_what_is_said_again_is_not_stored_again(lab: Lab, form):
+async def test_what_is_said_again_is_not_stored_again(record: TwinRecord, form):
     """Calls with shared prompt text store at most twice the distinct text, after resumes too."""
-    async with lab.connect() as record:
-        for first, last in ((0, CALLS // 2), (0, CALLS)):
-            async with record.run(run="r") as session:
+    for first, last in ((0, CALLS // 2), (0, CALLS)):
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="pure", kind="model")
-                async def think(prompt, temperature: float = 0.5) -> str:
-                    return "yes"
+            @session.tool(effects="pure", kind="model")
+            async def think(prompt, temperature: float = 0.5) -> str:
+                return "yes"
 
-                for i in range(first, last):
-                    assert await think(FORMS[form](i)) == "yes"
-        stored = await _stored(record) - CALLS * EVENT_BYTES_MAX
-        assert stored <= RATIO_MAX * _distinct(form)
-        for i in (0, 1, CALLS // 2, CALLS - 1):
-            given = await arguments_of(record, "r", i + 1)
-            assert given == {"prompt": FORMS[form](i), "temperature": 0.5}
+            for i in range(first, last):
+                assert await think(FORMS[form](i)) == "yes"
+    stored = await _stored(record) - CALLS * EVENT_BYTES_MAX
+    assert stored <= RATIO_MAX * _distinct(form)
+    for i in (0, 1, CALLS // 2, CALLS - 1):
+        given = await arguments_of(record, "r", i + 1)
+        assert given == {"prompt": FORMS[form](i), "temperature": 0.5}
 
 
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("form", ["a list", "messages in a dict", "a string that grows"])
-async def test_results_that_grow_are_not_stored_again(lab: Lab, form):
+async def test_results_that_grow_are_not_stored_again(record: TwinRecord, form):
     """A tool that gives a whole history each time: as for arguments; a replay gives them back."""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="once")
-                async def history(upto: int):
-                    assert mode is None
-                    return FORMS[form](upto)
+            @session.tool(effects="once")
+            async def history(upto: int):
+                assert mode is None
+                return FORMS[form](upto)
 
-                for i in range(CALLS):
-                    assert await history(i) == FORMS[form](i)
-        stored = await _stored(record) - CALLS * EVENT_BYTES_MAX
-        assert stored <= RATIO_MAX * _distinct(form)
+            for i in range(CALLS):
+                assert await history(i) == FORMS[form](i)
+    stored = await _stored(record) - CALLS * EVENT_BYTES_MAX
+    assert stored <= RATIO_MAX * _distinct(form)
 
 
-async def test_prompts_beyond_what_an_event_holds_are_shared_too(lab: Lab):
+async def test_prompts_beyond_what_an_event_holds_are_shared_too(record: TwinRecord):
     """Prompts over 64 KiB, and additions over 64 KiB, are stored once as blobs."""
     large = [{"role": "tool", "content": _text(n, BLOB_BYTES_MIN + 9_000)} for n in range(3)]
     prompts = [[*SAID[:4], *large[:n], *SAID[4 : 4 + i]] for n in range(4) for i in range(4)]
-    async with lab.connect() as record:
-        for upto in (6, len(prompts)):
-            async with record.run(run="r") as session:
+    for upto in (6, len(prompts)):
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="once", kind="model")
-                async def think(prompt) -> int:
-                    return len(prompt)
+            @session.tool(effects="once", kind="model")
+            async def think(prompt) -> int:
+                return len(prompt)
 
-                for prompt in prompts[:upto]:
-                    assert await think(prompt) == len(prompt)
-        whole = len(msgspec.json.encode([*large, *SAID[:8]]))
-        stored = await _stored(record) - len(prompts) * EVENT_BYTES_MAX
-        assert stored <= RATIO_MAX * whole
-        for number, prompt in enumerate(prompts, 1):
-            assert await arguments_of(record, "r", number) == {"prompt": prompt}
+            for prompt in prompts[:upto]:
+                assert await think(prompt) == len(prompt)
+    whole = len(msgspec.json.encode([*large, *SAID[:8]]))
+    stored = await _stored(record) - len(prompts) * EVENT_BYTES_MAX
+    assert stored <= RATIO_MAX * whole
+    for number, prompt in enumerate(prompts, 1):
+        assert await arguments_of(record, "r", number) == {"prompt": prompt}
 
 
-async def test_a_state_at_any_position_tells_what_was_said_whole(lab: Lab):
+async def test_a_state_at_any_position_tells_what_was_said_whole(record: TwinRecord):
     """This holds for steps in the chunk that a state begins with and for later ones."""
     told = _messages(80, size=150)
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
+    async with record.run(run="r") as session:
 
-            @session.tool(effects="pure", kind="model")
-            async def think(messages: list) -> int:
-                return len(messages)
+        @session.tool(effects="pure", kind="model")
+        async def think(messages: list) -> int:
+            return len(messages)
 
-            for count in range(1, len(told) + 1):
-                assert await think(told[:count]) == count
-        commits = await record.commits("r")
-        own = [each.position for each in commits if isinstance(each.stream, AgentStream)]
-        for position in own[-1::-17]:
-            state = (await record.state("r", position)).agent("ada")
-            assert position != own[-1] or len(state.steps) == len(told)
-            for number, step in state.steps.items():
-                assert msgspec.json.decode(step.arguments) == {"messages": told[:number]}
+        for count in range(1, len(told) + 1):
+            assert await think(told[:count]) == count
+    commits = await record.commits("r")
+    own = [each.position for each in commits if isinstance(each.stream, AgentStream)]
+    for position in own[-1::-17]:
+        state = (await record.state("r", position)).agent("ada")
+        assert position != own[-1] or len(state.steps) == len(told)
+        for number, step in state.steps.items():
+            assert msgspec.json.decode(step.arguments) == {"messages": told[:number]}
 
 
-async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(lab: Lab):
+async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(record: TwinRecord):
     """A tool's result that becomes part of a prompt is stored as a reference."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
+    async with record.run(run="r") as session:
 
-            @session.tool(effects="pure", kind="model")
-            async def think(messages: list) -> str:
-                return _text(len(messages), 3_000)
+        @session.tool(effects="pure", kind="model")
+        async def think(messages: list) -> str:
+            return _text(len(messages), 3_000)
 
-            said = [{"role": "user", "content": "Begin."}]
-            for _ in range(16):
-                said.append({"role": "assistant", "content": await think(list(said))})
-        stored = await _stored(record) - 16 * EVENT_BYTES_MAX
-        assert stored <= 1.25 * 16 * 3_000
+        said = [{"role": "user", "content": "Begin."}]
+        for _ in range(16):
+            said.append({"role": "assistant", "content": await think(list(said))})
+    stored = await _stored(record) - 16 * EVENT_BYTES_MAX
+    assert stored <= 1.25 * 16 * 3_000
 
 
-async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(lab: Lab):
+async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(record: TwinRecord):
     """A fork in the middle of a growing prompt keeps sharing; both read back."""
 
     async def told(record, run: str, prompts: list[list]) -> None:
@@ -230,17 +225,16 @@ async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(lab: Lab):
 
     grown = [SAID[: i + 1] for i in range(8)]
     other = [[*SAID[:4], *OTHER[:i]] for i in range(1, 7)]
-    async with lab.connect() as record:
-        await told(record, "r", grown)
-        [cut] = [
-            stored.commit.id
-            for stored in await record.commits("r")
-            if b'"step":6,"result"' in stored.body
-        ]
-        fork = await record.fork("r", at=cut)
-        await told(record, fork, [*grown[:6], *other])
-        for run, prompts in (("r", grown), (fork, [*grown[:6], *other])):
-            for number, prompt in enumerate(prompts, 1):
-                assert await arguments_of(record, run, number) == {"messages": prompt}
-        own = [stored.body for stored in await record.commits(fork)]
-        assert sum(map(len, own)) < 6 * 1_500 * RATIO_MAX + 10 * EVENT_BYTES_MAX
+    await told(record, "r", grown)
+    [cut] = [
+        stored.commit.id
+        for stored in await record.commits("r")
+        if b'"step":6,"result"' in stored.body
+    ]
+    fork = await record.fork("r", at=cut)
+    await told(record, fork, [*grown[:6], *other])
+    for run, prompts in (("r", grown), (fork, [*grown[:6], *other])):
+        for number, prompt in enumerate(prompts, 1):
+            assert await arguments_of(record, run, number) == {"messages": prompt}
+    own = [stored.body for stored in await record.commits(fork)]
+    assert sum(map(len, own)) < 6 * 1_500 * RATIO_MAX + 10 * EVENT_BYTES_MAX

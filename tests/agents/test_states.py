@@ -10,7 +10,7 @@ from hansard.bus.log import AtPosition
 from hansard.domain import agent as agents
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot_id
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 
 STREAM = AgentStream("r", "writer", "ada")
 
@@ -46,55 +46,53 @@ async def _busy(record, run="r", **options):
 
 
 @pytest.mark.slow(cases=1)
-async def test_the_state_at_every_version_is_a_fresh_fold(lab: Lab):
+async def test_the_state_at_every_version_is_a_fresh_fold(record: TwinRecord):
     """At each version, position, commit, event and time the state is a fold of its events."""
-    async with lab.connect() as record:
-        await _busy(record)
-        commits = [s for s in await record.commits("r") if isinstance(s.stream, AgentStream)]
-        events = [(s, e) for s in commits for e in s.commit.events]
-        states = [agents.fold(agents.initial(), [revive(e) for _, e in events[:k]])
-                  for k in range(len(events) + 1)]  # fmt: skip
-        for stored in commits:
-            last = stored.commit.last_version
-            tx = stored.commit.tx
-            whole = tx is None or tx.index == tx.count - 1  # else a position is inside of it
-            points = [
-                *([stored.position, f"{stored.position}"] if whole else []),
-                f"ada@{stored.commit.version}",
-                f"ada@{last}",
-                stored.commit.id,
-                *(f"{stored.position}.{index}" for index in range(len(stored.commit.events))),
-                *(event.id for event in stored.commit.events),
-                snapshot_id(STREAM, last),
-            ]
-            for at in points:
-                view = await record.state("r", at)
-                assert view.agent("ada") == states[last], at
-            found = (await record.state("r", stored.time + timedelta(microseconds=1))).agent("ada")
-            assert found == states[found.version]
-            assert found.version >= (last if whole else last - 1)
-        newest = (await record.state("r")).agent("ada")
-        assert newest == states[-1]
-        for step in newest.steps.values():
-            view = await record.state("r", f"ada#{step.number}")
-            assert view.agent("ada").version >= (step.outcome_version or step.version)
-            assert view.agent("ada").steps[step.number] == step
-        assert (await record.state("r", datetime.now(UTC))).agent("ada") == states[-1]
-        stream = commits[0].stream
-        for version, state in enumerate(states):
-            read = await record.io(record.raw.workspace.states.agent(stream, version))
-            assert read == state
+    await _busy(record)
+    commits = [s for s in await record.commits("r") if isinstance(s.stream, AgentStream)]
+    events = [(s, e) for s in commits for e in s.commit.events]
+    states = [agents.fold(agents.initial(), [revive(e) for _, e in events[:k]])
+              for k in range(len(events) + 1)]  # fmt: skip
+    for stored in commits:
+        last = stored.commit.last_version
+        tx = stored.commit.tx
+        whole = tx is None or tx.index == tx.count - 1  # else a position is inside of it
+        points = [
+            *([stored.position, f"{stored.position}"] if whole else []),
+            f"ada@{stored.commit.version}",
+            f"ada@{last}",
+            stored.commit.id,
+            *(f"{stored.position}.{index}" for index in range(len(stored.commit.events))),
+            *(event.id for event in stored.commit.events),
+            snapshot_id(STREAM, last),
+        ]
+        for at in points:
+            view = await record.state("r", at)
+            assert view.agent("ada") == states[last], at
+        found = (await record.state("r", stored.time + timedelta(microseconds=1))).agent("ada")
+        assert found == states[found.version]
+        assert found.version >= (last if whole else last - 1)
+    newest = (await record.state("r")).agent("ada")
+    assert newest == states[-1]
+    for step in newest.steps.values():
+        view = await record.state("r", f"ada#{step.number}")
+        assert view.agent("ada").version >= (step.outcome_version or step.version)
+        assert view.agent("ada").steps[step.number] == step
+    assert (await record.state("r", datetime.now(UTC))).agent("ada") == states[-1]
+    stream = commits[0].stream
+    for version, state in enumerate(states):
+        read = await record.io(record.raw.workspace.states.agent(stream, version))
+        assert read == state
 
 
-async def test_what_no_point_is_found_at_says_why(lab: Lab):
+async def test_what_no_point_is_found_at_says_why(record: TwinRecord):
     """An agent that is not there, or was not yet, is named with those that are."""
-    async with lab.connect() as record:
-        await _busy(record)
-        view = await record.state("r")
-        with pytest.raises(hansard.errors.BusError, match="its agents at this point are: ada"):
-            view.agent("bob")
-        with pytest.raises(hansard.errors.BusError, match="was not found"):
-            await record.state("never")
+    await _busy(record)
+    view = await record.state("r")
+    with pytest.raises(hansard.errors.BusError, match="its agents at this point are: ada"):
+        view.agent("bob")
+    with pytest.raises(hansard.errors.BusError, match="was not found"):
+        await record.state("never")
 
 
 def test_two_agents_of_one_run_work_in_one_process(record):
@@ -123,19 +121,18 @@ def test_two_agents_of_one_run_work_in_one_process(record):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-async def test_a_run_that_failed_says_so(lab: Lab):
+async def test_a_run_that_failed_says_so(record: TwinRecord):
     """An error that leaves the block fails the run with that error; a resume opens it again."""
-    async with lab.connect() as record:
-        with pytest.raises(ValueError, match="enough"):
-            async with record.run(run="r"):
-                raise ValueError("enough")
-        life = (await record.state("r")).life
-        assert (life.status, life.error.type) == ("failed", "ValueError")
-        assert life.error.message == "enough"
-        assert (await record.state("r")).agent("ada").left == "failed"
+    with pytest.raises(ValueError, match="enough"):
         async with record.run(run="r"):
-            assert (await record.state("r")).life.status == "open"
-        assert (await record.state("r")).life.status == "completed"
+            raise ValueError("enough")
+    life = (await record.state("r")).life
+    assert (life.status, life.error.type) == ("failed", "ValueError")
+    assert life.error.message == "enough"
+    assert (await record.state("r")).agent("ada").left == "failed"
+    async with record.run(run="r"):
+        assert (await record.state("r")).life.status == "open"
+    assert (await record.state("r")).life.status == "completed"
 
 
 async def test_an_address_is_found_without_reading_the_run(data_dir, workspace, monkeypatch):

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 import hansard
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -27,31 +27,30 @@ async def _take(items, count):
 
 
 @pytest.mark.parametrize("mode", ["strict", "offline", "resume"])
-async def test_items_come_back_in_order(lab: Lab, mode):
+async def test_items_come_back_in_order(record: TwinRecord, mode):
     """A replayed stream yields the live one's items, with no body run."""
     ran = []
     items = ["a", {"b": (1, 2)}, None, b"x"]
-    async with lab.connect() as record:
-        for options in ({}, {"mode": mode}):
-            async with record.run(run="r", **options) as session:
+    for options in ({}, {"mode": mode}):
+        async with record.run(run="r", **options) as session:
 
-                @session.tool(effects="pure")
-                async def read(name: str):
-                    ran.append(name)
-                    for item in items:
-                        yield item
+            @session.tool(effects="pure")
+            async def read(name: str):
+                ran.append(name)
+                for item in items:
+                    yield item
 
-                @session.tool(effects="pure")
-                async def after() -> int:
-                    ran.append("after")
-                    return 1
+            @session.tool(effects="pure")
+            async def after() -> int:
+                ran.append("after")
+                return 1
 
-                assert await _all(read("x")) == items
-                assert await after() == 1
-        assert ran == ["x", "after"]
-        [step, _] = await record.steps("r")
-        assert (step.status, len(step.items), step.closed) == ("completed", 4, False)
-        assert (await record.tags("r")).count("step.yielded.v1") == 4
+            assert await _all(read("x")) == items
+            assert await after() == 1
+    assert ran == ["x", "after"]
+    [step, _] = await record.steps("r")
+    assert (step.status, len(step.items), step.closed) == ("completed", 4, False)
+    assert (await record.tags("r")).count("step.yielded.v1") == 4
 
 
 async def test_an_item_is_on_record_before_it_is_handed_on(lab: Lab):
@@ -69,33 +68,32 @@ async def test_an_item_is_on_record_before_it_is_handed_on(lab: Lab):
         assert seen == [1, 2]
 
 
-async def test_a_stream_closed_early_is_a_whole_result(lab: Lab):
+async def test_a_stream_closed_early_is_a_whole_result(record: TwinRecord):
     """A reader that stops ends generator and step; a replay that wants more is a miss."""
     closed = []
     more = pytest.raises(hansard.errors.Miss, match="who stopped after 3 items")
-    async with lab.connect() as record:
-        for mode, expected in ((None, None), ("strict", None), ("strict", more)):
-            with expected or contextlib.nullcontext():
-                async with record.run(run="r", mode=mode) as session:
+    for mode, expected in ((None, None), ("strict", None), ("strict", more)):
+        with expected or contextlib.nullcontext():
+            async with record.run(run="r", mode=mode) as session:
 
-                    @session.tool(effects="pure")
-                    async def read():
-                        try:
-                            for i in range(10):
-                                yield i
-                        finally:
-                            closed.append(mode)
+                @session.tool(effects="pure")
+                async def read():
+                    try:
+                        for i in range(10):
+                            yield i
+                    finally:
+                        closed.append(mode)
 
-                    @session.tool(effects="pure")
-                    async def after() -> int:
-                        assert mode is None
-                        return 1
+                @session.tool(effects="pure")
+                async def after() -> int:
+                    assert mode is None
+                    return 1
 
-                    assert await _take(read(), 4 if expected else 3) == [0, 1, 2]
-                    assert await after() == 1
-        assert closed == [None]
-        [step, _] = await record.steps("r")
-        assert (step.status, step.closed, len(step.items)) == ("completed", True, 3)
+                assert await _take(read(), 4 if expected else 3) == [0, 1, 2]
+                assert await after() == 1
+    assert closed == [None]
+    [step, _] = await record.steps("r")
+    assert (step.status, step.closed, len(step.items)) == ("completed", True, 3)
 
 
 class Torn(Exception):
@@ -103,27 +101,26 @@ class Torn(Exception):
 
 
 @pytest.mark.parametrize("effects", ["pure", "once"])
-async def test_a_stream_that_fails_midway_fails_so_again(lab: Lab, effects):
+async def test_a_stream_that_fails_midway_fails_so_again(record: TwinRecord, effects):
     """The items before the error are replayed, then the error, in the tool's own class."""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects=effects, raises=[Torn])
-                async def read():
-                    yield 1
-                    raise Torn("torn")
+            @session.tool(effects=effects, raises=[Torn])
+            async def read():
+                yield 1
+                raise Torn("torn")
 
-                found = []
-                with pytest.raises(Torn, match="torn"):
-                    async for item in read():
-                        found.append(item)
-                assert found == [1]
-        [step] = await record.steps("r")
-        assert (step.status, len(step.items)) == ("failed", 1)
+            found = []
+            with pytest.raises(Torn, match="torn"):
+                async for item in read():
+                    found.append(item)
+            assert found == [1]
+    [step] = await record.steps("r")
+    assert (step.status, len(step.items)) == ("failed", 1)
 
 
-async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
+async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(record: TwinRecord):
     """A cut stream with effects is a doubt that shows its items; replay yields the settled ones."""
 
     async def work(record):
@@ -136,38 +133,36 @@ async def test_a_stream_cut_off_is_in_doubt_with_its_items_shown(lab: Lab):
 
             return await _all(read())
 
-    async with lab.connect() as record:
-        with pytest.raises(ConnectionError):
-            await work(record)
-        with pytest.raises(hansard.InDoubt, match="after 1 item"):
-            await work(record)
-        await record.settle("r", "1", "happened", result=[1, 2, 3])
-        assert await work(record) == [1, 2, 3]
+    with pytest.raises(ConnectionError):
+        await work(record)
+    with pytest.raises(hansard.InDoubt, match="after 1 item"):
+        await work(record)
+    await record.settle("r", "1", "happened", result=[1, 2, 3])
+    assert await work(record) == [1, 2, 3]
 
 
-async def test_a_pure_stream_cut_off_runs_again(lab: Lab):
+async def test_a_pure_stream_cut_off_runs_again(record: TwinRecord):
     """A tool without effects runs again on resume, and its old items are dropped."""
     fail = [True]
-    async with lab.connect() as record:
-        for _ in range(2):
-            async with record.run(run="r") as session:
+    for _ in range(2):
+        async with record.run(run="r") as session:
 
-                @session.tool(effects="pure")
-                async def read():
-                    yield 1
-                    if fail[0]:
-                        raise ConnectionResetError
-                    yield 2
-
+            @session.tool(effects="pure")
+            async def read():
+                yield 1
                 if fail[0]:
-                    with pytest.raises(ConnectionError):
-                        await _all(read())
-                    fail[0] = False
-                else:
-                    assert await _all(read()) == [1, 2]
-        [step] = await record.steps("r")
-        assert [bytes(item) for item in step.items] == [b"1", b"2"]
-        assert len(step.attempts) == 1
+                    raise ConnectionResetError
+                yield 2
+
+            if fail[0]:
+                with pytest.raises(ConnectionError):
+                    await _all(read())
+                fail[0] = False
+            else:
+                assert await _all(read()) == [1, 2]
+    [step] = await record.steps("r")
+    assert [bytes(item) for item in step.items] == [b"1", b"2"]
+    assert len(step.attempts) == 1
 
 
 @pytest.mark.parametrize("effects", ["pure", "once"])
@@ -191,25 +186,24 @@ async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, eff
     assert (step.status, opened) == ("completed", [1])
 
 
-async def test_two_streams_may_be_read_by_turns(lab: Lab):
+async def test_two_streams_may_be_read_by_turns(record: TwinRecord):
     """Overlapping streams are distinguished, and replay the same."""
-    async with lab.connect() as record:
-        for mode in (None, "strict"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "strict"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="pure")
-                async def count(start: int):
-                    assert mode is None
-                    for i in range(3):
-                        yield start + i
+            @session.tool(effects="pure")
+            async def count(start: int):
+                assert mode is None
+                for i in range(3):
+                    yield start + i
 
-                one, two = count(0), count(10)
-                found = []
-                for _ in range(3):
-                    found += [await anext(one), await anext(two)]
-                assert found == [0, 10, 1, 11, 2, 12]
-                await one.aclose()
-                await two.aclose()
+            one, two = count(0), count(10)
+            found = []
+            for _ in range(3):
+                found += [await anext(one), await anext(two)]
+            assert found == [0, 10, 1, 11, 2, 12]
+            await one.aclose()
+            await two.aclose()
 
 
 def test_an_async_generator_is_refused_by_the_sync_client(record):

@@ -16,7 +16,7 @@ import pytest
 import hansard
 from hansard.domain import value_types, values
 from hansard.domain.value_types import Tagged
-from tests.agents.twins import Lab
+from tests.agents.twins import Lab, TwinRecord
 
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
@@ -153,36 +153,34 @@ IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
 
 @pytest.mark.fast(cases=12, slow=0)
 @pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
-async def test_a_value_comes_back_equal(lab: Lab, annotation, value):
+async def test_a_value_comes_back_equal(record: TwinRecord, annotation, value):
     """A result has its type in an offline replay, and is an equal argument."""
-    async with lab.connect() as record:
-        for mode in (None, "offline"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "offline"):
+        async with record.run(run="r", mode=mode) as session:
 
-                def give(x: Any = None) -> Any:
-                    assert mode is None
-                    return value
+            def give(x: Any = None) -> Any:
+                assert mode is None
+                return value
 
-                give.__annotations__["return"] = annotation
-                tool = session.raw.tool(effects="once")(give)
-                back = await come(tool(value))
-                assert back == value
-                assert type(back) is type(value)
+            give.__annotations__["return"] = annotation
+            tool = session.raw.tool(effects="once")(give)
+            back = await come(tool(value))
+            assert back == value
+            assert type(back) is type(value)
 
 
-async def test_items_come_back_as_their_annotation_says(lab: Lab):
+async def test_items_come_back_as_their_annotation_says(record: TwinRecord):
     """Each item of a stream is a record by its annotation, live and replayed."""
-    async with lab.connect() as record:
-        for mode in (None, "offline"):
-            async with record.run(run="r", mode=mode) as session:
+    for mode in (None, "offline"):
+        async with record.run(run="r", mode=mode) as session:
 
-                @session.tool(effects="once")
-                async def lines(count: int) -> AsyncIterator[Line]:
-                    assert mode is None
-                    for _ in range(count):
-                        yield LINE
+            @session.tool(effects="once")
+            async def lines(count: int) -> AsyncIterator[Line]:
+                assert mode is None
+                for _ in range(count):
+                    yield LINE
 
-                assert [line async for line in lines(2)] == [LINE, LINE]
+            assert [line async for line in lines(2)] == [LINE, LINE]
 
 
 class Unfit(NamedTuple):
@@ -294,36 +292,35 @@ async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: 
         assert "Receipt cannot be recorded" in steps[0].inexact
 
 
-async def test_a_type_that_is_not_registered_is_named(lab: Lab):
+async def test_a_type_that_is_not_registered_is_named(record: TwinRecord):
     """An unknown tag is refused with the remedy; readers are shown tag and data."""
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
+    async with record.run(run="r") as session:
+
+        @session.tool(effects="once")
+        async def pay() -> Any:
+            return Money(1, "EUR")
+
+        await pay()
+    found = value_types.BY_TAG.pop("tests.money.v2")
+    try:
+        async with record.run(run="r", mode="offline") as session:
 
             @session.tool(effects="once")
             async def pay() -> Any:
-                return Money(1, "EUR")
+                raise AssertionError
 
-            await pay()
-        found = value_types.BY_TAG.pop("tests.money.v2")
-        try:
-            async with record.run(run="r", mode="offline") as session:
-
-                @session.tool(effects="once")
-                async def pay() -> Any:
-                    raise AssertionError
-
-                with pytest.raises(hansard.BadValue, match=r"'tests\.money\.v2'.*value_type\("):
-                    await pay()
-        finally:
-            value_types.BY_TAG["tests.money.v2"] = found
-        [step] = await record.steps("r")
-        with value_types.reading():
-            told = values.load(step.result)
-        assert told == Tagged("tests.money.v2", {"cents": 1, "currency": "EUR"})
-        assert values.dump(values.plain(told)) == step.result
+            with pytest.raises(hansard.BadValue, match=r"'tests\.money\.v2'.*value_type\("):
+                await pay()
+    finally:
+        value_types.BY_TAG["tests.money.v2"] = found
+    [step] = await record.steps("r")
+    with value_types.reading():
+        told = values.load(step.result)
+    assert told == Tagged("tests.money.v2", {"cents": 1, "currency": "EUR"})
+    assert values.dump(values.plain(told)) == step.result
 
 
-async def test_an_older_version_of_a_type_is_read(lab: Lab):
+async def test_an_older_version_of_a_type_is_read(record: TwinRecord):
     """A value recorded under an older tag is read through `older=`."""
 
     def tool(session: Any) -> Any:
@@ -333,12 +330,11 @@ async def test_an_older_version_of_a_type_is_read(lab: Lab):
 
         return pay
 
-    async with lab.connect() as record:
-        with value_types.reading():  # as the version that wrote it
-            async with record.run(run="r") as session:
-                await tool(session)()
-        async with record.run(run="r", mode="offline") as session:
-            assert await tool(session)() == Money(125, "EUR")
+    with value_types.reading():  # as the version that wrote it
+        async with record.run(run="r") as session:
+            await tool(session)()
+    async with record.run(run="r", mode="offline") as session:
+        assert await tool(session)() == Money(125, "EUR")
 
 
 async def test_secrets_are_taken_out_of_fields(lab: Lab):

@@ -271,11 +271,33 @@ class Lab:
             at_once(scenario)
 
 
+def is_scenario(test: Callable[..., Any]) -> bool:
+    """Return whether a test takes a workspace or a record of either client."""
+    parameters = inspect.signature(test).parameters
+    return "lab" in parameters or any(each.annotation is TwinRecord for each in parameters.values())
+
+
 def twins(scenario: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Return a test that plays its scenario with the client of its `lab`."""
+    """Return a test that plays its scenario with the client of its `lab`: with that, or with a
+    `record` of it that is open meanwhile.
+    """
+    signature = inspect.signature(scenario)
+    parameters = [
+        each.replace(name="lab") if each.annotation is TwinRecord else each
+        for each in signature.parameters.values()
+    ]
+
+    async def recorded(lab: Lab, fixtures: dict[str, Any]) -> None:
+        async with lab.connect() as record:
+            await scenario(record=record, **fixtures)
 
     @functools.wraps(scenario)
     def test(**fixtures: Any) -> None:
-        fixtures["lab"].play(scenario(**fixtures))
+        lab: Lab = fixtures["lab"]
+        if "record" in signature.parameters:
+            lab.play(recorded(fixtures.pop("lab"), fixtures))
+        else:
+            lab.play(scenario(**fixtures))
 
+    test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # as inspect reads it
     return test
