@@ -2,6 +2,7 @@
 
 import threading
 import time
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -58,7 +59,10 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
     assert told == ["sent to bob"]
     assert "no call waits for approval" in call("approvals").out
     every = call("approvals", "--all").out
-    assert all(part in every for part in ("granted", "eva", "read it"))
+    answered = record.approvals(answered=True)[0].approval.answered_at
+    assert answered is not None
+    moment = f"{datetime.fromtimestamp(answered // 10**9, UTC):%Y-%m-%d %H:%M:%SZ}"
+    assert all(part in every for part in ("granted", "eva", "read it", moment))
 
 
 def test_what_waits_is_denied(call, record, waiting):

@@ -71,6 +71,17 @@ def test_one_key_with_its_history(record, call):
     assert "see 'hansard board r-1'" in missing.err
 
 
+def test_a_set_is_shown_by_its_members(record, call):
+    """The list and the whole value of a key have the members of its set, not their encoding."""
+    with record.run("team", run="r-set", agent="ada", role="writer") as session:
+        session.board.include("seen", "oak")
+        session.board.include("seen", "elm")
+    assert '["elm","oak"]' in call("board", "r-set").out
+    shown = call("board", "r-set", "seen").out
+    assert '"oak"' in shown
+    assert "$set" not in shown
+
+
 @pytest.mark.thorough(quick="test_the_keys_of_a_run")
 def test_the_state_of_a_run_has_its_keys(record, call):
     """`run show` names the keys, `run state` shows them, `--diff` shows their changes."""

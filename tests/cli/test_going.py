@@ -137,6 +137,14 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     assert shell("run", "resume", run, "--", *command).out == f"ended resume {run}\n"
 
 
+@pytest.mark.parametrize("point", ["bob@1", "bob#1"])
+def test_a_point_of_an_agent_that_is_not_there_names_those_that_are(call, runs, point):
+    """A fork at a point of an unknown agent names the run's agents."""
+    done = call("run", "fork", runs.team, "--at", point)
+    assert (done.code, done.out) == (2, "")
+    assert f"agent 'bob' in run {runs.team} was not found: its agents are researcher_1" in done.err
+
+
 STARTS_A_HELPER = """
 import os, subprocess, sys
 import hansard

@@ -103,14 +103,14 @@ CACHES = (
     Column("versions", right=True),
     Column("heals", right=True),
     Column("unreviewed", lambda row: str(row.heals_unreviewed), right=True),
-    Column("changed", lambda row: f"{row.changed_at:%Y-%m-%d %H:%M:%S}"),
+    Column("changed", lambda row: row.changed_at, whole=True),
 )
 CACHE_VERSIONS = (
     Column("version", right=True),
     Column("change", lambda row: row.change),
     Column("entry", lambda row: "" if row.entry is None else str(row.entry), right=True),
     Column("by", lambda row: row.author),
-    Column("at", lambda row: f"{row.at:%Y-%m-%d %H:%M:%S}"),
+    Column("at", whole=True),
     Column("reviewed", lambda row: "yes" if row.reviewed else ""),
     Column("why", lambda row: row.because or ""),
 )
@@ -397,7 +397,7 @@ CHANGES = (
     Column("change", lambda row: row.change),
     Column("digest", lambda row: (row.digest or "")[:DIGEST_CHARACTERS_MIN]),
     Column("by", lambda row: row.author),
-    Column("at", lambda row: f"{row.at:%Y-%m-%d %H:%M:%S}"),
+    Column("at", whole=True),
     Column("why", lambda row: row.because or "", whole=True),
 )
 
@@ -759,9 +759,9 @@ OFFERED = (
     Column("tool"),
     Column("workflow", lambda row: row.workflow or "any"),
     Column("of", lambda row: f"{row.run} {row.agent}#{row.step}"),
-    Column("offered", lambda row: f"{row.offered_at:%Y-%m-%d %H:%M:%S}"),
+    Column("offered", lambda row: row.offered_at, whole=True),
     Column("ran", lambda row: str(row.times), right=True),
-    Column("stale", lambda row: f"{row.stale_since:%Y-%m-%d %H:%M:%S}" if row.stale_since else ""),
+    Column("stale", lambda row: row.stale_since, whole=True),
 )
 REUSED = (
     Column("call", lambda row: f"{row.run} {row.agent}#{row.step}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -129,7 +130,15 @@ def _render_checks(looked: list[CheckedTopic]) -> Iterator[Part]:
 
 def _amount(looked: CheckedTopic) -> str:
     of = f" of {looked.experiment}" if looked.experiment else ""
-    return f"{looked.looked:,} {looked.what}{of}"
+    noun = _singular(looked.what) if looked.looked == 1 else looked.what
+    return f"{looked.looked:,} {noun}{of}"
+
+
+def _singular(nouns: str) -> str:
+    """Return `calls with effects` as `call with effects`: the nouns before a preposition."""
+    head, *rest = re.split(r"(?= (?:with|by|in|of) )", nouns, maxsplit=1)
+    head = re.sub(r"\B(?:(?<=alias)e)?s\b", "", head)
+    return " or ".join(head.split(" and ")) + "".join(rest)
 
 
 def _call(row: dict[str, Any]) -> str:
@@ -141,7 +150,7 @@ def _call(row: dict[str, Any]) -> str:
 
 EVENTS = (
     Column("at", lambda row: row["address"], whole=True),
-    Column("time", lambda row: row["at"][11:23]),
+    Column("time", lambda row: f"{row['at'][11:23]}Z"),
     Column("who", lambda row: row["who"], short=True),
     Column("what", lambda row: row["what"]),
     Column("call", _call),

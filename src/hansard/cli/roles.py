@@ -388,7 +388,7 @@ LOGINS = (
     Column("token", lambda login: login.token or "none", whole=True),
     Column("standing", whole=True, styles=LOGIN_STYLES),
     Column("carries", whole=True),
-    Column("expires", lambda login: login.expires or ("never" if login.token else "")),
+    Column("expires", lambda login: output.time(login.expires) or "never" * bool(login.token)),
     Column("because", short=True),
 )
 
@@ -463,7 +463,8 @@ APPROVALS = (
     Column("agent"),
     Column("tool", whole=True),
     Column("arguments", lambda each: output.arguments_preview(recorded(each.arguments))),
-    Column("until", whole=True),
+    Column("until", lambda each: output.time(each.until), whole=True),
+    Column("answered", lambda each: output.time(each.answered_at), whole=True),
     Column("answered by", lambda each: each.by),
     Column("because"),
 )

@@ -511,7 +511,7 @@ def _render_report(found: RunReport) -> Iterator[Part]:
     decisions = [(agent.agent, made) for agent in found.agents for made in agent.decisions]
     misfits = "quarantined: written to this run by an unauthorised writer"
     tables: list[tuple[str, tuple[Column, ...], list[Any]]] = [
-        ("open steps", OPEN_STEPS, open_steps),
+        ("in doubt or under way", OPEN_STEPS, open_steps),
         ("checkpoints", CHECKPOINTS, checkpoints),
         ("decisions", DECISIONS, decisions),
         (misfits, MISFITS, found.quarantined),
@@ -523,7 +523,7 @@ def _render_report(found: RunReport) -> Iterator[Part]:
             yield output.listing(columns, things)
     if open_steps:
         yield Hint(
-            "an open step's effect may or may not have happened: look, then say so with\n"
+            "the effect of a step in doubt may have happened or not: look, then settle it with\n"
             f"  hansard run settle {run.run} STEP --happened RESULT or --did-not-happen"
         )
 

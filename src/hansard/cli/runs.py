@@ -210,7 +210,7 @@ async def resume(which: Run, command: Command = None) -> int:
         view = await workspace.states.run(run)
     output.write(_how(run, view.life))
     for agent, step in _steps_to_settle(view):
-        output.hint(f"open: {agent}#{step.number} ({step.tool}) may need settling first")
+        output.hint(f"in doubt: {agent}#{step.number} ({step.tool}) may need settling first")
     return 0
 
 
@@ -346,7 +346,9 @@ def _next(view: RunView) -> str:
     """Return the next command after a step was settled."""
     still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
     if still:
-        return f"still open: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
+        return (
+            f"still in doubt: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
+        )
     return f"continue with: {_resume(view.run)}"
 
 

@@ -184,11 +184,9 @@ def _render_health(found: Health) -> Iterator[Part]:
     if found.watch is None:
         return
     for name, one in sorted(found.watch.workspaces.items()):
-        whole = f", read whole at {one.read_whole:%H:%M:%S} UTC" if one.read_whole else ""
+        whole = f", read whole at {one.read_whole:%H:%M:%SZ}" if one.read_whole else ""
         yield (
-            f"{name}: position {one.position}, compared at {one.compared:%H:%M:%S} UTC{whole}, "
+            f"{name}: position {one.position}, compared at {one.compared:%H:%M:%SZ}{whole}, "
             f"{counted(len(one.findings) + one.more, 'finding')}"
         )
-        yield from (
-            Hint(f"{name}: {each.at:%Y-%m-%d %H:%M:%S} UTC  {each.fact}") for each in one.findings
-        )
+        yield from (Hint(f"{name}: {output.moment(each.at)}  {each.fact}") for each in one.findings)

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from datetime import UTC
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -120,7 +120,7 @@ def _render(found: Team) -> Iterator[Part]:
 
 def _render_change(change: Change) -> Iterator[Part]:
     for row in change.changed:
-        at = f"{change.time.astimezone(UTC):%H:%M:%S}  {change.position:>8}"
+        at = f"{change.time.astimezone(UTC):%H:%M:%SZ}  {change.position:>8}"
         yield f"{at}  {_sentence(row)}"
 
 
@@ -165,6 +165,11 @@ async def board(
     output.show(found, _key)
 
 
+def _members(value: Any) -> Any:
+    """Return the members of a recorded set, which its kind names, and any other value unchanged."""
+    return value["$set"] if isinstance(value, dict) and value.keys() == {"$set"} else value
+
+
 def _value(write: Write) -> str:
     """Render a written value in short."""
     if isinstance(write.value, msgspec.Raw):
@@ -178,7 +183,7 @@ KEYS = (
     Column("version", right=True),
     Column("author", short=True),
     Column("role", short=True),
-    Column("value", lambda key: output.preview(key.value)),
+    Column("value", lambda key: output.preview(_members(key.value))),
     Column("expires", lambda key: output.time(key.expires)),
 )
 WRITES = (
@@ -213,7 +218,7 @@ def _key(found: KeyHistory) -> Iterator[Part]:
     yield output.pairs([*rows, ("as of", f"position {now.position}")])
     if isinstance(now, Key):
         yield ""
-        yield msgspec.json.format(msgspec.json.encode(now.value), indent=2).decode()
+        yield msgspec.json.format(msgspec.json.encode(_members(now.value)), indent=2).decode()
     yield ""
     yield output.listing(WRITES, found.writes[-HISTORY_SHOWN_MAX:])
     if len(found.writes) > HISTORY_SHOWN_MAX:

@@ -325,7 +325,7 @@ def _of_broker(status: BrokerStatus) -> list[str]:
 
 
 def _line(report: LogEntry, prefix: str) -> str:
-    at, line = f"{prefix}{report.position:>8}  {report.time:%H:%M:%S.%f}", report.line
+    at, line = f"{prefix}{report.position:>8}  {report.time:%H:%M:%S.%fZ}", report.line
     if isinstance(line, CorruptLine):
         return f"{at}  corrupt: {report.error}"
     where = f"run {line.run} " if line.run is not None else ""

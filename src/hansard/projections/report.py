@@ -155,7 +155,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def _unknown(kind: str, name: str, known: list[str]) -> CallerError:
     """Return the error for a name in a query that is not in the tables."""
     shown = ", ".join(known[:KNOWN_MAX]) + (", ..." if len(known) > KNOWN_MAX else "")
-    those = f"known are {shown}" if known else "there is none yet"
+    those = f"known are {shown}" if known else "none is on record, see 'hansard runs'"
     return CallerError(f"there is no {kind} {name!r}: {those}")
 
 

@@ -553,6 +553,7 @@ class Points:
 
     async def _step(self, run: str, agent: str, number: int) -> AtPosition:
         life = await self._states.life(run)
+        _check_agent(life, run, agent)
         if agent in life.roster:
             state = await self._states.agent(AgentStream(run, life.roster[agent], agent))
             if number in state.steps:
@@ -573,6 +574,8 @@ class Points:
                 last = stored.commit.last_version
                 if str(stored.stream) == name and stored.commit.version <= version <= last:
                     return AtPosition(whole_at(stored))
+            if "/" not in name and name != "life":
+                _check_agent(life, run, name)
         raise NotFound(f"version {version} of {name!r} in run {run}", _REMEDY)
 
     async def history(self, run: str, at: object) -> tuple[UpTo, list[Stored] | None]:
@@ -588,6 +591,13 @@ class Points:
 
     async def _id(self, run: str, target: str) -> AtPosition:
         return _of_id(run, target, await self._states.history(run))
+
+
+def _check_agent(life: RunState, run: str, name: str) -> None:
+    """Raise NotFound if no agent of this name has joined a run."""
+    if name not in life.roster:
+        agents_there = f"its agents are {', '.join(life.roster)}" if life.roster else "it has none"
+        raise NotFound(f"agent {name!r:.80} in run {run}", agents_there)
 
 
 def _of_id(run: str, target: str, commits: list[Stored]) -> AtPosition:
