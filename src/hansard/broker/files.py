@@ -289,9 +289,9 @@ class ServerFiles:
         admin, runtime, system = (
             Login(user, secrets.token_hex(24)) for user in ("admin", "runtime", "system")
         )
-        made = Credentials(f"hansard-{secrets.token_hex(8)}", admin, runtime, system)
-        self.write_credentials(made)
-        return made
+        created = Credentials(f"hansard-{secrets.token_hex(8)}", admin, runtime, system)
+        self.write_credentials(created)
+        return created
 
     def write_credentials(self, credentials: Credentials) -> None:
         """Write the logins of this directory."""

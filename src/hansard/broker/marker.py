@@ -263,9 +263,9 @@ class _Keeper:
                 continue
             now = datetime.now(UTC)
             written = kept.written if kept.lost is not None else now
-            made = msgspec.structs.replace(kept, written=written, durability=self._durability)
-            marks.write(self._data_dir, workspace, made)
-            self._kept[workspace] = made
+            mark = msgspec.structs.replace(kept, written=written, durability=self._durability)
+            marks.write(self._data_dir, workspace, mark)
+            self._kept[workspace] = mark
 
 
 class _Server:

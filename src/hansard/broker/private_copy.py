@@ -96,16 +96,16 @@ def readable(data_dir: Path, tell: Callable[[str], None]) -> Path:
     except PermissionError as error:
         raise BadDataDir(folder, error) from error
     with _making:
-        made = _made.get((os.getpid(), folder))
-        if made is None:
+        copy = _made.get((os.getpid(), folder))
+        if copy is None:
             try:
-                made = _make(folder, tell)
+                copy = _make(folder, tell)
             except PermissionError as error:
                 raise BadDataDir(folder, error) from error
             except OSError as error:
                 raise NotCopied(folder, str(error)) from error
-            _made[os.getpid(), folder] = made
-    return made
+            _made[os.getpid(), folder] = copy
+    return copy
 
 
 def writable(folder: Path) -> bool:

@@ -366,7 +366,7 @@ def _note(line: PartsLine, commit: Commit, to: int) -> None:
 def commit_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]]:
     """Return a noted commit with its values in full, and the values that cannot be."""
     faults: list[Fault] = []
-    made: list[Recorded] = []
+    events: list[Recorded] = []
     for index, recorded in enumerate(commit.events):
         data = bytes(recorded.data)
         if MARK in data and recorded.enc is None:
@@ -376,10 +376,10 @@ def commit_in_full(line: PartsLine, commit: Commit) -> tuple[Commit, list[Fault]
                 faults.append(Fault(index, f"{error.where}: {error.fact}"))
             else:
                 recorded = msgspec.structs.replace(recorded, data=msgspec.Raw(data))  # noqa: PLW2901 -- the event with its values in full
-        made.append(recorded)
-    if all(new is old for new, old in zip(made, commit.events, strict=True)):
+        events.append(recorded)
+    if all(new is old for new, old in zip(events, commit.events, strict=True)):
         return commit, faults
-    return msgspec.structs.replace(commit, events=tuple(made)), faults
+    return msgspec.structs.replace(commit, events=tuple(events)), faults
 
 
 class RunInFull:

@@ -147,10 +147,10 @@ def _scrubbed_data(recorded: Recorded, redaction: Redaction) -> msgspec.Raw:
     clean = redaction.fields(event)
     if clean is event:
         return recorded.data
-    made = msgspec.structs.replace(recorded, data=msgspec.Raw(_encoder.encode(clean)))
+    scrubbed_event = msgspec.structs.replace(recorded, data=msgspec.Raw(_encoder.encode(clean)))
     try:
-        revive(made)
+        revive(scrubbed_event)
     except Corrupt:
         fact = "a field that cannot be replaced holds a secret"
         raise BadValue(recorded.type, fact, "leave the secret out of it") from None
-    return made.data
+    return scrubbed_event.data

@@ -396,13 +396,13 @@ class StreamWriter:
         commit.
         """
         try:
-            made = record(event, self._clock.new_id())
-            revive(made)
+            encoded = record(event, self._clock.new_id())
+            revive(encoded)
         except (Corrupt, TypeError, ValueError) as error:
             raise BadValue(event.tag, str(error), "give fields of the right type") from error
-        if _size(made) > MERGE_BYTES_MAX:
-            raise TooLarge(f"a {event.tag}", _size(made), MERGE_BYTES_MAX)
-        return made
+        if _size(encoded) > MERGE_BYTES_MAX:
+            raise TooLarge(f"a {event.tag}", _size(encoded), MERGE_BYTES_MAX)
+        return encoded
 
     def put(
         self,

@@ -113,7 +113,7 @@ def pages(store: Store) -> dict[str, str]:
             sections[name] = (
                 f"## {call}\n\n{text}\n\n{_returns(store, name, parameters, columns)}\n\n"
             )
-    index, made = "", {}
+    index, texts = "", {}
     for page, (title, numbers) in PAGES.items():
         names = sorted(_created(numbers))
         shown = [name for name in names if name in sections]
@@ -122,7 +122,7 @@ def pages(store: Store) -> dict[str, str]:
         body += f"## Functions\n\n|Function|Value|\n|---|---|\n{rows}\n" if rows else ""
         calls = ", ".join(helpers[name] for name in names if name in helpers)
         body += f"Helpers of other macros: {calls}.\n" if calls else ""
-        made[f"sql/{page}.md"] = f"# {title}\n\n{INTRO}\n{body.rstrip()}\n"
+        texts[f"sql/{page}.md"] = f"# {title}\n\n{INTRO}\n{body.rstrip()}\n"
         listed = ", ".join(f"`{name}`" for name in shown) or "functions"
         index += f"* [{title}](sql/{page}.md): {listed}\n"
     general = {
@@ -131,8 +131,8 @@ def pages(store: Store) -> dict[str, str]:
         for row in rows
         if section(table, row[0]) == EVERYWHERE
     }
-    made["sql.md"] = HEAD.format(index=index) + _table(general[name] for name in sorted(general))
-    return made
+    texts["sql.md"] = HEAD.format(index=index) + _table(general[name] for name in sorted(general))
+    return texts
 
 
 def _table(rows: Iterable[tuple[str, str, str]]) -> str:

@@ -195,13 +195,13 @@ class FileVectors:
             key: text for key, text in zip(keys, texts, strict=True) if key not in self._made
         }
         known = {key: self._made[key] for key in keys if key in self._made}
-        made = self._embedded(list(missing.values()))
-        for key, vector in zip(missing, made, strict=True):
+        vectors = self._embedded(list(missing.values()))
+        for key, vector in zip(missing, vectors, strict=True):
             known[key] = self._made[key] = vector
         return [known[key] for key in keys]
 
     def _embedded(self, texts: Sequence[str]) -> list[list[float]]:
-        made: list[list[float]] = []
+        embedded: list[list[float]] = []
         for begin in range(0, len(texts), BATCH):
             part = texts[begin : begin + BATCH]
             vectors = [[float(each) for each in vector] for vector in self._embedder.embed(part)]
@@ -211,8 +211,8 @@ class FileVectors:
                 if len(vector) != self._dims or not all(map(math.isfinite, vector)):
                     fact = f"a vector has {len(vector)} numbers, or some that are not finite"
                     raise _unfit(self._embedder, fact)
-            made += vectors
-        return made
+            embedded += vectors
+        return embedded
 
     def close(self) -> None:
         """Release the index."""

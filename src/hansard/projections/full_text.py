@@ -184,7 +184,7 @@ def _bound(text: str) -> None:
 
 def snippet(marked: str) -> Snippet:
     """Return a snippet without the index's marks, and with long parts shortened."""
-    made, marks, at = "", [], 0
+    shown, marks, at = "", [], 0
     parts = re.split(f"[{BEGIN}{END}]", marked.replace(_GAP, ""))
     for number, part in enumerate(parts):
         if number % 2:
@@ -192,9 +192,9 @@ def snippet(marked: str) -> Snippet:
             marks.append((at, at + len(value)))
         else:
             value = _beside(part, first=not number, last=number + 1 == len(parts))
-        made += value
+        shown += value
         at += len(value)
-    return Snippet(made, marks)
+    return Snippet(shown, marks)
 
 
 def _beside(text: str, *, first: bool, last: bool) -> str:
@@ -589,12 +589,12 @@ async def _opened(path: Path) -> AsyncGenerator[Index]:
     """Open an index, and close it, in threads that are waited for: the caller holds the write lock
     until they have finished. Raises Unusable.
     """
-    made: list[Index] = []
+    indexes: list[Index] = []
     try:
-        await to_its_end(lambda: made.append(Index(path)))
-        yield made[0]
+        await to_its_end(lambda: indexes.append(Index(path)))
+        yield indexes[0]
     finally:
-        for index in made:
+        for index in indexes:
             await to_its_end(index.close)
 
 

@@ -185,15 +185,15 @@ class Feed:
         label = join(commit.label, parse(seen.label)).stored if seen.label else commit.label
         members = self.seen.members.get(run or "")
         roles = members.roles if members is not None else {}
-        value = facts("", stream, commit.actor.agent, roles, seen.labels, label=label)
+        claims = facts("", stream, commit.actor.agent, roles, seen.labels, label=label)
         versions = seen.versions if run is not None else self.seen.lasting
-        labels = tuple(sorted(value.labels.items())) if self._by_labels else ()
+        labels = tuple(sorted(claims.labels.items())) if self._by_labels else ()
         if self.whole:
-            return self._as_it_is(commit, value, labels)
+            return self._as_it_is(commit, claims, labels)
         kept: list[Recorded] = []
         first = 0
         for version, recorded in enumerate(commit.events, commit.version):
-            plan = self._field_plan(value, labels, recorded)
+            plan = self._field_plan(claims, labels, recorded)
             if plan is None or recorded.enc is not None:
                 continue
             self._ids.add(recorded.id, commit.id)
@@ -213,7 +213,7 @@ class Feed:
             id=commit.id,
             version=first,
             at=commit.at,
-            actor=Actor(value.agent),
+            actor=Actor(claims.agent),
             causation=cause,
             label=label,
             events=tuple(kept),
@@ -301,17 +301,17 @@ class Feed:
 
     def _take_over(self, run: str, event: RunForked) -> RunSeen:
         """Begin a fork with the state of its parent's streams up to the cut."""
-        parent, made = self._run(event.parent), self._run(run)
-        made.label = parent.label
+        parent, fork = self._run(event.parent), self._run(run)
+        fork.label = parent.label
         for item in parent.life:
             if item.version <= event.at.get("life", 0):
-                made.add(item)
+                fork.add(item)
         for name, version in event.at.items():
             if name in parent.versions:
-                made.versions[name] = parent.versions[name].cut(version)
+                fork.versions[name] = parent.versions[name].cut(version)
             if name in parent.steps:
-                made.steps[name] = parent.steps[name].cut(version)
-        return made
+                fork.steps[name] = parent.steps[name].cut(version)
+        return fork
 
 
 # The files of roles' tables.
@@ -364,9 +364,9 @@ def key_of(place: TableFiles, rules: RoleDefined) -> bytes | None:
         key = path.read_bytes()
         if len(key) >= KEY_BYTES_MIN:
             return key
-    made = secrets.token_bytes(KEY_BYTES_MIN)
-    replace_private(path, made)
-    return made
+    new_key = secrets.token_bytes(KEY_BYTES_MIN)
+    replace_private(path, new_key)
+    return new_key
 
 
 def load(place: TableFiles) -> Kept | None:

@@ -112,12 +112,12 @@ class LiveStore(Store):
 
     def _publish(self, *, now: bool) -> None:
         try:
-            made = self._publisher.publish(self._head, now=now)
+            snapshot = self._publisher.publish(self._head, now=now)
         except OSError as error:
             raise unwritten(self.path, error) from error
-        if made is None:
+        if snapshot is None:
             return
-        self._record_status(published=made.position, published_delay_ms=self._delay_ms())
+        self._record_status(published=snapshot.position, published_delay_ms=self._delay_ms())
 
     def _delay_ms(self) -> float | None:
         """Return the time since the newest message was logged, if there is one."""
@@ -346,17 +346,17 @@ class Projector:
     @classmethod
     async def open(cls, source: Source, place: TableFiles) -> Projector:
         """Open the tables for writing, as `Store` does. Raises Held, Newer, Unusable."""
-        hold, made = WriteLock(place), list[LiveStore]()
+        hold, stores = WriteLock(place), list[LiveStore]()
         try:
-            await to_its_end(lambda: made.append(LiveStore(hold)))
+            await to_its_end(lambda: stores.append(LiveStore(hold)))
         except BaseException:
             try:
-                for store in made:  # the caller was cancelled meanwhile
+                for store in stores:  # the caller was cancelled meanwhile
                     await to_its_end(store.close)
             finally:
                 hold.close()
             raise
-        return cls(source, hold, made[0])
+        return cls(source, hold, stores[0])
 
     async def run(self, until: int | None = None, moved: Moved = _silent) -> None:
         """Run `project` and publish: after batches if it follows, else at the end."""
@@ -429,11 +429,11 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
     """
     with _write_lock(place) as hold:
         last = (await source.extent()).last
-        made = await _make(source, place, last, progress)
+        rebuilt = await _make(source, place, last, progress)
         place.replace()
         hold.interrupted = False
-        hold.record_status(ProjectorStatus(os.getpid(), made.position, last))
-        return made
+        hold.record_status(ProjectorStatus(os.getpid(), rebuilt.position, last))
+        return rebuilt
 
 
 async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebuilt:
@@ -452,8 +452,8 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
         finally:
             await asyncio.to_thread(store.close)
         hold.interrupted = False  # they were read completely, and closed
-        made = await _make(source, place, position, progress)
-        return msgspec.structs.replace(made, before=before)
+        rebuilt = await _make(source, place, position, progress)
+        return msgspec.structs.replace(rebuilt, before=before)
 
 
 @contextlib.contextmanager

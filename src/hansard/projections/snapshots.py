@@ -144,10 +144,10 @@ def newest(place: TableFiles) -> PublishedSnapshot | None:
 
 def damage(generation: PublishedSnapshot) -> str | None:
     """Read a whole generation, and describe its damage; None if there is none."""
-    value = _read_generation(generation.folder)
-    if value is None:
+    description = _read_generation(generation.folder)
+    if description is None:
         return f"'{generation.folder / GENERATION_FILE}' is not what was published"
-    for name, digest in value.files.items():
+    for name, digest in description.files.items():
         path = generation.folder / name
         try:
             with path.open("rb") as file:
@@ -278,12 +278,12 @@ class Publisher:
             if not now and not self._disturbed and self._base is not None:
                 return None
             self._adopt(self._copying)
-        made = self._make(head)
-        self.position = made.position
-        self._sweep(made)
+        snapshot = self._make(head)
+        self.position = snapshot.position
+        self._sweep(snapshot)
         ended_s = time.monotonic()
         self._due_s = ended_s if with_base else ended_s + REST * (ended_s - began_s)
-        return made
+        return snapshot
 
     def close(self) -> None:
         """Close it, after the store is closed."""
@@ -350,7 +350,7 @@ class Publisher:
                 files[wal(part / TABLES).name] = _copy(fd, wal(part / TABLES))
             finally:
                 os.close(fd)
-        value = _Generation(
+        description = _Generation(
             progress.position,
             max(head, progress.position),
             progress.digest,
@@ -360,10 +360,10 @@ class Publisher:
             files,
         )
         with new_file(part / GENERATION_FILE) as file:
-            file.write(msgspec.json.encode(value.sealed))
+            file.write(msgspec.json.encode(description.sealed))
         folder = self._place.published / name
         part.rename(folder)
-        return value.generation(folder)
+        return description.generation(folder)
 
     def _number(self) -> int:
         """Return a number larger than any before, so that no name is used twice."""
@@ -425,8 +425,8 @@ def _folders(place: TableFiles) -> Iterator[tuple[int, Path]]:
 
 
 def _read(folder: Path) -> PublishedSnapshot | None:
-    value = _read_generation(folder)
-    return None if value is None else value.generation(folder)
+    description = _read_generation(folder)
+    return None if description is None else description.generation(folder)
 
 
 def _read_generation(folder: Path) -> _Generation | None:

@@ -132,13 +132,13 @@ class TableFiles(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return None
         try:
-            value = _read_status(fd)
+            status = _read_status(fd)
             free = take(fd, shared=True)
         finally:
             os.close(fd)
-        if value is None or not free:
-            return value
-        return msgspec.structs.replace(value, running=False)
+        if status is None or not free:
+            return status
+        return msgspec.structs.replace(status, running=False)
 
     def remove(self, path: Path) -> None:
         """Remove a database and DuckDB's files beside it."""
@@ -211,8 +211,8 @@ def new_file(path: Path) -> BinaryIO:
 
 def copied(source: Path, target: Path) -> None:
     """Copy a file to one that is private to its owner. Raises FileNotFoundError."""
-    with source.open("rb") as original, new_file(target) as made:
-        shutil.copyfileobj(original, made, COPY_BYTES)
+    with source.open("rb") as original, new_file(target) as copy:
+        shutil.copyfileobj(original, copy, COPY_BYTES)
 
 
 def wal(path: Path) -> Path:

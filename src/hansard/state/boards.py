@@ -63,9 +63,9 @@ class Boards:
         """Return the same boards, written through the log of other states of the same record;
         cached states and turns are shared.
         """
-        made = copy.copy(self)
-        made.states = states
-        return made
+        boards = copy.copy(self)
+        boards.states = states
+        return boards
 
     async def state(self, stream: KeyStream, *, fresh: bool = True) -> BoardState:
         """Return the current state of a key; with `fresh=False` the last-read state, if any.

@@ -465,7 +465,7 @@ class Histories:
         one; make the missing chunks. Those are sent a few at a time, so that the caller does not
         wait for the server to store each.
         """
-        made: list[tuple[int, bytes]] = []
+        new_chunks: list[tuple[int, bytes]] = []
         state, start = begin[0].copy(), begin[1]
         index = [start]
         last: tuple[int, Chunk | None] = (0, None)
@@ -481,22 +481,22 @@ class Histories:
             if chunk is None:
                 segment = await self._read(stream, state, start, number, tail, ahead=True)
                 if segment.horizon is not None:
-                    await self.put(stream, made)
+                    await self.put(stream, new_chunks)
                     return self._keep(stream, number - 1, index, segment)
                 ended = fold_segment(segment)
                 position_end, version_end = segment.ends[-1][:2]
                 if _lies_in(version, position, version_end, position_end):
-                    await self.put(stream, made)
+                    await self.put(stream, new_chunks)
                     return self._keep(stream, number - 1, [*index, position_end], segment)
                 if self._snapshots is not None:
-                    made.append((number, encode_chunk(segment, ended)))
-                if len(made) >= CHUNKS_SENT:
-                    await self.put(stream, made)
-                    made = []
+                    new_chunks.append((number, encode_chunk(segment, ended)))
+                if len(new_chunks) >= CHUNKS_SENT:
+                    await self.put(stream, new_chunks)
+                    new_chunks = []
                 state, start, last = ended, position_end, (0, None)
             elif is_last:
                 segment = await self._read(stream, state, start, number, tail)
-                await self.put(stream, made)
+                await self.put(stream, new_chunks)
                 return self._keep(stream, number - 1, [*index, chunk.position], segment)
             else:
                 apply(state, chunk)

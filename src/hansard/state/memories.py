@@ -204,9 +204,9 @@ class Memories:
         """Return the same memories, written through another log of the same record; cached states
         are shared.
         """
-        made = copy.copy(self)
-        made.log = log
-        return made
+        memories = copy.copy(self)
+        memories.log = log
+        return memories
 
     def known(self, space: str) -> MemoryState | None:
         """Return a followed space as received from the log, in any thread; None if it is not

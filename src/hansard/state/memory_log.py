@@ -72,9 +72,9 @@ class MemoryLog:
         """Return a separate log with the same commits, byte for byte; with `up_to` those up to that
         position, and of a transaction all or none.
         """
-        made = MemoryLog(self.workspace)
-        made._keep(self._commits if up_to is None else until(self._commits, up_to))
-        return made
+        other = MemoryLog(self.workspace)
+        other._keep(self._commits if up_to is None else until(self._commits, up_to))
+        return other
 
     async def append(self, append: Append) -> Stored:
         """Append one commit. Raises Conflict, TooLarge."""

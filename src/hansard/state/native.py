@@ -230,14 +230,14 @@ class NativeMapper(Mapper[Any]):
         """Return an event with its tag and plain values. Raises BadValue."""
         if isinstance(domain_event, CanSnapshotAggregate):
             return _held(domain_event)
-        made = aggregate_types.of_event(domain_event)
-        if made is None:
+        kind = aggregate_types.of_event(domain_event)
+        if kind is None:
             if self.is_open:
                 return super().to_stored_event(domain_event)
             raise _undeclared(type(domain_event).__qualname__)
-        tag, plain = aggregate_types.checked_state(made, domain_event)
+        tag, plain = aggregate_types.checked_state(kind, domain_event)
         return _stored(
-            made, tag, domain_event.originator_id, domain_event.originator_version, plain
+            kind, tag, domain_event.originator_id, domain_event.originator_version, plain
         )
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
@@ -249,11 +249,11 @@ class NativeMapper(Mapper[Any]):
             return snapshot
         if not stored_event.state.startswith(_DECLARED):
             return super().to_domain_event(stored_event)
-        made, carried = _carried(stored_event)
+        kind, carried = _carried(stored_event)
         plain = msgspec.json.decode(carried.state)
-        named = made.id_of(stored_event.originator_id)
+        named = kind.id_of(stored_event.originator_id)
         version = stored_event.originator_version
-        return aggregate_types.revived(made, named, version, carried.tag, plain)
+        return aggregate_types.revived(kind, named, version, carried.tag, plain)
 
 
 class _Held:
@@ -278,10 +278,10 @@ def _stored(
 
 
 def _carried(stored: StoredEvent) -> tuple[AggregateType, _State]:
-    made = aggregate_types.of_event_class(resolve_topic(stored.topic))
-    if made is None:
+    kind = aggregate_types.of_event_class(resolve_topic(stored.topic))
+    if kind is None:
         raise _undeclared(stored.topic)
-    return made, _state.decode(stored.state[len(_DECLARED) :])
+    return kind, _state.decode(stored.state[len(_DECLARED) :])
 
 
 def _undeclared(where: str) -> BadValue:
@@ -385,8 +385,8 @@ class NativeRecorder(Recorder):
 
     async def _change(self, each: StoredEvent) -> AggregateChanged:
         if each.state.startswith(_DECLARED):
-            made, carried = _carried(each)
-            name, tag, raw = made.name, carried.tag, bytes(carried.state)
+            kind, carried = _carried(each)
+            name, tag, raw = kind.name, carried.tag, bytes(carried.state)
         elif self._is_open:
             held = {
                 "version": each.originator_version,
@@ -488,10 +488,10 @@ def _from_record(
     """Return a recorded event in the library's form. Raises UndeclaredEvent."""
     if event.aggregate == UNDECLARED_NAME:
         return _as_stored(named, plain)
-    made = aggregate_types.of_name(event.aggregate)
-    if made is None or (event.event not in made.events and event.event not in made.older):
+    kind = aggregate_types.of_name(event.aggregate)
+    if kind is None or (event.event not in kind.events and event.event not in kind.older):
         raise UndeclaredEvent(event.aggregate, str(named), event.event, position)
-    return _stored(made, event.event, named, version, plain)
+    return _stored(kind, event.event, named, version, plain)
 
 
 class NativeApplicationRecorder(NativeAggregateRecorder, ApplicationRecorder):
@@ -731,9 +731,9 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
         if mapper_class not in (None, NativeMapper) and mapper_class is not Mapper[Any]:
             message = f"{mapper_class} cannot map recorded events: leave it out"
             raise InfrastructureFactoryError(message)
-        made = NativeMapper(transcoder or self.transcoder(), compressor, cipher)
-        made.is_open = self._is_open
-        return made
+        mapper = NativeMapper(transcoder or self.transcoder(), compressor, cipher)
+        mapper.is_open = self._is_open
+        return mapper
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
         """Return a recorder of `events`, or of `snapshots`, which are kept in this process."""
@@ -761,8 +761,8 @@ class NativeFactory(InfrastructureFactory[NativeTrackingRecorder]):
                 "name that one for it, '<NAME OF THE PROJECTION>_PERSISTENCE_MODULE' in env"
             )
             raise InfrastructureFactoryError(message)
-        made: NativeTrackingRecorder = self._made(target)
-        return made
+        recorder: NativeTrackingRecorder = self._made(target)
+        return recorder
 
     def process_recorder(self) -> ProcessRecorder:
         """Return a recorder of events and positions together."""

@@ -175,9 +175,9 @@ class States:
         """Return the same states, written through another log of the same record; caches are
         shared.
         """
-        made = copy.copy(self)
-        made.log = log
-        return made
+        states = copy.copy(self)
+        states.log = log
+        return states
 
     def written(self, stream: AgentStream) -> Callable[[Stored], None] | None:
         """Return the function to call with the acknowledged commits of the writer of an agent's
@@ -382,10 +382,10 @@ class States:
         commits = [stored for stored in commits if stored.position <= horizon]
         forked = self._begun(run, life)
         check_begins(commits, forked.at if forked is not None else {})
-        made = _Skeleton(commits, horizon, forked)
+        skeleton = _Skeleton(commits, horizon, forked)
         if commits:
-            self._skeletons[run] = made
-        return made
+            self._skeletons[run] = skeleton
+        return skeleton
 
     async def _parents(self, forked: RunForked, depth: int) -> list[Stored]:
         """Return the parents' life and boards before a fork's cut, by position."""

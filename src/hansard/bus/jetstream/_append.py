@@ -606,16 +606,16 @@ def _with_single_conditions(appends: Sequence[Append]) -> list[Append]:
     condition on a subject, and one holds for the whole batch.
     """
     names: set[NotYet] = set()
-    made: list[Append] = []
+    single: list[Append] = []
     for each in appends:
         expected = each.expected
         if isinstance(expected, NotYet) and expected in names:
-            made.append(msgspec.structs.replace(each, expected=VersionFree()))
+            single.append(msgspec.structs.replace(each, expected=VersionFree()))
             continue
         if isinstance(expected, NotYet):
             names.add(expected)
-        made.append(each)
-    return made
+        single.append(each)
+    return single
 
 
 def _before(entries: list[_Entry], lost: _Entry) -> list[_Entry]:

@@ -147,7 +147,7 @@ class JetStreamBlobs:
         if missing:  # a lagging replica may not have it yet
             more = await self._direct.named(self._stream, missing)
             bodies |= {message.subject: message.body for message in more}
-        made: dict[str, bytes] = {}
+        whole: dict[str, bytes] = {}
         for sha256, size in blobs:
             lost = [name for name in chunks[sha256] if name not in bodies]
             if lost:
@@ -155,8 +155,8 @@ class JetStreamBlobs:
                 remedy = "it was erased, or its writer was killed before it was complete"
                 raise NotFound(what, remedy)
             data = b"".join(bodies[name] for name in chunks[sha256])
-            made[sha256] = verified(sha256, size, data)
-        return made
+            whole[sha256] = verified(sha256, size, data)
+        return whole
 
     async def _put(self, sha256: str, number: int, body: bytes) -> None:
         """Send one chunk until it is acknowledged; repeating it is harmless."""

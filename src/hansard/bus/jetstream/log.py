@@ -767,7 +767,7 @@ async def open_log(
     writes = await Broker.open(named(runtime, "writes") if reading is None else runtime)
     try:
         await refuse_loss(Direct(writes), workspace)
-        made = False
+        created = False
         if not await jetstream_streams.present(writes, workspace, replicas):
             if reading is not None:
                 await reading(RawWorkspace(workspace, writes))
@@ -776,7 +776,7 @@ async def open_log(
                 await jetstream_streams.ensure(administrator, workspace, replicas)
             finally:
                 await administrator.close()
-            made = True
+            created = True
             _log.info("a workspace was made", workspace=workspace, broker=writes.url)
         reads = writes
         if reading is None:
@@ -785,7 +785,7 @@ async def open_log(
         await writes.close()
         raise
     try:
-        return JetStreamLog(workspace, durability, writes, reads, screened=screened, made=made)
+        return JetStreamLog(workspace, durability, writes, reads, screened=screened, made=created)
     except BusError:
         await writes.close()
         await reads.close()

@@ -239,8 +239,8 @@ def storable(table: Any) -> Any:
     import pyarrow as pa  # noqa: PLC0415 -- on request only
 
     kept = [_storage(column) for column in table.columns]
-    made = pa.Table.from_arrays(kept, names=table.column_names)
-    return made.replace_schema_metadata(table.schema.metadata)
+    stored = pa.Table.from_arrays(kept, names=table.column_names)
+    return stored.replace_schema_metadata(table.schema.metadata)
 
 
 def as_json(value: Any) -> str:

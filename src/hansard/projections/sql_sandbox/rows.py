@@ -258,9 +258,9 @@ def quoted(name: str) -> str:
 
 def makes(kinds: Sequence[Any]) -> Pack:
     """Return a function that encodes a list of rows, for columns of these types."""
-    made = [_make(kind) for kind in kinds]
+    converters = [_make(kind) for kind in kinds]
     encode = msgspec.msgpack.Encoder().encode
-    if not any(made):
+    if not any(converters):
         return encode
 
     def packed(rows: Sequence[tuple[Any, ...]]) -> bytes:
@@ -268,7 +268,7 @@ def makes(kinds: Sequence[Any]) -> Pack:
             [
                 [
                     value if make is None else make(value)
-                    for make, value in zip(made, row, strict=True)
+                    for make, value in zip(converters, row, strict=True)
                 ]
                 for row in rows
             ]
