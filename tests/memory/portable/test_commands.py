@@ -7,7 +7,6 @@ import pytest
 
 from hansard.agents.memory import harnesses
 from hansard.agents.memory.formats import Link
-from hansard.agents.memory.harnesses import Harness
 from tests.memory.portable.test_harnesses import SKILL, SPACE
 
 pytestmark = pytest.mark.slow
@@ -27,16 +26,6 @@ def space(call, tmp_path):
     [made] = told(call, "import", tmp_path / "in")
     assert (made["space"], made["version"], made["changes"]) == ("org", 1, 1)
     return SPACE | {"CLAUDE.md": Link("AGENTS.md")}
-
-
-def test_a_folder_goes_in_and_out_in_each_form(call, space, tmp_path):
-    """A folder round-trips in each form, and a second import changes nothing."""
-    for harness in Harness:
-        folder = tmp_path / harness
-        told(call, "export", "--as", harness, folder)
-        [again] = told(call, "import", "--as", harness, folder, "--replace")
-        assert (again["version"], again["changes"], again["files"]) == (1, 0, [])
-    assert harnesses.read(tmp_path / "agents-md") == space
 
 
 def test_what_is_not_valid_is_not_imported(call, space, tmp_path):
