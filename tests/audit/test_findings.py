@@ -162,9 +162,9 @@ def test_findings_are_folded_and_filtered(home: Path):
     done = place.call(*shlex.split(command)[1:], "--did-not-happen")
     assert (done.code, place.call("audit", "--kind", "in doubt").code) == (0, 0), done.err
     for asked, said in (
-        (("--kind", "x"), "no kind of finding is called 'x': there are "),
-        (("--severity", "x"), "no severity is called 'x': there are high, medium and low"),
-        (("--experiment", "x"), "no experiment is called 'x': there is none"),
+        (("--kind", "x"), "no kind of finding has the name 'x': there are "),
+        (("--severity", "x"), "no severity has the name 'x': there are high, medium and low"),
+        (("--experiment", "x"), "no experiment has the name 'x': there is none"),
     ):
         done = place.call("audit", *asked)
         assert done.code not in (0, 1)

@@ -16,14 +16,11 @@ from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
 from hansard.inspect.comparison_parts import Heading, Paragraph, ReportBlock, Table
+from hansard.inspect.find import CANDIDATES_MAX, Ambiguous, address
 from hansard.projections.snapshots import Reader
 
 # Decisions: the reasons of one, and its rendering.
 
-CANDIDATES_MAX = 8
-"""Most decisions or runs listed for an ambiguous text."""
-
-_ADDRESS = re.compile(r"(?P<position>\d{1,18})\.(?P<index>\d{1,9})")
 
 _DECISIONS = """
     SELECT decision FROM decisions WHERE starts_with(decision, $1) ORDER BY decision = $1 DESC,
@@ -146,9 +143,9 @@ def find(answers: Reader, text: str) -> tuple[str | None, str]:
 
     Raises NotFound, CallerError.
     """
-    address = _ADDRESS.fullmatch(text)
-    if address is not None:
-        return _at(answers, text, int(address["position"]), int(address["index"]))
+    place = address(text)
+    if place is not None:
+        return _at(answers, text, *place)
     if text == "last":
         runs = [run for (run,) in answers.all(_NEWEST)]
         decisions = []
@@ -169,12 +166,7 @@ def find(answers: Reader, text: str) -> tuple[str | None, str]:
         case [], []:
             raise NotFound(f"a decision or run {text!r}", _REMEDY)
         case _:
-            candidates = [*decisions, *runs]
-            more = "\n  and more" if len(candidates) > CANDIDATES_MAX else ""
-            shown = "\n  ".join(candidates[:CANDIDATES_MAX])
-            fact = f"several decisions or runs begin with {text!r}"
-            message = f"{fact}: give more of the id\n  {shown}{more}"
-            raise CallerError(message)
+            raise Ambiguous(text, [*decisions, *runs], "several decisions or runs")
 
 
 def _at(answers: Reader, text: str, position: int, index: int) -> tuple[str, str]:
@@ -770,8 +762,5 @@ def _column(rows: list[dict[str, Any]], name: str) -> list[str]:
     return list(dict.fromkeys(row[name] for row in rows))
 
 
-def _counts(found: list[dict[str, Any]], name: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in found:
-        counts[row[name]] = counts.get(row[name], 0) + 1
-    return counts
+def _counts(rows: list[dict[str, Any]], name: str) -> dict[str, int]:
+    return dict(Counter(row[name] for row in rows))

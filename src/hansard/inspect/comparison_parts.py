@@ -5,6 +5,7 @@ The module is long because a comparison is one answer: summary, words, tables an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -148,16 +149,14 @@ def looks(report: Report) -> str:
     lacking = any(not row["units"] for row in report.ratio)  # an arm of the plan without a run
     have = 0 if lacking else min((row["tasks"] for row in report.accounts), default=0)
     tasks = counted(plan["planned"], "task")
-    if have < plan["planned"]:
+    interim = "" if have >= plan["planned"] else f"{have:,} of {tasks}"
+    if not interim:
+        runs, target = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
+        interim = "" if runs >= target else f"{runs:,} of {counted(target, 'trial')}"
+    if interim:
         return (
-            f"An interim analysis: {have:,} of {tasks} planned for each arm are there, and the "
-            "intervals are valid for one analysis at the planned size."
-        )
-    runs, target = min(row["runs"] for row in report.accounts), have * (plan["trials"] or 0)
-    if runs < target:
-        return (
-            f"An interim analysis: {runs:,} of {counted(target, 'trial')} planned for each arm are "
-            "there, and the intervals are valid for one analysis at the planned size."
+            f"An interim analysis: {interim} planned for each arm are there, and the intervals are "
+            "valid for one analysis at the planned size."
         )
     if have > plan["planned"]:
         return f"Past its planned size of {tasks} ({have:,} are there): {once}"
@@ -325,10 +324,9 @@ def _verdicts(part: Part) -> Iterator[Paragraph]:
                 brief=True,
             )
     else:
-        by = dict.fromkeys(row["verdict"] for row in shown)
-        each = [f"{_count(shown, verdict)} {verdict}" for verdict in by]
+        by = Counter(row["verdict"] for row in shown)
         yield Paragraph(
-            f"{counted(len(shown), 'comparison')} by {part.metric}: {', '.join(each)}, by Holm's p "
+            f"{counted(len(shown), 'comparison')} by {part.metric}: {_numbers(by)}, by Holm's p "
             f"over {shown[0]['family']:,} at {shown[0]['alpha']:g}.",
             "cannot tell" if len(by) > 1 else shown[0]["verdict"],
             brief=True,
@@ -365,16 +363,14 @@ def _others(parts: list[Part]) -> Iterator[Paragraph]:
     texts = []
     for part in parts[:NAMED_MAX]:
         rows = [row for row in part.comparisons if row["default"] and not row["slice"]]
-        by = dict.fromkeys(row["verdict"] for row in rows)
-        each = ", ".join(f"{_count(rows, verdict)} {verdict}" for verdict in by)
-        texts.append(f"{part.metric} ({each})")
+        texts.append(f"{part.metric} ({_numbers(Counter(row['verdict'] for row in rows))})")
     more = len(parts) - len(texts)
     texts += [f"{more:,} more"] if more else []
     yield Paragraph(f"Also judged: {listed(texts)}.", brief=True)
 
 
-def _count(rows: list[dict[str, Any]], verdict: str) -> int:
-    return sum(row["verdict"] == verdict for row in rows)
+def _numbers(verdicts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
 
 
 def _failed(report: Report) -> str:
@@ -492,44 +488,24 @@ def sections(text: str | None) -> tuple[str, ...]:
 
 def blocks(report: Report, show: Collection[str] = tuple(SECTIONS)) -> Iterator[Block]:
     """Yield the comparison's blocks in order, or those of the sections to show."""
-    made = {name: list(_body(report, name)) for name in show if name not in {"summary", *_METRIC}}
-    metrics = {name for name in _METRIC if name in show and _has_rows(report, name)}
+    made = {name: list(build(report)) for name, build in _BUILDERS.items() if name in show}
+    has_rows = {
+        "ranking": bool(report.ranking),
+        "curves": any(row["k"] > 1 for part in report.judged for row in part.curves),
+    }
+    metrics = {name for name in _METRIC if name in show and has_rows.get(name, True)}
     yield Heading(f"Experiment {report.question.experiment}")
     if report.plan["question"]:
         yield Paragraph(report.plan["question"], brief=True)
     if "summary" in show:
         follow = [name for name in SECTIONS if made.get(name) or name in metrics]
         yield from summary(report, follow)
-    yield from made.get("plan", [])
+    yield from made.pop("plan", [])
     for part in report.judged if metrics else []:
         ranked = [row for row in report.ranking if row["metric"] == part.metric]
         yield from _metric_blocks(part, ranked, by=report.question.by, show=metrics)
-    for name in SECTIONS:
-        yield from made.get(name, []) if name != "plan" else []
-
-
-def _has_rows(report: Report, name: str) -> bool:
-    match name:
-        case "curves":
-            return any(row["k"] > 1 for part in report.judged for row in part.curves)
-        case "ranking":
-            return bool(report.ranking)
-        case _:
-            return True
-
-
-def _body(report: Report, name: str) -> Iterator[Block]:
-    match name:
-        case "plan":
-            yield from _plan(report)
-        case "beside":
-            yield from _other_metrics(report)
-        case "runs":
-            yield from _accounts(report)
-        case "tasks":
-            yield from _regressions(report)
-        case _:
-            yield from _paths(report)
+    for section in made.values():
+        yield from section
 
 
 def _plan(report: Report) -> Iterator[Block]:
@@ -952,3 +928,13 @@ def _paths(report: Report) -> Iterator[Block]:
 def _path(tools: list[str]) -> str:
     shown = " > ".join(tools[:PATH_MAX]) or "(none)"
     return f"{shown} > {len(tools) - PATH_MAX} more" if len(tools) > PATH_MAX else shown
+
+
+_BUILDERS = {
+    "plan": _plan,
+    "beside": _other_metrics,
+    "runs": _accounts,
+    "tasks": _regressions,
+    "tools": _paths,
+}
+"""Functions of the sections that are not repeated for each metric, in their order."""

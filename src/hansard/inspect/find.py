@@ -25,18 +25,16 @@ _ADDRESS = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<index>[0-9]{1,9})")
 
 
 class Ambiguous(CallerError):
-    """Error: several runs have the prefix."""
+    """Error: several runs or decisions begin with a text."""
 
-    def __init__(self, prefix: str, runs: list[str]) -> None:
-        shown = "\n  ".join(sorted(runs)[:CANDIDATES_MAX])
-        more = len(runs) - CANDIDATES_MAX
+    def __init__(self, text: str, candidates: list[str], several: str) -> None:
+        shown = "\n  ".join(sorted(candidates)[:CANDIDATES_MAX])
+        more = "\n  and more" if len(candidates) > CANDIDATES_MAX else ""
         super().__init__(
-            f"{counted(len(runs), 'run')} begin with {prefix!r}: "
-            f"give more of the id, or 'last'\n  {shown}"
-            + (f"\n  and {more} more" if more > 0 else "")
+            f"{several} begin with {text!r}: give more of the id, or 'last'\n  {shown}{more}"
         )
-        self.prefix = prefix
-        self.runs = runs
+        self.text = text
+        self.candidates = candidates
 
 
 async def find_run(workspace: Workspace, text: str) -> str:
@@ -60,7 +58,7 @@ def only(found: list[str], text: str) -> str:
     if not found:
         raise NotFound(f"run {text!r}", RUN_REMEDY)
     if len(found) > 1:
-        raise Ambiguous(text, found)
+        raise Ambiguous(text, found, counted(len(found), "run"))
     return found[0]
 
 

@@ -1,4 +1,7 @@
-"""State, snapshots, messages and conversations of agents at any point."""
+"""State, snapshots, messages and conversations of agents at any point.
+
+Long because all of them are read from an agent's folded state and share its parts.
+"""
 
 from __future__ import annotations
 
