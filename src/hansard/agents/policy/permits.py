@@ -7,7 +7,7 @@ defined role permits what its rules allow, a withdrawn role nothing: see
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -16,10 +16,12 @@ from hansard.agents.errors import Blocked, RoleRefused
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.log import EventLog
-from hansard.domain import access, choices, principal
+from hansard.domain import access, choices, principal, prompt
 from hansard.domain.access import AccessRefused
+from hansard.domain.actions import kept as action_caches
 from hansard.domain.budget import key_of as budget_key
 from hansard.domain.events import Actor
+from hansard.domain.experience import kept as experience_events
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Confidentiality, Label
 from hansard.domain.refusal import AgentRefused
@@ -27,13 +29,7 @@ from hansard.domain.roles import authorize
 from hansard.domain.roles.authorize import Permission, Trust
 from hansard.domain.roles.model import KIND as MODEL_KIND
 from hansard.domain.roles.model import RoleDefined, behind_space
-from hansard.domain.roles.view import (
-    clearance,
-    may_use_actions,
-    may_use_experiences,
-    may_use_prompts,
-    sees_all,
-)
+from hansard.domain.roles.view import clearance, may_use, sees_all
 from hansard.domain.team import Claim, TeamState
 from hansard.state.replay import States
 
@@ -219,6 +215,32 @@ def trusts(trust: Trust, name: str) -> Need:
     return Need(trust.value, name)
 
 
+def _may_count(rules: RoleDefined | None, budget: str) -> Permission:
+    return authorize.may_count(rules, budget_key(budget))
+
+
+def _kept(kind: str) -> Callable[[RoleDefined | None, str], Permission]:
+    return lambda rules, _: may_use(rules, kind)
+
+
+_DECISIONS: Mapping[str, Callable[[RoleDefined | None, str], Permission]] = {
+    TOOL: authorize.may_call,
+    KIND: authorize.may_state,
+    KEY: authorize.may_write,
+    READ: authorize.sees_whole_key,
+    BUDGET: _may_count,
+    SAVE: authorize.may_save,
+    REBUILD: authorize.sees_whole_aggregate,
+    PROMPT: _kept(prompt.KIND),
+    ACTIONS: _kept(action_caches.KIND),
+    EXPERIENCES: _kept(experience_events.KIND),
+    SEE_FILE: authorize.sees_whole_file,
+    CHANGE_FILE: authorize.may_change,
+    VIEW: authorize.may_view,
+}
+"""The decision on each kind of need that the role's rules alone decide."""
+
+
 class Permit(msgspec.Struct, frozen=True):
     """Permissions of a role. `enforced` is False for a role that was never defined: it may do
     everything.
@@ -242,39 +264,14 @@ class Permit(msgspec.Struct, frozen=True):
         """Return the decision on a need, with its reason."""
         if not self.enforced:
             return Permission(allowed=True)
-        match need.what:
-            case "tool":
-                return authorize.may_call(self.rules, need.name)
-            case "kind":
-                return authorize.may_state(self.rules, need.name)
-            case "key":
-                return authorize.may_write(self.rules, need.name)
-            case "read":
-                return authorize.sees_whole_key(self.rules, need.name)
-            case "budget":
-                return authorize.may_count(self.rules, budget_key(need.name))
-            case "save":
-                return authorize.may_save(self.rules, need.name)
-            case "rebuild":
-                return authorize.sees_whole_aggregate(self.rules, need.name)
-            case "prompt":
-                return may_use_prompts(self.rules)
-            case "actions":
-                return may_use_actions(self.rules)
-            case "experiences":
-                return may_use_experiences(self.rules)
-            case "file":
-                return authorize.sees_whole_file(self.rules, need.name)
-            case "change":
-                return authorize.may_change(self.rules, need.name)
-            case "view" if need.name == self.role:
-                return Permission(allowed=True, rule="every role")
-            case "view":
-                return authorize.may_view(self.rules, need.name)
-            case "task":
-                return authorize.may_claim(self.rules, self.role, need.name)
-            case _:
-                return authorize.may_be_trusted(self.rules, Trust(need.what))
+        if need.what == VIEW and need.name == self.role:
+            return Permission(allowed=True, rule="every role")
+        if need.what == TASK:
+            return authorize.may_claim(self.rules, self.role, need.name)
+        decide = _DECISIONS.get(need.what)
+        if decide is None:
+            return authorize.may_be_trusted(self.rules, Trust(need.what))
+        return decide(self.rules, need.name)
 
     def because(self, permission: Permission) -> str:
         """Return the reason for a refusal, and the permission to request."""

@@ -10,7 +10,7 @@ and release a task that it may claim; read the messages that are sent to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -230,18 +230,6 @@ def kinds_of(patterns: tuple[str, ...] | None) -> list[str]:
     ]
 
 
-BOARD_KINDS = ("board.*",)
-"""The kinds of writes to keys of shared state."""
-
-BUDGET_KINDS = ("budget.*",)
-"""The kinds of a budget's counts."""
-
-AGGREGATE_KINDS = ("aggregate.changed",)
-"""The kinds of changes of a program's own aggregates."""
-
-MEMORY_KINDS = ("memory.changed",)
-"""The kinds of changes of memory files."""
-
 _FREE = frozenset({"agent", "step", "tool", "view"})
 """Families of kinds that need no permission of their own."""
 
@@ -314,30 +302,12 @@ def may_count(rules: RoleDefined | None, key: str) -> Permission:
 
     An admitted call reveals the use of all other agents, so the role must see all of that.
     """
-    kinds = rules.may.kinds if rules is not None else ()
-    states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of(BUDGET_KINDS))
-    name = BUDGET_KINDS[0]
-    line = f"kinds = [{choices.text(name)}]"
-    named = _grant(rules, name if states else None, f"none of its kinds is {name!r}", line)
-    return named if not named.allowed else sees_whole_key(rules, key, BUDGET_KINDS)
+    return _may_state_all(rules, BUDGETS, key)
 
 
-def sees_whole_key(
-    rules: RoleDefined | None, key: str, kinds: tuple[str, ...] = BOARD_KINDS
-) -> Permission:
+def sees_whole_key(rules: RoleDefined | None, key: str) -> Permission:
     """Decide whether a role sees all writes to a key, so that it may read it."""
-    masks = rules.masks if rules is not None else ()
-    hiding = next((mask.name for mask in masks if _may_touch(mask, key, kinds)), None)
-    lines = f"kinds = [{choices.text(kinds[0])}], keys = [{choices.text(_exactly(key))}]"
-    if hiding is not None:
-        fact = f"mask {hiding!r} may hide some of key {key!r:.200}"
-        return _grant(
-            rules, None, fact, f"keys in mask {hiding!r} that leave it out, or other kinds"
-        )
-    sees = rules.sees if rules is not None else ()
-    showing = next((rule.name for rule in sees if _shows_whole(rule, key, kinds)), None)
-    fact = f"no rule of what it sees shows all of key {key!r:.200}"
-    return _grant(rules, showing, fact, lines, "sees")
+    return _sees_whole(rules, KEYS, key)
 
 
 def may_save(rules: RoleDefined | None, name: str) -> Permission:
@@ -346,29 +316,12 @@ def may_save(rules: RoleDefined | None, name: str) -> Permission:
     It must be allowed to record their changes, and see all of them, since a lost race reveals the
     changes of others.
     """
-    kinds = rules.may.kinds if rules is not None else ()
-    tags = kinds_of(AGGREGATE_KINDS)
-    states = all(any(kind_matches(each, tag) for each in kinds) for tag in tags)
-    kind = AGGREGATE_KINDS[0]
-    line = f"kinds = [{choices.text(kind)}]"
-    named = _grant(rules, kind if states else None, f"none of its kinds is {kind!r}", line)
-    return named if not named.allowed else sees_whole_aggregate(rules, name)
+    return _may_state_all(rules, AGGREGATES, name)
 
 
 def sees_whole_aggregate(rules: RoleDefined | None, name: str) -> Permission:
     """Decide whether a role sees all changes of aggregates of a name, so that it may get them."""
-    masks = rules.masks if rules is not None else ()
-    hiding = next((mask.name for mask in masks if _may_hide(mask, name)), None)
-    if hiding is not None:
-        fact = f"mask {hiding!r} may hide some of aggregates {name!r:.200}"
-        ask_for = f"aggregates in mask {hiding!r} that leave them out, or other kinds"
-        return _grant(rules, None, fact, ask_for)
-    sees = rules.sees if rules is not None else ()
-    showing = next((rule.name for rule in sees if _shows_aggregate(rule, name)), None)
-    fact = f"no rule of what it sees shows all of aggregates {name!r:.200}"
-    all_of = choices.text(f"{_exactly(name)}/*")
-    lines = f"kinds = [{choices.text(AGGREGATE_KINDS[0])}], aggregates = [{all_of}]"
-    return _grant(rules, showing, fact, lines, "sees")
+    return _sees_whole(rules, AGGREGATES, name)
 
 
 def may_change(rules: RoleDefined | None, file: str) -> Permission:
@@ -385,38 +338,31 @@ def may_change(rules: RoleDefined | None, file: str) -> Permission:
 
 def sees_whole_file(rules: RoleDefined | None, file: str) -> Permission:
     """Decide whether a role sees all changes of a file of memory, so that it may view it."""
-    tags = kinds_of(MEMORY_KINDS)
-    masks = rules.masks if rules is not None else ()
-    hiding = next(
-        (
-            mask.name
-            for mask in masks
-            if any(_takes_in(mask.kinds, tag) for tag in tags)
-            and (mask.paths is None or any_matches(mask.paths, SLASH, file))
-        ),
-        None,
-    )
+    return _sees_whole(rules, FILES, file)
+
+
+def _may_state_all(rules: RoleDefined | None, content: _Content, name: str) -> Permission:
+    """Decide whether a role may record all kinds of changes of a content, and sees them all."""
+    kinds, kind = rules.may.kinds if rules is not None else (), content.kind
+    states = all(any(kind_matches(each, tag) for each in kinds) for tag in kinds_of((kind,)))
+    line = f"kinds = [{choices.text(kind)}]"
+    named = _grant(rules, kind if states else None, f"none of its kinds is {kind!r}", line)
+    return named if not named.allowed else _sees_whole(rules, content, name)
+
+
+def _sees_whole(rules: RoleDefined | None, content: _Content, name: str) -> Permission:
+    """Decide whether a role sees all changes of one content, by one of its rules and no mask."""
+    sees, masks = (rules.sees, rules.masks) if rules is not None else ((), ())
+    hiding = next((mask.name for mask in masks if _may_hide(mask, content, name)), None)
     if hiding is not None:
-        fact = f"mask {hiding!r} may hide some of file {file!r:.200}"
-        return _grant(rules, None, fact, f"paths in mask {hiding!r} that leave it out")
-    sees = rules.sees if rules is not None else ()
-    showing = next((rule.name for rule in sees if _shows_file(rule, file)), None)
-    fact = f"no rule of what it sees shows all of file {file!r:.200}"
-    lines = f"kinds = [{choices.text(MEMORY_KINDS[0])}], paths = [{choices.text(_exactly(file))}]"
+        fact = f"mask {hiding!r} may hide some of {content.noun} {name!r:.200}"
+        ask_for = f"{content.matcher} in mask {hiding!r} that leave it out, or other kinds"
+        return _grant(rules, None, fact, ask_for)
+    showing = next((rule.name for rule in sees if _shows_whole(rule, content, name)), None)
+    fact = f"no rule of what it sees shows all of {content.noun} {name!r:.200}"
+    pattern = choices.text(_exactly(name) + content.suffix)
+    lines = f"kinds = [{choices.text(content.kind)}], {content.matcher} = [{pattern}]"
     return _grant(rules, showing, fact, lines, "sees")
-
-
-def _shows_file(rule: RoleRule, file: str) -> bool:
-    """Return whether a rule shows all changes of a file of memory, by any author."""
-    matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.keys, rule.aggregates)
-    if matchers != (None,) * 6:
-        return False
-    tags = kinds_of(MEMORY_KINDS)
-    if rule.kinds is None or not all(
-        _takes_in(rule.kinds, tag) and names_family(rule.kinds, tag) for tag in tags
-    ):
-        return False
-    return rule.paths is None or any_matches(rule.paths, SLASH, file)
 
 
 def may_be_trusted(rules: RoleDefined | None, trust: Trust) -> Permission:
@@ -467,7 +413,7 @@ def lacking_keys(rules: RoleDefined) -> list[str]:
     """
     if not rules.may.keys:
         return []
-    shows = any(_shows_whole(rule, None) for rule in rules.sees)
+    shows = any(_shows_whole(rule, KEYS, None) for rule in rules.sees)
     return [
         text
         for text in rules.may.keys
@@ -499,26 +445,73 @@ def _takes_in(kinds: tuple[str, ...] | None, tag: str) -> bool:
     return kinds is None or any(kind_matches(kind, tag) for kind in kinds)
 
 
-def _shows_whole(rule: RoleRule, key: str | None, kinds: tuple[str, ...] = BOARD_KINDS) -> bool:
-    """Return whether a rule shows all of a key; with None, whether it may for any key."""
-    matchers = (rule.roles, rule.agents, rule.labels, rule.fields, rule.aggregates, rule.paths)
-    if matchers != (None,) * 6:
+def _shows_whole(rule: RoleRule, content: _Content, name: str | None) -> bool:
+    """Return whether a rule shows all of a content; with None, whether it may for any name."""
+    others = [each for each in _MATCHERS if each != content.matcher]
+    if any(getattr(rule, each) is not None for each in others):
         return False
-    if not all(_takes_in(rule.kinds, tag) for tag in kinds_of(kinds)):
-        return False
-    return rule.keys is None or key is None or any_matches(rule.keys, SLASH, key)
+    kinds = rule.kinds or ()
+    for tag in kinds_of((content.kind,)):
+        if not _takes_in(rule.kinds, tag) or not names_family(kinds, tag):
+            return False
+    patterns = getattr(rule, content.matcher)
+    return patterns is None or name is None or content.all_of(patterns, name)
 
 
-def _shows_aggregate(rule: RoleRule, name: str) -> bool:
-    """Return whether a rule shows all changes of aggregates of a name, for all their events."""
-    if (rule.roles, rule.agents, rule.labels, rule.fields, rule.keys) != (None,) * 5:
+def _may_hide(mask: Mask, content: _Content, name: str) -> bool:
+    """Return whether a mask may hide some of a content; matchers that depend on the data count as a
+    match.
+    """
+    if not any(_takes_in(mask.kinds, tag) for tag in kinds_of((content.kind,))):
         return False
-    if rule.paths is not None:
-        return False
-    tags = kinds_of(AGGREGATE_KINDS)
-    if rule.kinds is None or not all(names_family(rule.kinds, tag) for tag in tags):
-        return False
-    return rule.aggregates is None or any(_is_all_of(each, name) for each in rule.aggregates)
+    if mask.keys is not None and content.matcher != "keys":
+        return False  # it has none
+    patterns = getattr(mask, content.matcher)
+    return patterns is None or content.some_of(patterns, name)
+
+
+_MATCHERS = ("roles", "agents", "labels", "fields", "keys", "aggregates", "paths")
+
+
+def _named(patterns: tuple[str, ...], name: str) -> bool:
+    return any_matches(patterns, SLASH, name)
+
+
+def _all_events_of(patterns: tuple[str, ...], name: str) -> bool:
+    """Return whether one of some patterns matches every event of aggregates of a name."""
+    return any(_is_all_of(each, name) for each in patterns)
+
+
+def _some_event_of(patterns: tuple[str, ...], name: str) -> bool:
+    """Return whether one of some patterns may match an event of aggregates of a name."""
+    parsed = [read(each, SLASH) for each in patterns]
+    return any(each.rest or segment_matches(each.segments[0], name) for each in parsed)
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """A sort of content that a role sees whole or not: the kind of its changes, its matcher and
+    noun, and the tests whether patterns match all or some of its changes under a name.
+    """
+
+    kind: str
+    matcher: str = "keys"
+    noun: str = "key"
+    suffix: str = ""
+    all_of: Callable[[tuple[str, ...], str], bool] = _named
+    some_of: Callable[[tuple[str, ...], str], bool] = _named
+
+
+KEYS = _Content(kind="board.*")
+BUDGETS = _Content(kind="budget.*")
+FILES = _Content(kind="memory.changed", matcher="paths", noun="file")
+AGGREGATES = _Content(
+    kind="aggregate.changed",
+    matcher="aggregates",
+    noun="aggregates",
+    suffix="/*",
+    all_of=_all_events_of,
+    some_of=_some_event_of,
+)
 
 
 def _is_all_of(pattern: str, name: str) -> bool:
@@ -531,27 +524,6 @@ def _is_all_of(pattern: str, name: str) -> bool:
         )
     first, *rest = parsed.segments
     return segment_matches(first, name) and rest == [anything]
-
-
-def _may_hide(mask: Mask, name: str) -> bool:
-    """Return whether a mask may hide some changes of aggregates of a name."""
-    if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(AGGREGATE_KINDS)):
-        return False
-    if mask.keys is not None:
-        return False  # an aggregate has none
-    return mask.aggregates is None or any(
-        read(each, SLASH).rest or segment_matches(read(each, SLASH).segments[0], name)
-        for each in mask.aggregates
-    )
-
-
-def _may_touch(mask: Mask, key: str, kinds: tuple[str, ...]) -> bool:
-    """Return whether a mask may hide some of a key; matchers that depend on the data count as a
-    match.
-    """
-    if not any(_takes_in(mask.kinds, tag) for tag in kinds_of(kinds)):
-        return False
-    return mask.keys is None or any_matches(mask.keys, SLASH, key)
 
 
 def _is_literal(text: str) -> bool:

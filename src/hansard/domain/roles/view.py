@@ -390,28 +390,21 @@ _PLAN = Facts(tag=ExperimentRegistered.tag, stream=WorkspaceStream(EXPERIMENT_KI
 _STOP = Facts(tag=ExperimentStopped.tag, stream=WorkspaceStream(EXPERIMENT_KIND, ""))
 """All experiments are judged alike: no rule distinguishes them."""
 
-_PROMPTS = tuple(
-    Facts(tag=each.tag, stream=WorkspaceStream(prompt.KIND, ""))
-    for each in (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired)
-)
-"""The facts of all prompts, judged alike."""
-
-_ACTIONS = tuple(
-    Facts(tag=each.tag, stream=WorkspaceStream(kept.KIND, ""))
-    for each in (
-        kept.ActionsSaved,
-        kept.ActionsHealed,
-        kept.ActionsReverted,
-        kept.ActionsLookedAt,
+_KEPT: Mapping[str, tuple[Facts, ...]] = {
+    kind: tuple(Facts(tag=each.tag, stream=WorkspaceStream(kind, "")) for each in events)
+    for kind, events in (
+        (
+            prompt.KIND,
+            (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired),
+        ),
+        (
+            kept.KIND,
+            (kept.ActionsSaved, kept.ActionsHealed, kept.ActionsReverted, kept.ActionsLookedAt),
+        ),
+        (kept_experiences.KIND, get_args(kept_experiences.ExperienceEvent)),
     )
-)
-"""The facts of all action caches, judged alike."""
-
-_EXPERIENCES = tuple(
-    Facts(tag=each.tag, stream=WorkspaceStream(kept_experiences.KIND, ""))
-    for each in get_args(kept_experiences.ExperienceEvent)
-)
-"""The facts of all experiences, judged alike."""
+}
+"""The facts of all prompts, action caches and experiences, by kind of stream: judged alike."""
 
 
 def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Permission:
@@ -423,21 +416,11 @@ def may_be_placed(rules: RoleDefined | None, run: Facts, *, begins: bool) -> Per
     return _requires_whole(rules, (run, _PLAN, _STOP) if begins else (run,))
 
 
-def may_use_prompts(rules: RoleDefined | None) -> Permission:
-    """Decide whether a role may read prompts, and the versions of their aliases: it sees all of
-    them whole.
+def may_use(rules: RoleDefined | None, kind: str) -> Permission:
+    """Decide whether a role may read prompts, action caches or experiences: it sees all of them
+    whole.
     """
-    return _requires_whole(rules, _PROMPTS)
-
-
-def may_use_actions(rules: RoleDefined | None) -> Permission:
-    """Decide whether a role may read kept action caches: it sees all of them whole."""
-    return _requires_whole(rules, _ACTIONS)
-
-
-def may_use_experiences(rules: RoleDefined | None) -> Permission:
-    """Decide whether a role may read kept experiences: it sees all of them whole."""
-    return _requires_whole(rules, _EXPERIENCES)
+    return _requires_whole(rules, _KEPT[kind])
 
 
 def _requires_whole(rules: RoleDefined | None, needed: tuple[Facts, ...]) -> Permission:
