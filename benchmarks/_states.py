@@ -10,7 +10,7 @@ from benchmarks import _world
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Snapshots
 from hansard.client.options import Defaults
-from hansard.client.record import AsyncRecord, Record
+from hansard.client.record import AsyncRecord
 from hansard.domain.ids import AgentStream
 from hansard.state.replay import States
 
@@ -62,7 +62,7 @@ def fresh(record: AsyncRecord) -> AsyncRecord:
     """Return a record over the same connections without anything in memory."""
     old = record.workspace
     made = Workspace(old.log, old.blobs, old.clock, _nothing, snapshots=old.snapshots)
-    return AsyncRecord(made, Defaults(), None, Record)
+    return AsyncRecord(made, Defaults())
 
 
 class Forgotten:

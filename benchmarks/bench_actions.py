@@ -41,7 +41,7 @@ async def recorded(
         await web.act("what", at="#what", method="fill", arguments=["a letter"])
         await web.act("send", at="button", effects="idempotent")
         run = session.run
-    return await record.actions(run, params=PARAMS)
+    return await record.actions.of_run(run, params=PARAMS)
 
 
 class Bare:

@@ -1,6 +1,6 @@
 """What does waiting for an approval, and giving one, cost as more else is on record?
 
-With 30 and with 300 other runs that have asked: the time of `record.approve` by a client that has
+With 30 and with 300 other runs that have asked: the time of an approval by a client that has
 not seen them, and how many messages that takes; beside it one awaited append, which it contains.
 While one question waits, another agent makes 100 and 1,000 commits: how many messages the one who
 waits is sent. Goals: an answer among 300 takes no more messages than one among 30, and who waits is
@@ -87,7 +87,7 @@ async def answers(place: _world.World, first: int, size: int, rounds: int) -> To
             name = next(questions)
             async with hansard.connect_async("bench", data_dir=place.folder) as fresh:
                 with counted(fresh.workspace.log) as seen:
-                    ms, _ = await _world.timed(lambda: fresh.approve(name, by="eva"))
+                    ms, _ = await _world.timed(lambda: fresh.approvals.approve(name, by="eva"))
                 took.answers_ms.append(ms)
                 took.received = seen.received
 

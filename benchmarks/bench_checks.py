@@ -65,7 +65,7 @@ async def doings(program: str, rounds: int) -> dict[str, list[float]]:
             web = await player.chromium.launch(executable_path=program, args=list(ARGUMENTS))
             page = await web.new_page()
             runs = await recorded(record, page, path.as_uri())
-            learned = (await record.experience("send", runs)).confirmed()
+            learned = (await record.experiences.learn("send", runs)).confirmed()
             params = learned.params(TASK) or {}
             async with record.run("again", agent="ada", role="agent") as session:
                 session.browser(page)

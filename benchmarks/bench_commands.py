@@ -70,7 +70,7 @@ def trial(record: hansard.Record, experiment: str, task: str, arm: str, reward: 
 
         for page in range(5):
             look(page)
-    record.score(session.run, {"reward": reward}, by="judge")
+    record.experiments.score(session.run, {"reward": reward}, by="judge")
 
 
 def busy_s() -> float:

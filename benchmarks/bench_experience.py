@@ -1,6 +1,6 @@
 """What does a hit among 10,000 experiences cost, and distilling 1,000 runs, beside a raw limit?
 
-A hit is `record.find_experience` from the tables that are up to date; its limit is the same
+A hit is `record.experiences.find` from the tables that are up to date; its limit is the same
 question to SQLite's FTS5 alone, over the same texts, with an existing index. Distilling makes a
 procedure of runs that are in memory; its limit is reading them once from JSON.
 """
@@ -103,14 +103,14 @@ async def finding() -> tuple[list[float], list[float]]:
                     name = f"experience-{number}"
                     texts[name] = f"{base.wording.template}\n{about}"
                     made.append(msgspec.structs.replace(base, name=name, description=about))
-                await asyncio.gather(*(record.keep_experience(each) for each in made))
+                await asyncio.gather(*(record.experiences.keep(each) for each in made))
             index = FileWords()
             index.ranked(texts, "word1", 10)
             asked = f"number{EXPERIENCES // 2} {words[5]}"
-            await record.find_experience(asked)
+            await record.experiences.find(asked)
             for _ in range(ROUNDS):
                 began = time.perf_counter()
-                [hit, *_] = (await record.find_experience(asked)).hits
+                [hit, *_] = (await record.experiences.find(asked)).hits
                 ours.append((time.perf_counter() - began) * 1e3)
                 limit.append(took_ms(partial(index.ranked, texts, asked, 10)))
                 assert hit.experience == f"experience-{EXPERIENCES // 2}"

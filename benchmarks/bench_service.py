@@ -51,7 +51,7 @@ async def service(folder: Path) -> AsyncIterator[Path]:
     """`hansard up` as a process, and credentials for it."""
     async with hansard.connect_async("bench", data_dir=folder) as record:
         for name, rules in role_file.parse(ROLE).items():
-            await record.apply_role(name, rules)
+            await record.roles.apply(name, rules)
     command = [sys.executable, "-m", "hansard", "up", "--json"]
     command += ["--data-dir", str(folder), "--workspace", "bench"]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)

@@ -144,7 +144,7 @@ async def measure(found: Findings) -> None:
     ):
         roles = {**role_file.parse(EXAMPLES.read_text(encoding="utf-8")), "masked": MASKED}
         for name, rules in roles.items():
-            await record.apply_role(name, rules)
+            await record.roles.apply(name, rules)
         story = _Story()
         await record.workspace.log.append_bulk(story.tell(sized(10_000, 400)))
         found.results["events of the run"] = story.events

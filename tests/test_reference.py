@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 import hansard
+from hansard.operations.declare import Method
 from tests import errors_page
 from tests.names import exported
 from tests.test_public import MODULES
@@ -97,7 +98,9 @@ def methods(kind: type) -> list[str]:
         name
         for name in dir(kind)
         if not name.startswith("_")
-        and isinstance(_plain(inspect.getattr_static(kind, name)), property | type(methods))
+        and isinstance(
+            _plain(inspect.getattr_static(kind, name)), (property, Method, type(methods))
+        )
         and not _of_python(kind, name)
     ]
 

@@ -172,7 +172,7 @@ class Hansard:
         """Record a judge's score for each run."""
         with hansard.connect(workspace=WORKSPACE, data_dir=server.folder) as record:
             for name, value in scores.items():
-                record.score(ids[name], {"score": value}, by="judge")
+                record.experiments.score(ids[name], {"score": value}, by="judge")
 
     @contextlib.contextmanager
     def questions(self, server: Server, batch: str, ids: Mapping[str, Any]) -> Iterator[Questions]:

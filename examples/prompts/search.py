@@ -114,15 +114,17 @@ def attempt(record: hansard.Record, task: str, arm: str, done: set[tuple[str, st
             ],
         )
     place = found.index(module) + 1
-    record.score(session.run, {"reward": float(place == 1), "rank": float(place)}, by="answer key")
+    record.experiments.score(
+        session.run, {"reward": float(place == 1), "rank": float(place)}, by="answer key"
+    )
 
 
 def main() -> None:
     """Register, then try every task under both arms."""
     with hansard.connect() as record:
         for weighting in ("count", "rarity"):
-            record.add_prompt("query", f"Words, weighted by their {weighting}: {{sentence}}")
-        record.register(EXPERIMENT, PLAN)
+            record.prompts.add("query", f"Words, weighted by their {weighting}: {{sentence}}")
+        record.experiments.register(EXPERIMENT, PLAN)
         done = {
             (life.assigned.task, life.assigned.arm)
             for _, life in record.runs()

@@ -52,3 +52,5 @@ from hansard.inspect.experience import KeptExperiences as KeptExperiences
 from hansard.inspect.experience import LearnedFrom as LearnedFrom
 from hansard.inspect.experience import LearnedRun as LearnedRun
 from hansard.inspect.experience import LearnedStep as LearnedStep
+from hansard.operations.actions import Actions as Actions
+from hansard.operations.actions import Experiences as Experiences

@@ -12,6 +12,7 @@ from hansard.domain.experiment import Metric as Metric
 from hansard.domain.experiment import Missing as Missing
 from hansard.domain.experiment import PlannedArm as PlannedArm
 from hansard.domain.experiment import StopRule as StopRule
+from hansard.operations.experiments import Experiments as Experiments
 from hansard.operations.reports import CompareOptions as CompareOptions
 from hansard.operations.reports import ComparisonReport as ComparisonReport
 from hansard.projections.report import Part as Part

@@ -14,3 +14,4 @@ from hansard.inspect.experiments import PromptMeasure as PromptMeasure
 from hansard.inspect.experiments import PromptMove as PromptMove
 from hansard.inspect.experiments import PromptReport as PromptReport
 from hansard.inspect.experiments import PromptVersion as PromptVersion
+from hansard.operations.prompts import Prompts as Prompts

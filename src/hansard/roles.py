@@ -16,3 +16,5 @@ from hansard.domain.roles.view import ShownAgent as ShownAgent
 from hansard.domain.roles.view import ShownEvent as ShownEvent
 from hansard.domain.roles.view import ShownKey as ShownKey
 from hansard.domain.roles.view import ShownState as ShownState
+from hansard.operations.roles import Approvals as Approvals
+from hansard.operations.roles import Roles as Roles

@@ -75,7 +75,7 @@ def plant(data_dir: Path, workspace: str = "lab") -> None:
     """Roles, and a run of a role that `writer` does not see."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         for name, rules in role_file.parse(ROLES).items():
-            record.apply_role(name, rules)
+            record.roles.apply(name, rules)
         with record.run("hidden", run="r1", agent="eve", role="boss") as session:
             session.message("user", PLANTED)
             session.board.put("plan", PLANTED)

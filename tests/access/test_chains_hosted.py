@@ -108,7 +108,7 @@ def test_all_that_a_session_writes_names_the_whole_chain(served: House):
     worker = threading.Thread(target=_asked, args=(house, gate))
     worker.start()
     with house.connect("bob") as record:
-        record.approve(wait_for_question(record))
+        record.approvals.approve(wait_for_question(record))
     worker.join(20)
     assert not worker.is_alive()
     with house.trusted() as record:
@@ -231,9 +231,9 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
         with house.connect() as record:
             question = wait_for_question(record)
             with pytest.raises(hansard.HansardError, match="for whom 'ada' acts"):
-                record.approve(question)
+                record.approvals.approve(question)
         with house.connect("bob") as record:
-            record.approve(question, reason="looked at it")
+            record.approvals.approve(question, reason="looked at it")
         worker.join(20)
     finally:
         house.end()

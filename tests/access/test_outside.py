@@ -78,7 +78,7 @@ async def test_the_printed_line_lets_the_holder_in(theirs: Theirs, tmp_path: Pat
     """No login is admitted before; the file has no other login's password."""
     async with hansard.connect_async("lab", nats=theirs.url) as record:
         for name, rules in role_file.parse(ROLES).items():
-            await record.apply_role(name, rules)
+            await record.roles.apply(name, rules)
         unused, place = tmp_path / "unused", tmp_path / "ada.json"
         settings = configuration.load(workspace="lab", nats_url=theirs.url, data_dir=unused)
         made = await make(

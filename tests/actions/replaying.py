@@ -111,7 +111,7 @@ async def main(job: Job) -> None:
                 record.run("replay", run=job.run, agent="ada", role="agent") as session,
             ):
                 session.browser(page, timeout_s=5.0)
-                cache = await record.kept_actions(job.file) if job.kept else job.file
+                cache = await record.actions.get(job.file) if job.kept else job.file
                 done = await session.run_actions(cache, fallback=key, once="allow")
                 told = {"success": done.success, "error": done.error}
         except hansard.HansardError as error:

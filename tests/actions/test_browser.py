@@ -50,7 +50,7 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
     url = site(FORM)
     async with testing.record_async() as record:
         run = await recorded(record, page, url)
-        cache = await record.actions(run, params={"user": "Ada"})
+        cache = await record.actions.of_run(run, params={"user": "Ada"})
         assert [each.method for each in cache.actions] == [None, "fill", "fill", "click"]
         assert cache.final_state.success is False
         assert "delete all" in str(cache.final_state.error)
@@ -83,7 +83,7 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
         steps = (await record.state(again)).agents["ada"].steps.values()
         said = b"".join(bytes(each.arguments) + bytes(each.result) for each in steps)
         assert b"longer-secret" not in said
-        replayed = await record.actions(again)
+        replayed = await record.actions.of_run(again)
         assert [each.xpath for each in replayed.actions] == [each.xpath for each in cache.actions]
 
 
@@ -102,7 +102,7 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
 
     async with testing.record_async() as record:
         run = await recorded(record, page, site(FORM), effects="idempotent")
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         _, user, _, click = cache.actions
         goto = msgspec.structs.replace(cache.actions[0], arguments=[site(MOVED, "moved.html")])
         later = msgspec.structs.replace(user, step_index=7)
@@ -156,7 +156,7 @@ async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy
             await browser.goto(start)
             await browser.act("go", at="button", effects="idempotent")
             run = session.run
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         goto = msgspec.structs.replace(
             cache.actions[0], arguments=[site(f"<div></div>{body}{script}", "other.html")]
         )
@@ -187,7 +187,7 @@ async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
             assert act.targets.css.endswith("input:nth-of-type(1)")
             await browser.act("in", at="button", frame=1, effects="idempotent")
             run = session.run
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         assert cache.actions[-1].frame_index == 1
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=3.0)
@@ -218,7 +218,7 @@ async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
             await browser.goto(site(FORM))
             await browser.act("log in", at="text=Log in", effects="idempotent")
             run = session.run
-        cache = await record.actions(run, params={"who": "Ada"})
+        cache = await record.actions.of_run(run, params={"who": "Ada"})
         assert [each.action_type for each in cache.actions] == ["tool", "goToUrl", "actElement"]
         assert cache.actions[0].arguments == ['{"text":"{{who}}","times":2}']
         async with record.run(
@@ -389,7 +389,7 @@ async def test_an_optional_action_that_is_done_once_is_done_once(page, site):
             await browser.act("add it if offered", at="text=Add insurance", optional=True)
             await browser.act("name", at="#name", method="fill", arguments=["Ada"])
             run = session.run
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         assert [each.effects for each in cache.actions[1:]] == ["once", "idempotent"]
         site(OFFER.partition("<label>")[0])
         async with record.run("again", agent="ada", role="agent") as session:
@@ -422,7 +422,7 @@ async def test_a_banner_that_comes_late_is_left_once(page, site):
             for field in ("a", "b", "c"):
                 await browser.act(field, at=f"#{field}", method="fill", arguments=["x"])
             run = session.run
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         assert cache.actions[1].effects == "once"
         site(BANNERS.replace("LATE", "true"))
         async with record.run("again", agent="ada", role="agent") as session:
@@ -466,7 +466,7 @@ async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
     page = await chromium.new_page()
     async with testing.record_async() as record:
         run = await recorded(record, page, site(FORM), effects="idempotent")
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         await page.close()
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page)
@@ -490,7 +490,7 @@ async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, sit
             assert (act.frame_index, act.xpath) == (1, "/html[1]/body[1]/button[1]")
             assert await browser.extract("read", at=f"{enter}#p") == "in it"
             run = session.run
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         assert [each.frame_index for each in cache.actions] == [None, 1, 1]
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=2.0)
@@ -527,7 +527,7 @@ async def test_a_list_in_its_label_is_one_element_whatever_is_chosen(page, site)
                 browser = session.browser(page, timeout_s=2.0)
                 await browser.act("choose", at="#a", method="selectOption", arguments=[value])
                 runs.append(session.run)
-        [node] = (await record.experience("order", runs)).procedure.nodes
+        [node] = (await record.experiences.learn("order", runs)).procedure.nodes
     targets = node.action.targets
     assert targets is not None
     assert (targets.label, targets.name) == ("Item", "Item")

@@ -143,7 +143,7 @@ async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change
             at = "li:has-text('Bob') >> button"
             await browser.act("remove Bob", at=at, effects="idempotent")
             run = session.run
-        cache = await record.actions(run, params={"address": start})
+        cache = await record.actions.of_run(run, params={"address": start})
         for change in changes:
             address = site(change.body + SAYS, "changed.html")
             async with record.run("again", agent="ada", role="agent") as session:

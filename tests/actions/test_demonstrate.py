@@ -69,7 +69,7 @@ async def shown(
         ended.set()
         told = await task
     await page.context.close()
-    return told, await record.actions(told.run)
+    return told, await record.actions.of_run(told.run)
 
 
 def said(cache: ActionCache) -> list[tuple[str | None, list[Any], str]]:
@@ -174,7 +174,7 @@ async def test_what_several_demonstrations_teach_is_done_for_another(told_browse
         for guest in ("Ada", "Alan", "Grace"):
             told, _ = await shown(record, told_browser, page_, invites(guest))
             runs[told.run] = f'Invite "{guest}" to dinner.'
-        experience = await record.experience("invite", list(runs), tasks=runs)
+        experience = await record.experiences.learn("invite", list(runs), tasks=runs)
         assert not experience.left_out
         page = await (await told_browser.new_context()).new_page()
         async with record.run("again", agent="ada", role="agent") as session:
@@ -358,7 +358,7 @@ async def test_a_window_s_demonstration_is_on_record_however_it_ends(
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         code, out, err = await window.used(site(FORM), ends)
         [(run, life)] = await record.runs()
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         assert said(cache)[1:] == [
             ("fill", ["Ada"], "Guest"), ("fill", [{"$secret": "pin"}], "Pin"),
             ("click", [], "Invite"),

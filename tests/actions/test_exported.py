@@ -139,7 +139,7 @@ async def workflows(chromium: Any, here: str, reports: list[str]) -> list[Workfl
                 run = session.run
             await task_pages.shows(page, task_pages.END)
             await context.close()
-            recorded = await record.actions(run, params={"address": address})
+            recorded = await record.actions.of_run(run, params={"address": address})
             made.append(Workflow(name, recorded, reports[-1]))
     return made
 

@@ -85,32 +85,32 @@ def test_a_heal_does_not_undo_somebody_else_s_word():
 def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_path):
     """A cache can be read at any version, with its history; the audit lists unreviewed heals."""
     large = cache(*(entry(at, instruction="x" * 400) for at in range(400)), run="r0")
-    assert record.keep_actions("big", large) == record.keep_actions("big", large) == 1
-    assert record.kept_actions("big").actions == large.actions
+    assert record.actions.keep("big", large) == record.actions.keep("big", large) == 1
+    assert record.actions.get("big").actions == large.actions
     file = tmp_path / "login.json"
     file.write_bytes(encode(cache(entry(0), entry(1))))
     assert "login is at version 1" in call("actions", "import", file, "login").out
-    found = record.kept_actions("login")
+    found = record.actions.get("login")
     assert (found.name, found.version) == ("login", 1)
     for at in (0, 1):
         after = entry(at, xpath="/html[1]/a[1]")
         done = caches.heal(record.workspace, "login", 1, after, reason="moved", run="r", by="ada")
         assert record._portal.run(done).version == at + 2
-    healed = record.kept_actions("login")
+    healed = record.actions.get("login")
     assert [each.xpath for each in healed.actions] == ["/html[1]/a[1]"] * 2
     assert [(each.version, each.by, each.why) for each in healed.history] == [
         (2, "ada", "moved"), (3, "ada", "moved"),
     ]  # fmt: skip
-    assert record.kept_actions("login", 1).actions == found.actions
+    assert record.actions.get("login", 1).actions == found.actions
     [listed, _, count] = call("actions", "list", "--json").lines
     assert (listed["cache"], count["count"]) == ("big", 2)
     unseen = "SELECT fact FROM odd_actions ORDER BY address"
     assert len(record.sql(unseen).rows) == 2
-    assert record.review_actions("login", 2, by="eve") == 2
+    assert record.actions.review("login", 2, by="eve") == 2
     assert ["version 3" in fact for (fact,) in record.sql(unseen).rows] == [True]
     assert call("actions", "revert", "login", "--to", 1, "--reason", "wrong").code == 0
     assert record.sql(unseen).rows == []
-    assert record.revert_actions("login", 1) == 4  # it is so already
+    assert record.actions.revert("login", 1) == 4  # it is so already
     lines = call("actions", "log", "login", "--json").lines
     assert [(each["change"], each["reviewed"]) for each in lines[:-1]] == [
         ("saved", True), ("healed", True), ("healed", False), ("reverted", False),
@@ -125,12 +125,12 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert "no version 9" in call("actions", "export", "login@9").err
     assert "was not found" in call("actions", "log", "none").err
     assert "looks like a file path" in call("actions", "import", file, "login.json").err
-    assert [each.cache for each in record.action_caches().caches] == ["big", "login"]
-    assert len(record.actions_log("login").versions) == 4
+    assert [each.cache for each in record.actions.list().caches] == ["big", "login"]
+    assert len(record.actions.log("login").versions) == 4
     with pytest.raises(hansard.NotFound, match="actions import"):
-        record.kept_actions("none")
+        record.actions.get("none")
     with pytest.raises(BadValue, match="one stepIndex"):
-        record.keep_actions("bad", cache(entry(0), entry(0)))
+        record.actions.keep("bad", cache(entry(0), entry(0)))
 
 
 def test_a_cache_of_a_run_with_a_label_has_it(record: Record, call: Call, tmp_path: Path):
@@ -138,8 +138,8 @@ def test_a_cache_of_a_run_with_a_label_has_it(record: Record, call: Call, tmp_pa
     with record.run("w", run="told") as session:
         session.message("user", "fill in", label="secret")
     for name, run in (("open", ""), ("elsewhere", "no run"), ("form", "told")):
-        assert record.keep_actions(name, cache(entry(0), run=run)) == 1
-    assert record.keep_actions("form", cache(entry(0), entry(1))) == 2
+        assert record.actions.keep(name, cache(entry(0), run=run)) == 1
+    assert record.actions.keep("form", cache(entry(0), entry(1))) == 2
     file = tmp_path / "told.json"
     file.write_bytes(encode(cache(entry(0), run="told")))
     assert call("actions", "import", file, "shell").code == 0
@@ -157,8 +157,8 @@ async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):
     async with hansard.connect_async("labels", data_dir=data_dir) as record:
         async with record.run("w", run="told") as session:
             await session.message("user", "fill in", label="secret")
-        await record.keep_actions("form", cache(entry(0, action_type="tool"), run="told"))
-        kept_form = await record.kept_actions("form")
+        await record.actions.keep("form", cache(entry(0, action_type="tool"), run="told"))
+        kept_form = await record.actions.get("form")
         async with record.run("w") as session:
             with pytest.raises(BadValue):
                 await session.run_actions(kept_form)  # its tool is missing
@@ -181,27 +181,27 @@ async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
 
     async with testing.record_async() as record:
         run = await recorded(record, page, site(FORM), effects="idempotent")
-        found = await record.actions(run)
+        found = await record.actions.of_run(run)
         _, user, _, click = found.actions
         goto = msgspec.structs.replace(found.actions[0], arguments=[site(MOVED, "moved.html")])
         found = msgspec.structs.replace(found, actions=[goto, user, click])
-        assert await record.keep_actions("login", found) == 1
+        assert await record.actions.keep("login", found) == 1
 
         async def again(name):
             async with record.run(name, agent="ada", role="agent") as session:
                 session.browser(page, timeout_s=3.0)
-                told = await session.run_actions(await record.kept_actions("login"), fallback=model)
+                told = await session.run_actions(await record.actions.get("login"), fallback=model)
                 assert told.success, told.error
                 return session.run, told
 
         first, told = await again("a")
         assert (told.model_calls, told.cache.version, len(questions)) == (2, 3, 2)
-        kept_now = await record.kept_actions("login")
+        kept_now = await record.actions.get("login")
         assert [(each.by, each.step_index) for each in kept_now.history] == [("ada", 1), ("ada", 3)]
         assert "matches 0" in kept_now.history[0].why
         _, told = await again("b")
         assert (told.model_calls, told.cache.version) == (0, 3)
-        assert await record.revert_actions("login", 1, reason="look again") == 4
+        assert await record.actions.revert("login", 1, reason="look again") == 4
         _, told = await again("c")
         assert (told.model_calls, len(questions)) == (2, 4)
         state = (await versions.read(record.workspace, kept.ACTIONS, "login")).state

@@ -200,17 +200,17 @@ def test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed(
     """Before the heal is recorded it is version 1, then 2; the form is sent once."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         found = decode(actions(f"http://127.0.0.1:{form.server_port}/"))
-        record.keep_actions("killed", found)
+        record.actions.keep("killed", found)
         job = Job(str(data_dir), workspace, "killed", browser, "killed", kept=True)
         job.kill_on = "healed" if after else "heal"
         form.sent.clear()
         assert launched(job).returncode == SIGKILLED
-        assert record.kept_actions("killed").version == (2 if after else 1)
+        assert record.actions.get("killed").version == (2 if after else 1)
         assert form.sent == []
         job.kill_on = ""
         again = launched(job)
         assert again.returncode == 0, again.stderr[-2_000:]
         assert json.loads(again.stdout)["success"], again.stdout
-        healed = record.kept_actions("killed")
+        healed = record.actions.get("killed")
         assert (healed.version, len(healed.history)) == (2, 1)
         assert form.sent == [b"who=Ada"]

@@ -186,7 +186,7 @@ async def recorded(record, page, task: Task, address: str, seed: int):
             )
         run = session.run
     assert await is_done(page)
-    return await record.actions(run, params=slots)
+    return await record.actions.of_run(run, params=slots)
 
 
 async def replayed(record, page, task, cache, address, seed, **how) -> tuple[bool, int]:

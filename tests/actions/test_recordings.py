@@ -39,7 +39,7 @@ async def test_a_recording_is_done_again(page, site, tmp_path):
         async with Importer(record.workspace, "devtools", ImportDefaults(), Quiet()) as importer:
             await importer.take(file)
         [(run, _)] = await record.runs()
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         secrets = {"password": "swordfish"}
         async with record.run("again", agent="ada", role="agent", secrets=secrets) as session:
             session.browser(page, timeout_s=5.0)

@@ -111,7 +111,7 @@ async def pressed(record, page, site, body, at):
         await browser.act("press it", at=at, effects="idempotent")
         run = session.run
     assert await page.inner_text("#said")
-    return run, await record.actions(run)
+    return run, await record.actions.of_run(run)
 
 
 async def again(record, page, site, body, cache, **how):
@@ -142,7 +142,7 @@ async def test_a_value_of_a_row_leads_to_the_row_of_another_value(page, site):
     async with testing.record_async() as record:
         at = "li:has-text('Bob') >> css=i, button >> nth=-1"
         run, _ = await pressed(record, page, site, rows("Ada", "Bob"), "li:has-text('Bob') i")
-        cache = await record.actions(run, params={"user": "Bob"})
+        cache = await record.actions.of_run(run, params={"user": "Bob"})
         for body, user, expected in (
             (rows("Cleo", "Ada"), "Ada", "Ada"),
             (rows("Cleo", "Ada"), "Bob", ""),
@@ -155,7 +155,7 @@ async def test_a_value_of_a_row_leads_to_the_row_of_another_value(page, site):
             assert said == expected, (body, user)
         at = "li:has-text('Bob') button"
         run, _ = await pressed(record, page, site, tagged("Ada", "Bob"), at)
-        cache = await record.actions(run, params={"user": "Bob"})
+        cache = await record.actions.of_run(run, params={"user": "Bob"})
         for names, user, expected in ((("Bob", "Ada"), "Ada", "Ada"), (("Bob",), "Ada", "")):
             _, said = await again(record, page, site, tagged(*names), cache, params={"user": user})
             assert said == expected, (names, user)
@@ -194,7 +194,7 @@ async def test_a_slot_that_changes_nothing_is_refused(page, site):
         body = "<input id=t1 data-is=1><input id=t2 data-is=2>"
         run, cache = await pressed(record, page, site, body, "#t2")
         with pytest.raises(BadValue, match="slot 'which': its value is in no argument"):
-            await record.actions(run, params={"which": "2nd"})
+            await record.actions.of_run(run, params={"which": "2nd"})
         made = msgspec.structs.replace(cache, slots=["which"])
         with pytest.raises(BadValue, match="slot 'which'"):
             await again(record, page, site, body, made, params={"which": "1st"})

@@ -35,9 +35,9 @@ def test_a_cache_of_tools_is_done_again(data_dir, workspace):
     did: list[Any] = []
     with hansard.connect(workspace, data_dir=data_dir) as record:
         run = sent(record, "Bob", did)
-        cache = record.actions(run, params={"who": "Bob"})
-        record.keep_actions("letters", cache, reason="it works")
-        for kept in (cache, record.kept_actions("letters")):
+        cache = record.actions.of_run(run, params={"who": "Bob"})
+        record.actions.keep("letters", cache, reason="it works")
+        for kept in (cache, record.actions.get("letters")):
             did.clear()
             with record.run("again", agent="ada", role="agent") as session:
                 tools: dict[str, Any] = {
@@ -63,8 +63,8 @@ def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
 
     with hansard.connect(workspace, data_dir=data_dir) as record:
         runs = [sent(record, who, did) for who in ("Bob", "Cleo", "Dan")]
-        record.keep_experience(record.experience("write-to", runs), reason="three letters")
-        record.confirm_experience("write-to")
+        record.experiences.keep(record.experiences.learn("write-to", runs), reason="three letters")
+        record.experiences.confirm("write-to")
         tools: dict[str, Any] = {
             "greet": lambda name: did.append(name.upper()),
             "send": lambda name, n: did.append((name, n)),
@@ -88,7 +88,7 @@ def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
 def test_pages_are_the_async_client_s(data_dir, workspace):
     """A page in the sync client names the right client; an async function is a tool here, too."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        cache = record.actions(sent(record, "Bob", []))
+        cache = record.actions.of_run(sent(record, "Bob", []))
         with record.run("again", agent="ada", role="agent") as session:
             with pytest.raises(Refused, match="connect_async"):
                 session.browser("page")

@@ -41,7 +41,7 @@ async def test_replays_and_what_they_saved_are_asked_in_sql(page, site, data_dir
 
             await think()
             run = session.run
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         goto = msgspec.structs.replace(cache.actions[0], arguments=[moved])
         there = msgspec.structs.replace(cache, actions=[goto, cache.actions[1]])
         replays = []

@@ -83,7 +83,7 @@ async def recorded(record: Any, page: Any, address: str) -> ActionCache:
         await task_pages.worked(session.browser(page, timeout_s=5.0), address)
         run = session.run
     await shows(page, END)
-    cache: ActionCache = await record.actions(run, params={"address": address})
+    cache: ActionCache = await record.actions.of_run(run, params={"address": address})
     return cache
 
 
@@ -215,7 +215,7 @@ async def test_what_a_model_did_once_is_done_again_without_a_request(
             await browser.act("remove Bake bread", effects="idempotent")
             run = session.run
         await shows(page, END)
-        cache = await record.actions(run, params={"address": address})
+        cache = await record.actions.of_run(run, params={"address": address})
         asked = provider.requests
         count = rounds(quick=2, full=50)
         await again_and_again(record, chromium, cache, address, provider, count)

@@ -143,8 +143,8 @@ async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: 
     file = tmp_path / "roles.toml"
     file.write_text(ROLES, encoding="utf-8")
     async with lab.connect() as record:
-        assert await record.apply_roles(file) == {"reader": True}
-        assert await record.apply_roles(str(file)) == {"reader": False}
+        assert await record.roles.apply_file(file) == {"reader": True}
+        assert await record.roles.apply_file(str(file)) == {"reader": False}
         async with record.run("w", run="r") as session:
             await session.message("user", "hello")
         seen = await record.view("r", role="reader", by="ann")
@@ -161,11 +161,11 @@ async def test_a_broken_file_of_roles_changes_no_role(lab: Lab, tmp_path: Path):
     file.write_text(ROLES + "[roles.writer]\nsees = 5\n", encoding="utf-8")
     async with lab.connect() as record:
         with pytest.raises(hansard.BadValue):
-            await record.apply_roles(file)
+            await record.roles.apply_file(file)
         with pytest.raises(hansard.BadValue, match="give a TOML file"):
-            await record.apply_roles(tmp_path / "none.toml")
+            await record.roles.apply_file(tmp_path / "none.toml")
         file.write_text(ROLES, encoding="utf-8")
-        assert await record.apply_roles(file) == {"reader": True}
+        assert await record.roles.apply_file(file) == {"reader": True}
 
 
 def test_a_record_in_memory_has_no_tables():

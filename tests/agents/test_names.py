@@ -92,34 +92,36 @@ PLAN = hansard.experiments.plan(arms=["a", "b"], metrics=["m"])
 
 
 async def _evaluated(record: Any) -> None:
-    found = await record.evaluate(["r"], lambda _: {NAME: 1.0}, by="me")
+    found = await record.experiments.evaluate(["r"], lambda _: {NAME: 1.0}, by="me")
     raise found.failed["r"]
 
 
 WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
-    "plan": lambda record: record.register(NAME, PLAN),
-    "plan's author": lambda record: record.register("e", PLAN, by=NAME),
-    "plan's arm": lambda r: r.register(
+    "plan": lambda record: record.experiments.register(NAME, PLAN),
+    "plan's author": lambda record: record.experiments.register("e", PLAN, by=NAME),
+    "plan's arm": lambda r: r.experiments.register(
         "e", hansard.experiments.plan(arms=[NAME, "b"], metrics=["m"])
     ),
-    "plan's metric": lambda r: r.register(
+    "plan's metric": lambda r: r.experiments.register(
         "e", hansard.experiments.plan(arms=["a", "b"], metrics=[NAME])
     ),
-    "plan's end": lambda record: record.stop("e", by=NAME),
-    "judge": lambda record: record.score("r", {"m": 1.0}, by=NAME),
-    "metric": lambda record: record.score("r", {NAME: 1.0}, by="me"),
-    "evaluator": lambda record: record.evaluate(["r"], lambda _: {"m": 1}, by=NAME),
+    "plan's end": lambda record: record.experiments.stop("e", by=NAME),
+    "judge": lambda record: record.experiments.score("r", {"m": 1.0}, by=NAME),
+    "metric": lambda record: record.experiments.score("r", {NAME: 1.0}, by="me"),
+    "evaluator": lambda record: record.experiments.evaluate(["r"], lambda _: {"m": 1}, by=NAME),
     "evaluator's metric": _evaluated,
-    "model": lambda record: record.price(NAME, {"input_tokens": 1.0}, since=DAY),
-    "price's usage": lambda record: record.price("m", {NAME: 1.0}, since=DAY),
-    "price's author": lambda record: record.price("m", {"input_tokens": 1.0}, since=DAY, by=NAME),
-    "role": lambda record: record.apply_role(NAME, RoleDefined()),
-    "role's author": lambda record: record.apply_role("x", RoleDefined(), by=NAME),
-    "role's rule": lambda record: record.apply_role("x", rules()),
+    "model": lambda record: record.experiments.price(NAME, {"input_tokens": 1.0}, since=DAY),
+    "price's usage": lambda record: record.experiments.price("m", {NAME: 1.0}, since=DAY),
+    "price's author": lambda record: record.experiments.price(
+        "m", {"input_tokens": 1.0}, since=DAY, by=NAME
+    ),
+    "role": lambda record: record.roles.apply(NAME, RoleDefined()),
+    "role's author": lambda record: record.roles.apply("x", RoleDefined(), by=NAME),
+    "role's rule": lambda record: record.roles.apply("x", rules()),
     "who settles": lambda record: record.settle("r", "1", "happened", by=NAME),
-    "who approves": lambda record: record.approve("x", by=NAME),
-    "who denies": lambda record: record.deny("x", by=NAME),
-    "who lowers": lambda record: record.declassify(
+    "who approves": lambda record: record.approvals.approve("x", by=NAME),
+    "who denies": lambda record: record.approvals.deny("x", by=NAME),
+    "who lowers": lambda record: record.roles.declassify(
         "r", agent="ada", approver=NAME, reason="it may be"
     ),
     "fork's label": lambda record: record.fork("r", labels={NAME: "x"}),
@@ -185,7 +187,7 @@ async def test_a_rule_of_the_gate_is_known_without_the_secret(lab: Lab):
 
         with pytest.raises(hansard.Blocked):
             await send()
-        await record.price("m", {"input_tokens": 1.0}, since=DAY, source=NAME)
+        await record.experiments.price("m", {"input_tokens": 1.0}, since=DAY, source=NAME)
         text = await stored(record)
         assert SECRET not in text
         assert "of <secret:key>!" in text

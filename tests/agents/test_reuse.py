@@ -318,7 +318,7 @@ may = { tools = ["**"] }
 def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
     """A role gets only answers that it sees whole, and otherwise no trace that one exists."""
     for name, rules in role_file.parse(ROLES).items():
-        record.apply_role(name, rules)
+        record.roles.apply(name, rules)
     ran: list[str] = []
     once(record, "a", ran)
     for role in ("blind", "masked"):

@@ -156,7 +156,7 @@ async def test_a_line_of_forks_has_an_end(data_dir: Path, workspace: str):
 
 async def test_runs_are_found_by_what_they_are(record: TwinRecord):
     """Each filter alone, and all together."""
-    await record.register("e", hansard.experiments.plan(arms=["a", "b"], metrics=["m"]))
+    await record.experiments.register("e", hansard.experiments.plan(arms=["a", "b"], metrics=["m"]))
     async with record.run("v", run="one", agent="ada", role="writer"):
         pass
     async with record.run("w", run="two", agent="bob", role="writer", experiment="e", task="t"):

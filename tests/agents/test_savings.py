@@ -62,7 +62,7 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(record: TwinRe
         name: getattr(saved, name) for name in hansard.types.Saved.__struct_fields__
     } | {"seconds": pytest.approx(saved.seconds)}
     amounts = {"input_tokens": 1.0, "output_tokens": 3.0}
-    await record.price("small", amounts, since=datetime(2020, 1, 1, tzinfo=UTC))
+    await record.experiments.price("small", amounts, since=datetime(2020, 1, 1, tzinfo=UTC))
     [found] = await record.savings(workflow="w", by="workflow")
     assert (found.of, found.cost, found.calls_with_cost) == ("w", 0.5 + 2 + 3, 2)
     month = datetime.now(UTC).strftime("%Y-%m")

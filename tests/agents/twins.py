@@ -16,6 +16,7 @@ from typing import Any
 
 import hansard
 from hansard.bus.log import Stored
+from hansard.operations.declare import Noun
 
 FACTS = ("checkpoint", "checkpoint_data", "decide", "message", "resource", "hand_off", "context")
 
@@ -94,6 +95,8 @@ class Twin:
         found = getattr(self.raw, name)
         if self.is_async or not self._waits(name):
             return found
+        if isinstance(found, Noun):
+            return Twin(found, is_async=False)
 
         async def awaited(*args: Any, **kwargs: Any) -> Any:
             return found(*args, **kwargs)

@@ -42,7 +42,7 @@ def rules(text: str) -> RoleDefined:
 async def test_a_role_saves_and_gets_what_it_sees_whole(lab: Lab):
     """One that may save accounts saves no order, and of both nothing: the refusal is on record."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules(SEES + MAY))
+        await record.roles.apply("writer", rules(SEES + MAY))
         async with record.run(run="r") as session:
             account, order = Account("ada"), Order("SYN", 1, Decimal(1))
             with pytest.raises(hansard.errors.RoleRefused, match=r"aggregates = \[\\?\"order/\*"):
@@ -118,7 +118,7 @@ async def test_what_was_saved_after_a_secret_is_labelled(lab: Lab):
     async with lab.connect() as record:
         for role, clearance in (("writer", "secret"), ("reader", "secret"), ("clerk", "public")):
             text = CLEARED.format(role=role, clearance=clearance)
-            await record.apply_role(role, role_file.parse(text)[role])
+            await record.roles.apply(role, role_file.parse(text)[role])
         account = Account("ada")
         async with record.run(run="r") as session:
             await session.save(account)

@@ -111,7 +111,7 @@ def roles_asking(
 ) -> Callable[[str], list[dict[str, object]]]:
     """Return a function that queries the events of aggregates as a role."""
     (folder / "roles.toml").write_text(ROLES)
-    record.apply_roles(folder / "roles.toml")
+    record.roles.apply_file(folder / "roles.toml")
 
     def asked(role: str) -> list[dict[str, object]]:
         done = call("sql", "SELECT * FROM domain_events", "--role", role, "--json")

@@ -34,11 +34,11 @@ class Person:
                 deadline = time.monotonic() + WAIT_S
                 while len(self.seen) < len(self._answers) and not self._over.is_set():
                     assert time.monotonic() < deadline, "nobody asked"
-                    for each in record.approvals():
+                    for each in record.approvals.list():
                         if each.standing is ApprovalStatus.PENDING:
                             grants = self._answers[len(self.seen)]
                             self.seen.append(each)
-                            answer = record.approve if grants else record.deny
+                            answer = record.approvals.approve if grants else record.approvals.deny
                             answer(each.approval.id, by=self._by, reason="because")
                             break
                     time.sleep(0.02)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
 async def _asked(record: hansard.AsyncRecord) -> str | None:
-    return "asked" if await record.approvals() else None
+    return "asked" if await record.approvals.list() else None
 
 
 def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
@@ -46,8 +46,8 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
                         with pytest.raises(asyncio.CancelledError):
                             await call
                     else:
-                        [each] = await record.approvals()
-                        await record.approve(each.approval.id, by="eva")
+                        [each] = await record.approvals.list()
+                        await record.approvals.approve(each.approval.id, by="eva")
                         assert await call == "sent to bob"
 
     asyncio.run(main())
@@ -65,7 +65,7 @@ async def test_who_may_answer(lab: Lab):
     sent: list[str] = []
     async with lab.connect() as record:
         for role, text in ROLES.items():
-            await record.apply_role(role, role_file.parse(text)[role])
+            await record.roles.apply(role, role_file.parse(text)[role])
         async with (
             record.run(run="r", gate=ASK),
             record.run(run="r", agent="cleo", role="clerk"),
@@ -77,18 +77,18 @@ async def test_who_may_answer(lab: Lab):
             def answers() -> None:
                 with hansard.connect(lab.workspace, data_dir=lab.data_dir) as other:
                     deadline = time.monotonic() + 20
-                    while not (found := other.approvals()):
+                    while not (found := other.approvals.list()):
                         assert time.monotonic() < deadline
                         time.sleep(0.01)
                     [question] = found
                     name = question.approval.id
                     for by, role in (("cleo", None), ("eva", "clerk")):
                         with pytest.raises(hansard.Blocked) as refused:
-                            other.approve(name, by=by, role=role)
+                            other.approvals.approve(name, by=by, role=role)
                         told.append(str(refused.value))
                     with pytest.raises(hansard.errors.Refused, match="may not answer it"):
-                        other.approve(name, by="ada")
-                    other.approve(name, by="chris")
+                        other.approvals.approve(name, by="ada")
+                    other.approvals.approve(name, by="chris")
 
             told: list[str] = []
             thread = threading.Thread(target=answers)
@@ -115,7 +115,7 @@ async def test_who_may_answer(lab: Lab):
 def test_what_is_not_there_cannot_be_answered(record):
     """The error names the command that lists questions."""
     with pytest.raises(hansard.NotFound, match="hansard approvals"):
-        record.approve("01a1", by="eva")
+        record.approvals.approve("01a1", by="eva")
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", 1e9])
@@ -160,8 +160,8 @@ def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
         async with record.run("w", **place) as session:
             call = asyncio.create_task(sender(TwinSession(session, is_async=True), sent)("x"))
             await asyncio.sleep(0.3)
-            [question] = await record.approvals()
-            await record.approve(question.approval.id, by="eva")
+            [question] = await record.approvals.list()
+            await record.approvals.approve(question.approval.id, by="eva")
             return str(await call)
 
     async def main() -> None:

@@ -32,7 +32,7 @@ def waiting(record):
     agent = threading.Thread(target=ask)
     agent.start()
     deadline = time.monotonic() + 20
-    while not record.approvals():
+    while not record.approvals.list():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     yield told, agent
@@ -43,7 +43,7 @@ def waiting(record):
 def test_what_waits_is_listed_and_granted(call, record, waiting):
     """Questions are listed without control characters, as objects in JSON, and by id prefix."""
     told, agent = waiting
-    [question] = record.approvals()
+    [question] = record.approvals.list()
     name = question.approval.id
     shown = call("approvals")
     assert shown.code == 0
@@ -59,7 +59,7 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
     assert told == ["sent to bob"]
     assert "no call waits for approval" in call("approvals").out
     every = call("approvals", "--all").out
-    answered = record.approvals(answered=True)[0].approval.answered_at
+    answered = record.approvals.list(answered=True)[0].approval.answered_at
     assert answered is not None
     moment = f"{datetime.fromtimestamp(answered // 10**9, UTC):%Y-%m-%d %H:%M:%SZ}"
     assert all(part in every for part in ("granted", "eva", "read it", moment))
@@ -68,7 +68,7 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
 def test_what_waits_is_denied(call, record, waiting):
     """The agent gets the reason; a second answer is refused, naming the first one's author."""
     told, agent = waiting
-    [question] = record.approvals()
+    [question] = record.approvals.list()
     name = question.approval.id
     denied = call("approvals", "deny", name, "--reason", "too early", "--by", "eva", "--json")
     line = msgspec.json.decode(denied.out)
@@ -123,18 +123,18 @@ def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
 def answer(record, by: str, reason: str) -> None:
     """Grant the first open question."""
     deadline = time.monotonic() + 20
-    while not (waiting := record.approvals()):
+    while not (waiting := record.approvals.list()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    record.approve(waiting[0].approval.id, by=by, reason=reason)
+    record.approvals.approve(waiting[0].approval.id, by=by, reason=reason)
 
 
 def test_answered_questions_are_listed_on_request(call, record, waiting):
     """Without `answered` only open questions are listed, so a loop until none is left ends."""
     _, agent = waiting
-    [question] = record.approvals()
-    record.deny(question.approval.id, by="eva")
+    [question] = record.approvals.list()
+    record.approvals.deny(question.approval.id, by="eva")
     agent.join()
-    assert record.approvals() == []
-    [question] = record.approvals(answered=True)
+    assert record.approvals.list() == []
+    [question] = record.approvals.list(answered=True)
     assert (question.standing, question.approval.by) == ("denied", "eva")

@@ -83,10 +83,10 @@ async def test_an_answer_reads_what_it_is_about(data_dir: Path, workspace: str):
             await begin(record, f"r{more}")
             name = await ask(record.workspace, f"r{more}")
             with counted(record.workspace.log) as asked:
-                await record.approve(name, by="eva")
+                await record.approvals.approve(name, by="eva")
             took.append((len(asked.subjects), asked.received))
         assert took[0] == took[1]
-        assert len(await record.approvals(answered=True)) == 32
+        assert len(await record.approvals.list(answered=True)) == 32
 
 
 async def test_an_id_that_marks_no_run_is_not_looked_for(data_dir: Path, workspace: str):
@@ -111,7 +111,7 @@ async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
         for some in (range(5), range(5, 300)):
             await asyncio.gather(*(ask(record.workspace, f"r{number}") for number in some))
             with counted(record.workspace.log) as asked:
-                assert len(await record.approvals(answered=True)) == some.stop
+                assert len(await record.approvals.list(answered=True)) == some.stop
             took.append(len(asked.subjects))
         assert took[1] <= took[0] + 1
 
@@ -123,7 +123,7 @@ async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
     ) as record:
 
         async def asked() -> str | None:
-            return "asked" if await record.approvals() else None
+            return "asked" if await record.approvals.list() else None
 
         async with record.run("w", run="r", agent="ada", role="writer") as session:
 
@@ -134,10 +134,10 @@ async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
             call = asyncio.create_task(send())
             log = record.workspace.log
             await waiting.until(log, asked, lambda _: True, 30, of=stream_of("r"))
-            [each] = await record.approvals()
+            [each] = await record.approvals.list()
             name = each.approval.id
             assert ids.is_marked(name, "r")
             assert not ids.is_marked(name, "q")
             assert (len(name), name[14]) == (36, "7")
-            await record.approve(name, by="eva")
+            await record.approvals.approve(name, by="eva")
             assert await call == "sent"

@@ -125,7 +125,7 @@ def _cost(record: hansard.Record, seeded: random.Random, *, honest: bool) -> str
         for number in range(CALLS):
             ask(number)
     claimed = sum(costs if honest else costs[1:])
-    record.score("ask-1", {"total_cost": claimed}, by="biller")
+    record.experiments.score("ask-1", {"total_cost": claimed}, by="biller")
     return "ask-1"
 
 
@@ -139,7 +139,7 @@ def _spread(
         planned=TASKS,
         trials=1,
     )
-    assert record.register("once", plan)
+    assert record.experiments.register("once", plan)
     minutes = sorted(seeded.uniform(0, 60) for _ in range(TASKS))
     days = [0, 0, 0, 0, 0] if honest else [0, 0, 3, 0, 0]
     file = folder / f"{place.workspace}.jsonl"

@@ -53,7 +53,7 @@ def test_tasks_that_an_arm_lacks_are_not_checked_while_a_run_is_open(home: Path)
             for task in range(tasks):
                 with record.run("w", experiment="e", arm=arm, task=f"t{task}") as session:
                     session.message("assistant", f"{arm}{task}")
-                record.score(session.run, {"reward": 1.0}, by="judge")
+                record.experiments.score(session.run, {"reward": 1.0}, by="judge")
         with record.run("w", experiment="e", arm="b", task="t2"):
             *found, summary = place.call("audit", "--experiment", "e", "--json").lines
             text = place.call("audit", "--experiment", "e").out
@@ -95,7 +95,9 @@ def test_a_decision_on_untrusted_input_is_a_finding(home: Path):
             session.decide("which?", selected="first")
             fetch("https://example.org")
             session.decide("pay?", selected="yes")
-        record.declassify("r", agent="ada", to="public", approver="eve", reason="read by hand")
+        record.roles.declassify(
+            "r", agent="ada", to="public", approver="eve", reason="read by hand"
+        )
         with record.run(run="r", agent="ada", role="reader") as session:
             session.decide("pay again?", selected="no")
         rows = [row for row in place.call("audit", "--json").lines if row["kind"] == "finding"]

@@ -321,14 +321,14 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     """Double, surplus, unplanned and unscored trials are found, and missing ones at a stop."""
     place = Audited(home, "trials")
     with hansard.connect("trials", data_dir=home) as record:
-        record.register("e", PLAN)
+        record.experiments.register("e", PLAN)
         _trials(place, tmp_path, [("a", 1, 0, True), ("a", 1, 1, True), ("b", 1, 0, True)])
         assert place.findings() == {}
         more = [("a", 2, 0, True), ("a", 2, 0, True), ("a", 2, 1, True), ("c", 1, 0, True)]
         _trials(place, tmp_path, [*more, ("b", 2, 0, False)])
         kinds = [row["kind"] for row in place.rows("SELECT kind FROM gaps ORDER BY kind")]
         assert kinds == ["no outcome", "not in the plan", "same trial", "trials"]
-        record.stop("e", reason="enough")
+        record.experiments.stop("e", reason="enough")
     facts = place.rows("SELECT kind, fact FROM gaps WHERE kind IN ('trials', 'tasks')")
     told = sorted((row["kind"], row["fact"]) for row in facts)
     assert told == [
@@ -372,7 +372,7 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
     assert bring_in({"means": {"reward": 0.67}}) == []
     with hansard.connect(place.workspace, data_dir=home) as record:
         (run,) = [run for run, life in record.runs() if life.assigned and life.assigned.task == "0"]
-        record.score(run, {"reward": 0}, by="again")
+        record.experiments.score(run, {"reward": 0}, by="again")
     rows = place.rows("SELECT kind, fact FROM findings(0) WHERE view = 'odd_scores' ORDER BY kind")
     assert [(row["kind"], row["fact"]) for row in rows] == [
         (

@@ -251,7 +251,7 @@ def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
         plant(runs)
         made += runs
     with hansard.connect("kinds", data_dir=home) as record:
-        record.price("m-1", PRICES, since=datetime(2020, 1, 1, tzinfo=UTC))
+        record.experiments.price("m-1", PRICES, since=datetime(2020, 1, 1, tzinfo=UTC))
         write(file, made)
         done = place.call("import", "chat-jsonl", str(file))
         assert done.code == 0, done.err

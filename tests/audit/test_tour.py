@@ -33,7 +33,7 @@ def office(place: Audited) -> None:
     """Record a team with a waiting, a refused and an unanswered agent, and one forged commit."""
     with hansard.connect(place.workspace, data_dir=place.home) as record:
         sees = RoleRule(name="all", kinds=("**",))
-        record.apply_role("clerk", RoleDefined(sees=(sees,), may=May(kinds=("message.added",))))
+        record.roles.apply("clerk", RoleDefined(sees=(sees,), may=May(kinds=("message.added",))))
         asks = [hansard.ask_first(tool="post", timeout_s=0.2)]
         with (
             record.run("office", run="office-1", agent="ada", role="boss", gate=asks) as ada,

@@ -41,7 +41,7 @@ def told(home: Path) -> Told:
         metrics=(Metric("reward"),),
     )
     with hansard.connect("why", data_dir=home) as record:
-        record.register("e", plan)
+        record.experiments.register("e", plan)
         with record.run("other", run="before", agent="x", role="x") as session:
             session.message("user", "from another run")
         with record.run(
@@ -88,7 +88,7 @@ def told(home: Path) -> Told:
             publish("nobody")
             unknown = ["no such event"]
             session._drive(decided_of_old(session, unknown, question="Old?", selected="so"))
-        record.score("run-1", {"reward": 1.0}, by="reader", reason="well done")
+        record.experiments.score("run-1", {"reward": 1.0}, by="reader", reason="well done")
     decided = [row["decision"] for row in place.rows("SELECT decision FROM decided('run-1')")]
     first, second, third = decided
     return Told(place, first, second, third, inputs)

@@ -11,7 +11,7 @@ from msgspec import Raw
 from hansard.bus.commits import encode, record
 from hansard.bus.log import Append, Copied, Origin
 from hansard.client.options import Defaults
-from hansard.client.record import AsyncRecord, Record
+from hansard.client.record import AsyncRecord
 from hansard.domain.agent import SessionBegan
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, RunStream, uuid8
@@ -43,7 +43,7 @@ LONG = 5_000_000 if THOROUGH else 1_000_000
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hostile(pages: Pages) -> str:
     """Return a run whose every name and value is hostile."""
-    client = AsyncRecord(pages.workspace, Defaults(), None, Record)
+    client = AsyncRecord(pages.workspace, Defaults())
     image = PAYLOADS["image"]
     with contextlib.suppress(RuntimeError):
         async with client.run(
@@ -77,7 +77,7 @@ async def hostile(pages: Pages) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def hostile_team(pages: Pages) -> str:
     """Return a run whose keys, values, tasks and messages are hostile."""
-    client = AsyncRecord(pages.workspace, Defaults(), None, Record)
+    client = AsyncRecord(pages.workspace, Defaults())
     texts = [text for name, text in PAYLOADS.items() if name != "line ends"]
     async with client.run("team", run="hostile-team", agent="<i>ada</i>", role=texts[0]) as ada:
         for number, text in enumerate(texts):

@@ -50,7 +50,7 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
         ):
             session.tool(name="pay", effects="once")(_late)(1)
     with hansard.connect("lab") as record:
-        record.add_prompt("p", "Be brief.")
+        record.prompts.add("p", "Be brief.")
     because = ("--reason", f"rotated {SECRET}")
     for words in (
         ("run", "settle", "a", "agent#1", "--happened", f"got {SECRET}", *because),

@@ -271,7 +271,7 @@ def talked(record: hansard.Record, answer: str, **how: Any) -> str:
         session.message("assistant", answer)
         if how.get("fails"):
             raise ValueError(how["fails"])
-    record.score(session.run, {"reward": how.get("reward", 1.0)}, by="judge")
+    record.experiments.score(session.run, {"reward": how.get("reward", 1.0)}, by="judge")
     return session.run
 
 

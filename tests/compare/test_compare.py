@@ -229,13 +229,13 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(data_dir, workspace, 
         question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=2, trials=2
     )
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        record.register("sized", plan)
+        record.experiments.register("sized", plan)
 
         def looked(*trials: tuple[str, str]) -> str:
             for arm, task in trials:
                 with record.run("w", experiment="sized", arm=arm, task=task) as session:
                     run = session.run
-                record.score(run, {"reward": 1.0}, by="g")
+                record.experiments.score(run, {"reward": 1.0}, by="g")
             return call("compare", "sized", "--show", "summary").out
 
         assert "An interim analysis: 0 of 2 tasks planned" in looked(("a", "t1"), ("a", "t2"))

@@ -1,4 +1,4 @@
-"""`record.compare`, `record.audit` and `record.why` for programs and notebooks."""
+"""`record.experiments.compare`, `record.audit` and `record.why` for programs and notebooks."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ def as_told(lines: Any) -> list[Any]:
 
 async def works(record: Any) -> None:
     """Record two trials of each arm, of which `bold` solves both, with one decision in each."""
-    await record.register("e", PLAN)
+    await record.experiments.register("e", PLAN)
     for arm in ("plain", "bold"):
         for task in ("t0", "t1"):
             placed = {"experiment": "e", "arm": arm, "task": task}
@@ -47,7 +47,9 @@ async def works(record: Any) -> None:
                     alternatives=[{"id": "yes", "score": 0.5}, "no"],
                     threshold=0.5,
                 )
-            await record.score(f"{arm}-{task}", {"solved": int(arm == "bold")}, by="judge")
+            await record.experiments.score(
+                f"{arm}-{task}", {"solved": int(arm == "bold")}, by="judge"
+            )
 
 
 @pytest.mark.thorough(quick="compare/test_compare.py::test_every_number_is_the_answer_of_sql")
@@ -55,7 +57,7 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
     """Answers are the command's lines; an unknown name lists the known ones."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         at_once(works(TwinRecord(record, is_async=False)))
-        made = record.compare("e", metric="solved", baseline="bold")
+        made = record.experiments.compare("e", metric="solved", baseline="bold")
         assert isinstance(made, hansard.experiments.ComparisonReport)
         [part] = made.report.judged
         [row] = [each for each in part.comparisons if each["default"]]
@@ -82,11 +84,11 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
             assert told.code == (0 if answer is not audited else 1), told.err
             assert told.lines == as_told(answer.lines()), command
         with pytest.raises(hansard.errors.CallerError, match=r"no experiment 'f': known are e"):
-            record.compare("f")
+            record.experiments.compare("f")
         with pytest.raises(hansard.errors.BadOption, match="metric"):
-            record.compare("e", metrc="solved")  # type: ignore[call-arg] # it is misspelt
+            record.experiments.compare("e", metrc="solved")  # type: ignore[call-arg] # it is misspelt
         with pytest.raises(hansard.BadValue, match="missing"):
-            record.compare("e", missing="maybe")
+            record.experiments.compare("e", missing="maybe")
         with pytest.raises(hansard.BadValue, match="flip"):
             record.audit(flip=-1)
         with pytest.raises(
@@ -116,7 +118,7 @@ async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
             assert "4 findings" in form
             assert "and 1 more" in form
             assert "Checked, nothing found" in form
-        made = await record.compare("e")
+        made = await record.experiments.compare("e")
         assert repr(made).startswith("ComparisonReport(experiment='e', baseline='plain'")
         for form in (made._repr_html_(), printed(made)):
             assert "Experiment e" in form
@@ -129,12 +131,12 @@ def test_a_comparison_is_a_frame_a_picture_and_a_page(data_dir: Path, workspace:
     with hansard.connect(workspace, data_dir=data_dir) as record:
         at_once(works(TwinRecord(record, is_async=False)))
         with pytest.raises(hansard.errors.CallerError, match="'intervals' of metric 'solved'"):
-            record.compare("e").plot()  # two equal differences have no interval
+            record.experiments.compare("e").plot()  # two equal differences have no interval
         for arm in ("plain", "bold"):
             with record.run("w", run=f"{arm}-t2", experiment="e", arm=arm, task="t2"):
                 pass
-            record.score(f"{arm}-t2", {"solved": 0}, by="judge")
-        made = record.compare("e")
+            record.experiments.score(f"{arm}-t2", {"solved": 0}, by="judge")
+        made = record.experiments.compare("e")
         frame = made.df()
         rows = [row for part in made.report.judged for row in part.comparisons]
         assert list(frame.columns) == list(rows[0])
@@ -160,7 +162,7 @@ ENDLESS = "SELECT count(*) FROM range(1_000_000_000_000) AS t(i) WHERE i % 7 = 3
 async def test_a_read_that_takes_too_long_or_that_nobody_waits_for_is_ended(data_dir, workspace):
     """Its tables stay open meanwhile, and the next read is answered."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        tables = record._opened_tables()
+        tables = record._local.opened_tables()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await tables.read(lambda reader: reader.all(ENDLESS))

@@ -14,7 +14,7 @@ def test_open_and_repeated_trials_are_told_before_the_sizes(data_dir, workspace,
         for arm, task in trials:
             with record.run("w", experiment="e", arm=arm, task=f"t{task}", trial=0) as session:
                 run = session.run
-            record.score(run, {"reward": task % 2}, by="g")
+            record.experiments.score(run, {"reward": task % 2}, by="g")
         with record.run("w", experiment="e", arm="b", task="t2", trial=0):
             told = call("compare", "e").out
             lines = call("compare", "e", "--json").lines
@@ -34,7 +34,7 @@ def test_a_test_that_disagrees_is_named_beside_the_verdict(data_dir, workspace, 
             for task in range(20):
                 with record.run("w", experiment="e", arm=arm, task=f"t{task}") as session:
                     run = session.run
-                record.score(run, {"reward": float(arm == "b" and task < 5)}, by="g")
+                record.experiments.score(run, {"reward": float(arm == "b" and task < 5)}, by="g")
     told = call("compare", "e", "--show", "summary,pairs").out
     assert "b against a: better, by p 0.0210 (paired t test); the exact McNemar test disagrees" in (
         told

@@ -329,10 +329,10 @@ def test_a_stream_without_its_first_version(tmp_path: Path):
         with pytest.raises(Corrupt, match=r"version 1 is missing: position .* has version 2"):
             record.state("torn")
         assert record.state("whole").agents
-        record.add_prompt("p", "text")
+        record.prompts.add("p", "text")
         planted(home, WorkspaceStream("prompt", "q"))
         with pytest.raises(Corrupt, match="stream prompt/q: version 1 is missing"):
-            record.prompts()
+            record.prompts.list()
 
 
 def test_a_fork_goes_on_from_its_parent(tmp_path: Path):

@@ -101,7 +101,7 @@ def test_check_reads_what_is_published_for_a_role(files: Files, cli: Call):
     roles = files.home.with_name("roles.toml")
     roles.write_text(ROLES)
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
-        record.apply_roles(roles)
+        record.roles.apply_file(roles)
     asked = "SELECT count(*) FROM events"
     assert cli("sql", "--role", "reader", asked).code == 0
     assert cli("check").code == 0

@@ -108,7 +108,7 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path, data_dir, workspace)
         [found] = [said for cell, said in shown.items() if part in cell]
         return found
 
-    compared = of('record.compare("search")').html
+    compared = of('record.experiments.compare("search")').html
     assert "Experiment search" in compared
     assert "rarity against count: better" in compared
     assert "better" in of("pd.DataFrame(rows)").html

@@ -143,7 +143,7 @@ def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
     """Masks apply to the resolved value, also above the inline size, and hide no more."""
     large = _told(home, workspace, None, 6, 30_000)
     with hansard.connect(workspace, data_dir=home) as record:
-        record.apply_role("auditor", RULES)
+        record.roles.apply("auditor", RULES)
 
     async def seen(opened: Any) -> list[Any]:
         return [await roles.visible_events(opened, "auditor", run) for run in (told, large)]

@@ -65,7 +65,7 @@ async def main(job: Job) -> None:
                 experience: Any = Path(job.folder)
                 if job.heals:
                     experience = read_folder(experience)
-                    await record.keep_experience(experience)
+                    await record.experiences.keep(experience)
                 done = await session.run_experience(
                     experience,
                     task='Send "Ada".',

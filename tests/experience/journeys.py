@@ -45,9 +45,9 @@ async def booked(record: Any, city: str, *, label: str = "") -> str:
 
 async def kept(record: Any, name: str, runs: Sequence[str]) -> None:
     """Keep and confirm the experience of these runs under a name."""
-    learned = await record.experience(name, list(runs), description=f"Books a {name}")
-    await record.keep_experience(learned)
-    await record.confirm_experience(name)
+    learned = await record.experiences.learn(name, list(runs), description=f"Books a {name}")
+    await record.experiences.keep(learned)
+    await record.experiences.confirm(name)
 
 
 async def again(record: Any, name: str, run: str, *, dies: bool = False) -> Any:

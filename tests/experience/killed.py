@@ -37,13 +37,13 @@ def main(folder: str, workspace: str, what: str, files: str, kill: str) -> None:
             case "publish":
                 file = place / "published.tar"
                 key = place / "key.pem"
-                record.publish_experience("invite", file, license="Apache-2.0", key=key)
+                record.experiences.publish("invite", file, license="Apache-2.0", key=key)
             case "install":
-                record.install_experience(place / "bundle.tar", name="theirs")
+                record.experiences.install(place / "bundle.tar", name="theirs")
             case "confirm":
-                record.confirm_experience("invite")
+                record.experiences.confirm("invite")
             case _:
-                record.retire_experience("invite", reason="killed")
+                record.experiences.retire("invite", reason="killed")
 
 
 if __name__ == "__main__":

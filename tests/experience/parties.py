@@ -28,7 +28,7 @@ async def invited(record: Any, page: Any, address: str, guest: str, *, notice: b
 async def learned(record: Any, page: Any, address: str, guests: Any = GUESTS, **how: Any) -> Any:
     """Return the experience of a run for each guest, without confirmed checks."""
     runs = [await invited(record, page, address, name, notice=seen) for name, seen in guests]
-    return await record.experience("invite-a-guest", runs, **how)
+    return await record.experiences.learn("invite-a-guest", runs, **how)
 
 
 async def sent(page: Any) -> int:

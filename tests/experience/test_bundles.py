@@ -289,26 +289,26 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
     told = call("experience", "publish", "invite", "--license", "MIT", "--key", private, "-o", file)
     assert told.code == 0, told.err
     first = file.read_bytes()
-    again = record.publish_experience("invite", file, license="MIT", key=private)
+    again = record.experiences.publish("invite", file, license="MIT", key=private)
     assert file.read_bytes() == first
     assert again.constants == []
     [verified] = call("experience", "verify", file, "--key", public, "--json").lines
     assert verified["digest"] == again.bundle.digest
     with pytest.raises(BadValue, match="with other content"):
-        record.publish_experience("invite", file, license="Apache-2.0")
-    assert record.install_experience(file).version == 2  # the same files are there
-    installed = record.install_experience(file, name="theirs", key=public)
-    assert record.install_experience(file, name="theirs").version == installed.version == 1
-    [row] = [e for e in record.experiences().experiences if e.experience == "theirs"]
+        record.experiences.publish("invite", file, license="Apache-2.0")
+    assert record.experiences.install(file).version == 2  # the same files are there
+    installed = record.experiences.install(file, name="theirs", key=public)
+    assert record.experiences.install(file, name="theirs").version == installed.version == 1
+    [row] = [e for e in record.experiences.list().experiences if e.experience == "theirs"]
     assert row.standing is ExperienceStanding.UNTRUSTED
     with pytest.raises(Refused, match=r"nobody has confirmed it.*--digest"):
         record._portal.run(store.usable(record.workspace, "theirs"))
     with pytest.raises(Refused, match="untrusted"):
-        record.publish_experience("theirs", tmp_path / "b.tar", license="MIT")
+        record.experiences.publish("theirs", tmp_path / "b.tar", license="MIT")
     assert "name the digest that you reviewed" in call("experience", "confirm", "theirs").err
     with pytest.raises(Refused, match="no version has the digest"):
-        record.confirm_experience("theirs", digest="0" * 64)
-    assert record.confirm_experience("theirs", digest=row.digest) == 2
+        record.experiences.confirm("theirs", digest="0" * 64)
+    assert record.experiences.confirm("theirs", digest=row.digest) == 2
     assert record._portal.run(store.usable(record.workspace, "theirs")) == 2
     usable = record._portal.run(store.get(record.workspace, "theirs"))
     assert (usable.digest, usable.label) == (row.digest, None)
@@ -316,14 +316,14 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
     other.write_bytes(written(learnt(description="Another"), keys(tmp_path, "o")[0]))
     for name, said in (("invite", "distilled here"), ("theirs", "another key")):
         with pytest.raises(Refused, match=said):
-            record.install_experience(other, name=name)
+            record.experiences.install(other, name=name)
     secret = Label(Confidentiality.SECRET)
     named = msgspec.structs.replace(learnt(), name="secret")
     record._portal.run(store.keep(record.workspace, named, by="ada", label=secret))
     with pytest.raises(Refused, match="is labelled secret, so it cannot be published"):
-        record.publish_experience("secret", tmp_path / "s.tar", license="MIT")
+        record.experiences.publish("secret", tmp_path / "s.tar", license="MIT")
     assert not (tmp_path / "s.tar").exists()
-    changes = [each.change for each in record.experience_log("invite").changes]
+    changes = [each.change for each in record.experiences.log("invite").changes]
     assert changes == ["distilled", "confirmed", "published"]
 
 
@@ -419,10 +419,10 @@ def test_a_hostile_bundle_does_nothing(record: Record, tmp_path: Path):
         before, begun = seen(canary), children()
         started = time.perf_counter()
         with pytest.raises(BadValue):
-            record.install_experience(file, name="evil")
+            record.experiences.install(file, name="evil")
         assert time.perf_counter() - started < 20, what
         assert (seen(canary), children()) == (before, begun), what
-    assert record.experiences().experiences == []
+    assert record.experiences.list().experiences == []
 
 
 def test_scripts_of_a_bundle_are_data(record: Record, tmp_path: Path):
@@ -432,9 +432,9 @@ def test_scripts_of_a_bundle_are_data(record: Record, tmp_path: Path):
     file = tmp_path / "bundle.tar"
     file.write_bytes(bundles.write(told, content, None))
     before = children()
-    assert record.install_experience(file).version == 1
-    assert record.confirm_experience("invite", digest=told.digest) == 2
-    assert record.kept_experience("invite").checks
+    assert record.experiences.install(file).version == 1
+    assert record.experiences.confirm("invite", digest=told.digest) == 2
+    assert record.experiences.get("invite").checks
     assert children() == before
     assert seen(tmp_path) == ["bundle.tar"] or "ran" not in seen(tmp_path)
 
@@ -451,9 +451,9 @@ def test_a_wording_that_loops_ends(record: Record, tmp_path: Path):
     )
     file = tmp_path / "bundle.tar"
     file.write_bytes(written(evil))
-    assert record.install_experience(file).version == 1
+    assert record.experiences.install(file).version == 1
     began = time.process_time()
-    [hit] = record.find_experience("a " * 1_500 + "guest").hits
+    [hit] = record.experiences.find("a " * 1_500 + "guest").hits
     assert time.process_time() - began < 10
     assert hit.params is None
 
@@ -481,7 +481,7 @@ def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: s
 
     with hansard.connect("w", data_dir=data) as record:
         [told] = distil.distilled(EIGHT)
-        record.keep_experience(experiences.made("invite", told))
+        record.experiences.keep(experiences.made("invite", told))
 
         def state() -> tuple[list[str], int, bool]:
             name = "theirs" if what == "install" else "invite"

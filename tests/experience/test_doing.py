@@ -137,7 +137,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
-        found = (await record.experience("book-a-journey", runs)).confirmed()
+        found = (await record.experiences.learn("book-a-journey", runs)).confirmed()
         tools: Any = journeys.tools()
 
         async def freely(guide):
@@ -200,7 +200,7 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
             ]
 
         runs = [*ada.sources, "failed"]
-        found = await record.experience("invite-a-guest", runs, plan=plan, lessons=lessons)
+        found = await record.experiences.learn("invite-a-guest", runs, plan=plan, lessons=lessons)
         assert [each.says for each in found.plan] == ["Enter the guest."]
         assert [each.says for each in found.lessons] == ["There is no bell."]
         assert (found.dropped, found.level, found.failed) == (3, 5, ("failed",))
@@ -209,7 +209,7 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
         with pytest.raises(
             BadValue, match=r"plan: it returned a str, not a hansard\.actions\.Lesson"
         ):
-            await record.experience("invite-a-guest", runs, plan=told_so)
+            await record.experiences.learn("invite-a-guest", runs, plan=told_so)
 
 
 @pytest.mark.thorough(
@@ -277,7 +277,7 @@ async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, w
                 await search(city)
                 await book(city, seats)
                 runs.append(session.run)
-        found = (await record.experience("book-a-journey", runs)).confirmed()
+        found = (await record.experiences.learn("book-a-journey", runs)).confirmed()
         assert [each.action.method for each in found.procedure.nodes] == ["search", "book"]
         booked.clear()
         tools: dict[str, Any] = {"search": search, "book": book}

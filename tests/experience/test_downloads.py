@@ -93,7 +93,7 @@ async def learned(page: Any, served: Served) -> Any:
     async with testing.record_async() as record:
         runs = [await _sends(record, page, address(served), who) for who in ("Ada", "Alan")]
         served.sent.clear()
-        yield record, (await record.experience("send", runs)).confirmed()
+        yield record, (await record.experiences.learn("send", runs)).confirmed()
 
 
 @pytest.mark.thorough(

@@ -136,9 +136,9 @@ def invite(record: Record) -> experiences.Experience:
     """Keep and confirm an experience, as its second version."""
     [told] = distil.distilled(EIGHT)
     learnt = experiences.made("invite", told, description="Invites a guest to a party")
-    assert record.keep_experience(learnt) == record.keep_experience(learnt) == 1
-    assert record.confirm_experience("invite") == record.confirm_experience("invite") == 2
-    assert record.keep_experience(learnt) == 2
+    assert record.experiences.keep(learnt) == record.experiences.keep(learnt) == 1
+    assert record.experiences.confirm("invite") == record.experiences.confirm("invite") == 2
+    assert record.experiences.keep(learnt) == 2
     return learnt
 
 
@@ -174,35 +174,35 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
     other = msgspec.structs.replace(
         learnt, name="buy", description="Buys a ticket", wording=wording
     )
-    assert record.keep_experience(other) == 1
+    assert record.experiences.keep(other) == 1
     twin = msgspec.structs.replace(learnt, name="twin", description="Invites a guest to a party")
-    assert record.keep_experience(twin) == 1
-    found = record.kept_experience("invite", 1)
+    assert record.experiences.keep(twin) == 1
+    found = record.experiences.get("invite", 1)
     assert (found.procedure, found.version, found.checks) == (learnt.procedure, 1, ())
-    assert record.kept_experience("invite").checks
+    assert record.experiences.get("invite").checks
     replays(record, 2, (1, True), (2, True), (3, True), (4, False))
-    buy, listed, _ = record.experiences().experiences
+    buy, listed, _ = record.experiences.list().experiences
     assert buy.standing == ExperienceStanding.GUIDES
     assert listed.standing == ExperienceStanding.CONFIRMED
     assert (listed.replays, listed.successes) == (4, 3)
     assert listed.success_low == pytest.approx(0.3006, abs=1e-4)  # as statsmodels has it
-    hit, *_ = record.find_experience('Invite "Barbara" and send it.').hits
+    hit, *_ = record.experiences.find('Invite "Barbara" and send it.').hits
     assert (hit.experience, hit.params, hit.duplicates) == (
         "invite", {"invite": "Barbara"}, ["twin"],
     )  # fmt: skip
     assert "3 of 4 replays succeeded: at least 30% (Wilson, 95 %)" in hit.why
-    [hit] = record.find_experience("ticket", tools=["browser.act"]).hits
+    [hit] = record.experiences.find("ticket", tools=["browser.act"]).hits
     assert (hit.experience, hit.params, hit.score > 0) == ("buy", None, True)
     assert "never replayed" in hit.why
-    assert record.find_experience("ticket", tools=["mail.send"]).hits == []
-    assert record.find_experience(address="guests.example").hits == []
+    assert record.experiences.find("ticket", tools=["mail.send"]).hits == []
+    assert record.experiences.find(address="guests.example").hits == []
     assert "at least 30%" in call("experience", "find", "guest party").out
     assert "confirmed" in call("experience", "list").out
     assert "was not found" in call("experience", "show", "none").err
     with pytest.raises(hansard.NotFound, match="experience list"):
-        record.kept_experience("none")
+        record.experiences.get("none")
     with pytest.raises(BadValue, match="the query is empty"):
-        record.find_experience()
+        record.experiences.find()
 
 
 @pytest.mark.thorough(quick="test_what_failed_in_a_row_is_quarantined_until_somebody_looked")
@@ -210,14 +210,14 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     """The audit lists unconfirmed heals; failures in a row quarantine; retired ones are found."""
     learnt = invite(record)
     healed(record, learnt)
-    assert record.keep_experience(learnt) == 3  # nothing new was learned: the heal stays in use
+    assert record.experiences.keep(learnt) == 3  # nothing new was learned: the heal stays in use
     unseen = "SELECT fact FROM odd_experiences WHERE kind = 'heal unreviewed'"
     [(fact,)] = record.sql(unseen).rows
     assert "version 3 of experience invite has n1 elsewhere, as ada found it" in fact
     assert "has n1 elsewhere" in call("audit").out
     replays(record, 3, (5, False), (6, False), (7, False))
     assert "quarantined" in call("experience", "list").out
-    [kept_now] = record.experiences().experiences
+    [kept_now] = record.experiences.list().experiences
     digest = kept_now.digest[:16]
     assert call("experience", "confirm", "invite", "--digest", digest, "--by", "eve").code == 0
     assert record.sql(unseen).rows == []
@@ -234,9 +234,9 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     assert "no version 9" in call("experience", "show", "invite", "--at", "9").err
     assert call("experience", "retire", "invite", "--reason", "the page is gone").code == 0
     assert "retired already" in call("experience", "retire", "invite").out
-    assert record.find_experience("guest party").hits == []
-    assert len(record.find_experience("guest party", retired=True).hits) == 1
-    changes = [each.change for each in record.experience_log("invite").changes]
+    assert record.experiences.find("guest party").hits == []
+    assert len(record.experiences.find("guest party", retired=True).hits) == 1
+    changes = [each.change for each in record.experiences.log("invite").changes]
     assert changes == [
         "distilled", "confirmed", "healed", *["replayed"] * 3, "confirmed", "retired",
     ]  # fmt: skip
@@ -251,8 +251,8 @@ def _said_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
         )
 
     tell("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
-    record.publish_experience("invite", tmp_path / "invite.tar", license="Apache-2.0")
-    record.install_experience(tmp_path / "invite.tar", name="theirs")
+    record.experiences.publish("invite", tmp_path / "invite.tar", license="Apache-2.0")
+    record.experiences.install(tmp_path / "invite.tar", name="theirs")
     tell("theirs", replay(1, 3, success=True))
     return record.sql(ODD).rows
 
@@ -272,8 +272,8 @@ def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirme
     ]
     assert "experience theirs came in a bundle" in told[0][1]
     assert "experience invite was done without check functions" in told[1][1]
-    _, theirs = record.experiences().experiences
-    record.confirm_experience("theirs", digest=theirs.digest)
+    _, theirs = record.experiences.list().experiences
+    record.experiences.confirm("theirs", digest=theirs.digest)
     assert record.sql(ODD).rows == told
 
 
@@ -320,17 +320,17 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
         runs[1] = await journeys.booked(record, "Linz", label="secret")
         await journeys.kept(record, "plan", runs)
         assert (await journeys.again(record, "plan", "first")).success
-        await record.retire_experience("plan")
+        await record.experiences.retire("plan")
         labels = {}
         for name in ("journey", "plan"):
             stored = (await versions.read(record.workspace, kept.EXPERIENCES, name)).commits
             labels[name] = {str(each.commit.label or "") for each in stored}
         assert labels == {"journey": {""}, "plan": {"secret"}}
         assert (await record.state("first")).agents["host"].label == "secret"
-        await record.confirm_experience("plan")
+        await record.experiences.confirm("plan")
         with pytest.raises(Refused, match="is labelled secret, so it cannot be published"):
-            await record.publish_experience("plan", tmp_path / "plan.tar", license="Apache-2.0")
-        await record.publish_experience("journey", tmp_path / "j.tar", license="Apache-2.0")
+            await record.experiences.publish("plan", tmp_path / "plan.tar", license="Apache-2.0")
+        await record.experiences.publish("journey", tmp_path / "j.tar", license="Apache-2.0")
 
 
 @pytest.mark.slow
@@ -350,7 +350,7 @@ async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data
         assert launched("yes") == -signal.SIGKILL
 
         async def told() -> tuple[int, int, int]:
-            [kept_now] = (await record.experiences()).experiences
+            [kept_now] = (await record.experiences.list()).experiences
             [saved] = (await record.sql("FROM experience_savings('journey')")).dicts()
             counts = (kept_now.replays, kept_now.successes, kept_now.unfinished)
             assert counts == (saved["replays"], saved["successes"], saved["unfinished"])
@@ -359,7 +359,7 @@ async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data
         assert await told() == (1, 1, 1)
         rows = (await record.sql("SELECT experience, version, run FROM unfinished_replays")).rows
         assert rows == [("journey", 2, "second")]
-        [hit] = (await record.find_experience(journeys.TASK)).hits
+        [hit] = (await record.experiences.find(journeys.TASK)).hits
         assert "1 without a recorded outcome" in hit.why
         assert (await journeys.again(record, "journey", "second")).success
         assert await told() == (2, 2, 0)
@@ -369,10 +369,10 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
     """Each run records its end once, resumed or not; the unconfirmed is refused first."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
-        await record.keep_experience(await record.experience("journey", runs))
+        await record.experiences.keep(await record.experiences.learn("journey", runs))
         with pytest.raises(Refused, match="may guide, not act"):
             await journeys.again(record, "journey", "a")
-        assert await record.confirm_experience("journey") == 2
+        assert await record.experiences.confirm("journey") == 2
         for _ in range(2):
             assert (await journeys.again(record, "journey", "b")).success
         found = await versions.read(record.workspace, kept.EXPERIENCES, "journey")
@@ -421,12 +421,12 @@ def test_adjacent_values_are_learned_from_params(record, call, language, said):
     """Each run's values are slots by name; without them the error names `params=`."""
     runs = [move(record, f"r{at}", *each) for at, each in enumerate(MOVES[language])]
     with pytest.raises(BadValue, match=r"adjacent values.*params="):
-        record.experience("move", runs)
+        record.experiences.learn("move", runs)
     params = {
         run: {"what": what, "where": where}
         for run, (_, what, where) in zip(runs, MOVES[language], strict=True)
     }
-    learnt = record.experience("move", runs, params=params)
+    learnt = record.experiences.learn("move", runs, params=params)
     assert learnt.wording.template == said
     [node] = learnt.procedure.nodes
     assert node.action.action_params == {"what": "{{what}}", "whom": "{{where}}"}
@@ -436,7 +436,7 @@ def test_adjacent_values_are_learned_from_params(record, call, language, said):
     told = call(
         "experience", "distil", "move", *runs, *(x for o in options for x in ("--param", o))
     )
-    assert (told.code, record.kept_experience("move").wording) == (0, learnt.wording)
+    assert (told.code, record.experiences.get("move").wording) == (0, learnt.wording)
 
 
 def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
@@ -454,7 +454,7 @@ def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
     )
     for changed, fact in wrong:
         with pytest.raises(BadValue, match=fact):
-            record.experience("move", runs, params=good | changed)
+            record.experiences.learn("move", runs, params=good | changed)
 
 
 def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():

@@ -108,7 +108,7 @@ def stated(data_dir: Path, workspace: str) -> list[str]:
     with hansard.connect(workspace, data_dir=data_dir) as record:
         found = record._portal.run(versions.read(record.workspace, EXPERIENCES, "send"))
         for each in found.state.versions:
-            assert record.kept_experience("send", each).checks
+            assert record.experiences.get("send", each).checks
     return [each.type.split(".")[1] for commit in found.commits for each in commit.commit.events]
 
 

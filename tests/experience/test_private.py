@@ -103,7 +103,7 @@ async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
             run = session.run
         assert await page.inner_text("#said") == " | ".join(values.values())
         assert read == " | ".join(f"<secret:{name}>" for name in values)
-        cache = await record.actions(run)
+        cache = await record.actions.of_run(run)
         left = await record.egress(run)
     assert len(asked) == 1
     assert 0 < asked[0].count("<secret:") < fields  # a line is cut after redaction

@@ -25,13 +25,13 @@ def names_the_last(question: str) -> str:
 
 async def confirmed(record, taught):
     """Keep and confirm an experience, as its second version."""
-    await record.keep_experience(taught)
-    return await record.confirm_experience("invite-a-guest")
+    await record.experiences.keep(taught)
+    return await record.experiences.confirm("invite-a-guest")
 
 
 async def changes(record):
     """Return the recorded changes of the experience, in order."""
-    return [each.change for each in (await record.experience_log("invite-a-guest")).changes]
+    return [each.change for each in (await record.experiences.log("invite-a-guest")).changes]
 
 
 async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again(
@@ -49,9 +49,9 @@ async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_agai
         assert isinstance(heal, ExperienceHealed)
         assert (heal.parent, heal.run, [heal.node]) == (2, run, told.healed)
         assert await changes(record) == ["distilled", "confirmed", "healed", "replayed"]
-        now = await record.kept_experience("invite-a-guest")
+        now = await record.experiences.get("invite-a-guest")
         assert now.checks
-        assert now.procedure != (await record.kept_experience("invite-a-guest", 2)).procedure
+        assert now.procedure != (await record.experiences.get("invite-a-guest", 2)).procedure
         _, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
         assert (told.success, told.model_calls, told.healed) == (True, 0, []), told.error
         assert await sent(page) == 1
@@ -96,11 +96,11 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
         _, told = await done(record, page, moved, name, freely, learn="keep")
         assert (told.success, told.not_learned) == (True, "")
         assert await changes(record) == ["distilled", "confirmed", "replayed", "distilled"]
-        found = await record.kept_experience(name, 3)
+        found = await record.experiences.get(name, 3)
         assert (found.sources, found.checks) == (told.learned.sources, ())
         with pytest.raises(hansard.errors.Refused, match="may guide, not act"):
             await done(record, page, moved, name)
-        assert await record.confirm_experience(name) == 4
+        assert await record.experiences.confirm(name) == 4
 
 
 @pytest.mark.thorough(
@@ -120,6 +120,6 @@ async def test_what_ends_in_an_error_is_a_replay_that_failed(
             again = functools.partial(session.run_experience, "invite-a-guest", task=TASK)
             with pytest.raises(hansard.errors.PageGone):
                 await again(once="allow")
-        found = (await record.experience_log("invite-a-guest")).changes[-1]
+        found = (await record.experiences.log("invite-a-guest")).changes[-1]
         assert (found.change, found.success) == ("replayed", False)
         assert (found.because or "").startswith("PageGone: ")

@@ -70,10 +70,10 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
     async with hansard.connect_async(f"store-{count}", data_dir=data_dir) as record:
         for begin in range(0, len(made), TOGETHER):
             part = [each for _, each in made[begin : begin + TOGETHER]]
-            await asyncio.gather(*map(record.keep_experience, part))
-        listed = {e.experience: e.procedure for e in (await record.experiences()).experiences}
+            await asyncio.gather(*map(record.experiences.keep, part))
+        listed = {e.experience: e.procedure for e in (await record.experiences.list()).experiences}
         for task, each in made:
-            hits = (await record.find_experience(each.description, limit=5)).hits
+            hits = (await record.experiences.find(each.description, limit=5)).hits
             like = [hit.task in said[task] for hit in hits]  # tasks may have the same wording
             found["found_at_1"] += any(like[:1])
             found["found_at_5"] += any(like)
@@ -85,7 +85,7 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
                 first = each.name.removesuffix(AGAIN)
                 found["duplicates_found"] += listed[each.name] == listed[first]
         for task, runs in shown.items():
-            hits = (await record.find_experience(runs[-1].task, limit=5)).hits
+            hits = (await record.experiences.find(runs[-1].task, limit=5)).hits
             like = [hit.task in said[task] for hit in hits]
             found["task_at_1"] += any(like[:1])
             found["task_at_5"] += any(like)

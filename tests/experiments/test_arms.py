@@ -37,7 +37,7 @@ async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
     """Each task's session has the arm and parameters of its hash, and keeps it."""
     made = plan()
     async with lab.connect() as record:
-        await record.register("greeting", made)
+        await record.experiments.register("greeting", made)
         seen: dict[str, hansard.experiments.Arm] = {}
         for task in [f"t-{n}" for n in range(12)] * 2:
             async with record.run(experiment="greeting", task=task, trial=len(seen)) as session:
@@ -54,7 +54,7 @@ async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
 async def test_the_assignment_is_in_the_commit_that_begins_the_run(lab: Lab):
     """The assignment is in the transaction that begins the run."""
     async with lab.connect() as record:
-        await record.register("greeting", plan())
+        await record.experiments.register("greeting", plan())
         async with record.run(experiment="greeting", task="t", trial=2) as session:
             first, second = await record.commits(session.run)
     assert [event.type for event in first.commit.events] == [
@@ -78,7 +78,7 @@ def test_a_unit_other_than_the_task(lab: Lab, unit):
     async def scenario():
         made = plan(unit=unit)
         async with lab.connect() as record:
-            await record.register("greeting", made)
+            await record.experiments.register("greeting", made)
             given = {"conversation": {"conversation": "talk"}, "customer": {"unit": "ada"}}
             async with record.run(experiment="greeting", **given.get(unit, {})) as session:
                 pass
@@ -92,7 +92,7 @@ def test_a_unit_other_than_the_task(lab: Lab, unit):
 async def test_the_caller_may_choose_the_arm(lab: Lab):
     """A chosen arm is recorded as such; a registered plan permits only its own arms."""
     async with lab.connect() as record:
-        await record.register("greeting", plan())
+        await record.experiments.register("greeting", plan())
         for arm in ("plain", "bold"):
             async with record.run(experiment="greeting", task="t", arm=arm) as session:
                 assert session.arm == BY_NAME[arm]
@@ -130,9 +130,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab: Lab):
     """An invalid assignment is refused with the remedy, and no run is on record."""
     async with lab.connect() as record:
-        await record.register("greeting", plan())
-        await record.register("stopped", plan())
-        assert await record.stop("stopped", reason="enough")
+        await record.experiments.register("greeting", plan())
+        await record.experiments.register("stopped", plan())
+        assert await record.experiments.stop("stopped", reason="enough")
         for options, said in REFUSED:
             with pytest.raises(
                 (hansard.errors.Refused, hansard.errors.BadName, hansard.BadValue)
@@ -146,11 +146,11 @@ async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab
 async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
     """A resume or join keeps the run's arm, also after a stop; options may be left out."""
     async with lab.connect() as record:
-        await record.register("greeting", plan())
+        await record.experiments.register("greeting", plan())
         options: dict[str, Any] = {"experiment": "greeting", "task": "t-2", "trial": 1}
         async with record.run(**options) as session:
             run, arm = session.run, session.arm
-        await record.stop("greeting")
+        await record.experiments.stop("greeting")
         for more in (
             {},
             options,
@@ -170,7 +170,7 @@ async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
 async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
     """A begun run refuses another arm, task, trial or experiment in every mode."""
     async with lab.connect() as record:
-        await record.register("greeting", plan())
+        await record.experiments.register("greeting", plan())
         async with record.run(experiment="greeting", task="t", trial=1, arm="plain") as session:
             run = session.run
         async with record.run() as session:
@@ -195,7 +195,7 @@ async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
 async def test_a_fork_inherits_the_arm(lab: Lab):
     """A fork, and a fork of it, inherits the arm and refuses any other."""
     async with lab.connect() as record:
-        await record.register("greeting", plan())
+        await record.experiments.register("greeting", plan())
         async with record.run(experiment="greeting", task="t-2") as session:
             run, arm = session.run, session.arm
         child = await record.fork(run)
@@ -214,7 +214,7 @@ async def test_a_plan_that_came_later_does_not_change_what_a_run_saw(lab: Lab):
     async with lab.connect() as record:
         async with record.run(experiment="greeting", arm="bold") as session:
             assert session.arm == hansard.experiments.Arm("bold")
-        await record.register("greeting", plan())
+        await record.experiments.register("greeting", plan())
         for mode in ("strict", "resume"):
             async with record.run(None, run=session.run, mode=mode) as again:
                 assert again.arm == hansard.experiments.Arm("bold")

@@ -47,7 +47,7 @@ def test_register_stop_and_assign(call, file, record):
     again = call("experiment", "register", file)
     assert (again.code, again.err) == (0, "")
     assert "is registered already, with this plan" in again.out
-    plan = record.experiment("greeting").plan
+    plan = record.experiments.get("greeting").plan
     head = record._portal.run(record.workspace.log.head())
     found = [call("experiment", "assign", "greeting", f"t-{n}").out.strip() for n in range(6)]
     assert found == [arm_of("greeting", plan, f"t-{n}").name for n in range(6)]
@@ -138,7 +138,7 @@ def test_list_and_show_say_how_an_experiment_stands(call, file, record):
         with record.run("w", experiment="greeting", task=f"t-{n}", trial=0) as session:
             assert session.arm is not None
             arms.append(session.arm.name)
-        record.score(session.run, {"reward": 1}, by="ada")
+        record.experiments.score(session.run, {"reward": 1}, by="ada")
     with (
         pytest.raises(ZeroDivisionError),
         record.run("w", experiment="greeting", task="t-0", trial=1),
@@ -248,5 +248,7 @@ def test_the_file_of_the_documentation_is_the_plan_of_its_code(tmp_path):
     name, plan = from_file(path)
     assert name == "greeting"
     code = next(block.text for block in blocks(page) if block.language == "python")
-    call = code[code.index("hansard.experiments.plan(") : code.index("record.register")].strip()
+    call = code[
+        code.index("hansard.experiments.plan(") : code.index("record.experiments.register")
+    ].strip()
     assert not differences(plan, eval(call, {"hansard": hansard}))  # noqa: S307 -- our own page

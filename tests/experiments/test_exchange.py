@@ -15,7 +15,7 @@ def plan(**fields):
 @pytest.fixture
 def runs(record):
     """Return two runs of a registered experiment, one of an unregistered one, and one of none."""
-    record.register("greeting", plan())
+    record.experiments.register("greeting", plan())
     made = []
     for options in (
         {"experiment": "greeting", "task": "t-1"},
@@ -25,7 +25,7 @@ def runs(record):
     ):
         with record.run("w", **options) as session:
             made.append(session.run)
-    record.stop("greeting", reason="enough")
+    record.experiments.stop("greeting", reason="enough")
     return made
 
 
@@ -76,10 +76,10 @@ def test_another_plan_there_is_no_place_for_it(call, there, runs, tmp_path, data
     path = tmp_path / "a.jsonl"
     assert call("export", runs[0], "-o", path).code == 0
     with hansard.connect(f"{workspace}-b", data_dir=data_dir) as record:
-        record.register("greeting", plan(alpha=0.01))
+        record.experiments.register("greeting", plan(alpha=0.01))
         refused = there("import", "events", path)
         assert refused.code == 1
         assert "experiment/greeting differs here" in refused.err
         assert "import it into another workspace" in refused.err
         assert record.runs() == []
-        assert record.experiment("greeting").plan == plan(alpha=0.01)
+        assert record.experiments.get("greeting").plan == plan(alpha=0.01)

@@ -24,12 +24,25 @@ async def test_a_score_is_on_record_once(lab: Lab):
     """Equal content by the same judge adds nothing; another value, judge or reason does."""
     async with lab.connect() as record:
         run = await a_run(record)
-        assert await record.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
-        assert await record.score(run, {"reward": True, "cost": 0.25}, by="grader@2") is False
-        assert await record.score(run, {"reward": 0}, by="ada") is True
-        assert await record.score(run, {"cost": 0.25, "reward": 1.0}, by="grader@2") is False
-        assert await record.score(run, {"reward": 0}, by="grader@2", reason="looked again") is True
-        assert await record.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
+        assert (
+            await record.experiments.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
+        )
+        assert (
+            await record.experiments.score(run, {"reward": True, "cost": 0.25}, by="grader@2")
+            is False
+        )
+        assert await record.experiments.score(run, {"reward": 0}, by="ada") is True
+        assert (
+            await record.experiments.score(run, {"cost": 0.25, "reward": 1.0}, by="grader@2")
+            is False
+        )
+        assert (
+            await record.experiments.score(run, {"reward": 0}, by="grader@2", reason="looked again")
+            is True
+        )
+        assert (
+            await record.experiments.score(run, {"reward": 1, "cost": 0.25}, by="grader@2") is True
+        )
         life = (await record.state(run)).life
         assert [(each.by, each.metrics, each.because) for each in life.judged] == [
             ("grader@2", {"reward": 1.0, "cost": 0.25}, ""),
@@ -46,7 +59,7 @@ async def test_a_run_is_scored_while_it_works(lab: Lab):
     async with lab.connect() as record:
         async with record.run() as session:
             await session.message("user", "hi")
-            await record.score(session.run, {"reward": 1}, by="code")
+            await record.experiments.score(session.run, {"reward": 1}, by="code")
             await session.message("user", "again")
         view = await record.state(session.run)
         assert (view.life.scores, view.life.status) == ({"reward": 1.0}, "completed")
@@ -70,15 +83,15 @@ async def test_what_is_no_score_is_refused(lab: Lab):
             {f"m{n}": 1 for n in range(1_001)},
         ):
             with pytest.raises((hansard.BadValue, hansard.errors.BadName)):
-                await record.score(run, metrics, by="ada")
+                await record.experiments.score(run, metrics, by="ada")
         with pytest.raises(hansard.errors.BadName):
-            await record.score(run, {"reward": 1}, by="")
+            await record.experiments.score(run, {"reward": 1}, by="")
         with pytest.raises(hansard.BadValue):
-            await record.score(run, {"reward": 1}, by="ada", reason=1)
+            await record.experiments.score(run, {"reward": 1}, by="ada", reason=1)
         with pytest.raises(hansard.NotFound):
-            await record.score("nowhere", {"reward": 1}, by="ada")
+            await record.experiments.score("nowhere", {"reward": 1}, by="ada")
         assert await record.commits(run) == before
-        await record.score(run, {"reward": 1}, by="ada", reason="s3cret")
+        await record.experiments.score(run, {"reward": 1}, by="ada", reason="s3cret")
         assert "s3cret" not in (await record.state(run)).life.judged[0].because
 
 
@@ -96,7 +109,7 @@ async def test_an_evaluator_judges_runs(lab: Lab):
                 raise KeyError("no idea")
             return {"messages": count, "because": "counted"} if count < 3 else {"messages": "3"}
 
-        made = await record.evaluate([*runs, runs[0]], judge, by="counter@1")
+        made = await record.experiments.evaluate([*runs, runs[0]], judge, by="counter@1")
         assert asked == runs
         assert (made.scored, made.skipped) == ([runs[0], runs[2]], [])
         assert {run: type(error) for run, error in made.failed.items()} == {
@@ -108,19 +121,23 @@ async def test_an_evaluator_judges_runs(lab: Lab):
         told = judged[2][0]
         assert (told.by, told.metrics, told.because) == ("counter@1", {"messages": 2.0}, "counted")
 
-        made = await record.evaluate(runs, lambda _: {"messages": 9}, by="counter@1")
+        made = await record.experiments.evaluate(runs, lambda _: {"messages": 9}, by="counter@1")
         assert (made.scored, made.skipped) == ([runs[1], runs[3]], [runs[0], runs[2]])
-        made = await record.evaluate(runs, lambda _: {"messages": 9}, by="counter@1", again=True)
+        made = await record.experiments.evaluate(
+            runs, lambda _: {"messages": 9}, by="counter@1", again=True
+        )
         assert made.scored == runs
         views = [await record.state(run) for run in runs]
         assert [view.life.scores for view in views] == [{"messages": 9.0}] * 4
         assert [len(view.life.judged) for view in views] == [2, 1, 2, 1]
         wrong: list[Any] = [None, 1, {}, [("reward", 1)]]
         for returned in wrong:
-            made = await record.evaluate(runs[:1], lambda _, told=returned: told, by="other")
+            made = await record.experiments.evaluate(
+                runs[:1], lambda _, told=returned: told, by="other"
+            )
             assert isinstance(made.failed[runs[0]], hansard.BadValue), returned
         with pytest.raises(hansard.NotFound):
-            await record.evaluate(["nowhere"], judge, by="counter@1")
+            await record.experiments.evaluate(["nowhere"], judge, by="counter@1")
 
 
 @pytest.mark.fast(cases=99, slow=0)
@@ -133,11 +150,11 @@ async def test_an_evaluator_may_be_a_coroutine_function(lab: Lab):
     async with lab.connect() as record:
         run = await a_run(record)
         if lab.is_async:
-            made = await record.evaluate([run], judge, by="judge")
+            made = await record.experiments.evaluate([run], judge, by="judge")
             assert made.scored == [run]
         else:
             with pytest.raises(hansard.BadValue, match="async client"):
-                await record.evaluate([run], judge, by="judge")
+                await record.experiments.evaluate([run], judge, by="judge")
 
 
 @pytest.mark.fast(cases=99, slow=0)
@@ -150,10 +167,14 @@ async def test_prices_are_stated_by_day(lab: Lab):
             ({"input_tokens": 2.5, "output_tokens": 10.0}, False),
             ({"input_tokens": 2.5, "output_tokens": 12}, True),
         ):
-            assert await record.price("gpt", amounts, since=day, source="list") is is_new
+            assert (
+                await record.experiments.price("gpt", amounts, since=day, source="list") is is_new
+            )
         zone = timezone(timedelta(hours=2))
         same = datetime(2024, 10, 1, 2, tzinfo=zone)
-        assert not await record.price("gpt", {"input_tokens": 2.5}, since=same, source="list")
+        assert not await record.experiments.price(
+            "gpt", {"input_tokens": 2.5}, since=same, source="list"
+        )
         stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("price", "gpt")))
         events = [
             [e.usage for e in revive_all([item.commit]) if isinstance(e, PriceStated)]
@@ -169,4 +190,4 @@ async def test_prices_are_stated_by_day(lab: Lab):
         ]
         for since, given in refused:
             with pytest.raises(hansard.BadValue):
-                await record.price("gpt", given, since=since)
+                await record.experiments.price("gpt", given, since=since)

@@ -25,7 +25,7 @@ BEGIN = ["run.started.v1", "run.assigned.v1", "run.agent_joined.v1"]
 def arms_on_record(stage):
     """Return each run's assigned arm; check that each run was assigned as it began."""
     log = stage.record.workspace.log
-    plan = stage.record.experiment("greeting").plan
+    plan = stage.record.experiments.get("greeting").plan
     found: dict[str, str] = {}
     for run, life in stage.record.runs():
         first, *_ = portal().run(log.read(RunStream(run)))
@@ -64,7 +64,7 @@ def test_a_kill_leaves_a_whole_assignment_or_none(stage, when, tag, registered, 
     child = stage.start(ASSIGNER, when=when, tag=tag, runs=3)
     child.reach()
     child.kill()
-    assert (stage.record.experiment("greeting").plan is not None) is registered
+    assert (stage.record.experiments.get("greeting").plan is not None) is registered
     before = arms_on_record(stage) if registered else {}
     assert len(before) == runs
     assert len(exposed(stage)) == (tag == "run.completed.v1")
@@ -74,7 +74,7 @@ def test_a_kill_leaves_a_whole_assignment_or_none(stage, when, tag, registered, 
     assert list(after.items())[::-1] == [(f"run-{n}", arm) for n, arm in enumerate(report.results)]
     assert before.items() <= after.items()
     assert exposed(stage) == after
-    assert stage.record.experiment("greeting").version == 1
+    assert stage.record.experiments.get("greeting").version == 1
     for run in after:
         life = stage.record.state(run).life
         assert life.status is RunStatus.COMPLETED
@@ -109,7 +109,7 @@ def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
     report = stage.go_on(ASSIGNER, runs=RUNS)
     assert report.error == ""
     assert exposed(stage) == arms_on_record(stage)
-    assert stage.record.experiment("greeting").version == 1
+    assert stage.record.experiments.get("greeting").version == 1
     evidence.record("experiment.killed", rounds=count, in_the_middle=halves, runs=RUNS, lost=0)
 
 
@@ -137,4 +137,4 @@ def test_two_processes_register_at_once(stage, tmp_path, alphas):
             stage.record.workspace.log.read(WorkspaceStream("experiment", name))
         )
         assert stored.commit.actor.agent == f"p-{winner}"
-        assert stage.record.experiment(name).plan.alpha == alphas[winner]
+        assert stage.record.experiments.get(name).plan.alpha == alphas[winner]

@@ -33,47 +33,50 @@ async def on_record(record, name):
 async def test_the_same_plan_again_changes_nothing(lab: Lab):
     """The same plan in any spelling adds nothing; another one is refused with the difference."""
     async with lab.connect() as record:
-        assert (await record.experiment("greeting")).plan is None
+        assert (await record.experiments.get("greeting")).plan is None
         named: dict[str, Any] = {"name": "bold", "parameters": {"a": 1, "b": 0.5}}
-        assert await record.register("greeting", plan(arms=["plain", named]), by="ada") is True
+        assert (
+            await record.experiments.register("greeting", plan(arms=["plain", named]), by="ada")
+            is True
+        )
         named = {"parameters": {"b": 0.5, "a": 1.0}, "name": "bold", "weight": 1}
-        assert await record.register("greeting", plan(arms=["plain", named])) is False
+        assert await record.experiments.register("greeting", plan(arms=["plain", named])) is False
         with pytest.raises(hansard.errors.Refused) as refusal:
-            await record.register("greeting", plan(arms=["plain", "bold"], alpha=0.01))
+            await record.experiments.register("greeting", plan(arms=["plain", "bold"], alpha=0.01))
         assert "experiment 'greeting'" in str(refusal.value)
         assert """parameters of arm 'bold' {"a":1,"b":0.5}, not null""" in str(refusal.value)
         assert "alpha 0.05, not 0.01" in str(refusal.value)
         with pytest.raises(hansard.errors.Refused, match="register it first"):
-            await record.stop("else")
-        assert await record.stop("greeting", reason="enough", by="bob") is True
-        assert await record.stop("greeting", reason="again") is False
-        found = await record.experiment("greeting")
+            await record.experiments.stop("else")
+        assert await record.experiments.stop("greeting", reason="enough", by="bob") is True
+        assert await record.experiments.stop("greeting", reason="again") is False
+        found = await record.experiments.get("greeting")
         assert (found.version, found.stopped.because) == (2, "enough")
         assert await on_record(record, "greeting") == [
             ("experiment.registered.v1", "ada"),
             ("experiment.stopped.v1", "bob"),
         ]
         with pytest.raises(hansard.errors.BadName):
-            await record.register("a\nb", plan())
+            await record.experiments.register("a\nb", plan())
 
 
 async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
     """The replacement holds, both are on record, and a plan in use is not replaced."""
     async with lab.connect() as record:
         with pytest.raises(hansard.errors.Refused, match="'greeting': it is not registered"):
-            await record.register("greeting", plan(), replace=True)
-        await record.register("greeting", plan(planned=6), by="ada")
+            await record.experiments.register("greeting", plan(), replace=True)
+        await record.experiments.register("greeting", plan(planned=6), by="ada")
         with pytest.raises(hansard.errors.Refused, match=r"planned 6, not 60.*replace it"):
-            await record.register("greeting", plan(planned=60))
+            await record.experiments.register("greeting", plan(planned=60))
         with pytest.raises(hansard.BadValue, match="without replace=True"):
-            await record.register("greeting", plan(), reason="why not")
+            await record.experiments.register("greeting", plan(), reason="why not")
         async with record.run("w", experiment="other", arm="bold"):
             pass
         again: dict[str, Any] = {"replace": True, "reason": "a zero was missing", "by": "bob"}
-        assert await record.register("greeting", plan(planned=60), **again) is True
-        assert await record.register("greeting", plan(planned=60), **again) is False
-        assert await record.register("greeting", plan(planned=60)) is False
-        found = await record.experiment("greeting")
+        assert await record.experiments.register("greeting", plan(planned=60), **again) is True
+        assert await record.experiments.register("greeting", plan(planned=60), **again) is False
+        assert await record.experiments.register("greeting", plan(planned=60)) is False
+        found = await record.experiments.get("greeting")
         assert (found.plan.planned, found.plan.because) == (60, "a zero was missing")
         assert found.replaced == 1
         assert await on_record(record, "greeting") == [
@@ -83,11 +86,11 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
         async with record.run("w", run="first", experiment="greeting", task="t"):
             pass
         with pytest.raises(hansard.errors.Refused, match=r"1 run of it already began \(first\)"):
-            await record.register("greeting", plan(planned=7), replace=True)
-        await record.register("late", plan())
-        await record.stop("late")
+            await record.experiments.register("greeting", plan(planned=7), replace=True)
+        await record.experiments.register("late", plan())
+        await record.experiments.stop("late")
         with pytest.raises(hansard.errors.Refused, match="it is stopped"):
-            await record.register("late", plan(planned=1), replace=True)
+            await record.experiments.register("late", plan(planned=1), replace=True)
 
 
 async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
@@ -95,14 +98,14 @@ async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
     arms = [{"name": "a", "prompt": "use s3cret", "parameters": {"key": "s3cret", "t": 1}}]
     made = plan(arms=arms, question="is s3cret it?")
     async with lab.connect(redact={"key": "s3cret"}) as record:
-        assert await record.register("greeting", made)
-        assert not await record.register("greeting", made)
-        await record.stop("greeting", reason="s3cret is out")
+        assert await record.experiments.register("greeting", made)
+        assert not await record.experiments.register("greeting", made)
+        await record.experiments.stop("greeting", reason="s3cret is out")
         stored = await record.io(
             record.raw.workspace.log.read(WorkspaceStream("experiment", "greeting"))
         )
         assert not any(b"s3cret" in item.body for item in stored)
-        found = await record.experiment("greeting")
+        found = await record.experiments.get("greeting")
         assert parameters_of(found.plan.arms[0]) == {"key": hansard.Secret("key"), "t": 1}
 
 
@@ -175,16 +178,16 @@ def test_who_registers_second_sees_who_was_first(data_dir, workspace, same):
             held = HeldLog(late.workspace.log, "experiment.registered.v1")
             late.workspace.log = held
             other = plan() if same else plan(alpha=0.01)
-            task = asyncio.create_task(late.register("greeting", other))
+            task = asyncio.create_task(late.experiments.register("greeting", other))
             await asyncio.wait_for(held.reached.wait(), 10)
-            assert await early.register("greeting", plan())
+            assert await early.experiments.register("greeting", plan())
             held.release.set()
             if same:
                 assert await task is False
             else:
                 with pytest.raises(hansard.errors.Refused, match=r"alpha 0\.05, not 0\.01"):
                     await task
-            assert (await early.experiment("greeting")).version == 1
+            assert (await early.experiments.get("greeting")).version == 1
 
     asyncio.run(race())
 
@@ -197,12 +200,14 @@ def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace
             hansard.connect_async(workspace, data_dir=data_dir) as late,
             hansard.connect_async(workspace, data_dir=data_dir) as early,
         ):
-            await early.register("greeting", plan())
+            await early.experiments.register("greeting", plan())
             for experiment in ("other", "greeting"):
                 held = HeldLog(late.workspace.log, "experiment.registered.v1")
                 late.workspace.log = held
                 planned = plan(planned=len(experiment))
-                task = asyncio.create_task(late.register("greeting", planned, replace=True))
+                task = asyncio.create_task(
+                    late.experiments.register("greeting", planned, replace=True)
+                )
                 await asyncio.wait_for(held.reached.wait(), 10)
                 async with early.run("w", run=experiment, experiment=experiment, arm="bold"):
                     pass
@@ -212,7 +217,7 @@ def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace
                 else:
                     with pytest.raises(hansard.errors.Refused, match=r"already began \(greeting\)"):
                         await task
-            found = await early.experiment("greeting")
+            found = await early.experiments.get("greeting")
             assert found.plan is not None
             assert (found.version, found.plan.planned) == (2, 5)
 
@@ -229,7 +234,7 @@ def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, regis
             hansard.connect_async(workspace, data_dir=data_dir) as early,
         ):
             if registered:
-                await early.register("greeting", plan())
+                await early.experiments.register("greeting", plan())
             held = HeldAll(late.workspace.log, "")
             late.workspace.log = held
 
@@ -240,10 +245,10 @@ def test_no_run_gets_an_arm_of_what_changed_meanwhile(data_dir, workspace, regis
             task = asyncio.create_task(begin())
             await asyncio.wait_for(held.reached.wait(), 10)
             if registered:
-                await early.stop("greeting")
+                await early.experiments.stop("greeting")
             else:
                 arms = ["plain", {"name": "bold", "prompt": "p 2"}]
-                await early.register("greeting", plan(arms=arms))
+                await early.experiments.register("greeting", plan(arms=arms))
             held.release.set()
             if registered:
                 with pytest.raises(hansard.errors.Refused, match="stopped"):

@@ -55,7 +55,7 @@ def imported(call: Call, tmp_path: Path, told: object, *options: str) -> Any:
 def cache_of(record: Record) -> ActionCache:
     """Return the actions of the one run."""
     [(run, _)] = record.runs()
-    found: ActionCache = record.actions(run)
+    found: ActionCache = record.actions.of_run(run)
     return found
 
 

@@ -112,9 +112,9 @@ def grant_one(record: Record) -> None:
     """Grant what the agent asks about first: the mail, which `interrupt_config` names."""
     until = time.monotonic() + GRANT_S_MAX
     while time.monotonic() < until:
-        for each in record.approvals():
+        for each in record.approvals.list():
             assert each.approval.asked.tool == "send"
-            record.approve(each.approval.id, by="ann")
+            record.approvals.approve(each.approval.id, by="ann")
             return
         time.sleep(0.1)
 
@@ -173,7 +173,7 @@ def test_an_agent_that_asks_nobody_waits_for_nobody(record, call, provider, fold
     ran = call("agent", "run", folder, "How many?", "--rules", rules, "--yolo", "--by", "ann")
     assert ran.code == 0, ran.err
     assert "waiting" not in ran.err
-    assert (sent.read_text(), record.approvals()) == ("ann: 3\n", [])
+    assert (sent.read_text(), record.approvals.list()) == ("ann: 3\n", [])
     assert record.memory("agent/clerk").view("AGENTS.md") == "Be brief.\n"
     assert record.sql("SELECT approval, author FROM memory_policies").rows == [("off", "ann")]
 

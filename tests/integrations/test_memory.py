@@ -188,7 +188,7 @@ def test_no_page_that_asks_to_be_remembered_reaches_a_file_by_the_tool(record, r
             with pytest.raises((hansard.Blocked, ToolError)):
                 tool.call({"command": "create", "path": "/memories/AGENTS.md", "file_text": text})
         assert session.memory.ls() == []
-    asked = record.approvals(answered=True)
+    asked = record.approvals.list(answered=True)
     assert [each.standing for each in asked] == [ApprovalStatus.EXPIRED] * len(pages)
 
 

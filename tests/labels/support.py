@@ -25,7 +25,7 @@ may = { approve = true }
 def apply_roles(record: Record) -> None:
     """Give the workspace its roles."""
     for name, rules in role_file.parse(ROLES).items():
-        record.apply_role(name, rules)
+        record.roles.apply(name, rules)
 
 
 def history(record: Record, run: str) -> list[Stored]:

@@ -42,7 +42,7 @@ def world(record):
             bob.decide("last?", selected="no")
 
     for name, rules in role_file.parse(ROLES).items():
-        record.apply_role(name, rules)
+        record.roles.apply(name, rules)
     return make
 
 

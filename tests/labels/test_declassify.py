@@ -23,7 +23,9 @@ def shown(record):
 
 def test_an_agent_is_lowered(shown):
     """A lowered agent writes under its new label; earlier commits keep theirs."""
-    assert str(shown.declassify("r", agent="ada", to="untrusted", **WHY)) == "secret untrusted"
+    assert (
+        str(shown.roles.declassify("r", agent="ada", to="untrusted", **WHY)) == "secret untrusted"
+    )
     with shown.run("w", run="r", agent="ada", role="researcher") as ada:
         assert str(ada.label) == "untrusted"
         ada.decide("so?", selected="yes")
@@ -44,7 +46,7 @@ def test_an_agent_is_lowered(shown):
 def test_a_key_is_lowered(shown):
     """A lowered key has the new label for later readers, and keeps its version."""
     with shown.run("w", run="r", agent="bob", role="analyzer") as bob:
-        assert str(shown.declassify("r", key="k", to="public", **WHY)) == "secret untrusted"
+        assert str(shown.roles.declassify("r", key="k", to="public", **WHY)) == "secret untrusted"
         assert bob.board.get("k") == "plan"
         assert str(bob.label) == "public"
         assert bob.board.entry("k").version == 1
@@ -59,7 +61,7 @@ def test_a_session_at_work_is_fenced(shown):
 
     def work():
         with shown.run(run="r", agent="ada", role="researcher") as ada:
-            shown.declassify("r", agent="ada", **WHY)
+            shown.roles.declassify("r", agent="ada", **WHY)
             ada.decide("so?", selected="yes")
 
     with pytest.raises(hansard.errors.Fenced):
@@ -77,12 +79,12 @@ def test_a_call_that_was_refused_goes_through_afterwards(shown):
             else:
                 assert post("plan") == "plan"
         if refused:
-            shown.declassify("r", agent="ada", to="public", **WHY)
+            shown.roles.declassify("r", agent="ada", to="public", **WHY)
 
 
 def test_after_a_declassification_labels_rise_again(shown):
     """A declassification covers only earlier input."""
-    shown.declassify("r", agent="ada", **WHY)
+    shown.roles.declassify("r", agent="ada", **WHY)
     with shown.run(run="r", agent="ada", role="researcher") as ada:
         assert ada.label == parse("")
         read_secret(ada)  # on record: it was shown that before
@@ -97,10 +99,10 @@ def test_after_a_declassification_labels_rise_again(shown):
 def test_what_would_not_lower_is_refused(shown, to):
     """A declassification that would not lower a label is refused, and nothing is written."""
     if to == "internal":
-        shown.declassify("r", agent="ada", to="public untrusted", **WHY)
+        shown.roles.declassify("r", agent="ada", to="public untrusted", **WHY)
     count = len(history(shown, "r"))
     with pytest.raises(Refused, match="would not lower"):
-        shown.declassify("r", agent="ada", to=to, **WHY)
+        shown.roles.declassify("r", agent="ada", to=to, **WHY)
     assert len(history(shown, "r")) == count
 
 
@@ -108,8 +110,8 @@ def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
     """A role without `approve` may not declassify, and the error names what it lacks."""
     apply_roles(shown)
     with pytest.raises(RoleRefused, match=r"approve = true in \[roles.clerk.may\]"):
-        shown.declassify("r", agent="ada", role="clerk", **WHY)
-    shown.declassify("r", agent="ada", role="lead", **WHY)
+        shown.roles.declassify("r", agent="ada", role="clerk", **WHY)
+    shown.roles.declassify("r", agent="ada", role="lead", **WHY)
     assert shown.state("r").agents["ada"].label == ""
 
 
@@ -130,5 +132,5 @@ def test_what_is_asked_wrongly_is_refused(shown, given, error):
     """An invalid request is refused with the remedy, and nothing is written."""
     count = len(history(shown, "r"))
     with pytest.raises(error):
-        shown.declassify("r", **{**WHY, **given})
+        shown.roles.declassify("r", **{**WHY, **given})
     assert len(history(shown, "r")) == count

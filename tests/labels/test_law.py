@@ -216,7 +216,9 @@ class World:
         to, stands = parse(what), self.shown[name]
         self.close(name)
         if to != stands and join(to, stands) == stands:
-            self.record.declassify(self.run, agent=name, to=what, approver="eve", reason="law")
+            self.record.roles.declassify(
+                self.run, agent=name, to=what, approver="eve", reason="law"
+            )
             self.shown[name] = to
         self.open(name)
 

@@ -155,7 +155,7 @@ def test_a_refused_call_runs_when_the_role_is_cleared(record, pair):
     with pytest.raises(hansard.Blocked):
         cyd.board.get("k")
     clerk = record._portal.run(hansard.agents.access.roles.read(record.workspace, "clerk")).rules
-    record.apply_role("clerk", type(clerk)(sees=clerk.sees, may=clerk.may, clearance="secret"))
+    record.roles.apply("clerk", type(clerk)(sees=clerk.sees, may=clerk.may, clearance="secret"))
     assert cyd.board.get("k") == "plan"
     assert str(cyd.label) == "secret untrusted"
 

@@ -282,7 +282,7 @@ def test_what_a_person_says_a_tool_told_is_labelled_as_the_tool_gives(record):
     found: list[str] = []
     with pytest.raises(TimeoutError):
         run()
-    record.declassify("r", agent="ada", approver="eve", reason="it was told nothing")
+    record.roles.declassify("r", agent="ada", approver="eve", reason="it was told nothing")
     record.settle("r", "1", "happened", result="the plan", by="eve")
     run()
     assert found == ["the plan", "secret"]

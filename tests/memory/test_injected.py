@@ -44,7 +44,7 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
                 ways[number % len(ways)](text)
             refused += 1
         assert session.memory.ls() == []
-    asked = record.approvals(answered=True)
+    asked = record.approvals.list(answered=True)
     assert len(INJECTED) == 30
     assert len(asked) == refused == len(pages)
     assert {each.standing for each in asked} == {ApprovalStatus.EXPIRED}
@@ -73,17 +73,17 @@ async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_i
         space = record.memory(SPACE)
         await space.set_policy("off", by="eve")
         asking = asyncio.ensure_future(program(record, shown, 60))
-        while not (waits := await record.approvals()):
+        while not (waits := await record.approvals.list()):
             await asyncio.sleep(0.05)
             assert not asking.done()
         asking.cancel()
         await asyncio.wait({asking})
-        await record.approve(waits[0].approval.id, by="ann")
+        await record.approvals.approve(waits[0].approval.id, by="ann")
         with pytest.raises(hansard.Blocked):
             await program(record, swapped, 0.1)
         with pytest.raises(hansard.NotFound):
             await space.view("AGENTS.md")
-        assert len(await record.approvals(answered=True)) == 2
+        assert len(await record.approvals.list(answered=True)) == 2
         await program(record, shown, 0.1)
         entry = await space.entry("AGENTS.md")
         assert (entry.text, entry.label) == (shown, "untrusted")

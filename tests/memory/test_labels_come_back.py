@@ -42,7 +42,7 @@ def roles(tmp_path: Path) -> Path:
 @pytest.fixture
 def org(record: Record, roles: Path) -> Record:
     """Return a record with the roles, and a public and a secret file in its common space."""
-    record.apply_roles(roles, by="ann")
+    record.roles.apply_file(roles, by="ann")
     memory = record.memory("org")
     memory.set_policy("off", by="ann", untrusted=["**"])
     memory.create("AGENTS.md", NOTES, by="ann")
@@ -150,7 +150,9 @@ def test_what_is_untrusted_comes_back_as_such_and_is_asked_about(record, monkeyp
     memory.set_policy("off", by="ann")
     with record.run("w", run="r-eve", agent="eve") as eve, pytest.raises(hansard.Blocked):
         eve.memory.revert(last(record), space="org")
-    assert [each.standing for each in record.approvals(answered=True)] == [ApprovalStatus.EXPIRED]
+    assert [each.standing for each in record.approvals.list(answered=True)] == [
+        ApprovalStatus.EXPIRED
+    ]
     memory.revert(last(record), by="ann")
     assert memory.entry("page.md").label == "untrusted"
 

@@ -224,7 +224,7 @@ def answer(record: Record, tries: int = 200, *, deny: bool = False) -> str:
         ]
         if waits:
             asked = waits[0].approval
-            (record.deny if deny else record.approve)(asked.id, by="eve")
+            (record.approvals.deny if deny else record.approvals.approve)(asked.id, by="eve")
             return bytes(asked.asked.arguments).decode()
         time.sleep(0.02)
     message = "nobody asked"
@@ -370,7 +370,7 @@ paths = ["org/notes/**"]
 paths = ["org/notes/*"]
 """
     )
-    ada.apply_roles(file, by="eve")
+    ada.roles.apply_file(file, by="eve")
     ada.memory().create("notes/a.md", "seen\n", by="eve")
     ada.memory().create("pay.md", "hidden seen\n", by="eve")
     with ada.run("w", agent="ada", role="reader", run="r") as session:
@@ -446,7 +446,7 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(ada, t
         session.decide("Which form?", selected="bullets", reason="the user said so")
     file = tmp_path / "roles.toml"
     file.write_text('[[roles.blind.sees]]\nname = "tools"\nkinds = ["tool.*"]\n[roles.blind.may]\n')
-    ada.apply_roles(file, by="eve")
+    ada.roles.apply_file(file, by="eve")
     with ada.run("w", agent="ada", role="writer", run="r") as session:
         memory = session.memory
         names = memory.ls("runs/monday")

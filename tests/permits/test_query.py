@@ -16,7 +16,7 @@ def test_a_role_that_may_not_query_is_refused_on_record(call, record):
     """The error names the missing permission; the refused access is recorded with caller and
     role.
     """
-    record.apply_role("clerk", role_file.parse(RULES)["clerk"])
+    record.roles.apply("clerk", role_file.parse(RULES)["clerk"])
     with record.run("w", run="r"):
         pass
     refused = call("sql", "--role", "clerk", "SELECT 1")

@@ -138,7 +138,7 @@ async def test_what_a_role_may_not_do_is_refused_and_on_record(lab: Lab, name: s
     """A refusal names the missing permission and is the only event; the session goes on."""
     deed, what, of, ask_for = REFUSED[name]
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with record.run(run="r") as session:
             before = await events(record, "r")
             with pytest.raises(hansard.Blocked) as refused:
@@ -171,7 +171,7 @@ async def test_a_tool_that_a_role_may_not_call_is_a_blocked_step(lab: Lab, deed:
     permission.
     """
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with record.run(run="r") as session:
             with pytest.raises(hansard.Blocked, match=r"ask for: tools = \[\"\w+\"\] in \[roles"):
                 await deed(session)
@@ -186,7 +186,7 @@ async def test_what_a_role_may_do_it_does(lab: Lab):
     member.
     """
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with record.run(run="r") as session:
 
             @session.tool(effects="pure")
@@ -207,7 +207,7 @@ async def test_what_a_role_may_do_it_does(lab: Lab):
 async def test_keys_lists_what_may_be_read(lab: Lab):
     """Not even the name of a key that is not seen whole is listed."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with (
             record.run(run="r", agent="bob", role="boss") as boss,
             record.run(run="r") as session,
@@ -222,7 +222,7 @@ async def test_keys_lists_what_may_be_read(lab: Lab):
 async def test_a_role_that_was_never_defined_is_a_name(lab: Lab):
     """Agents of an undefined role can do everything, as without roles."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with record.run(run="r", agent="bob", role="writers") as session:
             for deed in KINDS.values():
                 await deed(session)
@@ -246,7 +246,7 @@ async def test_a_restricted_session_needs_a_role_that_is_defined(lab: Lab):
 async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
     """A session with a withdrawn role can only begin and leave, and receives the reason."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         await record.io(
             record.raw.workspace.repository.record(
                 WorkspaceStream(ROLE, "writer"), "eva", lambda _: [RoleWithdrawn(because="over")]
@@ -269,7 +269,7 @@ async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
 async def test_rules_hold_from_the_next_session_on(lab: Lab):
     """A session goes by the rules of its opening; a refusal is recorded once a session."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with record.run(run="r") as session:
             for _ in range(3):
                 with pytest.raises(RoleRefused):
@@ -280,7 +280,7 @@ async def test_rules_hold_from_the_next_session_on(lab: Lab):
                 await session.decide("which?", selected="a")
         assert (await record.tags("r")).count("agent.refused.v1") == 2
         text = RULES.replace('"message.added"', '"message.added", "decision.made"')
-        await record.apply_role("writer", rules(text))
+        await record.roles.apply("writer", rules(text))
         async with record.run(run="r") as session:
             await session.decide("which?", selected="a")
         assert (await record.tags("r")).count("decision.made.v1") == 1
@@ -302,11 +302,11 @@ async def test_a_replay_meets_the_same_refusals(lab: Lab):
         return told
 
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with record.run(run="r") as session:
             first = await story(session)
         before = await record.commits("r")
-        await record.apply_role("writer", rules("[roles.writer.may]\nquery = true\n"))
+        await record.roles.apply("writer", rules("[roles.writer.may]\nquery = true\n"))
         async with record.run(run="r", mode="strict") as session:
             again = await story(session)
         assert [text.partition(":")[0] for text in again] == [
@@ -341,7 +341,7 @@ async def test_a_policy_settles_where_the_role_may(lab: Lab):
 
     await_calls: list[int] = []
     async with lab.connect() as record:
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         with pytest.raises(TimeoutError):
             await story(record)
         with pytest.raises(hansard.InDoubt) as doubt:
@@ -349,7 +349,7 @@ async def test_a_policy_settles_where_the_role_may(lab: Lab):
         assert "settle = true in [roles.writer.may]" in str(doubt.value)
         assert asked == []
         assert (await record.tags("r")).count("agent.refused.v1") == 1
-        await record.apply_role("writer", rules(SETTLES))
+        await record.roles.apply("writer", rules(SETTLES))
         assert await story(record) == ["x"]
         assert asked == [1]
 
@@ -376,10 +376,10 @@ async def test_a_fork_goes_by_the_rules_of_now(lab: Lab):
         async with record.run(run="r") as session:
             await story(session)
         child = await record.fork("r")
-        await record.apply_role("writer", rules("[roles.writer.may]\nquery = true\n"))
+        await record.roles.apply("writer", rules("[roles.writer.may]\nquery = true\n"))
         async with record.run(run=child) as session:
             with pytest.raises(hansard.Blocked, match='ask for: tools = \\["search_web"\\]'):
                 await story(session)
-        await record.apply_role("writer", rules())
+        await record.roles.apply("writer", rules())
         async with record.run(run=child) as session:
             assert await story(session) == "x"

@@ -26,7 +26,7 @@ SECRET = "S3CRET"
 
 async def told(record: TwinRecord, text: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
     """Return everything that a writer sees of tasks, with and without tasks of others around it."""
-    await record.apply_role("writer", rules(text))
+    await record.roles.apply("writer", rules(text))
     run = f"r{busy}"
     found: list[Any] = []
     async with (
@@ -97,7 +97,7 @@ async def test_tasks_of_others_leave_no_trace(lab: Lab):
 async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
     """A task is seen where the rules show everything stated by the agents involved in it."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules(WATCHER))
+        await record.roles.apply("writer", rules(WATCHER))
         async with (
             record.run(run="r", agent="cyd", role="clerk") as clerk,
             record.run(run="r", agent="max", role="boss") as boss,
@@ -117,7 +117,7 @@ async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
 async def test_a_circle_names_no_task_of_others(lab: Lab):
     """A dependency cycle is refused without naming tasks of others."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules(WORKER))
+        await record.roles.apply("writer", rules(WORKER))
         async with (
             record.run(run="r", agent="max", role="boss") as boss,
             record.run(run="r") as session,
@@ -136,7 +136,7 @@ async def test_a_circle_names_no_task_of_others(lab: Lab):
 async def test_a_task_that_went_to_others_is_gone(lab: Lab):
     """A slow agent learns that its task is no longer its own, but not who has it."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules(WORKER))
+        await record.roles.apply("writer", rules(WORKER))
         async with (
             record.run(run="r", agent="max", role="boss") as boss,
             record.run(run="r") as session,
@@ -176,7 +176,7 @@ async def test_messages_of_others_are_not_counted(lab: Lab):
         return found, own
 
     async with lab.connect() as record:
-        await record.apply_role("writer", rules(WORKER))
+        await record.roles.apply("writer", rules(WORKER))
         alone = await story(record, "r1", busy=False)
         assert await story(record, "r2", busy=True) == alone
         contents = [each["content"] for each in alone[0][0]]
@@ -190,7 +190,7 @@ async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: La
         given: list[str] = []
         for part in range(4):
             if part == 1:
-                await record.apply_role("writer", rules(WORKER))
+                await record.roles.apply("writer", rules(WORKER))
             async with record.run(run="r") as session:
                 await team_of(boss).send("to others", role="clerk")
                 await team_of(boss).send(f"{part}", role="writer")
@@ -204,8 +204,8 @@ async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: La
 async def test_what_a_role_may_not_do_is_refused_before_its_labels_are_looked_at(lab: Lab):
     """Whatever the agent was shown: one refusal, by the role."""
     async with lab.connect() as record:
-        await record.apply_role("writer", rules("[roles.writer.may]\ntools = ['look']\n"))
-        await record.apply_role("clerk", rules(WORKER))
+        await record.roles.apply("writer", rules("[roles.writer.may]\ntools = ['look']\n"))
+        await record.roles.apply("clerk", rules(WORKER))
         async with record.run(run="r") as session:
 
             @session.tool(effects="pure", gives="secret")

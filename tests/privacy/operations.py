@@ -15,6 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,10 @@ _REASONS = {
     "tells the environment of another library": "application_env",
     "drives a browser": "browser run_actions run_experience",
     "learns from, or keeps, what runs of a browser taught": (
-        "experience keep_experience kept_experience experience_log confirm_experience "
-        "publish_experience install_experience retire_experience"
+        "experiences.learn experiences.keep experiences.get experiences.log experiences.confirm "
+        "experiences.publish experiences.install experiences.retire"
     ),
-    "reads runs of a browser": "actions",
+    "reads runs of a browser": "actions.of_run",
     "ends the record or the session": "close",
     "is `run` without a block": "open",
     "is what a declared tool does: see `tool`": "call",
@@ -59,6 +60,8 @@ _REASONS = {
     "makes a session the current one": "use",
     "takes a class or values of the program's own": "get save",
 }
+NOUNS = ("prompts", "actions", "experiences", "experiments", "roles", "approvals")
+
 SKIPPED = {name for names in _REASONS.values() for name in names.split()}
 """Operations that are not called here, and why."""
 
@@ -114,13 +117,13 @@ class Place:
     def prompt(self) -> str:
         """Return a version of a prompt."""
         name = self.new("prompt")
-        self.record.add_prompt(name, "a text")
+        self.record.prompts.add(name, "a text")
         return f"{name}@1"
 
     def experiment(self) -> str:
         """Return an experiment that is registered."""
         name = self.new("experiment")
-        self.record.register(name, _plan())
+        self.record.experiments.register(name, _plan())
         return name
 
     def doubt(self) -> str:
@@ -165,8 +168,8 @@ class Place:
     def cache(self) -> str:
         """Return an action cache with two versions, kept under a name."""
         name = self.new("cache")
-        self.record.keep_actions(name, _cache())
-        self.record.keep_actions(name, _cache("another"))
+        self.record.actions.keep(name, _cache())
+        self.record.actions.keep(name, _cache("another"))
         return name
 
     def approval(self) -> str:
@@ -186,7 +189,7 @@ class Place:
         waiting.start()
         self.waiting.append(waiting)
         while True:
-            for each in self.record.approvals():
+            for each in self.record.approvals.list():
                 if each.standing == "pending" and each.approval.id not in self.asked:
                     self.asked.add(each.approval.id)
                     return str(each.approval.id)
@@ -266,7 +269,7 @@ SAMPLES: dict[str, Callable[[Place], Any]] = {
     "cancel.run": lambda place: place.troubled(),
     "declassify.agent": lambda _: "bob",
     "declassify.run": Place.labelled,
-    "find_experience.task": lambda _: "buy it",
+    "find.task": lambda _: "buy it",
     "give_feedback.text": lambda _: "too long",
     "invalidate.tool": lambda _: "t",
     "promote.reason": lambda _: "better",
@@ -280,8 +283,8 @@ SAMPLES: dict[str, Callable[[Place], Any]] = {
     "compact.keep": Place.long,
     "compare.experiment": Place.compared,
     "evolve.feedback": lambda _: "too_verbose",
-    "review_actions.version": lambda _: 1,
-    "revert_actions.to": lambda _: 1,
+    "review.version": lambda _: 1,
+    "actions.revert.to": lambda _: 1,
     "record.open.workflow": lambda _: "w",
     "record.run.workflow": lambda _: "w",
     "optimize.tasks": lambda _: {f"t{number}": 1 for number in range(8)},
@@ -294,20 +297,20 @@ SAMPLES: dict[str, Callable[[Place], Any]] = {
     "alias": lambda place: place.new("alias"),
     "name": Place.new,
     "stop.name": Place.experiment,
-    "experiment.name": Place.experiment,
-    "prompt_log.name": lambda place: place.prompt().split("@")[0],
+    "experiments.get.name": Place.experiment,
+    "prompts.log.name": lambda place: place.prompt().split("@")[0],
     "conversation.name": lambda place: place.new("conversation"),
-    "kept_actions.name": Place.cache,
-    "actions_log.name": Place.cache,
-    "revert_actions.name": Place.cache,
-    "review_actions.name": Place.cache,
+    "actions.get.name": Place.cache,
+    "actions.log.name": Place.cache,
+    "actions.revert.name": Place.cache,
+    "actions.review.name": Place.cache,
     "experiment": Place.experiment,
     "text": lambda place: place.new("text"),
     "plan": lambda _: _plan(),
     "rules": lambda _: role_file.parse(ROLE)["r9"],
     "cache": lambda place: _cache(place.new("i")),
     "path": Place.file,
-    "apply_roles.path": Place.roles,
+    "apply_file.path": Place.roles,
     "create.path": lambda place: f"{place.new('file')}.md",
     "remember.path": lambda place: f"{place.new('file')}.md",
     "command.path": lambda place: f"{place.new('file')}.md",
@@ -499,7 +502,8 @@ def _operations(target: str, found: Any) -> list[Operation]:
     return [
         Operation(target, name, getattr(type(found), name))
         for name in names
-        if name not in SKIPPED and callable(getattr(type(found), name))
+        if SKIPPED.isdisjoint((name, f"{target}.{name}".removeprefix("record.")))
+        and callable(getattr(type(found), name))
     ]
 
 
@@ -566,6 +570,7 @@ def targets(record: Any, **who: str) -> dict[str, Callable[[], Any]]:
 
     return {
         "record": lambda: record,
+        **{f"record.{noun}": partial(getattr, record, noun) for noun in NOUNS},
         "space": lambda: record.memory("org"),
         "session": lambda: within(lambda session: session),
         "memory": lambda: within(lambda session: session.memory),

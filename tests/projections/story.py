@@ -182,7 +182,7 @@ def _again(record: hansard.Record, run: str) -> None:
 
 def _works_together(record: hansard.Record) -> None:
     """Do team work: tasks, mail, an open question, refusals, logins and a role's query."""
-    record.apply_role("clerk", RoleDefined(may=May(kinds=("message.added",))))
+    record.roles.apply("clerk", RoleDefined(may=May(kinds=("message.added",))))
     asks = [hansard.ask_first("post", timeout_s=0.1)]
     with (
         record.run("team", agent="a", role="boss", gate=asks) as boss,
@@ -205,7 +205,7 @@ def _works_together(record: hansard.Record) -> None:
         ):
             with contextlib.suppress(hansard.Blocked):
                 refused()
-    record.declassify(boss.run, agent="a", to="public", approver="eve", reason="looked")
+    record.roles.declassify(boss.run, agent="a", to="public", approver="eve", reason="looked")
     work, run = record.workspace, record._portal.run
     run(principals.register(work, "ada", about="the first"))
     token = run(principals.issue(work, "ada", "clerk", expires_s=60, by="eve"))
@@ -213,7 +213,7 @@ def _works_together(record: hansard.Record) -> None:
     ada = Actor("ada", ("ada",))
     state = run(principals.read(work, "ada"))
     run(AccumulatedLabel(work.log, state, ada, "clerk").shown(parse("secret untrusted")))
-    record.declassify(principal="ada", to="untrusted", approver="eve", reason="looked")
+    record.roles.declassify(principal="ada", to="untrusted", approver="eve", reason="looked")
     run(roles.record_query(work, "clerk", "SELECT 1", head=3, position=1, rows=2, cut=True))
 
 
@@ -221,7 +221,7 @@ def _shares(record: hansard.Record) -> None:
     """Record shared state of two agents, a view of it, and a fork's state."""
     sees = RoleRule(name="what is given", keys=("k", "m", "n", "s", "sum"))
     may = May(kinds=("board.*",), keys=("m", "n", "s", "sum"))
-    record.apply_role("taker", RoleDefined(sees=(sees,), may=may))
+    record.roles.apply("taker", RoleDefined(sees=(sees,), may=may))
     with record.run("board", agent="a", role="giver") as giver:
         giver.board.put("k", {"x": 1}, labels={"topic": "t"}, ttl_s=60)
         giver.board.append("l", "x" * 70_000)

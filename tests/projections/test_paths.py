@@ -195,7 +195,7 @@ def work(record: hansard.Record, arm: str, calls: str, reward: float | None, **h
             with record.run(run=session.run, agent="bob", role="s"):
                 pass
     if reward is not None:
-        record.score(session.run, {"reward": reward}, by="test")
+        record.experiments.score(session.run, {"reward": reward}, by="test")
     return session.run
 
 
@@ -205,7 +205,7 @@ def test_live_runs_errors_and_runs_without_calls(home, record, tmp_path):
     with hansard.connect(name, data_dir=home) as lab:
         work(lab, "one", "ab", 1.0)
         run = work(lab, "one", "ab", 1.0)
-        lab.score(run, {"reward": 0.0}, by="again")
+        lab.experiments.score(run, {"reward": 0.0}, by="again")
         work(lab, "one", "axb", None)
         work(lab, "two", "c", 0.5)
         work(lab, "two", "", 0.0)

@@ -1,4 +1,4 @@
-"""`record.prompt` and the writers of prompts, in both clients."""
+"""`record.prompts.get` and the writers of prompts, in both clients."""
 
 import asyncio
 import copy
@@ -33,18 +33,18 @@ async def uses(record, run):
 async def test_a_call_says_which_versions_it_was_given(lab: Lab):
     """A call names the prompt versions it was given, on resume too."""
     async with lab.connect() as record:
-        assert await record.add_prompt("rag", TEXT, model="m-1", parameters={"t": 0.5}) == 1
-        assert await record.add_prompt("style", "Be kind.") == 1
-        assert await record.alias_prompt("rag@1", "production", reason="first") is True
-        assert await record.alias_prompt("rag@1", "production") is False
-        found = await record.prompt("rag@production")
+        assert await record.prompts.add("rag", TEXT, model="m-1", parameters={"t": 0.5}) == 1
+        assert await record.prompts.add("style", "Be kind.") == 1
+        assert await record.prompts.alias("rag@1", "production", reason="first") is True
+        assert await record.prompts.alias("rag@1", "production") is False
+        found = await record.prompts.get("rag@production")
         assert (found.reference, found.variables) == ("rag@1", ("query", "context"))
         assert (found.model, found.parameters) == ("m-1", {"t": 0.5})
         text = found.format(query="q", context="c")
         assert text == "Answer q from c."
         for same in (copy.deepcopy(text), pickle.loads(pickle.dumps(text))):  # noqa: S301 -- what was pickled here
             assert (same, same.use) == (text, text.use)
-        style = (await record.prompt("style")).format()
+        style = (await record.prompts.get("style")).format()
         for _ in range(2):
             async with record.run("w", run="r") as session:
 
@@ -63,8 +63,8 @@ async def test_a_call_says_which_versions_it_was_given(lab: Lab):
 async def test_a_fork_is_no_further_run_of_its_prompt(lab: Lab):
     """Three forks are given the prompt again, and fail: the report has one run, which completed."""
     async with lab.connect() as record:
-        await record.add_prompt("rag", TEXT)
-        text = (await record.prompt("rag@1")).format(query="q", context="c")
+        await record.prompts.add("rag", TEXT)
+        text = (await record.prompts.get("rag@1")).format(query="q", context="c")
 
         async def play(run, *, fails):
             async with record.run("w", run=run) as session:
@@ -89,7 +89,7 @@ async def test_a_fork_is_no_further_run_of_its_prompt(lab: Lab):
             with pytest.raises(RuntimeError, match="changed"):
                 await play(fork, fails=True)
         assert (await record.sql("SELECT count(DISTINCT run) FROM prompt_uses")).rows == [(4,)]
-        report = await record.prompt_report("rag")
+        report = await record.prompts.report("rag")
         found = {row.metric: (row.runs, row.n, row.value) for row in report.rows}
         assert found["completion_rate"] == (1, 1, 1.0)
 
@@ -98,8 +98,8 @@ async def test_a_fork_is_no_further_run_of_its_prompt(lab: Lab):
 async def test_what_cannot_be_formatted_says_why(lab: Lab):
     """Unknown prompts, versions and aliases; variables; a retired version; nothing is written."""
     async with lab.connect() as record:
-        await record.add_prompt("rag", TEXT)
-        await record.add_prompt("rag", "Now {query}.")
+        await record.prompts.add("rag", TEXT)
+        await record.prompts.add("rag", "Now {query}.")
         for reference, error, said in (
             ("nope", hansard.NotFound, "hansard prompt list"),
             (
@@ -115,38 +115,38 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
             ("rag@", hansard.errors.BadName, "behind '@'"),
         ):
             with pytest.raises(error, match=said):
-                await record.prompt(reference)
-        first = await record.prompt("rag@1")
+                await record.prompts.get(reference)
+        first = await record.prompts.get("rag@1")
         with pytest.raises(hansard.BadValue, match="variable 'context': it is not given"):
             first.format(query="q")
         with pytest.raises(hansard.BadValue, match="variable 'k': the prompt does not have it"):
             first.format(query="q", context="c", k="?")
-        assert await record.retire_prompt("rag@1", reason="old") is True
+        assert await record.prompts.retire("rag@1", reason="old") is True
         with pytest.raises(hansard.errors.Refused, match=r"rag@1 is retired \(old\)"):
-            (await record.prompt("rag@1")).format(query="q", context="c")
+            (await record.prompts.get("rag@1")).format(query="q", context="c")
         with pytest.raises(hansard.errors.Refused, match="version 1 is retired"):
-            await record.alias_prompt("rag@1", "production")
+            await record.prompts.alias("rag@1", "production")
         for text in ("", " \n", 7, "x" * 70_000):
             with pytest.raises(hansard.BadValue):
-                await record.add_prompt("rag", text)
+                await record.prompts.add("rag", text)
         for name in ("a@b", "", " a", "a\nb", "x" * 1_001):
             with pytest.raises(hansard.errors.BadName):
-                await record.add_prompt(name, TEXT)
+                await record.prompts.add(name, TEXT)
         with pytest.raises(hansard.NotFound, match="run 'no'"):
-            await record.give_feedback("rag@2", "nice", run="no")
+            await record.prompts.give_feedback("rag@2", "nice", run="no")
         with pytest.raises(TypeError, match="unexpected keyword argument 'parent'"):
-            await record.add_prompt("rag", "x", parent=1)
-        assert (await record.prompt("rag")).version == 2
+            await record.prompts.add("rag", "x", parent=1)
+        assert (await record.prompts.get("rag")).version == 2
 
 
 @twins
 async def test_feedback_makes_a_version(lab: Lab):
     """Feedback makes a version, except where it changes nothing or is repeated."""
     async with lab.connect() as record:
-        await record.add_prompt(
+        await record.prompts.add(
             "rag", "Answer {query} as you were told.\n" * 2, parameters={"t": 1}
         )
-        second = await record.evolve("rag", "too_verbose", reason="asked")
+        second = await record.prompts.evolve("rag", "too_verbose", reason="asked")
         assert second.text.count("as you were told") == 1
         assert "briefly" in second.text
         assert (second.version, second.parents, second.feedback_applied) == (
@@ -155,17 +155,19 @@ async def test_feedback_makes_a_version(lab: Lab):
             ("too_verbose",),
         )
         assert second.parameters == {"t": 1}
-        assert (await record.evolve("rag", "too_verbose")).version == 2
-        assert (await record.evolve("rag@1", "too_verbose")).version == 2
-        third = await record.evolve("rag", ["missing_context", "too_verbose"])
+        assert (await record.prompts.evolve("rag", "too_verbose")).version == 2
+        assert (await record.prompts.evolve("rag@1", "too_verbose")).version == 2
+        third = await record.prompts.evolve("rag", ["missing_context", "too_verbose"])
         assert third.variables == ("query", "context")
-        fourth = await record.evolve("rag@2", "shout", using=lambda given, _: given.text.upper())
+        fourth = await record.prompts.evolve(
+            "rag@2", "shout", using=lambda given, _: given.text.upper()
+        )
         assert (fourth.version, fourth.parents) == (4, (2,))
         with pytest.raises(hansard.BadValue, match="give one of too_verbose, missing_context"):
-            await record.evolve("rag", "shout")
+            await record.prompts.evolve("rag", "shout")
         with pytest.raises(hansard.BadValue, match="give the new text"):
-            await record.evolve("rag", "shout", using=lambda *_: None)
-        assert await record.give_feedback("rag@2", "too long", rating=0.25) == 2
+            await record.prompts.evolve("rag", "shout", using=lambda *_: None)
+        assert await record.prompts.give_feedback("rag@2", "too long", rating=0.25) == 2
 
 
 @twins
@@ -177,18 +179,18 @@ async def test_an_arm_names_a_prompt_that_there_is(lab: Lab):
             return hansard.experiments.plan(arms=[{"name": "a", "prompt": prompt}], metrics=["m"])
 
         with pytest.raises(hansard.NotFound, match="prompt 'rag'"):
-            await record.register("e", plan("rag@1"))
-        await record.add_prompt("rag", TEXT)
+            await record.experiments.register("e", plan("rag@1"))
+        await record.prompts.add("rag", TEXT)
         with pytest.raises(hansard.errors.Refused, match="no version 2"):
-            await record.register("e", plan("rag@2"))
-        assert await record.register("e", plan("rag@1"))
-        assert await record.register("words", plan("be exact"))
+            await record.experiments.register("e", plan("rag@2"))
+        assert await record.experiments.register("e", plan("rag@1"))
+        assert await record.experiments.register("words", plan("be exact"))
         with pytest.raises(hansard.errors.Refused, match="no alias 'next'"):
-            await record.register("e", plan("rag@next"), replace=True)
-        await record.retire_prompt("rag@1")
-        assert await record.register("e", plan("rag@1")) is False
+            await record.experiments.register("e", plan("rag@next"), replace=True)
+        await record.prompts.retire("rag@1")
+        assert await record.experiments.register("e", plan("rag@1")) is False
         with pytest.raises(hansard.errors.Refused, match="rag@1 is retired"):
-            await record.register("other", plan("rag@1"))
+            await record.experiments.register("other", plan("rag@1"))
 
 
 def test_of_two_that_move_an_alias_one_wins(data_dir, workspace):
@@ -203,22 +205,22 @@ def test_of_two_that_move_an_alias_one_wins(data_dir, workspace):
             hansard.connect_async(workspace, data_dir=data_dir) as early,
         ):
             for text in ("a", "b", "c"):
-                await early.add_prompt("p", text)
-            await early.alias_prompt("p@1", "production")
+                await early.prompts.add("p", text)
+            await early.prompts.alias("p@1", "production")
             held = HeldLog(late.workspace.log, "prompt.aliased.v1")
             late.workspace.log = held
-            task = asyncio.create_task(late.alias_prompt("p@2", "production"))
+            task = asyncio.create_task(late.prompts.alias("p@2", "production"))
             await asyncio.wait_for(held.reached.wait(), 10)
-            assert await early.alias_prompt("p@3", "production")
+            assert await early.prompts.alias("p@3", "production")
             held.release.set()
             with pytest.raises(
                 hansard.errors.PromptConflict, match="names version 3, not version 1"
             ) as lost:
                 await task
             assert (lost.value.found, lost.value.target) == (3, 2)
-            assert (await early.prompt("p@production")).version == 3
+            assert (await early.prompts.get("p@production")).version == 3
             with pytest.raises(hansard.errors.PromptConflict):
-                await early.alias_prompt("p@1", "production", expected=2)
-            assert await early.alias_prompt("p@1", "production", expected=3)
+                await early.prompts.alias("p@1", "production", expected=2)
+            assert await early.prompts.alias("p@1", "production", expected=3)
 
     asyncio.run(race())

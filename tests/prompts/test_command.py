@@ -51,7 +51,7 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     log.write_text("".join(json.dumps(each) + "\n" for each in (*versions, first)))
     [copied] = call("prompt", "import", log, "--name", "copy", "--json").lines
     assert (copied["versions"], copied["added"], copied["edges"]) == (2, 2, 1)
-    assert record.prompt("copy@2").text == record.prompt("rag@2").text
+    assert record.prompts.get("copy@2").text == record.prompts.get("rag@2").text
     found = call("audit", "--kind", "prompts", "--json").lines
     assert found[0]["what"] == "without evidence"
     assert f"names version 2, moved by {OS_USER} (shorter)" in found[0]["fact"]
@@ -95,10 +95,10 @@ def test_a_plan_whose_arm_names_no_prompt_is_not_registered(call, record, tmp_pa
         return call("experiment", "register", file, *more)
 
     assert "prompt 'rag'" in register("rag@1").err
-    record.add_prompt("rag", TEXT)
+    record.prompts.add("rag", TEXT)
     refused = register("rag@2")
     assert (refused.code, "no version 2" in refused.err) == (2, True)
     assert register("rag@1").code == 0
     replaced = register("rag@3", "--replace")
     assert (replaced.code, "no version 3" in replaced.err) == (2, True)
-    assert [arm.prompt for arm in record.experiment("e").plan.arms] == ["rag@1"]
+    assert [arm.prompt for arm in record.experiments.get("e").plan.arms] == ["rag@1"]

@@ -57,7 +57,7 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
     [(experiment,)] = record.sql("SELECT DISTINCT experiment FROM runs").rows
     assert f"hansard compare '{experiment}'" in made.err
     assert made.out == call("compare", experiment, "--baseline", "ask@1").out
-    [part] = record.compare(experiment).report.judged
+    [part] = record.experiments.compare(experiment).report.judged
     [row] = [each for each in part.comparisons if each["default"] and not each["slice"]]
     assert (row["arm"], row["baseline"], row["verdict"], row["tasks"]) == (
         "ask@2",
@@ -71,8 +71,8 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
     versions = call("prompt", "compare", "ask@1", "ask@2", *command[4:-2])
     assert (versions.out, "0 trials run" in versions.err) == (made.out, True)
     assert call(*command, "--json").lines == call("compare", experiment, "--json").lines
-    record.alias_prompt("ask@1", "production", reason="the first one")
-    assert record.promote("ask@2", "production").verdict == "better"
+    record.prompts.alias("ask@1", "production", reason="the first one")
+    assert record.prompts.promote("ask@2", "production").verdict == "better"
 
 
 def test_an_edited_scorer_evaluates_again(call, record, place):
@@ -100,7 +100,7 @@ def test_a_failed_comparison_does_not_hide_the_one_before(call, record, place):
     (place / "bad.csv").write_text("id,question,least\nx,what,NaN!\n")
     with pytest.raises(ValueError, match="NaN!"):
         call(*command, "bad.csv", *rest)
-    record.alias_prompt("kept@1", "production", reason="the first one")
+    record.prompts.alias("kept@1", "production", reason="the first one")
     assert call("prompt", "promote", "kept@2").code == 0
 
 

@@ -40,10 +40,10 @@ def test_a_run_of_gepa_comes_over(call, record, tmp_path):
     assert made[0]["notes"][0] == "search/gepa_state.bin is a pickle and was not read"
     for name in ("answer", "plan"):
         prompt = f"search/{name}"
-        log = {each.version: each for each in record.prompt_log(prompt).versions}
+        log = {each.version: each for each in record.prompts.log(prompt).versions}
         texts = {each[name] for each in RESULT["candidates"]}
-        assert {record.prompt(f"{prompt}@{version}").text for version in log} == texts
-        best = record.prompt(f"{prompt}@best")
+        assert {record.prompts.get(f"{prompt}@{version}").text for version in log} == texts
+        best = record.prompts.get(f"{prompt}@best")
         assert best.text == RESULT["candidates"][RESULT["best_idx"]][name]
         by_candidate = {int(each.because.split()[1]): each for each in log.values()}
         for number, version in by_candidate.items():
@@ -72,7 +72,7 @@ def test_a_result_of_gepa_has_what_its_folder_has(call, record):
     call("prompt", "import", MADE / "gepa_run", "--name", "one")
     call("prompt", "import", MADE / "gepa_result.json", "--name", "two")
     for part in ("answer", "plan"):
-        one, two = (record.prompt_log(f"{name}/{part}").versions for name in ("one", "two"))
+        one, two = (record.prompts.log(f"{name}/{part}").versions for name in ("one", "two"))
         assert [each.parents for each in one] == [each.parents for each in two]
         assert [each.claimed for each in one[1:]] == [each.claimed for each in two[1:]]
         assert list(one[0].claimed) == ["score"]
@@ -83,28 +83,28 @@ def test_an_alias_that_was_moved_stays(call, record):
     """A person moved `best`: importing again leaves it, and names no best version."""
     file = MADE / "gepa_result.json"
     call("prompt", "import", file, "--name", "g")
-    record.alias_prompt("g/plan@1", "best", reason="shorter")
+    record.prompts.alias("g/plan@1", "best", reason="shorter")
     [answer, plan] = call("prompt", "import", file, "--name", "g", "--json").lines
     assert (answer["best"] is not None, plan["best"]) == (True, None)
-    assert record.prompt("g/plan@best").version == 1
+    assert record.prompts.get("g/plan@best").version == 1
 
 
 def test_a_saved_dspy_program_comes_over(call, record):
     """A prompt for each predictor: instructions, fields, demonstrations and the model's name."""
     [plan, answer] = call("prompt", "import", MADE / "dspy_program.json", "--json").lines
     assert plan["prompt"] == "dspy_program/plan"
-    found = record.prompt("dspy_program/plan")
+    found = record.prompts.get("dspy_program/plan")
     assert (found.text, found.model) == ("Plan the search.", "openai/gpt-4.1-mini")
     assert [each["augmented"] for each in found.parameters["demos"]] == [True, True]
     assert found.parameters["lm"]["temperature"] == 0.2
-    found = record.prompt(answer["prompt"])
+    found = record.prompts.get(answer["prompt"])
     assert (found.name, found.text) == ("dspy_program/answer.predict", "Answer briefly.")
     assert found.parameters["fields"][2]["prefix"] == "Reasoning:"
     again = call("prompt", "import", MADE / "dspy_program.json", "--json").lines
     assert [each["added"] for each in again] == [0, 0]
     [alone] = call("prompt", "import", MADE / "dspy_predictor.json", "--name", "qa", "--json").lines
     assert (alone["prompt"], alone["added"]) == ("qa", 1)
-    assert "produce the fields `answer`" in record.prompt("qa").text
+    assert "produce the fields `answer`" in record.prompts.get("qa").text
 
 
 def test_a_folder_with_a_pickle_alone_is_refused(tmp_path):

@@ -41,8 +41,8 @@ class Optimizing:
 
     def __init__(self, record, data_dir: Path, workspace: str, folder: Path, **program) -> None:
         self.record, self.folder = record, folder
-        record.add_prompt("p", "x")
-        record.alias_prompt("p@1", "production", reason="the first one")
+        record.prompts.add("p", "x")
+        record.prompts.alias("p@1", "production", reason="the first one")
         file = folder / "program.py"
         file.write_text(PROGRAM.format(folder=str(folder), **program), encoding="utf-8")
         self.environment = environment(data_dir) | {"HANSARD_WORKSPACE": workspace}
@@ -65,7 +65,7 @@ class Optimizing:
 
     def alias(self) -> int:
         """Return the version that the alias names."""
-        return self.record.prompt("p@production").version
+        return self.record.prompts.get("p@production").version
 
 
 def until(holds) -> None:

@@ -24,18 +24,18 @@ def test_a_killed_promotion_moves_the_alias_once(
     """Or not at all; run again it is moved once, with its reason."""
     chance = random.Random(os.environ["SEED"])
     killed = killed_at(data_dir, workspace)
-    record.add_prompt("rag", "Version 1.")
-    record.alias_prompt("rag@1", "production", reason="the first one")
+    record.prompts.add("rag", "Version 1.")
+    record.prompts.alias("rag@1", "production", reason="the first one")
     kills, wanted, versions = 0, rounds(quick=1, full=50), itertools.count(2)
     while kills < wanted:  # a point may lie past the end
         number = next(versions)
-        record.add_prompt("rag", f"Version {number}.")
+        record.prompts.add("rag", f"Version {number}.")
         told = ("prompt", "promote", f"rag@{number}", "--reason", f"round {number}")
         kills += killed(chance.randrange(1, 4), *told)
-        assert record.prompt("rag@production").version in {number - 1, number}
+        assert record.prompts.get("rag@production").version in {number - 1, number}
         call(*told)
-        assert record.prompt("rag@production").version == number
-        moves = [each for each in record.prompt_log("rag").moves if each.version == number]
+        assert record.prompts.get("rag@production").version == number
+        moves = [each for each in record.prompts.log("rag").moves if each.version == number]
         assert [each.because for each in moves] == [f"round {number}"]
     evidence.record("prompts.promote.kills", kills=kills, rounds=next(versions) - 2)
 
@@ -51,7 +51,7 @@ def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, roun
 
     def found(name: str) -> object:
         with hansard.connect(name, data_dir=data_dir) as opened:
-            log = opened.prompt_log("p")
+            log = opened.prompts.log("p")
             return (
                 [(each.version, each.parents, each.aliases) for each in log.versions],
                 [(each.alias, each.version) for each in log.moves],

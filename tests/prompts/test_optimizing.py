@@ -70,8 +70,8 @@ def test_what_is_better_is_promoted(record):
         asked.append(tuple(each["task"] for each in results))
         return text + "!"
 
-    record.add_prompt("p", "x", model="m")
-    record.alias_prompt("p@1", "production", reason="the first one")
+    record.prompts.add("p", "x", model="m")
+    record.prompts.alias("p@1", "production", reason="the first one")
     given = {"evaluate": evaluate, "propose": propose, "budget": 45}
     found = record.optimize("p@production", FEW, **given)
     assert (found.promoted, found.evidence.verdict) == (True, "better")
@@ -80,11 +80,11 @@ def test_what_is_better_is_promoted(record):
     assert seen == set(found.searched)
     assert seen.isdisjoint(found.held_out)
     assert found.evaluations <= 45
-    version = record.prompt("p@production")
+    version = record.prompts.get("p@production")
     assert (version.version, version.model) == (found.best, "m")
-    moves = record.prompt_log("p").moves
+    moves = record.prompts.log("p").moves
     assert [each.experiment for each in moves] == ["", found.experiment]
-    plan = record.experiment(found.experiment).plan
+    plan = record.experiments.get(found.experiment).plan
     assert plan.arms[1].prompt == f"p@{found.best}"
     used = record.sql(
         "SELECT version, count(*) FROM prompt_runs WHERE prompt = 'p' GROUP BY 1 ORDER BY 1"
@@ -95,9 +95,9 @@ def test_what_is_better_is_promoted(record):
 @pytest.mark.thorough(quick="test_what_is_better_is_promoted")
 def test_what_is_not_better_is_not_promoted(record):
     """A candidate that is no better gets no alias; a score that is no number is refused."""
-    record.add_prompt("p", "x")
-    record.add_prompt("p", "x!")
-    record.alias_prompt("p@1", "production", reason="the first one")
+    record.prompts.add("p", "x")
+    record.prompts.add("p", "x!")
+    record.prompts.alias("p@1", "production", reason="the first one")
 
     def propose(text, _results):
         return text + "!"
@@ -112,7 +112,7 @@ def test_what_is_not_better_is_not_promoted(record):
     )
     assert (cannot.promoted, cannot.best) == (False, cannot.base)
     with pytest.raises(hansard.errors.Refused, match="no alias 'next'"):
-        record.prompt("p@next")
+        record.prompts.get("p@next")
 
 
 @pytest.mark.thorough(quick="test_what_is_better_is_promoted")
@@ -137,8 +137,8 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
             return text + "!"
 
         async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-            await record.add_prompt("p", "x")
-            await record.alias_prompt("p@1", "production", reason="the first one")
+            await record.prompts.add("p", "x")
+            await record.prompts.alias("p@1", "production", reason="the first one")
 
             async def optimize():
                 return await record.optimize(
@@ -151,7 +151,7 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(task, 60)
             found = await optimize()
-            assert (await record.prompt("p@production")).version == found.best
+            assert (await record.prompts.get("p@production")).version == found.best
             return found
 
     found = asyncio.run(play())
@@ -182,8 +182,8 @@ def test_an_error_of_an_evaluation_loses_no_answer(record):
             raise error
         return text + "!"
 
-    record.add_prompt("p", "x")
-    record.alias_prompt("p@1", "production", reason="the first one")
+    record.prompts.add("p", "x")
+    record.prompts.alias("p@1", "production", reason="the first one")
     given = {"evaluate": evaluate, "propose": propose, "budget": 45}
     failures = 0
     while True:

@@ -60,15 +60,15 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
     with support.opened(tmp_path / "home") as place:
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
             for arm in ARMS:
-                record.add_prompt(name, told[arm]["prompt"])
+                record.prompts.add(name, told[arm]["prompt"])
             arms = [{"name": arm, "prompt": f"{name}@{n}"} for n, arm in enumerate(ARMS, 1)]
             metrics = [{"name": "correct", "better": "higher"}]
-            record.register(
+            record.experiments.register(
                 name, hansard.experiments.plan(arms=arms, metrics=metrics, unit="trial")
             )
         place.imported("chat-jsonl", chats(tmp_path / "runs.jsonl", rows, name), name)
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
-            found = [each for each in record.prompt_report(name).rows if each.metric == "correct"]
+            found = [each for each in record.prompts.report(name).rows if each.metric == "correct"]
             assert [each.n for each in found] == [len(rows)] * 3
             assert tuple(round(each.value or 0.0, 4) for each in found) == ACCURACY[name]
             assert [each.value for each in found] == [
@@ -84,13 +84,15 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
             ]
             assert [float(f"{p:.2g}") for p, _ in beside] == list(P[name])
             assert [verdict for _, verdict in beside] == VERDICTS[name]
-            record.alias_prompt(f"{name}@2", "production", reason="to be compared")
+            record.prompts.alias(f"{name}@2", "production", reason="to be compared")
             if name == "emotion":
                 with pytest.raises(hansard.errors.Refused, match="cannot tell"):
-                    record.promote(f"{name}@3", "production")
+                    record.prompts.promote(f"{name}@3", "production")
             else:
-                record.promote(f"{name}@3", "production")
-            assert record.prompt(f"{name}@production").version == (2 if name == "emotion" else 3)
+                record.prompts.promote(f"{name}@3", "production")
+            assert record.prompts.get(f"{name}@production").version == (
+                2 if name == "emotion" else 3
+            )
 
 
 @pytest.mark.slow
@@ -102,12 +104,14 @@ def test_the_report_counts_what_was_right(real_data, tmp_path):
     with support.opened(tmp_path / "home") as place:
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
             for arm in ARMS:
-                record.add_prompt("emotion", f"{arm}: {{text}}")
+                record.prompts.add("emotion", f"{arm}: {{text}}")
             arms = [{"name": arm, "prompt": f"emotion@{n}"} for n, arm in enumerate(ARMS, 1)]
-            record.register("emotion", hansard.experiments.plan(arms=arms, metrics=["correct"]))
+            record.experiments.register(
+                "emotion", hansard.experiments.plan(arms=arms, metrics=["correct"])
+            )
         place.imported("chat-jsonl", chats(tmp_path / "r.jsonl", rows, "emotion"), "emotion")
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
-            found = record.prompt_report("emotion").rows
+            found = record.prompts.report("emotion").rows
     right = [sum(row[f"{arm}_correct"] == "True" for row in rows) / 40 for arm in ARMS]
     assert [each.value for each in found if each.metric == "correct"] == right
 
@@ -133,16 +137,16 @@ def test_a_tree_is_imported_once(record, call, real_data):
     assert made["versions"] == made["added"] == 21
     [again] = call("prompt", "import", file, "--name", "hotpot", "--json").lines
     assert (again["versions"], again["added"]) == (21, 0)
-    versions = record.prompt_log("hotpot").versions
+    versions = record.prompts.log("hotpot").versions
     scores = [each.claimed["score"] for each in versions]
     assert (scores[0], max(scores)) == (40.33, 68.33)
     assert versions[scores.index(68.33)].parameters["candidate"] == 13
     merge = real_data / "prompts/trees/HotpotQABench_HotpotMultiHop_gpt-41-mini_GEPA-MERGE.dot"
     [made] = call("prompt", "import", merge, "--name", "merged", "--json").lines
-    merges = [each for each in record.prompt_log("merged").versions if len(each.parents) == 2]
+    merges = [each for each in record.prompts.log("merged").versions if len(each.parents) == 2]
     assert len(merges) == made["merges"] > 0
     with pytest.raises(hansard.errors.Refused, match="its source did not"):
-        record.prompt("hotpot@14").format()
+        record.prompts.get("hotpot@14").format()
 
 
 @pytest.mark.thorough(

@@ -51,7 +51,7 @@ def test_only_who_sees_the_whole_record_sees_the_summary(data_dir, workspace, tm
             session.message("user", "and more than that")
             session.compact(brief, keep=1)
             session.decide("Go?", selected="yes")
-        record.apply_roles(str(file))
+        record.roles.apply_file(str(file))
         with record.run(run="r", agent="wat", role="watcher") as session:
             shown = msgspec.json.encode(session.view().events).decode()
         assert "context.compacted.v1" in shown
@@ -74,7 +74,7 @@ def test_a_roles_tables_have_the_summary_without_its_words(
             session.message("user", SECRET, tokens=9)
             session.message("user", "and more than that", tokens=9)
             session.compact(brief, keep=1, count=lambda _: 9)
-        record.apply_roles(str(file))
+        record.roles.apply_file(str(file))
     monkeypatch.setenv("HANSARD_DATA_DIR", str(data_dir))
     monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
 

@@ -37,13 +37,13 @@ async def test_the_same_rules_again_change_nothing(lab: Lab):
     Broken rules are refused before a write.
     """
     async with lab.connect(redact={"key": SECRET}) as record:
-        assert await record.apply_role("writer", rules("step.*"), by="ada") is True
-        assert await record.apply_role("writer", rules("step.*")) is False
-        assert await record.apply_role("writer", rules("run.*", about=f"no {SECRET}")) is True
+        assert await record.roles.apply("writer", rules("step.*"), by="ada") is True
+        assert await record.roles.apply("writer", rules("step.*")) is False
+        assert await record.roles.apply("writer", rules("run.*", about=f"no {SECRET}")) is True
         with pytest.raises(hansard.BadValue, match=r"rule 'r': 'step\.x' is no kind"):
-            await record.apply_role("writer", rules("step.x"))
+            await record.roles.apply("writer", rules("step.x"))
         with pytest.raises(hansard.errors.BadName, match="role name"):
-            await record.apply_role("", rules("step.*"))
+            await record.roles.apply("", rules("step.*"))
         stored = await record.io(record.raw.workspace.log.read(WorkspaceStream("role", "writer")))
         assert [item.commit.actor.agent for item in stored] == ["ada", OS_USER]
         assert [event.tag for event in revive_all(item.commit for item in stored)] == [
@@ -65,9 +65,9 @@ def test_who_applies_second_sees_who_was_first(data_dir, workspace, same):
             held = HeldLog(late.workspace.log, "role.defined.v1")
             late.workspace.log = held
             other = rules("step.*" if same else "run.*")
-            task = asyncio.create_task(late.apply_role("writer", other))
+            task = asyncio.create_task(late.roles.apply("writer", other))
             await asyncio.wait_for(held.reached.wait(), 10)
-            assert await early.apply_role("writer", rules("step.*"))
+            assert await early.roles.apply("writer", rules("step.*"))
             held.release.set()
             assert await task is not same
             found = await roles.read(early.workspace, "writer")
@@ -83,7 +83,7 @@ async def test_what_a_role_could_see_at_a_position_has_an_answer(lab: Lab):
         workspace = record.raw.workspace
         points = [await record.io(workspace.log.head())]
         for told in (rules("step.*"), rules("run.*")):
-            await record.apply_role("writer", told)
+            await record.roles.apply("writer", told)
             points.append(await record.io(workspace.log.head()))
         await record.io(roles.withdraw(workspace, "writer", reason="done"))
         points.append(await record.io(workspace.log.head()))
@@ -138,7 +138,7 @@ def test_each_role_of_the_example_sees_its_part_of_a_team(record):
     The auditor sees all.
     """
     for name, told in role_file.parse(EXAMPLE.read_text()).items():
-        record.apply_role(name, told)
+        record.roles.apply(name, told)
     run = team(record)
     seen = {
         role: shown(record, role, run)
@@ -175,12 +175,12 @@ def test_each_role_of_the_example_sees_its_part_of_a_team(record):
 
 def test_a_view_of_the_past_is_by_the_rules_of_then(record):
     """A view of the past uses the rules of that time; later events change nothing."""
-    record.apply_role("reader", rules("message.*"))
+    record.roles.apply("reader", rules("message.*"))
     run = team(record)
     before = record._portal.run(record.workspace.log.head())
     first = shown(record, "reader", run)
     assert {line["type"] for line in first} == {"message.added.v1"}
-    record.apply_role("reader", rules("decision.*"))
+    record.roles.apply("reader", rules("decision.*"))
     with record.run(run=run, agent="w2", role="writer") as session:
         session.message("user", "more")
     assert shown(record, "reader", run, before) == first
@@ -189,7 +189,7 @@ def test_a_view_of_the_past_is_by_the_rules_of_then(record):
 
 def test_a_fork_is_one_view(record):
     """A fork's view includes its parent's events before the cut, with steps numbered through."""
-    record.apply_role("reader", rules("step.*"))
+    record.roles.apply("reader", rules("step.*"))
     run = team(record)
     fork = record.fork(run, labels={"team": "y"})
     parent, child = (shown(record, "reader", each) for each in (run, fork))
@@ -212,7 +212,7 @@ def test_who_wrote_to_the_board_is_told_by_the_roster(record):
         commit = msgspec.structs.replace(commit, events=(event,))
         record._portal.run(log.append(Append(KeyStream(run, key), commit)))
     only = RoleDefined(sees=(RoleRule("r", roles=("analyzer",), keys=("scores/*",)),))
-    record.apply_role("reader", only)
+    record.roles.apply("reader", only)
     lines = shown(record, "reader", run)
     assert [(line["id"], line["key"], line["agent"]) for line in lines] == [
         ("b0", "scores/1", "a1")

@@ -65,7 +65,7 @@ async def play(record, **options):
 async def test_a_view_is_what_its_role_may_see(lab: Lab):
     """A view has its own numbers and state, and each view is recorded once as served."""
     async with lab.connect() as record:
-        await record.apply_role("reader", READER)
+        await record.roles.apply("reader", READER)
         first, second, third = await play(record)
         kinds = [line.type.removesuffix(".v1") for _, line in first.events]
         assert kinds == [
@@ -106,9 +106,9 @@ async def test_a_view_is_what_its_role_may_see(lab: Lab):
 async def test_a_replayed_view_is_derived_again(lab: Lab, mode):
     """Each mode replays a view as it was served, and writes nothing."""
     async with lab.connect() as record:
-        await record.apply_role("reader", READER)
+        await record.roles.apply("reader", READER)
         first = [told(each) for each in await play(record)]
-        await record.apply_role("reader", RoleDefined(sees=(RoleRule("none", ("price.*",)),)))
+        await record.roles.apply("reader", RoleDefined(sees=(RoleRule("none", ("price.*",)),)))
         async with record.run(run="r", agent="eve", role="writer") as session:
             await session.message("user", "later")
         before = await record.commits("r")
@@ -123,7 +123,7 @@ async def test_a_replayed_view_is_derived_again(lab: Lab, mode):
 async def test_a_fork_gives_the_view_that_its_parent_was_served(lab: Lab):
     """A fork returns the view that its parent was served; its next view is in its own stream."""
     async with lab.connect() as record:
-        await record.apply_role("reader", READER)
+        await record.roles.apply("reader", READER)
         first = (await play(record))[0]
         fork = record.raw.fork("r")
         fork = await fork if asyncio.iscoroutine(fork) else fork
@@ -146,7 +146,7 @@ async def test_a_view_that_is_not_what_was_served_is_an_error(lab: Lab):
     read.
     """
     async with lab.connect() as record:
-        await record.apply_role("analyzer", role_file.parse(EXAMPLE.read_text())["analyzer"])
+        await record.roles.apply("analyzer", role_file.parse(EXAMPLE.read_text())["analyzer"])
 
         async def look(key, **options):
             async with record.run(run="r", agent="a", role="analyzer", **options) as session:
@@ -184,7 +184,7 @@ async def test_a_role_without_rules_is_shown_nothing(lab: Lab):
 @pytest.mark.slow
 def test_agents_of_one_role_at_once_lose_no_view(record):
     """Eight threads' worth of sessions race for one stream: every view is on record, once."""
-    record.apply_role("reader", READER)
+    record.roles.apply("reader", READER)
     with record.run("w", run="r", agent="ada", role="writer") as session:
         session.message("user", "hello")
 
@@ -220,7 +220,7 @@ def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, wor
     """A kill at any point leaves both outcome and summary, or none; a resume returns the served
     view.
     """
-    record.apply_role("reader", READER)
+    record.roles.apply("reader", READER)
 
     def served():
         return record._portal.run(roles.on_record(record.workspace.states, "r", "reader"))
@@ -300,7 +300,7 @@ def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
             hansard.connect_async(workspace, data_dir=data_dir) as record,
             hansard.connect_async(workspace, data_dir=data_dir) as other,
         ):
-            await record.apply_role("reader", READER)
+            await record.roles.apply("reader", READER)
             async with record.run("w", run="r", agent="ada", role="writer") as session:
                 following = roles.follow(other.workspace, "reader", "r", by="audrey")
                 told_of = [await anext(following)]
@@ -313,7 +313,7 @@ def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
                 await session.message("user", "seen")
                 told_of.append(await asyncio.wait_for(coming, 10))
                 coming = asyncio.create_task(anext(following))
-                await record.apply_role("reader", RoleDefined(sees=READER.sees[:1]))
+                await record.roles.apply("reader", RoleDefined(sees=READER.sees[:1]))
                 told_of.append(await asyncio.wait_for(coming, 10))
                 await following.aclose()
             counts = [len(made.view.events) for made in told_of]
@@ -348,7 +348,7 @@ def decided(data_dir):
     """Yield a record, its tables, a run that looks twice, and its decision."""
     place = Audited(data_dir, f"decided-{os.getpid()}")
     with hansard.connect(place.workspace, data_dir=data_dir) as record:
-        record.apply_roles(EXAMPLE)
+        record.roles.apply_file(EXAMPLE)
         run = team(record)
         with record.run(run=run, agent="w2", role="writer") as session:
             draft = session.tool(effects="pure", name="draft")(lambda text: text.upper())
@@ -477,7 +477,7 @@ def test_what_knew_cannot_tell(decided, call, asked, said):
 async def test_who_was_shown_a_view_before_is_not_looked_up(data_dir: Path, workspace: str):
     """A person is in no run: a view asks for the same, however often others were served before."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
-        await record.apply_role("reader", READER)
+        await record.roles.apply("reader", READER)
         async with record.run("papers", agent="ada", role="writer") as session:
             await session.message("user", "hello")
         asked: list[int] = []

@@ -50,7 +50,7 @@ def do(name: str, *given: Any) -> Asked:
 
 def of_record(name: str, *given: Any) -> Asked:
     """Return an operation of the record."""
-    return name.partition(".")[2], request(name, *given)
+    return OPERATIONS[name].verb, request(name, *given)
 
 
 def numbered(answer: bytes) -> bytes:

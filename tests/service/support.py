@@ -86,7 +86,7 @@ class House:
         """Apply roles from a file's text, and wait until a running service uses them."""
         with hansard.connect(self.workspace, data_dir=self.data_dir) as record:
             for name, rules in role_file.parse(roles).items():
-                record.apply_role(name, rules)
+                record.roles.apply(name, rules)
                 version = portal().run(read(record.workspace, name)).version
                 until = time.monotonic() + 60
                 while self.service is not None and self._rules_version(name) < version:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -430,7 +431,7 @@ def test_not_offered(house: House) -> None:
             lambda: record.fork("r1"),
             lambda: record.conversation("c"),
             lambda: record.workspace,
-            lambda: record.apply_roles("roles.toml"),
+            lambda: record.roles.apply_file("roles.toml"),
             lambda: record.application,
         ):
             with pytest.raises(NotOffered, match="not offered"):
@@ -506,17 +507,17 @@ def test_inputs_tell_nothing_of_what_is_not_seen(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "ask_for"), [("approve", "approve = true"), ("settle", "settle = true")]
+    ("operation", "ask_for"), [("approvals.approve", "approve = true"), ("settle", "settle = true")]
 )
 def test_role_refuses_outside_of_sessions(house: House, operation: str, ask_for: str) -> None:
     """A distrusted request is refused, and recorded at most once a minute."""
     house.apply(ROLES)
-    given = {"approve": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
+    given = {"approvals.approve": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
     with house.connect("bob", "reader") as record:
         for _ in range(5):
             with pytest.raises(hansard.Blocked, match=ask_for):
-                getattr(record, operation)(*given)
-    [told] = [each for each in refusals(house) if each.operation == operation]
+                attrgetter(operation)(record)(*given)
+    [told] = [each for each in refusals(house) if each.operation == operation.replace(".", "_")]
     assert (told.principal, told.role) == ("bob", "reader")
     assert ask_for in told.because
 

@@ -237,7 +237,7 @@ def test_what_is_asked_first_is_counted_then(house: House) -> None:
     thread.start()
     with house.connect("bob") as record:
         for _ in range(2):
-            record.approve(wait_for_question(record), reason="looked at it")
+            record.approvals.approve(wait_for_question(record), reason="looked at it")
     thread.join(20)
     assert told == ["0", "calls"]
 

@@ -213,7 +213,7 @@ def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
         record.view("a")
         assert state_of(asked).label == "secret"
         with asked.trusted() as trusted:
-            trusted.declassify(principal="ada", **WHY)
+            trusted.roles.declassify(principal="ada", **WHY)
         assert state_of(asked).label == ""
         record.sql("SELECT 1 AS one")
         assert state_of(asked).label == "secret"
@@ -231,7 +231,7 @@ def test_what_is_replayed_is_shown(desk: House) -> None:
     """A session that only replays the record is shown the recorded values."""
     read_secret(desk)
     with desk.trusted() as record:
-        record.declassify(principal="ada", **WHY)
+        record.roles.declassify(principal="ada", **WHY)
     with desk.connect("ada", "cleared") as record, record.run(run="a", mode="offline") as ada:
         assert ada.board.get("plan") == SECRET
     assert state_of(desk).label == "secret"
@@ -349,7 +349,7 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
                 until = time.monotonic() + 30
                 while not (asked := portal().run(listed(record.workspace, [run]))):
                     assert time.monotonic() < until, "nothing was asked"
-                ada.deny(asked[0].approval.id, reason=f"it tells of {SECRET}")
+                ada.approvals.deny(asked[0].approval.id, reason=f"it tells of {SECRET}")
 
         with desk.connect(name, role, gate=asks) as record, record.run("w", run=f"q-{name}") as it:
             thread = threading.Thread(target=deny, args=(it.run,))
@@ -375,7 +375,7 @@ def test_a_principal_is_lowered(desk: House) -> None:
     read_secret(desk)
     writes(desk, "ada", "cleared", "b", SECRET)
     with desk.trusted() as record:
-        assert str(record.declassify(principal="ada", **WHY)) == "secret"
+        assert str(record.roles.declassify(principal="ada", **WHY)) == "secret"
     assert state_of(desk).label == ""
     writes(desk, "ada", "cleared", "c", "public-4711")
     assert "public-4711" in shown_to_clerk(desk, "c")
@@ -389,7 +389,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
         with pytest.raises(hansard.HansardError, match="lowered"), record.run(run="a") as ada:
             ada.board.get("plan")
             with desk.trusted() as trusted:
-                trusted.declassify(principal="ada", **WHY)
+                trusted.roles.declassify(principal="ada", **WHY)
             for number in range(100):
                 ada.message("user", f"{SECRET} {number}")
         assert state_of(desk).label == ""
@@ -418,11 +418,11 @@ def test_what_is_lowered_wrongly(desk, run, given, error):
     read_secret(desk)
     with desk.trusted() as record:
         if error is None:
-            record.declassify(run, **WHY, **given)
+            record.roles.declassify(run, **WHY, **given)
             assert state_of(desk).label == ""
             return
         with pytest.raises(error):
-            record.declassify(run, **WHY, **given)
+            record.roles.declassify(run, **WHY, **given)
     assert state_of(desk).label == "secret"
 
 
@@ -537,7 +537,7 @@ def test_service_killed_at_each_point(desk, nursery, rounds):
     seen = 0
     for dies in sorted({*kills, shown, shown + 1}):
         with desk.trusted() as record, contextlib.suppress(Refused):
-            record.declassify(principal="ada", **WHY)
+            record.roles.declassify(principal="ada", **WHY)
         with nursery.service(dies):
             found = told()
         seen += bool(found)

@@ -156,7 +156,7 @@ class World:
         elif kind == "declassify":
             self.end(name)
             if self.shown[name] != LOWEST:
-                self.record.declassify(principal=name, approver="eve", reason="law")
+                self.record.roles.declassify(principal=name, approver="eve", reason="law")
                 self.shown[name] = LOWEST
             self._own = {key: run for key, run in self._own.items() if key[0] != name}
         else:
@@ -262,7 +262,7 @@ def test_nothing_goes_out_that_was_written_after_it_was_shown(houses, evidence):
         with house.trusted() as record:
             for name in WHO:
                 with contextlib.suppress(hansard.HansardError):
-                    record.declassify(principal=name, approver="eve", reason="anew")
+                    record.roles.declassify(principal=name, approver="eve", reason="anew")
             world = World(house, record, label)
             try:
                 for kind, name, which in (*before, read, *after):

@@ -77,11 +77,11 @@ def test_approvals(house: House) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     with house.connect("bob") as record:
-        for answer in (record.approve, record.deny):
+        for answer in (record.approvals.approve, record.approvals.deny):
             asked = wait_for_question(record)
             answer(asked, reason="looked at it")
         with pytest.raises(hansard.NotFound, match="shown"):
-            record.approve("0" * 32)
+            record.approvals.approve("0" * 32)
     thread.join(20)
     assert told[0] == "sent to eve"
     assert "looked at it" in told[1]

@@ -35,7 +35,7 @@ BOLD = Arm("bold", "p 4", "m", {"t": 0.5, "of": (1, b"x")})
 def register(house: House, name: str = "greeting", plan: Any = PLAN) -> None:
     """Register an experiment as a person."""
     with house.trusted() as record:
-        record.register(name, plan)
+        record.experiments.register(name, plan)
 
 
 def run(record: Any, name: str | None = None, workflow: str | None = "w", **options: Any) -> Any:
@@ -116,7 +116,7 @@ def test_what_cannot_be_is_refused_alike(house: House, other: House, client: str
         register(where)
         register(where, "stopped")
         with where.trusted() as record:
-            record.stop("stopped", reason="enough")
+            record.experiments.stop("stopped", reason="enough")
         found[door] = asked_in_vain(Lab(where, door, client))
         with where.trusted() as record:
             assert [run for run, _ in record.runs()] == ["r1"]
@@ -153,7 +153,7 @@ def test_a_role_that_does_not_see_experiments(house: House) -> None:
     register(house)
     register(house, "stopped")
     with house.trusted() as record:
-        record.stop("stopped", reason="enough")
+        record.experiments.stop("stopped", reason="enough")
     texts = set()
     with house.connect() as record:
         for name in ("greeting", "stopped", "none"):
@@ -304,7 +304,7 @@ def test_hidden_experiments(house, other, world):
                 run(record, "boss's", agent="eve", role="boss", **place)
                 run(record, "own", agent="bob", role="writer", task="t")
                 if stopped:
-                    record.stop("greeting", reason="enough")
+                    record.experiments.stop("greeting", reason="enough")
             where.login()
             found.append(portal().run(opened(where)))
     finally:

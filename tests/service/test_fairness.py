@@ -28,7 +28,7 @@ from tests.service.support import House
 PATIENCE_S = 60.0
 """Seconds within which everything happens on a busy machine; after them a test fails."""
 
-RecordApprove = OPERATIONS["record.approve"].request
+RecordApprove = OPERATIONS["record.approvals.approve"].request
 RecordFinish = OPERATIONS["record.finish"].request
 RecordSql = OPERATIONS["record.sql"].request
 RecordView = OPERATIONS["record.view"].request

@@ -111,32 +111,35 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
     """A secret experience is in no list, hit, table or error for the uncleared."""
     asyncio.run(_learned(house))
     with house.trusted() as record:
-        assert {each.experience for each in record.experiences().experiences} == {"journey", "plan"}
-        before = [each.change for each in record.experience_log("plan").changes]
+        assert {each.experience for each in record.experiences.list().experiences} == {
+            "journey",
+            "plan",
+        }
+        before = [each.change for each in record.experiences.log("plan").changes]
     with house.connect("ada", "clerk") as clerk:
-        assert [each.experience for each in clerk.experiences().experiences] == ["journey"]
-        [hit] = clerk.find_experience(journeys.TASK).hits
+        assert [each.experience for each in clerk.experiences.list().experiences] == ["journey"]
+        [hit] = clerk.experiences.find(journeys.TASK).hits
         assert (hit.experience, hit.duplicates, hit.replays) == ("journey", [], 1)
-        assert clerk.find_experience("plan").hits == []
-        assert clerk.kept_experience("journey").params(journeys.TASK) == {"journey": "Linz"}
-        assert len(clerk.experience_log("journey").changes) == 3
+        assert clerk.experiences.find("plan").hits == []
+        assert clerk.experiences.get("journey").params(journeys.TASK) == {"journey": "Linz"}
+        assert len(clerk.experiences.log("journey").changes) == 3
         for asked in (
-            clerk.kept_experience,
-            clerk.experience_log,
-            clerk.confirm_experience,
-            clerk.retire_experience,
+            clerk.experiences.get,
+            clerk.experiences.log,
+            clerk.experiences.confirm,
+            clerk.experiences.retire,
         ):
             unknown = _why(partial(asked, "none"))
             assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
-        assert clerk.retire_experience("journey", reason="no trains")
-        assert clerk.confirm_experience("journey", reason="trains again") == 3
+        assert clerk.experiences.retire("journey", reason="no trains")
+        assert clerk.experiences.confirm("journey", reason="trains again") == 3
         with pytest.raises(NotOffered):
-            clerk.publish_experience("journey", "journey.tar", license="Apache-2.0")
+            clerk.experiences.publish("journey", "journey.tar", license="Apache-2.0")
         with pytest.raises(NotOffered):
-            clerk.install_experience("journey.tar")
+            clerk.experiences.install("journey.tar")
     with house.trusted() as record:
-        assert [each.change for each in record.experience_log("plan").changes] == before
-        assert record.retire_experience("plan", reason="it is over")
+        assert [each.change for each in record.experiences.log("plan").changes] == before
+        assert record.experiences.retire("plan", reason="it is over")
     with house.connect("ada", "clerk") as clerk:
         rows = " UNION ALL ".join(f"SELECT to_json(t)::VARCHAR FROM {table} t" for table in TABLES)
         told = str(clerk.sql(rows).rows)
@@ -150,10 +153,10 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(read_only):
     house, _ = read_only
     with house.connect("bob", "reader") as reader:
         assert [each.experience for each in reader.experiences().experiences] == ["journey", "plan"]
-        assert reader.kept_experience("plan").checks
+        assert reader.experiences.get("plan").checks
         for asked, needs in (
-            (lambda: reader.confirm_experience("plan"), r"experience\.confirmed"),
-            (lambda: reader.retire_experience("plan"), r"experience\.retired"),
+            (lambda: reader.experiences.confirm("plan"), r"experience\.confirmed"),
+            (lambda: reader.experiences.retire("plan"), r"experience\.retired"),
         ):
             with pytest.raises(hansard.errors.RoleRefused, match=needs):
                 asked()
@@ -162,13 +165,13 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(read_only):
             with pytest.raises(
                 hansard.errors.RoleRefused, match=r"does not see all of experience\."
             ):
-                few.confirm_experience(name)
+                few.experiences.confirm(name)
             with pytest.raises(
                 hansard.errors.RoleRefused, match=r"does not see all of experience\."
             ):
-                few.kept_experience(name)
+                few.experiences.get(name)
     with house.trusted() as record:
-        log = record.experience_log("journey").changes
+        log = record.experiences.log("journey").changes
         assert [each.change for each in log] == ["distilled", "confirmed", "replayed"]
 
 
@@ -185,9 +188,9 @@ def test_what_left_a_run_is_told_by_what_the_role_sees(read_only):
         assert clerk.egress(public) == told[public]
         assert clerk.egress(secret) == []
         assert "was not found" in _why(lambda: clerk.egress("none"))
-        assert [each.experience for each in clerk.experiences().experiences] == ["journey"]
-        assert clerk.find_experience("plan").hits == []
-        for asked in (clerk.kept_experience, clerk.confirm_experience, clerk.retire_experience):
+        assert [each.experience for each in clerk.experiences.list().experiences] == ["journey"]
+        assert clerk.experiences.find("plan").hits == []
+        for asked in (clerk.experiences.get, clerk.experiences.confirm, clerk.experiences.retire):
             unknown = _why(partial(asked, "none"))
             assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
     with house.connect("mia", "masked") as masked:

@@ -154,9 +154,9 @@ def test_a_change_of_a_restricted_agent_waits_for_a_person(house: House) -> None
         def grant() -> None:
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
-                waits = trusted.approvals()
+                waits = trusted.approvals.list()
                 if waits:
-                    trusted.approve(waits[0].approval.id, by="eve")
+                    trusted.approvals.approve(waits[0].approval.id, by="eve")
                     return
                 time.sleep(0.05)
 

@@ -95,7 +95,7 @@ OUTSIDE: list[Asked] = [
     of_record("record.settle", "hidden", "eve#1", "happened"),
     of_record("record.settle", "r1", "eve#1", "happened"),
     of_record("record.settle", "none", "eve#1", "happened"),
-    of_record("record.approve", "0" * 32),
+    of_record("record.approvals.approve", "0" * 32),
     of_record("record.sql", "SELECT 1"),
 ]
 
@@ -247,8 +247,8 @@ def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
         of_record("record.view", run, None, None, "boss"),
         *(of_record("record.settle", run, each, "happened") for each in steps),
         of_record("record.settle", f"{run}-hidden", "eve#1", "happened"),
-        *(of_record("record.approve", each) for each in (APPROVAL, "1" * 32, "a")),
-        of_record("record.deny", APPROVAL),
+        *(of_record("record.approvals.approve", each) for each in (APPROVAL, "1" * 32, "a")),
+        of_record("record.approvals.deny", APPROVAL),
         of_record("record.sql", ""),
         of_record("record.no_such"),
     ]

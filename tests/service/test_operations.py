@@ -31,47 +31,47 @@ CLAIM = {"is": "claim", "id": "t1", "number": 1}
 END = {"success": True, "duration": 0.0}
 SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.view": ("r1",),
-    "record.view_roles": (),
+    "record.roles.viewable": (),
     "record.sql": ("SELECT 1",),
     "record.savings": (),
-    "record.compare": ({"experiment": "e"},),
+    "record.experiments.compare": ({"experiment": "e"},),
     "record.audit": ({},),
     "record.why": ("r1",),
-    "record.approve": ("0" * 32,),
-    "record.deny": ("0" * 32,),
+    "record.approvals.approve": ("0" * 32,),
+    "record.approvals.deny": ("0" * 32,),
     "record.settle": ("r1", "ada#1", "happened"),
     "record.reopen": ("r1", "t1"),
     "record.finish": ("r1",),
     "record.cancel": ("r1",),
-    "record.prompt": ("greeting",),
-    "record.prompts": (),
-    "record.add_prompt": ("greeting", "Answer {name}."),
-    "record.alias_prompt": ("greeting@1", "production"),
-    "record.give_feedback": ("greeting@1", "too_verbose"),
-    "record.retire_prompt": ("greeting@1",),
-    "record.prompt_report": (),
+    "record.prompts.get": ("greeting",),
+    "record.prompts.list": (),
+    "record.prompts.add": ("greeting", "Answer {name}."),
+    "record.prompts.alias": ("greeting@1", "production"),
+    "record.prompts.give_feedback": ("greeting@1", "too_verbose"),
+    "record.prompts.retire": ("greeting@1",),
+    "record.prompts.report": (),
     "record.egress": ("r1",),
-    "record.experiences": (),
-    "record.find_experience": ("invite a guest",),
-    "record.kept_experience": ("invite",),
-    "record.experience_log": ("invite",),
-    "record.confirm_experience": ("invite", [], "", "looked at"),
-    "record.retire_experience": ("invite", "the page is gone"),
-    "record.promote": ("greeting@1", "production", None, "for a test"),
+    "record.experiences.list": (),
+    "record.experiences.find": ("invite a guest",),
+    "record.experiences.get": ("invite",),
+    "record.experiences.log": ("invite",),
+    "record.experiences.confirm": ("invite", [], "", "looked at"),
+    "record.experiences.retire": ("invite", "the page is gone"),
+    "record.prompts.promote": ("greeting@1", "production", None, "for a test"),
     "record.invalidate": ("search", "", "", "the index was rebuilt"),
-    "record.keep_actions": ("form", {"actions": [], "finalState": END, "format": FORMAT}),
-    "record.kept_actions": ("form",),
-    "record.action_caches": (),
-    "record.actions_log": ("form",),
-    "record.revert_actions": ("form", 1),
-    "record.review_actions": ("form",),
-    "record.memory_entry": ("org", "notes/a.md"),
-    "record.memory_entries": ("org",),
-    "record.memory_history": ("org", "notes/a.md"),
-    "record.memory_diff": ("org", None, "2026-11-24T12:00:00Z"),
-    "record.memory_blame": ("org", "notes/a.md"),
-    "record.memory_change": ("org", [{"op": "append", "path": "notes/c.md", "text": "x"}], "why"),
-    "record.memory_revert": ("org", "0" * 32),
+    "record.actions.keep": ("form", {"actions": [], "finalState": END, "format": FORMAT}),
+    "record.actions.get": ("form",),
+    "record.actions.list": (),
+    "record.actions.log": ("form",),
+    "record.actions.revert": ("form", 1),
+    "record.actions.review": ("form",),
+    "record.memory.entry": ("org", "notes/a.md"),
+    "record.memory.entries": ("org",),
+    "record.memory.history": ("org", "notes/a.md"),
+    "record.memory.diff": ("org", None, "2026-11-24T12:00:00Z"),
+    "record.memory.blame": ("org", "notes/a.md"),
+    "record.memory.change": ("org", [{"op": "append", "path": "notes/c.md", "text": "x"}], "why"),
+    "record.memory.revert": ("org", "0" * 32),
     "session.view": (),
     "facts.checkpoint": ("half", {}),
     "facts.checkpoint_data": ("half",),
@@ -180,7 +180,7 @@ class Asking:
     def ask(self, operation: Operation, asked: Any, context: int = 0) -> Answer:
         """Return the answer to a request in its context."""
         if operation.group == "record":
-            return portal().run(self._link.outside(operation.method, asked))
+            return portal().run(self._link.outside(operation.verb, asked))
         verb = "enter" if operation.name in BLOCKS else "do"
         return portal().run(self._session.ask(verb, Do(operation=asked, context=context)))
 
@@ -428,7 +428,7 @@ def test_what_only_a_trusted_program_gives_is_refused_before_it_is_sent() -> Non
             assert isinstance(
                 operation.build_request((), {**given, name: default}, None), operation.request
             )
-            with pytest.raises(NotOffered, match=rf"record\.\w+\({name}=\)"):
+            with pytest.raises(NotOffered, match=rf"record\.[\w.]+\({name}=\)"):
                 operation.build_request((), {**given, name: "eve"}, None)
             refused += 1
     assert refused > 15
@@ -449,6 +449,9 @@ def test_evolving_in_the_name_of_another_is_refused_before_the_function_runs(hou
         ran.append(feedback)
         return "short"
 
-    with house.connect() as record, pytest.raises(NotOffered, match=r"record\.evolve\(by=\)"):
-        record.evolve("rag", "too long", using=shorter, by="eve")
+    with (
+        house.connect() as record,
+        pytest.raises(NotOffered, match=r"record\.prompts\.evolve\(by=\)"),
+    ):
+        record.prompts.evolve("rag", "too long", using=shorter, by="eve")
     assert ran == []

@@ -106,7 +106,7 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
             await PROGRAMS[name](session, told)
 
     with house.trusted() as record:
-        record.register("greeting", PLAN)
+        record.experiments.register("greeting", PLAN)
         for space in ("agent/ada", "org"):
             record.memory(space).set_policy("off", by="eve")
     play(lab, scenario())

@@ -33,33 +33,33 @@ def test_prompts_are_read_whole_and_changed_by_kind(served: Serve) -> None:
     """Reading needs sight of all prompts, a change its kind, a report the right to query."""
     house = served("prompts", ROLES)
     with house.connect("ada", "writer") as record:
-        record.add_prompt("rag", "Answer {query}.")
-        record.add_prompt("rag", "Answer {query} now.")
-        record.alias_prompt("rag@1", "production", expected=None)
+        record.prompts.add("rag", "Answer {query}.")
+        record.prompts.add("rag", "Answer {query} now.")
+        record.prompts.alias("rag@1", "production", expected=None)
         ask = hansard.tool(effects="pure", kind="model", name="ask")(lambda text: text)
         with record.run("w", run="r"):
-            ask(record.prompt("rag@production").format(query="q"))
-        assert {(row.version, row.runs) for row in record.prompt_report("rag").rows} >= {(1, 1)}
-        record.alias_prompt("rag", "production", take_away=True)
-        record.retire_prompt("rag@1", reason="old")
+            ask(record.prompts.get("rag@production").format(query="q"))
+        assert {(row.version, row.runs) for row in record.prompts.report("rag").rows} >= {(1, 1)}
+        record.prompts.alias("rag", "production", take_away=True)
+        record.prompts.retire("rag@1", reason="old")
     with house.connect("bob", "reader") as record:
-        assert record.prompt("rag@2").text == "Answer {query} now."
-        assert [each.reference for each in record.prompts()] == ["rag@2"]
+        assert record.prompts.get("rag@2").text == "Answer {query} now."
+        assert [each.reference for each in record.prompts.list()] == ["rag@2"]
         with pytest.raises(hansard.errors.RoleRefused, match=r"prompt\.version_added"):
-            record.add_prompt("rag", "mine")
+            record.prompts.add("rag", "mine")
         with pytest.raises(hansard.errors.RoleRefused, match="query"):
-            record.prompt_report("rag")
+            record.prompts.report("rag")
         with pytest.raises(hansard.NotFound):
-            record.prompt("none")
+            record.prompts.get("none")
     needs = r"does not see all of prompt\.aliased"
     with house.connect("eve", "few") as record:
         for reference in ("rag", "none"):
             with pytest.raises(hansard.errors.RoleRefused, match=needs):
-                record.prompt(reference)
+                record.prompts.get(reference)
     with house.trusted() as record:
         used = record.sql("SELECT run, prompt, version, alias FROM prompt_uses").rows
         assert used == [("r", "rag", 1, "production")]
-        first, *_ = record.prompt_log("rag").versions
+        first, *_ = record.prompts.log("rag").versions
         assert (first.by, first.retired) == ("ada", "old")
 
 
@@ -70,20 +70,20 @@ def test_action_caches_are_read_whole_and_changed_by_kind(served: Serve) -> None
         session.message("user", "fill in", label="secret")
     steps = cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))
     with house.connect("ada", "writer") as record:
-        record.keep_actions("form", steps)
-        record.keep_actions("form", cache(entry(0)))
-        assert {each.author for each in record.actions_log("form").versions} == {"ada"}
+        record.actions.keep("form", steps)
+        record.actions.keep("form", cache(entry(0)))
+        assert {each.author for each in record.actions.log("form").versions} == {"ada"}
     with house.connect("ida", "clerk") as record:
         for run in ("told", "no run"):
-            assert record.keep_actions(run, cache(entry(0), run=run)) == 1
-            assert record.kept_actions(run).run == run
+            assert record.actions.keep(run, cache(entry(0), run=run)) == 1
+            assert record.actions.get(run).run == run
     with house.connect("bob", "reader") as record:
-        assert record.kept_actions("form", 1).actions == steps.actions
+        assert record.actions.get("form", 1).actions == steps.actions
         for refused, needs in (
-            (lambda: record.keep_actions("form", steps), r"actions\.saved"),
-            (lambda: record.revert_actions("form", 2), r"actions\.reverted"),
-            (lambda: record.review_actions("form"), r"actions\.looked_at"),
-            (record.action_caches, "query"),
+            (lambda: record.actions.keep("form", steps), r"actions\.saved"),
+            (lambda: record.actions.revert("form", 2), r"actions\.reverted"),
+            (lambda: record.actions.review("form"), r"actions\.looked_at"),
+            (record.actions.list, "query"),
         ):
             with pytest.raises(hansard.errors.RoleRefused, match=needs):
                 refused()
@@ -91,9 +91,9 @@ def test_action_caches_are_read_whole_and_changed_by_kind(served: Serve) -> None
     with house.connect("eve", "few") as record:
         for name in ("form", "none"):
             with pytest.raises(hansard.errors.RoleRefused, match=needs):
-                record.kept_actions(name)
+                record.actions.get(name)
     with house.trusted() as record:
-        assert [each.version for each in record.actions_log("form").versions] == [1, 2]
+        assert [each.version for each in record.actions.log("form").versions] == [1, 2]
 
 
 def test_reports_are_made_of_the_role_s_own_tables(served: Serve) -> None:
@@ -102,12 +102,12 @@ def test_reports_are_made_of_the_role_s_own_tables(served: Serve) -> None:
     idle = '[roles.idle]\nmay = { tools = ["**"] }\n'
     house = served("reports", few + "may = { query = true }\n" + idle)
     with house.trusted() as record:
-        record.register("e", PLAN)
+        record.experiments.register("e", PLAN)
         for arm in ("plain", "bold"):
             with record.run("w", run=arm, experiment="e", arm=arm, task="t") as session:
                 session.decide("?", selected="this", alternatives=["that"])
-            record.score(arm, {"solved": int(arm == "bold")}, by="judge")
-        judged = record.compare("e").report.judged
+            record.experiments.score(arm, {"solved": int(arm == "bold")}, by="judge")
+        judged = record.experiments.compare("e").report.judged
     with house.connect("ada", "writer") as record:
         [decision] = record.why("bold").rows
         assert record.savings("bold").position == record.sql("SELECT 1").position > 0
@@ -116,12 +116,12 @@ def test_reports_are_made_of_the_role_s_own_tables(served: Serve) -> None:
         with pytest.raises(hansard.BadValue, match="LIMIT"):
             record.sql("SELECT repeat('x', 10000000)")
     with house.connect("bob", "few") as record:
-        assert record.compare("e").report.judged == judged
+        assert record.experiments.compare("e").report.judged == judged
         assert record.why("bold").rows == []
         with pytest.raises(hansard.NotFound):
             record.why(decision["decision"])
     with house.connect("eve", "idle") as record:
-        for ask in (record.savings, record.compare, record.why, record.audit):
+        for ask in (record.savings, record.experiments.compare, record.why, record.audit):
             with pytest.raises(hansard.errors.RoleRefused):
                 ask("e")
     with house.trusted() as record:

@@ -66,10 +66,10 @@ def test_it_is_what_that_role_is_shown(house: House) -> None:
             assert str(no.value).replace(run, "") == str(not_found(wil, run)).replace(run, "")
         with pytest.raises(NotFound):
             rob.view("r1")
-        assert rob.view_roles() == ["reviewer", "writer"]
-        assert wil.view_roles() == ["writer"]
+        assert rob.roles.viewable() == ["reviewer", "writer"]
+        assert wil.roles.viewable() == ["writer"]
     with house.connect("eve", "boss") as eve:
-        assert eve.view_roles() == ["boss", "reviewer", "writer"]
+        assert eve.roles.viewable() == ["boss", "reviewer", "writer"]
         assert seen(eve, "r1", role="writer") == whole
         assert b"a secret story" in seen(eve, "r1")
     served = who_was_served(house)

@@ -100,7 +100,7 @@ def test_a_role_is_written_what_it_sees_once_that_is_on_record(call, data_dir, w
         "[roles.few.may]\nquery = true\n"
     )
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        record.apply_roles(roles)
+        record.roles.apply_file(roles)
     path = tmp_path / "few.parquet"
     told = call("sql", "SELECT count(*) AS runs FROM runs", "--role", "few", "-o", str(path))
     assert told.code == 0, told.err

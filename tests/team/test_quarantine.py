@@ -110,8 +110,8 @@ def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:
         ada.message("user", "who knows", label="untrusted")
         ada.board.put("doubtful", 1)
-    told.declassify(RUN, agent="ada", to="public", approver="eve", reason="looked")
-    told.declassify(RUN, key="doubtful", to="public", approver="eve", reason="looked")
+    told.roles.declassify(RUN, agent="ada", to="public", approver="eve", reason="looked")
+    told.roles.declassify(RUN, key="doubtful", to="public", approver="eve", reason="looked")
     assert call("roles", "view", "writer", RUN, "--json").code == 0
     with told.run("w", run=RUN, agent="ada", role="writer") as ada:
         assert ada.board.get("doubtful") == 1

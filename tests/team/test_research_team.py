@@ -130,7 +130,7 @@ def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undi
         assert served.keys() == view.agents.keys()
         assert served[f"{killed}_2"] >= 1
         before = _command(place, "roles", "view", killed, RUN)
-        record.apply_role(killed, RoleDefined(sees=(RoleRule("all", ("**",)),)))
+        record.roles.apply(killed, RoleDefined(sees=(RoleRule("all", ("**",)),)))
         after = _command(place, "roles", "view", killed, RUN)
         assert len(after) > len(before)
         assert shown.check(record, RUN) == served

@@ -176,9 +176,9 @@ def test_approvals(record: Record, data_dir, workspace, store):
         until = time.monotonic() + 20
         told: list[str] = []
         while len(told) < len(("granted", "denied")) and time.monotonic() < until:
-            for asked in record.approvals():
+            for asked in record.approvals.list():
                 if asked.approval.id not in told:
-                    said = record.deny if told else record.approve
+                    said = record.approvals.deny if told else record.approvals.approve
                     said(asked.approval.id, by="eve", reason="no" if told else "fine")
                     told.append(asked.approval.id)
             time.sleep(0.02)
@@ -210,7 +210,7 @@ def test_approvals(record: Record, data_dir, workspace, store):
 def test_refusals(record: Record, data_dir, workspace, store):
     """Refusals are listed: a call, a key, and a refused login."""
     sees = RoleRule(name="all of it", kinds=("**",))
-    record.apply_role("writer", RoleDefined(sees=(sees,), may=May(tools=("search",))))
+    record.roles.apply("writer", RoleDefined(sees=(sees,), may=May(tools=("search",))))
     with record.run("w", run="r", agent="ada", role="writer") as ada:
         with pytest.raises(hansard.Blocked):
             ada.tool(effects="once")(_send)("bob")
@@ -237,7 +237,7 @@ def test_refusals(record: Record, data_dir, workspace, store):
 
 def test_principals_and_their_tokens(record: Record, data_dir, workspace, store):
     """Principals and valid tokens are listed, without digests."""
-    record.apply_role("writer", RoleDefined(sees=(RoleRule(name="a", kinds=("message.*",)),)))
+    record.roles.apply("writer", RoleDefined(sees=(RoleRule(name="a", kinds=("message.*",)),)))
     work, run = record.workspace, portal().run
     run(principals.register(work, "ada", about="the first", by="eve"))
     kept = run(principals.issue(work, "ada", "writer", by="eve"))
@@ -268,9 +268,9 @@ def test_principals_and_their_tokens(record: Record, data_dir, workspace, store)
 def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir, workspace):
     """A role's file has no byte of others' team events."""
     sees = RoleRule(name="reports", roles=("writer",))
-    record.apply_role("reader", RoleDefined(sees=(sees,), may=May(query=True)))
+    record.roles.apply("reader", RoleDefined(sees=(sees,), may=May(query=True)))
     none = RoleRule(name="nothing", kinds=("checkpoint.*",))
-    record.apply_role("boss", RoleDefined(sees=(none,), may=May(kinds=("message.*",))))
+    record.roles.apply("boss", RoleDefined(sees=(none,), may=May(kinds=("message.*",))))
     work, run = record.workspace, portal().run
     run(principals.register(work, f"{SECRET}-principal", about=SECRET))
     run(principals.issue(work, f"{SECRET}-principal", "boss"))
@@ -310,8 +310,8 @@ def test_no_byte_of_others_team_in_a_role_s_file(record: Record, call, data_dir,
 def test_a_question_as_a_role_is_on_record(record: Record, call, data_dir, workspace, store):
     """A role's query is on record by digest, with rules, position, rows and whether it was cut."""
     sees = RoleRule(name="reports", kinds=("message.*",), roles=("writer",))
-    record.apply_role("reader", RoleDefined(sees=(sees,), may=May(query=True)))
-    record.apply_role("blind", RoleDefined(sees=(sees,)))
+    record.roles.apply("reader", RoleDefined(sees=(sees,), may=May(query=True)))
+    record.roles.apply("blind", RoleDefined(sees=(sees,)))
     with record.run("w", run="r", agent="ada", role="writer") as ada:
         ada.message("user", "hello")
         ada.message("user", "you")

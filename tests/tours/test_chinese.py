@@ -71,7 +71,7 @@ def record(tmp_path: Path) -> Any:
     """Return a record of such a run, which was resumed once."""
     with hansard.connect(workspace="lab", data_dir=tmp_path) as opened:
         (tmp_path / "角色.toml").write_text(ROLES, encoding="utf-8")
-        opened.apply_roles(str(tmp_path / "角色.toml"))
+        opened.roles.apply_file(str(tmp_path / "角色.toml"))
         for _ in range(2):
             _read(opened, "运行一")
         yield opened
@@ -133,7 +133,7 @@ def test_a_file_of_roles_says_how_to_write_a_chinese_name(tmp_path: Path):
         hansard.connect(workspace="lab", data_dir=tmp_path) as opened,
         pytest.raises(hansard.BadValue, match=r'as in \[roles\."研究员"\]'),
     ):
-        opened.apply_roles(str(tmp_path / "roles.toml"))
+        opened.roles.apply_file(str(tmp_path / "roles.toml"))
 
 
 def test_roles_see_what_they_may(record: hansard.Record, call: Any):
@@ -171,18 +171,18 @@ def test_files_of_memory_are_written_found_and_searched(record: hansard.Record, 
 
 def test_prompts_and_experiments_are_compared(record: hansard.Record, call: Any):
     """Names of prompts, aliases, experiments, arms, tasks, metrics and judges."""
-    record.add_prompt("摘要", "请用一句话总结{文本}。", reason="第一版")
-    record.add_prompt("摘要", "请用十个字总结{文本}。", reason="更短")
-    record.alias_prompt("摘要@2", "生产", reason="更好")
-    assert record.prompt("摘要@生产").text == "请用十个字总结{文本}。"
+    record.prompts.add("摘要", "请用一句话总结{文本}。", reason="第一版")
+    record.prompts.add("摘要", "请用十个字总结{文本}。", reason="更短")
+    record.prompts.alias("摘要@2", "生产", reason="更好")
+    assert record.prompts.get("摘要@生产").text == "请用十个字总结{文本}。"
     metric = {"name": "正确", "better": "higher"}
     arms = [{"name": "长", "prompt": "摘要@1"}, {"name": "短", "prompt": "摘要@2"}]
-    record.register("提示词实验", hansard.experiments.plan(arms=arms, metrics=[metric]))
+    record.experiments.register("提示词实验", hansard.experiments.plan(arms=arms, metrics=[metric]))
     for task in ("甲", "乙", "丙"):
         for arm in ("长", "短"):
             with record.run("问答", experiment="提示词实验", task=task, arm=arm) as session:
                 pass
-            record.score(session.run, {"正确": float(arm == "短")}, by="评审")
+            record.experiments.score(session.run, {"正确": float(arm == "短")}, by="评审")
     told = call("compare", "提示词实验")
     assert told.code == 0
     assert "短 against 长" in told.out
@@ -262,7 +262,7 @@ async def test_an_experience_is_learned_and_replayed(page: Any, site: Any):
                 browser = session.browser(page)
                 await browser.act("填写客人", at="#guest", method="fill", arguments=[guest])
                 await browser.act("邀请", at="text=邀请")
-        learned = await record.experience("invite", ["小明", "李雷", "王芳"])
+        learned = await record.experiences.learn("invite", ["小明", "李雷", "王芳"])
         task = "邀请韩梅梅参加晚宴。"
         assert learned.params(task) == {"slot": "韩梅梅"}
         await page.goto(address)

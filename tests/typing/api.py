@@ -55,11 +55,16 @@ def sync_side() -> None:
             for item in session.resumable(["a", "b"], every=2):
                 assert_type(item, str)
         assert_type(record.state(session.run, at="a@3"), RunView)
-        assert_type(record.register("e", hansard.experiments.plan(arms=["a"], metrics=["m"])), bool)
-        assert_type(record.score(session.run, {"reward": 1.0}, by="judge"), bool)
+        assert_type(
+            record.experiments.register("e", hansard.experiments.plan(arms=["a"], metrics=["m"])),
+            bool,
+        )
+        assert_type(record.experiments.score(session.run, {"reward": 1.0}, by="judge"), bool)
         assert_type(record.fork(session.run), str)
-        assert_type(record.approve("a", by="eva", reason="read it"), None)
-        assert_type(record.approvals(), list[ListedApproval])
+        assert_type(record.approvals.approve("a", by="eva", reason="read it"), None)
+        assert_type(record.approvals.list(), list[ListedApproval])
+        assert_type(record.prompts.add("p", "text", parents=[1]), int)
+        assert_type(record.prompts.evolve("p", "too_verbose"), hansard.prompts.Prompt)
 
 
 def one_line() -> None:
@@ -93,16 +98,18 @@ async def one_line_awaited() -> None:
 def whoever_asks(record: hansard.types.CommonRecord) -> None:
     """Use what the records of a trusted program and of a restricted agent have in common."""
     assert_type(record.sql("SELECT ?", 1), hansard.types.SqlAnswer)
-    assert_type(record.compare("e", metric="m"), hansard.experiments.ComparisonReport)
+    assert_type(record.experiments.compare("e", metric="m"), hansard.experiments.ComparisonReport)
     assert_type(record.audit(severity="high"), hansard.types.AuditReport)
     assert_type(record.why("r"), hansard.types.DecisionReport | hansard.types.DecisionList)
     assert_type(record.view("r"), hansard.roles.View)
     assert_type(record.finish("r", reason="it is done"), bool)
+    assert_type(record.prompts.get("p"), hansard.prompts.Prompt)
 
 
 async def whoever_awaits(record: hansard.types.AsyncCommonRecord) -> None:
     """Use the async records' common operations."""
     assert_type(await record.sql("SELECT 1"), hansard.types.SqlAnswer)
+    assert_type(await record.prompts.get("p"), hansard.prompts.Prompt)
     async with record.run("w") as session:
         assert_type(session, hansard.types.AsyncCommonSession)
 
@@ -162,7 +169,9 @@ def lacking(
     """Check that missing operations of a restricted agent, and its session for a trusted one, are
     errors.
     """
-    record.fork("r")  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
+    record.fork("r")  # type: ignore[arg-type]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
+    record.experiments.stop("e")  # type: ignore[arg-type]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
+    record.prompts.get(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] -- a number is no reference
     _ = record.workspace  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
     _ = session.state  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
     _ = other.label  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] -- a trusted program's
@@ -183,7 +192,7 @@ def misspelt(record: hansard.Record, session: hansard.Session) -> None:
     record.fork("r", label={})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     record.settle("r", "a#1", hansard.Verdict.REUSE, becuase="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     record.finish("r", becuase="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
-    record.score("r", {"m": 1.0}, by="me", m=1.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
+    record.experiments.score("r", {"m": 1.0}, by="me", m=1.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     session.decide("q", selected="a", altenatives=[])  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     session.message("user", "x", token=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option
     session.hand_off("bob", becuase="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue] -- there is no such option

@@ -176,7 +176,7 @@ async def run_actions(
     secrets = {name: _variable(each) for name, each in pairs(secret, "--secret").items()}
     async with replaying(workflow, secrets) as (record, session, _):
         report = await session.run_actions(
-            which if _is_file(which) else await record.kept_actions(name, version),
+            which if _is_file(which) else await record.actions.get(name, version),
             params=pairs(param, "--param"),
             max_xpath_retries=max_xpath_retries,
             once=allowed,

@@ -473,7 +473,7 @@ def compare_(
         )
         with continues():
             known = comparison.run(record)
-            found = record.compare(experiment, baseline=first)
+            found = record.experiments.compare(experiment, baseline=first)
     run = f"{counted(2 * len(rows) - known, 'trial')} run, {known:,} on record before"
     if known:
         run += f", scored by the same source of {evaluate.partition(':')[2]}"
@@ -519,9 +519,9 @@ def _cases(file: Path, column: str | None) -> dict[str, Any]:
 def _version(record: Any, source: str, prompt: str, by: str) -> str:
     """Return the version that a file or a reference names; a file's text is added if it is new."""
     if Path(source).is_file():
-        return f"{prompt}@{record.add_prompt(prompt, _text(Path(source)), by=by)}"
+        return f"{prompt}@{record.prompts.add(prompt, _text(Path(source)), by=by)}"
     try:
-        return str(record.prompt(source).reference)
+        return str(record.prompts.get(source).reference)
     except NotFound as error:
         fact = f"{source!r:.80} is no file in {Path.cwd()}, and no prompt of that name exists"
         raise BadValue("compare", fact, "give a text file, or NAME@VERSION") from error

@@ -23,7 +23,7 @@ from hansard.settings import Settings, SettingsError
 if TYPE_CHECKING:  # a trusted program does not need it
     from hansard.client.restricted.record import AsyncRestrictedRecord, RestrictedRecord
 
-R = TypeVar("R", bound=AsyncCommonRecord[Any])
+R = TypeVar("R", bound=AsyncCommonRecord[Any, Any])
 
 
 def _login(settings: Settings, given: Mapping[str, Any]) -> Credentials | None:
@@ -161,7 +161,7 @@ def connect_async(  # noqa: PLR0913 -- each is a setting of its own
 
             return AsyncRestrictedRecord(await Link.open(login), defaults)
         workspace, tables = await open_with_tables(settings)
-        return AsyncRecord(workspace, defaults, tables, Record)
+        return AsyncRecord(workspace, defaults, tables)
 
     return Connecting(opened)
 

@@ -297,7 +297,7 @@ def optimize(record: Any, request: OptimizeRequest) -> Optimized:
     """
     request.check()
     name, _ = prompts.split(request.reference)
-    base: Prompt = record.prompt(request.reference)
+    base: Prompt = record.prompts.get(request.reference)
     halves(request, name)
     workflow = f"{WORKFLOW} {name}"
     newest = next(iter(record.runs(workflow=workflow)), None)
@@ -400,7 +400,7 @@ class _Loop:
 
     def _search(self) -> PromptSearch:
         stage, request = self._stage, self._request
-        base = self._record.prompt(f"{stage.prompt}@{stage.base}")
+        base = self._record.prompts.get(f"{stage.prompt}@{stage.base}")
         propose: Propose = self._session.tool(name="propose", effects="composite")(
             _named(request.propose, "text", "results")
         )
@@ -418,10 +418,10 @@ class _Loop:
         """
         stage = self._stage
         versions = [stage.base]
-        base = self._record.prompt(f"{stage.prompt}@{stage.base}")
+        base = self._record.prompts.get(f"{stage.prompt}@{stage.base}")
         for each in found[1:]:
             parents = tuple(dict.fromkeys(versions[place] for place in each.parents))
-            version = self._record.add_prompt(
+            version = self._record.prompts.add(
                 stage.prompt,
                 each.text,
                 model=base.model,
@@ -456,8 +456,8 @@ class _Loop:
         self._trials += len(arms) * len(stage.held_out)
 
     def _evidence(self, experiment: str) -> PromptEvidence | None:
-        """Return the experiment's verdict, as `record.compare` reports it."""
-        parts = self._record.compare(experiment, baseline=BASE).report.judged
+        """Return the experiment's verdict, as `record.experiments.compare` reports it."""
+        parts = self._record.experiments.compare(experiment, baseline=BASE).report.judged
         for row in parts[0].comparisons if parts else ():
             if row["default"] and row["arm"] == CANDIDATE and not row["slice"]:
                 fields = {name: row[name] for name in _OF_EVIDENCE}
@@ -468,13 +468,15 @@ class _Loop:
         """Move the alias if it names the base, or nothing; return whether it now names `best`."""
         request, name = self._request, self._stage.prompt
         try:
-            standing = self._record.prompt(f"{name}@{request.alias}").version
+            standing = self._record.prompts.get(f"{name}@{request.alias}").version
         except Refused:
             because = f"better than version {self._stage.base} in experiment {experiment}"
-            self._record.promote(f"{name}@{best}", request.alias, reason=because, by=request.by)
+            self._record.prompts.promote(
+                f"{name}@{best}", request.alias, reason=because, by=request.by
+            )
             return True
         if standing == self._stage.base:
-            self._record.promote(
+            self._record.prompts.promote(
                 f"{name}@{best}", request.alias, experiment=experiment, by=request.by
             )
             return True
@@ -528,7 +530,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             unit="trial",
             planned=len(self.tasks),
         )
-        record.register(self.experiment, made, by=self.by)
+        record.experiments.register(self.experiment, made, by=self.by)
         begun = dict(record.runs(experiment=self.experiment))
         known = 0
         for task, (arm, reference) in itertools.product(self.tasks, self.arms.items()):
@@ -537,11 +539,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
                 known += 1
                 continue
             score = self._trial(record, run, arm, task, reference)
-            record.score(run, {self.metric: score}, by=self.by)
+            record.experiments.score(run, {self.metric: score}, by=self.by)
         return known
 
     def _trial(self, record: Any, run: str, arm: str, task: str, reference: str) -> float:
-        found: Prompt = record.prompt(reference)
+        found: Prompt = record.prompts.get(reference)
         text = PromptText(found.text, PromptUse(found.name, found.version), found.label)
         with record.run(
             self.workflow, run=run, agent=AGENT, experiment=self.experiment, arm=arm, task=task

@@ -68,13 +68,13 @@ class Ask(Protocol):
 async def our_prompt(record: AsyncRecord) -> Prompt:
     """Return the version that the alias of our prompt names; add our text if there is none."""
     try:
-        return await record.prompt(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
+        return await record.prompts.get(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
     except NotFound:
         because = "what to remember, where and in which form"
-        version = await record.add_prompt(upkeep.PROMPT, upkeep.TEXT, reason=because)
+        version = await record.prompts.add(upkeep.PROMPT, upkeep.TEXT, reason=because)
         named = f"{upkeep.PROMPT}@{version}"
-        await record.alias_prompt(named, upkeep.ALIAS, reason="the first one")
-        return await record.prompt(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
+        await record.prompts.alias(named, upkeep.ALIAS, reason="the first one")
+        return await record.prompts.get(f"{upkeep.PROMPT}@{upkeep.ALIAS}")
 
 
 async def judge(
@@ -103,7 +103,7 @@ async def judge(
     if not found:
         raise NotFound(f"reflection {run!r:.80}", "see 'hansard memory proposals SPACE'")
     value = upkeep.score_proposals([one for event in found for one in event.proposals], key)
-    await record.score(run, value.scores, by=by)
+    await record.experiments.score(run, value.scores, by=by)
     return value
 
 

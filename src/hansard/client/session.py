@@ -452,12 +452,12 @@ class _Replaying(_Session):
 
         An element is found by the cached xpath; else by another target or a variant of the xpath;
         else by `fallback`, whose result is written back as a new version: to the file, or to the
-        record if the cache is from `record.kept_actions`. Only exactly one match counts, in the
+        record if the cache is from `record.actions.get`. Only exactly one match counts, in the
         recorded frame alone. The first action that fails ends the replay.
 
         Args:
             cache: A file that `hansard actions show` or HyperAgent wrote, its content, or the
-                result of `record.kept_actions`.
+                result of `record.actions.get`.
             params: A value for each slot of the cache.
             max_xpath_retries: Most looks at the page while it still changes.
             fallback: A model: a function of a text that returns JSON.

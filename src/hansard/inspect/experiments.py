@@ -231,7 +231,7 @@ class PromptEvidence(msgspec.Struct, kw_only=True, frozen=True):
         arm: The arm of the version.
         baseline: The arm of the other version.
         metric: The metric: the first one of the plan.
-        verdict: `better`, `worse`, `cannot tell` or why there is none, as in `record.compare`.
+        verdict: `better`, `worse`, `cannot tell` or why there is none, as in a comparison.
         difference: The mean over tasks of arm less baseline; None if there is none.
         low: The lower end of its interval.
         high: The upper end.

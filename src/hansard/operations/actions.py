@@ -1,35 +1,55 @@
-"""Action caches and experiences of a record, and the egress of a run."""
+"""Action caches and experiences of a record, each kept by name in versions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hansard.agents.artifacts import caches as kept_caches
 from hansard.agents.artifacts import experiences as kept_experiences
-from hansard.agents.artifacts.experiences import KeptVersion
+from hansard.agents.artifacts.experiences import (
+    InstalledBundle,
+    KeptVersion,
+    PublishedBundle,
+    install,
+    publish,
+)
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
 from hansard.bus.clock import OS_USER
-from hansard.domain.actions.cache import ActionCache, checked
+from hansard.domain.actions.cache import ActionCache, checked, compared, with_slots
 from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
+from hansard.domain.choices import NOTHING, by_name
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import EXPERIENCES, ExperienceConfirmed, ExperienceRetired
+from hansard.domain.redaction import check_names
 from hansard.domain.roles.authorize import Trust
 from hansard.inspect import actions as kept_actions
 from hansard.inspect import experience as found_experiences
-from hansard.inspect import trace as left
-from hansard.inspect.actions import ActionsLog, KeptCaches
+from hansard.inspect.actions import ActionsLog, KeptCaches, action_cache
 from hansard.inspect.experience import (
     HITS_MAX,
     ExperienceHits,
     ExperienceLog,
     KeptExperiences,
+    Sentences,
+    learned,
 )
-from hansard.inspect.trace import Payloads, SentOut
-from hansard.operations.declare import By, Name, Noun, Prose, Takes, operation
+from hansard.inspect.trace import Payloads
+from hansard.operations.declare import (
+    Async,
+    By,
+    C_co,
+    Name,
+    Noun,
+    Prose,
+    Takes,
+    composite,
+    operation,
+    trusted,
+)
 from hansard.projections.snapshots import Reader
 
 
@@ -49,11 +69,11 @@ def _reads(what: str) -> Callable[[Any], tuple[Need, ...]]:
     return lambda _: (trusts(Trust.QUERY, what), permits.actions())
 
 
-class ActionCaches(Noun):
+class Actions(Noun[C_co], noun="actions"):
     """Action caches, kept by name in versions."""
 
     @operation(needs=_states(ActionsSaved.tag), shows=ACTIONS, begins=True)
-    async def keep_actions(
+    async def keep(
         self, name: Name, cache: ActionCache, *, reason: Prose = "", by: By = OS_USER
     ) -> int:
         """Keep an action cache in the record by a name, as its next version; return the version.
@@ -63,7 +83,7 @@ class ActionCaches(Noun):
 
         Args:
             name: The name.
-            cache: The result of `actions`, or the content of a file.
+            cache: The result of `of_run`, or the content of a file.
             reason: The reason on record.
             by: The author on record.
 
@@ -71,14 +91,14 @@ class ActionCaches(Noun):
             BadValue: The cache cannot be replayed.
             BadName: The name is malformed.
         """
-        label = await self._label_of_runs([checked(cache).run])
+        label = await self._context.label_of_runs([checked(cache).run])
         found = await kept_caches.save(
             self._workspace, name, cache, reason=reason, by=by, label=label
         )
         return found.version
 
     @operation(needs=lambda _: (permits.actions(),), shows=ACTIONS)
-    async def kept_actions(self, name: Name, version: int | None = None) -> ActionCache:
+    async def get(self, name: Name, version: int | None = None) -> ActionCache:
         """Return a kept action cache, by default its newest version.
 
         When it is replayed with `session.run_actions`, elements that a model finds elsewhere become
@@ -92,15 +112,15 @@ class ActionCaches(Noun):
         return await kept_caches.get(self._workspace, name, version)
 
     @operation(needs=_reads("action_caches"), takes=Takes.LONG)
-    async def action_caches(self) -> KeptCaches:
+    async def list(self) -> KeptCaches:
         """List the kept action caches, with the number of heals that nobody has reviewed.
 
         It is the output of `hansard actions list`. Raises ProjectionError, Refused as `sql`.
         """
-        return await self._read(kept_actions.caches, "action_caches")
+        return await self._context.read(kept_actions.caches, "action_caches")
 
     @operation(needs=_reads("actions_log"), takes=Takes.LONG)
-    async def actions_log(self, name: Name) -> ActionsLog:
+    async def log(self, name: Name) -> ActionsLog:
         """Return the versions of an action cache: who changed what, when and why.
 
         It is the output of `hansard actions log`.
@@ -109,12 +129,10 @@ class ActionCaches(Noun):
             NotFound: There is no such cache.
             ProjectionError, Refused: As `sql`.
         """
-        return await self._read(partial(kept_actions.log, name=name), "actions_log", name)
+        return await self._context.read(partial(kept_actions.log, name=name), "actions_log", name)
 
     @operation(needs=_states(ActionsReverted.tag), shows=ACTIONS)
-    async def revert_actions(
-        self, name: Name, to: int, *, reason: Prose = "", by: By = OS_USER
-    ) -> int:
+    async def revert(self, name: Name, to: int, *, reason: Prose = "", by: By = OS_USER) -> int:
         """Add an earlier version of an action cache again as the next one; return its number.
 
         Args:
@@ -131,7 +149,7 @@ class ActionCaches(Noun):
         return found.version
 
     @operation(needs=_states(ActionsLookedAt.tag), shows=ACTIONS)
-    async def review_actions(
+    async def review(
         self, name: Name, version: int | None = None, *, reason: Prose = "", by: By = OS_USER
     ) -> int:
         """Record that a person reviewed the versions of an action cache up to one; return it.
@@ -151,11 +169,33 @@ class ActionCaches(Noun):
         found = await kept_caches.review(self._workspace, name, version, reason=reason, by=by)
         return found.version
 
+    @trusted
+    async def of_run(
+        self, run: str, *, params: Mapping[str, str] = NOTHING, other: str | None = None
+    ) -> ActionCache:
+        """Return the successful actions of a run on pages and by tools, as a cache to be replayed.
 
-class Experiences(Noun):
+        Args:
+            run: The run's id.
+            params: Values to replace by slots, by the slot's name.
+            other: Another run of the same actions: each argument that differs becomes a slot.
+
+        Raises:
+            NotFound: There is no such run.
+            BadValue: The actions of the other run differ, or a text already contains a slot's name.
+        """
+        fetch = Payloads(self._workspace)
+        found = await action_cache(self._workspace, run, fetch)
+        if other is not None:
+            found = compared(found, await action_cache(self._workspace, other, fetch))
+        return with_slots(found, by_name("params", params))
+
+
+class Experiences(Noun[C_co], noun="experiences"):
     """Experiences, kept by name in versions."""
 
-    async def kept_experience(self, name: Name, version: int | None = None) -> Experience:
+    @composite
+    async def get(self: Experiences[Async], name: Name, version: int | None = None) -> Experience:
         """Return a kept experience, by default its newest version. No code of it is run.
 
         `session.run_experience(name)` replays it, if it may be used.
@@ -165,35 +205,37 @@ class Experiences(Noun):
             Refused: There is no such version.
             BadName, BadValue: The name is malformed.
         """
-        found = await self._kept_experience(name, version)
+        found = await self._get(name, version)
         return found.experience
 
     @operation(needs=lambda _: (permits.experiences(),), shows=EXPERIENCES)
-    async def _kept_experience(self, name: Name, version: int | None = None) -> KeptVersion:
+    async def _get(self, name: Name, version: int | None = None) -> KeptVersion:
         """Return a version of a kept experience, with its permitted use."""
         return await kept_experiences.get(self._workspace, name, version)
 
     @operation(needs=lambda _: (trusts(Trust.QUERY, "experiences"),), takes=Takes.LONG)
-    async def experiences(self) -> KeptExperiences:
+    async def list(self) -> KeptExperiences:
         """List the kept experiences, by name: the output of `hansard experience list`.
 
         Raises:
             ProjectionError, Refused: As `sql`.
         """
-        return await self._read(found_experiences.experiences, "experiences")
+        return await self._context.read(found_experiences.experiences, "experiences")
 
     @operation(needs=_logs, takes=Takes.LONG)
-    async def experience_log(self, name: Name) -> ExperienceLog:
+    async def log(self, name: Name) -> ExperienceLog:
         """Return the history of an experience, oldest first: its versions, replays and statements.
 
         Raises:
             NotFound: There is no such experience.
             ProjectionError, Refused: As `sql`.
         """
-        return await self._read(partial(found_experiences.log, name=name), "experience_log", name)
+        return await self._context.read(
+            partial(found_experiences.log, name=name), "experience_log", name
+        )
 
     @operation(needs=lambda _: (trusts(Trust.QUERY, "find_experience"),), takes=Takes.LONG)
-    async def find_experience(
+    async def find(
         self,
         task: str = "",
         *,
@@ -222,18 +264,15 @@ class Experiences(Noun):
         query = found_experiences.ExperienceQuery(
             task=task, tools=tuple(tools), address=address, limit=limit, retired=retired
         )
-        reads = partial(self._find, query=query)
-        return await self._read(reads, "find_experience", task, address)
 
-    def _find(self, reader: Reader, query: found_experiences.ExperienceQuery) -> ExperienceHits:
-        """Search with a new index: one that is kept would rank by what other roles see."""
-        from hansard.projections.file_search import FileWords  # noqa: PLC0415 -- takes sqlite
+        def reads(reader: Reader) -> ExperienceHits:
+            with self._context.experience_index() as index:
+                return found_experiences.find(reader, query, index)
 
-        with closing(found_experiences.ExperienceIndex(FileWords())) as index:
-            return found_experiences.find(reader, query, index)
+        return await self._context.read(reads, "find_experience", task, address)
 
     @operation(needs=_confirms(ExperienceConfirmed.tag), shows=EXPERIENCES)
-    async def confirm_experience(
+    async def confirm(
         self,
         name: Name,
         checks: Sequence[str] = (),
@@ -263,7 +302,7 @@ class Experiences(Noun):
         found = await kept_experiences.confirm(
             self._workspace,
             name,
-            list(checks),
+            [*checks],
             digest=digest,
             reason=reason,
             by=by,
@@ -271,7 +310,7 @@ class Experiences(Noun):
         return found.version
 
     @operation(needs=_confirms(ExperienceRetired.tag), shows=EXPERIENCES)
-    async def retire_experience(self, name: Name, *, reason: Prose = "", by: By = OS_USER) -> bool:
+    async def retire(self, name: Name, *, reason: Prose = "", by: By = OS_USER) -> bool:
         """Retire an experience until a version is confirmed again; return False if it already is.
 
         Args:
@@ -285,14 +324,153 @@ class Experiences(Noun):
         found = await kept_experiences.retire(self._workspace, name, reason=reason, by=by)
         return found.is_new
 
-    @operation(needs=lambda _: (trusts(Trust.QUERY, "egress"),), takes=Takes.LONG)
-    async def egress(self, run: Name) -> list[SentOut]:
-        """Return all egress of a run, in order: each executed call of a model, a page or a tool.
+    @trusted
+    async def learn(
+        self,
+        name: str,
+        runs: Sequence[str],
+        *,
+        tasks: Mapping[str, str] = NOTHING,
+        params: Mapping[str, Mapping[str, str]] = NOTHING,
+        description: str = "",
+        plan: Sentences | None = None,
+        lessons: Sentences | None = None,
+        parent: Experience | None = None,
+    ) -> Experience:
+        """Learn an experience from runs of one kind of task, without a model.
 
-        Calls have their recorded arguments; a secret is replaced by its name. In SQL `model_inputs`
-        has the inputs of models.
+        It is a graph of their actions, with slots for the values that differ. It has no check
+        functions until a person confirms them.
+
+        Args:
+            name: The experience's name: `[a-z0-9-]`.
+            runs: Ids of runs; actions are learned only from those that succeeded.
+            tasks: The task's text, by run; by default the first message of a user in it.
+            params: Values by run, each by the name of its slot, the same slots for each run. A
+                value is a slot wherever it occurs as a word in the run's task and actions. Needed
+                if two values are adjacent in the task.
+            description: What the experience is for.
+            plan: A function of an `actions.LearnedFrom` that returns the plan as `actions.Lesson`s;
+                it may call a model. A lesson that refers to no step of a successful run is dropped,
+                and counted.
+            lessons: The same for what to do and to avoid; these may refer to runs that failed.
+            parent: The experience to extend: its runs are learned from, too, and the result is its
+                next version.
 
         Raises:
             NotFound: There is no such run.
+            BadValue: A run has no task text, the runs are of several kinds of task, no two of them
+                have the same actions, a value of `params` is nowhere in its run, a slot holds
+                adjacent values, or a function returned no lessons.
         """
-        return await left.what_left(self._workspace, run, Payloads(self._workspace))
+        named = by_name("tasks", tasks)
+        values = by_name("params", params)
+        return await learned(
+            self._workspace,
+            name,
+            [*runs],
+            named,
+            description,
+            params={run: by_name(f"params[{run!r:.80}]", each) for run, each in values.items()},
+            plan=plan,
+            lessons=lessons,
+            parent=parent,
+        )
+
+    @trusted
+    async def keep(self, experience: Experience, *, reason: str = "", by: str = OS_USER) -> int:
+        """Keep an experience in the record as the next version of its name; return the version.
+
+        An experience equal to the newest version adds none, nor does one of which the newest
+        version is a heal, or that a person has confirmed since: that version stays in use. It gets
+        the label of the runs that it was learned from.
+
+        Args:
+            experience: The result of `learn`.
+            reason: The reason on record.
+            by: The author on record.
+
+        Raises:
+            BadValue: The experience could not be read back.
+        """
+        names = {"name": experience.name}
+        check_names("record.experiences.keep", names, self._workspace.redaction)
+        runs = (*experience.sources, *experience.failed)
+        label = await self._context.label_of_runs(runs)
+        kept = await kept_experiences.keep(
+            self._workspace, experience, reason=reason, by=by, label=label
+        )
+        return kept.version
+
+    @trusted
+    async def publish(
+        self,
+        name: str,
+        path: str | Path,
+        *,
+        license: str,  # noqa: A002 -- the usual name
+        key: str | Path | None = None,
+        version: int | None = None,
+        reason: str = "",
+        by: str = OS_USER,
+    ) -> PublishedBundle:
+        """Write a version of an experience to a bundle file for others, signed if a key is given.
+
+        Args:
+            name: The experience's name.
+            path: The file to write.
+            license: The license: an SPDX expression, or text.
+            key: A file with a private Ed25519 key in PEM.
+            version: The version; the newest by default.
+            reason: The reason on record.
+            by: The publisher on record.
+
+        Raises:
+            NotFound: There is no such experience.
+            Refused: The experience has a label, or may not be used.
+            BadValue: The experience seems to hold a secret or personal value, the file exists with
+                other content, or the key is invalid.
+        """
+        return await publish(
+            self._workspace,
+            name,
+            Path(path),
+            terms=license,
+            key=Path(key) if key is not None else None,
+            point="" if version is None else str(version),
+            reason=reason,
+            by=by,
+        )
+
+    @trusted
+    async def install(
+        self,
+        path: str | Path,
+        *,
+        name: str = "",
+        key: str | Path | None = None,
+        reason: str = "",
+        by: str = OS_USER,
+    ) -> InstalledBundle:
+        """Keep the experience of a bundle, untrusted.
+
+        It is not replayed until a person confirms its digest with `confirm`. No code of
+        it is run.
+
+        Args:
+            path: The bundle.
+            name: The name in the record; by default the bundle's own.
+            key: A file with a public Ed25519 key (PEM) that must have signed it.
+            reason: The reason on record.
+            by: The installer on record.
+
+        Raises:
+            BadValue: The file is not a bundle, was changed, or is not signed by that key; nothing
+                was kept.
+            Refused: The name is in use by an experience that did not come in bundles of the same
+                key.
+        """
+        given = Path(key) if key is not None else None
+        return await install(
+            self._workspace, Path(path), name=name, key=given, reason=reason, by=by
+        )

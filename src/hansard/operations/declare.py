@@ -1,8 +1,8 @@
 """Declare an operation once: its request, wire form, checks and scrubbing follow from it.
 
-An operation of a record is an async method with `@operation`. The annotations of its parameters
-define their wire form; its request, result type and signature are derived at first use. An
-operation of a session is declared by its request (`hansard.operations.session`).
+An operation of a record is an async method with `@operation` of a noun (`Noun`). The annotations
+of its parameters define their wire form; its request, result type and signature are derived at
+first use. An operation of a session is declared by its request (`hansard.operations.session`).
 
     Name            a text used as a name elsewhere; it may hold no secret
     Text            a text; if it is entirely a secret, the secret's name is sent
@@ -14,41 +14,56 @@ operation of a session is declared by its request (`hansard.operations.session`)
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from operator import attrgetter
+from types import MethodType
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
+    Concatenate,
+    Generic,
     Optional,
+    ParamSpec,
+    Self,
     TypeVar,
     get_args,
     get_origin,
     get_type_hints,
+    overload,
 )
 
 import msgspec
 
 from hansard.agents.policy.permits import Need
+from hansard.agents.steps.scope import guarded
 from hansard.agents.workspace import Workspace
+from hansard.bus.portal import Portal
 from hansard.domain import values
 from hansard.domain.choices import NOTHING, chosen
 from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label
+from hansard.domain.redaction import Redaction
 from hansard.domain.values import Scrub, recordable
 from hansard.inspect.answer import Answer
 from hansard.operations.protocol.errors import NotOffered
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.snapshots import Reader
 
+if TYPE_CHECKING:
+    from hansard.inspect.experience import ExperienceIndex
+
 T = TypeVar("T")
 R = TypeVar("R", bound=Answer)
-N = TypeVar("N", bound="Noun")
-F = TypeVar("F", bound=Callable[..., Any])
+N = TypeVar("N", bound="Noun[Any]")
+P = ParamSpec("P")
 
 TRUSTED = "have a trusted program or the workspace's operator do it"
 
@@ -138,7 +153,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         codecs: For an operation of a record, the conversions between parameters and fields.
         signature: The signature for a restricted agent.
         here: The signature with the parameters that only a trusted program has.
-        attribute: The method that answers it.
+        attribute: The method of a record that answers it: `prompts.get`.
     """
 
     name: str
@@ -164,6 +179,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def method(self) -> str:
         """The name of the method."""
         return self.name.partition(".")[2]
+
+    @property
+    def verb(self) -> str:
+        """The word for it in the subject of a request."""
+        return self.method.replace(".", "_")
 
     @property
     def called(self) -> str:
@@ -201,7 +221,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         }
         if "by" in self.here.parameters and "by" not in given:
             given["by"] = actor
-        return await getattr(record, self.attribute)(**given)
+        return await attrgetter(self.attribute)(record)(**given)
 
 
 # ------------------------------------------------------------ parameters
@@ -305,13 +325,267 @@ def _codec_of(hint: Any) -> Codec | None:
     return Codec(hint)
 
 
+# ------------------------------------------------------------ contexts and clients
+
+
+class Context:
+    """The workspace and tables that operations use: of a trusted program, or as a role sees them.
+
+    That of a restricted agent (`is_remote`) has neither, and sends each operation to the service.
+    """
+
+    is_remote: ClassVar[bool] = False
+    workspace: Workspace
+    redaction: Redaction | None = None
+    """Refuses secrets in names, and removes them from errors; the service's context has none."""
+
+    def demand_own(self, method: str, by: str) -> None:
+        """Raise NotOffered if the caller may not act in the name of another."""
+
+    def experience_index(self) -> contextlib.AbstractContextManager[ExperienceIndex]:
+        """Return a new index of experiences: a kept one would rank by what other roles see."""
+        from hansard.inspect.experience import ExperienceIndex  # noqa: PLC0415 -- used by few
+        from hansard.projections.file_search import FileWords  # noqa: PLC0415 -- takes sqlite
+
+        return contextlib.closing(ExperienceIndex(FileWords()))
+
+    if TYPE_CHECKING:
+
+        def read(self, reads: Callable[[Reader], R], what: str, *words: object) -> Awaitable[R]:
+            """Run one of our own reads on the tables; `what` and `words` identify it on record."""
+
+        def ask(
+            self,
+            what: str,
+            statement: str,
+            parameters: Sequence[object],
+            tables: Mapping[str, Any] = NOTHING,
+        ) -> Awaitable[SqlAnswer]:
+            """Answer an SQL statement from the tables."""
+
+        async def label_of_runs(self, runs: Sequence[str]) -> Label | None:
+            """Return the label of data learned from runs."""
+
+        async def send(
+            self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
+        ) -> Any:
+            """Send an operation; return its result, or raise its error."""
+
+
+class Client:
+    """The client that a noun is for: its methods are called, or awaited."""
+
+
+class Sync(Client):
+    """The sync client."""
+
+
+class Async(Client):
+    """The async client."""
+
+
+class TrustedSync(Sync):
+    """The sync client of a trusted program."""
+
+
+class TrustedAsync(Async):
+    """The async client of a trusted program."""
+
+
+C_co = TypeVar("C_co", bound=Client, covariant=True)
+
+
+class Noun(Generic[C_co]):
+    """Operations on one kind of thing, each an async method with `@operation`.
+
+    The same class serves every client: for `Prompts[Sync]` a method returns its result, for
+    `Prompts[Async]` it is awaited.
+    """
+
+    noun: ClassVar[str] = ""
+    """The attribute of a record that has it; empty for the record itself."""
+
+    def __init_subclass__(cls, *, noun: str = "") -> None:
+        super().__init_subclass__()
+        cls.noun = noun or cls.noun
+
+    def __init__(self, context: Context, portal: Portal | None = None) -> None:
+        self._context = context
+        self._portal: Any = portal
+        """Runs the calls of the sync client; None for the async client."""
+
+    @functools.cached_property
+    def _async(self) -> Any:
+        """The same noun for the async client."""
+        return type(self)(self._context)
+
+    @property
+    def _workspace(self) -> Workspace:
+        return self._context.workspace
+
+    @property
+    def _redaction(self) -> Redaction | None:
+        return self._context.redaction
+
+
+class Part:
+    """An attribute of a record that holds a noun."""
+
+    def __init__(self, kind: type[Noun[Any]]) -> None:
+        self.kind = kind
+
+    def __get__(self, record: Any, _: object = None) -> Any:
+        if record is None:
+            return self
+        noun = self.kind(record._context, record._portal)  # noqa: SLF001 -- of the record, which is a noun
+        record.__dict__[self.kind.noun] = noun
+        return noun
+
+
+def part(kind: type[N]) -> N:
+    """Return the attribute of a record for a noun."""
+    attribute: Any = Part(kind)
+    noun: N = attribute
+    return noun
+
+
 # ------------------------------------------------------------ declarations
+
+
+class Method(Generic[P, T]):
+    """A method of a noun for all clients, which the async client runs and the sync one waits for.
+
+    A restricted agent sends it, if it is an operation. `inspect.signature` and `help` show the
+    signature and docstring of the declared method.
+    """
+
+    def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        self.method: Any = method
+        wrapper: Any = self
+        functools.update_wrapper(wrapper, self.method)
+        self.blocking: Any = None
+        """The sync client's own method, if it does more than wait."""
+
+    def __set_name__(self, owner: type[Noun[Any]], name: str) -> None:
+        self._owner = owner
+        self.attribute = name
+
+    @property
+    def full_name(self) -> str:
+        """The name in messages: `record.prompts.get`."""
+        return ".".join(filter(None, ("record", self._owner.noun, self.attribute.lstrip("_"))))
+
+    def sync(self, method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+        """Decorate the method of the sync client, if it does more than wait."""
+        self.blocking = method
+        return method
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, noun: None, owner: Any = None) -> Self: ...
+        @overload
+        def __get__(self, noun: Noun[Sync], owner: Any = None) -> Callable[P, T]: ...
+        @overload
+        def __get__(
+            self, noun: Noun[Async], owner: Any = None
+        ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    def __get__(self, noun: Any, owner: Any = None) -> Any:
+        if noun is None:
+            return self
+        return MethodType(self._of(noun), noun)
+
+    def __call__(self, noun: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call it on a noun, as any method of a class."""
+        return self.__get__(noun)(*args, **kwargs)
+
+    def _of(self, noun: Noun[Any]) -> Any:
+        """Return the function for a noun's client."""
+        return self._here if noun._portal is None else self._waits  # noqa: SLF001 -- its own descriptor
+
+    @functools.cached_property
+    def _here(self) -> Any:
+        return self._guarded(self.method)
+
+    @functools.cached_property
+    def _waits(self) -> Any:
+        if self.blocking is not None:
+            return self._guarded(self.blocking)
+        name = self.attribute
+
+        @functools.wraps(self.method)
+        def wait(noun: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return noun._portal.run(getattr(noun._async, name)(*args, **kwargs))  # noqa: SLF001 -- of the noun itself
+
+        return wait
+
+    def _guarded(self, method: Any) -> Any:
+        """Keep secrets out of the names and errors of a public method."""
+        return method if self.attribute.startswith("_") else guarded(self.full_name, method)
+
+
+class TrustedMethod(Method[P, T]):
+    """A method that only trusted programs have. For type checkers, others do not have it."""
+
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]  # fewer clients
+        def __get__(self, noun: None, owner: Any = None) -> Self: ...
+        @overload
+        def __get__(self, noun: Noun[TrustedSync], owner: Any = None) -> Callable[P, T]: ...
+        @overload
+        def __get__(
+            self, noun: Noun[TrustedAsync], owner: Any = None
+        ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+        def __get__(self, noun: Any, owner: Any = None) -> Any: ...
+
+    def _of(self, noun: Noun[Any]) -> Any:
+        if noun._context.is_remote:  # noqa: SLF001 -- its own descriptor
+            raise NotOffered(self.full_name, TRUSTED)
+        return super()._of(noun)
+
+
+class OperationMethod(Method[P, T]):
+    """A method that a restricted agent sends to the service."""
+
+    def __init__(self, method: Any, declared: _Declared) -> None:
+        super().__init__(method)
+        self._declared = declared
+
+    @functools.cached_property
+    def operation(self) -> Operation:
+        """The operation, as derived from the method."""
+        return _derived(
+            self.full_name, self._owner.noun, self.attribute, self.method, self._declared
+        )
+
+    def _of(self, noun: Noun[Any]) -> Any:
+        is_sent = noun._context.is_remote and noun._portal is None  # noqa: SLF001 -- its own descriptor
+        return self._sends if is_sent else super()._of(noun)
+
+    @functools.cached_property
+    def _sends(self) -> Any:
+        operation = self.operation
+
+        @functools.wraps(self.method)
+        async def send(noun: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return await noun._context.send(operation, args, kwargs)  # noqa: SLF001 -- of the noun itself
+
+        send.__signature__ = operation.signature  # type: ignore[attr-defined]  # what `inspect` reads
+        return self._guarded(send)
+
+
+composite = Method
+"""Decorator of a method that calls operations: it runs at every client."""
+
+trusted = TrustedMethod
+"""Decorator of a method that only trusted programs have."""
 
 
 class _Declared(msgspec.Struct, frozen=True):
     """The arguments of `operation` for a method."""
 
-    method: Callable[..., Any]
     needs: Callable[[Any], tuple[Need, ...]]
     takes: Takes
     shows: ArtifactKind[Any] | None
@@ -329,8 +603,8 @@ def operation(
     takes: Takes = Takes.LITTLE,
     shows: ArtifactKind[Any] | None = None,
     begins: bool = False,
-) -> Callable[[F], F]:
-    """Declare an async method as an operation of a record; the method is unchanged.
+) -> Callable[[Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]], OperationMethod[P, T]]:
+    """Declare an async method of a noun as an operation.
 
     Args:
         needs: Returns the permissions that a request requires of a restricted agent's role.
@@ -339,28 +613,25 @@ def operation(
             answer, and does not exist for a role without clearance for it.
         begins: True if the artifact may begin with it.
     """
-
-    def declare(method: F) -> F:
-        stated: Any = method
-        stated.declared = _Declared(method, needs, takes, shows, begins)
-        return method
-
-    return declare
+    declared = _Declared(needs, takes, shows, begins)
+    return lambda method: OperationMethod(method, declared)
 
 
-def of_record(*nouns: type[Noun]) -> dict[str, Operation]:
-    """Return the operations that nouns declare, by name."""
-    kinds = dict.fromkeys(kind for noun in nouns for kind in noun.__mro__)
-    methods = [each for kind in kinds for each in vars(kind).values()]
-    found = [_derived(each.declared) for each in methods if hasattr(each, "declared")]
-    return {each.name: each for each in found}
+def of_record(*nouns: type[Noun[Any]]) -> dict[str, Operation]:
+    """Return the operations of nouns, and of their parts, by name."""
+    operations: dict[str, Operation] = {}
+    for noun in nouns:
+        for each in (each for kind in noun.__mro__ for each in vars(kind).values()):
+            if isinstance(each, OperationMethod):
+                operations[each.operation.name] = each.operation
+            elif isinstance(each, Part):
+                operations |= of_record(each.kind)
+    return operations
 
 
-@functools.cache
-def _derived(declared: _Declared) -> Operation:
-    name = f"record.{declared.method.__name__.lstrip('_')}"
-    hints = get_type_hints(declared.method, include_extras=True)
-    here = inspect.signature(declared.method)
+def _derived(name: str, noun: str, attribute: str, method: Any, declared: _Declared) -> Operation:
+    hints = get_type_hints(method, include_extras=True)
+    here = inspect.signature(method)
     codecs: dict[str, Codec] = {}
     fields: list[Any] = []
     for parameter in [*here.parameters.values()][1:]:
@@ -376,7 +647,7 @@ def _derived(declared: _Declared) -> Operation:
     request: Any = msgspec.defstruct(
         name.replace(".", "_"), fields, bases=(Ask,), frozen=True, tag=name, kw_only=False
     )
-    request.__doc__ = inspect.getdoc(declared.method)
+    request.__doc__ = inspect.getdoc(method)
     known = [each for key, each in here.parameters.items() if key == "self" or key in codecs]
     return Operation(
         name=name,
@@ -385,61 +656,11 @@ def _derived(declared: _Declared) -> Operation:
         needs=declared.needs,
         place=ChainKind.STEP,
         takes=declared.takes,
+        fields=kinds_of(request),
         shows=declared.shows,
         begins=declared.begins,
-        fields=kinds_of(request),
         codecs=codecs,
         signature=here.replace(parameters=known),
         here=here,
-        attribute=declared.method.__name__,
+        attribute=".".join(filter(None, (noun, attribute))),
     )
-
-
-def sent(cls: type[N]) -> type[N]:
-    """Decorate a class to send each operation that it inherits, by its `_send`."""
-    for each in of_record(cls).values():
-        setattr(cls, each.attribute, _sender(getattr(cls, each.attribute), each))
-    return cls
-
-
-def _sender(method: Any, operation: Operation) -> Any:
-    @functools.wraps(method)
-    async def send(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return await self._send(operation, args, kwargs)
-
-    send.__signature__ = operation.signature  # type: ignore[attr-defined]  # what `inspect` reads
-    return send
-
-
-# ------------------------------------------------------------ nouns
-
-
-class Noun:
-    """Operations on one kind of thing, each an async method.
-
-    The class that inherits them supplies workspace and tables: a trusted program's record all of
-    it, the service's the part that a principal's role sees. A restricted agent's sends them
-    (`sent`).
-    """
-
-    _workspace: Workspace
-
-    def _demand_own(self, method: str, by: str) -> None:
-        """Raise NotOffered if the caller may not act in the name of another."""
-
-    if TYPE_CHECKING:
-
-        def _read(self, reads: Callable[[Reader], R], what: str, *words: object) -> Awaitable[R]:
-            """Run one of our own reads on the tables; `what` and `words` identify it on record."""
-
-        def _ask(
-            self,
-            what: str,
-            statement: str,
-            parameters: Sequence[object],
-            tables: Mapping[str, Any] = NOTHING,
-        ) -> Awaitable[SqlAnswer]:
-            """Answer an SQL statement from the tables."""
-
-        async def _label_of_runs(self, runs: Sequence[str]) -> Label | None:
-            """Return the label of data learned from runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from hansard.agents.policy.permits import Need, changes_file
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label, join
 from hansard.domain.label import parse as label_of
-from hansard.operations.declare import By, Name, Noun, Point, Prose, free, operation
+from hansard.operations.declare import By, C_co, Name, Noun, Point, Prose, free, operation
 
 
 class FileOp(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -62,59 +62,57 @@ def changes(request: Any) -> tuple[Need, ...]:
     return tuple(changes_file(request.space, path) for path in dict.fromkeys(named))
 
 
-class Spaces(Noun):
+class Spaces(Noun[C_co], noun="memory"):
     """Memory spaces: their files as a role sees them, and changes that need no approval.
 
     Shown files are recorded before they are returned.
     """
 
-    _shown: Callable[[Label | None], Awaitable[None]]
-    """Records that the role is shown data of a label."""
-
     if TYPE_CHECKING:
+
+        async def _shown(self, label: Label | None) -> None:
+            """Record that the role is shown data of a label."""
 
         async def _space(self, space: str) -> MemoryStore:
             """Return a space as the role sees it."""
 
     @operation(needs=free)
-    async def memory_entry(self, space: Name, path: Name, at: Point = None) -> MemoryEntry:
+    async def entry(self, space: Name, path: Name, at: Point = None) -> MemoryEntry:
         """Return a file, now or at `at`: the id of a change that the role was shown, or a time."""
         found = await (await self._space(space)).entry(path, at)
         await self._shown(label_of(found.label))
         return found
 
     @operation(needs=free)
-    async def memory_entries(self, space: Name, at: Point = None) -> list[MemoryEntry]:
+    async def entries(self, space: Name, at: Point = None) -> list[MemoryEntry]:
         """Return all files that the role sees, by path."""
         found = await (await self._space(space)).entries(at)
         await self._shown(join(*(label_of(each.label) for each in found)).stored)
         return found
 
     @operation(needs=free)
-    async def memory_history(self, space: Name, path: Name | None = None) -> list[MemoryVersion]:
+    async def history(self, space: Name, path: Name | None = None) -> list[MemoryVersion]:
         """Return the versions of a file, or the changes of all that the role sees."""
         store = await self._space(space)
         await self._shown(await store.label())
         return await store.versions(path)
 
     @operation(needs=free)
-    async def memory_diff(
-        self, space: Name, path: Name | None, before: Point, after: Point = None
-    ) -> str:
+    async def diff(self, space: Name, path: Name | None, before: Point, after: Point = None) -> str:
         """Return the differences of a file, or of all that the role sees, between two points."""
         store = await self._space(space)
         await self._shown(await store.label())
         return await store.diff(path, before or "", after)
 
     @operation(needs=free)
-    async def memory_blame(self, space: Name, path: Name) -> list[BlamedLine]:
+    async def blame(self, space: Name, path: Name) -> list[BlamedLine]:
         """Return for each line of a file the change that added it."""
         store = await self._space(space)
         await self._shown(await store.label())
         return await store.blame(path)
 
     @operation(needs=changes)
-    async def memory_change(
+    async def change(
         self,
         space: Name,
         ops: Sequence[FileOp],
@@ -134,9 +132,7 @@ class Spaces(Noun):
         await store.change(change.ops, by, reason, sources)
 
     @operation(needs=free)
-    async def memory_revert(
-        self, space: Name, change: Name, reason: Prose = "", *, by: By = ""
-    ) -> None:
+    async def revert(self, space: Name, change: Name, reason: Prose = "", *, by: By = "") -> None:
         """Undo a change, all of its files or none."""
         store = await self._space(space)
         await self._shown(await store.label())

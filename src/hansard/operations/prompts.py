@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ import msgspec
 from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.prompts import CURRENT, Draft, Evolver, Move, Prompt
+from hansard.agents.flow import is_coroutine_function
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
 from hansard.agents.workspace import Workspace
@@ -32,13 +34,16 @@ from hansard.inspect import experiments as inspected
 from hansard.inspect.answer import Answer
 from hansard.inspect.experiments import (
     PromptEvidence,
+    PromptLog,
     PromptReport,
     demand_better,
     evidence,
     standing_of,
 )
 from hansard.operations.declare import (
+    Async,
     By,
+    C_co,
     Exact,
     Here,
     Name,
@@ -46,8 +51,11 @@ from hansard.operations.declare import (
     Noun,
     Prose,
     Proses,
+    Sync,
     Takes,
+    composite,
     operation,
+    trusted,
 )
 from hansard.projections.snapshots import Reader
 
@@ -120,11 +128,11 @@ def _promotes(request: Any) -> tuple[Need, ...]:
     return moves if request.reason else (*moves, trusts(Trust.QUERY, "promote"))
 
 
-class Prompts(Noun):
+class Prompts(Noun[C_co], noun="prompts"):
     """Prompts, kept by name in versions."""
 
     @operation(needs=lambda _: (permits.prompts(),), shows=PROMPTS)
-    async def prompt(self, reference: str) -> Prompt:
+    async def get(self, reference: str) -> Prompt:
         """Return a version of a prompt (docs/prompts.md).
 
         `.format(query=...)` fills in its text; a call with that text has the version on record.
@@ -141,7 +149,7 @@ class Prompts(Noun):
         return await store.get(self._workspace, reference)
 
     @operation(needs=lambda _: (permits.prompts(),))
-    async def prompts(self) -> list[Prompt]:
+    async def list(self) -> builtins.list[Prompt]:
         """List the prompts, by name, each in its newest version that is not retired.
 
         Reads the streams of all prompts.
@@ -149,7 +157,7 @@ class Prompts(Noun):
         return await store.newest(self._workspace)
 
     @operation(needs=_states(PromptVersionAdded.tag), shows=PROMPTS, begins=True)
-    async def add_prompt(  # noqa: PLR0913 -- each is a part of a version
+    async def add(  # noqa: PLR0913 -- each is a part of a version
         self,
         name: Name,
         text: Exact,
@@ -197,7 +205,7 @@ class Prompts(Noun):
         return found.version
 
     @operation(needs=_states(PromptAliased.tag), shows=PROMPTS)
-    async def alias_prompt(
+    async def alias(
         self,
         reference: str,
         alias: Name,
@@ -261,7 +269,7 @@ class Prompts(Noun):
         return found.version
 
     @operation(needs=_states(PromptRetired.tag), shows=PROMPTS)
-    async def retire_prompt(self, reference: str, *, reason: Prose = "", by: By = OS_USER) -> bool:
+    async def retire(self, reference: str, *, reason: Prose = "", by: By = OS_USER) -> bool:
         """Retire a version: it stays readable, and no alias may name it.
 
         Return False if it is already retired.
@@ -280,7 +288,7 @@ class Prompts(Noun):
         return found.is_new
 
     @operation(needs=_reports, takes=Takes.LONG)
-    async def prompt_report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
+    async def report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
         """Report the results of a prompt's versions, or of all: as `hansard prompt report`.
 
         Args:
@@ -293,7 +301,7 @@ class Prompts(Noun):
             ProjectionError, Refused: As `sql`.
         """
         reads = partial(inspected.report, name=name, alpha=alpha)
-        return await self._read(reads, "prompt_report", name or "", alpha)
+        return await self._context.read(reads, "prompt_report", name or "", alpha)
 
     @operation(needs=_promotes, takes=Takes.LONG, shows=PROMPTS)
     async def promote(
@@ -327,14 +335,29 @@ class Prompts(Noun):
 
         async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
             words = (reference, experiment or "")
-            found = await self._read(lambda each: _Verdict(verdict=reads(each)), "promote", *words)
+            found = await self._context.read(
+                lambda each: _Verdict(verdict=reads(each)), "promote", *words
+            )
             return found.verdict
 
         move = Promotion(reference, alias, experiment, reason, by)
         return await promoted(self._workspace, read, move)
 
+    @trusted
+    async def log(self, name: str) -> PromptLog:
+        """Return the versions of a prompt with mean scores of their runs, and its alias history.
+
+        It is the output of `hansard prompt log`.
+
+        Raises:
+            NotFound: There is no such prompt.
+            ProjectionError, Refused: As `sql`.
+        """
+        return await self._context.read(partial(inspected.log, name=name), "prompt_log", name)
+
+    @composite
     async def evolve(
-        self,
+        self: Prompts[Async],
         reference: str,
         feedback: str | Sequence[str],
         *,
@@ -342,23 +365,66 @@ class Prompts(Noun):
         reason: str = "",
         by: str = OS_USER,
     ) -> Prompt:
-        """Add a version of a prompt that answers feedback; see `Record.evolve`.
+        """Add a version of a prompt that answers feedback; return the newest version.
 
-        `using` may be a coroutine function.
+        If the feedback changes nothing, no version is added.
+
+        Args:
+            reference: The prompt, or one version of it.
+            feedback: The feedback, or a list applied in order. `too_verbose` and `missing_context`
+                have built-in rules.
+            using: A function of the prompt and one piece of feedback that returns the new text; it
+                may call a model. It replaces the built-in rules. With the async client it may be a
+                coroutine function.
+            reason: The reason on record.
+            by: The author of the version.
+
+        Raises:
+            BadValue: No rule answers the feedback, `using` returned no text, or it is a coroutine
+                function in the sync client.
+            NotFound: There is no such prompt.
+            Refused: The prompt has no such version.
         """
-        self._demand_own("evolve", by)
+        self._context.demand_own("prompts.evolve", by)
         statement = store.feedback_list(feedback)
-        before = after = await self.prompt(reference)
+        before = after = await self.get(reference)
         for each in statement:
             text = store.rule_of(each, using)(after, each)
             after = store.with_text(after, await text if inspect.isawaitable(text) else text)
         return await self._evolved(before, after, statement, reason, by)
 
+    @evolve.sync
+    def _evolve_sync(
+        self: Prompts[Sync],
+        reference: str,
+        feedback: str | Sequence[str],
+        *,
+        using: Evolver | None = None,
+        reason: str = "",
+        by: str = OS_USER,
+    ) -> Prompt:
+        self._context.demand_own("prompts.evolve", by)
+        text = store.feedback_list(feedback)
+        before = after = self.get(reference)
+        for each in text:
+            rule = store.rule_of(each, using)
+            if is_coroutine_function(rule):
+                remedy = "give a plain function, or use the async client"
+                raise BadValue("using", "it is a coroutine function", remedy)
+            after = store.with_text(after, rule(after, each))
+        evolved: Prompt = self._portal.run(self._async._evolved(before, after, text, reason, by))  # noqa: SLF001 -- of the same noun
+        return evolved
+
     async def _evolved(
-        self, before: Prompt, after: Prompt, feedback: Sequence[str], reason: str, by: str
+        self: Prompts[Async],
+        before: Prompt,
+        after: Prompt,
+        feedback: Sequence[str],
+        reason: str,
+        by: str,
     ) -> Prompt:
         """Add an evolved text as a version and return it; the one before if it is the same."""
-        version = await self.add_prompt(
+        version = await self.add(
             before.name,
             after.text,
             model=before.model,
@@ -368,4 +434,4 @@ class Prompts(Noun):
             reason=reason,
             by=by,
         )
-        return await self.prompt(f"{before.name}@{version}")
+        return await self.get(f"{before.name}@{version}")

@@ -1,4 +1,4 @@
-"""The results of `record.compare`, `record.audit` and `record.why`.
+"""The results of `record.experiments.compare`, `record.audit` and `record.why`.
 
 They are the structs that the commands print, with forms for a notebook and a terminal, built from
 the same blocks as the commands' tables (`hansard.inspect.comparison_parts`).
@@ -82,7 +82,7 @@ class AuditQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CompareOptions(TypedDict, total=False):
-    """Options of `record.compare` beside the experiment, as of `hansard compare`.
+    """Options of `record.experiments.compare` beside the experiment, as of `hansard compare`.
 
     Attributes:
         metric: Judge by this metric instead of the plan's.
@@ -109,14 +109,14 @@ _FIELDS = {"lower_is_better": "lower", "higher_is_better": "higher"}
 
 
 def question_of(experiment: str, options: Mapping[str, Any]) -> Question:
-    """Build a comparison's arguments from those of `record.compare`. Raises BadOption, BadValue."""
-    check_options("record.compare", options, CompareOptions.__annotations__)
+    """Build a comparison's arguments from those of the call. Raises BadOption, BadValue."""
+    check_options("record.experiments.compare", options, CompareOptions.__annotations__)
     fields = {_FIELDS.get(name, name): value for name, value in options.items()}
     for name in _FIELDS.values():
         if isinstance(fields.get(name), str):
             fields[name] = (fields[name],)
     fields["experiment"] = experiment
-    return _converted("record.compare", "CompareOptions", fields, Question)
+    return _converted("record.experiments.compare", "CompareOptions", fields, Question)
 
 
 def _converted(method: str, options: str, fields: dict[str, Any], kind: type[T]) -> T:

@@ -82,6 +82,9 @@ class Raised(msgspec.Struct, frozen=True, tag_field="is", tag="error"):
 OPERATIONS: dict[str, Operation] = of_record(RecordOperations, Spaces)
 """All operations by name, of a record and of its sessions."""
 
+RECORD = {each.verb: each for each in OPERATIONS.values()}
+"""The operations of a record, by the word for each in the subject of a request."""
+
 
 def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
     return lambda _: (states(tag),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from hansard.domain import choices, ids
 from hansard.domain.choices import NOTHING
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.ids import RunStream
+from hansard.domain.label import Label
 from hansard.domain.prompt import split
 from hansard.domain.roles.authorize import is_cleared_for
 from hansard.domain.roles.view import cleared
@@ -41,14 +43,16 @@ from hansard.domain.team import Circle
 from hansard.inspect import trace as left
 from hansard.inspect.answer import Answer
 from hansard.inspect.trace import SentOut
-from hansard.operations.declare import Operation, Takes
+from hansard.operations.declare import Async, Context, Operation, Takes, part
 from hansard.operations.memory import Spaces
+from hansard.operations.prompts import Prompts
 from hansard.operations.protocol import shapes, wire
 from hansard.operations.protocol.errors import NotOffered, ServiceGone
 from hansard.operations.protocol.remote_call import Program
 from hansard.operations.protocol.wire import Open, Request
 from hansard.operations.record import RecordOperations
-from hansard.operations.session import OPERATIONS, read
+from hansard.operations.roles import Approvals, Roles
+from hansard.operations.session import RECORD, read
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.snapshots import Reader
 from hansard.service import operations
@@ -220,7 +224,7 @@ class WorkspaceRequests:
 
         Raises BadValue, RoleRefused, NotOffered, Refused, NotFound, ServiceBusy.
         """
-        operation = OPERATIONS.get(f"record.{verb}")
+        operation = RECORD.get(verb)
         if operation is None:
             remedy = "use the client of this version"
             raise BadValue("request", f"there is no operation {verb!r:.40} of a record", remedy)
@@ -229,32 +233,27 @@ class WorkspaceRequests:
             found, query = read(request.data)
             if found is not operation:
                 raise BadValue("request", f"{found.name!r} as {operation.name!r}", "ask for one")
-            record = RoleRecord(asker, self._tables)
+            context = RoleContext(asker, self._tables)
             if needs := operation.needs(query):
-                permit = await record.permit()
+                permit = await context.permit()
                 for need in needs:
                     permit.demand(need)
-            await record.show(operation, query)
-            answer = await operation.answer(record, query, asker.who.actor)
+            await context.show(operation, query)
+            answer = await operation.answer(RoleRecord(context), query, asker.who.actor)
             return wire.encode(wire.Value(await shapes.encode_result(answer)))
 
 
-class RoleRecord(RecordOperations, Spaces):
-    """A workspace's record as the caller's role sees it.
-
-    The permissions for an operation were checked before. A method here overrides one whose result
-    differs for a role.
-    """
+class RoleContext(Context):
+    """The workspace and tables as the caller's role sees them."""
 
     def __init__(self, asker: Asker, tables: RoleTables | None) -> None:
-        self._asker = asker
-        self._workspace = asker.workspace
+        self.asker = asker
+        self.workspace = asker.workspace
         self._tables = tables
-        self._shown = asker.carried.shown
 
     async def permit(self, role: str = "") -> permits.Permit:
         """Return the permissions of the caller's role, or another."""
-        asker = self._asker
+        asker = self.asker
         return await permits.read(asker.workspace, role or asker.who.role, restricted=True)
 
     async def show(self, operation: Operation, request: Any) -> None:
@@ -266,26 +265,18 @@ class RoleRecord(RecordOperations, Spaces):
         if operation.shows is None:
             return
         name = request.name if hasattr(request, "name") else split(request.reference)[0]
-        found = await versions.find(self._workspace, operation.shows, name)
+        found = await versions.find(self.workspace, operation.shows, name)
         if operation.begins and not found.commits:
             return
         rules = (await self.permit()).rules
         if not found.commits or rules is None or not cleared(rules, found.label):
             raise versions.missing(operation.shows, name)
-        await self._shown(found.label)
+        await self.asker.carried.shown(found.label)
 
-    async def _label_of_runs(self, runs: Sequence[str]) -> None:
+    async def label_of_runs(self, runs: Sequence[str]) -> None:
         """Return None: naming a run reveals nothing of it."""
 
-    async def _space(self, space: str) -> MemoryStore:
-        asker, role = self._asker, self._asker.who.role
-        clearance = partial(clearance_of, asker.workspace.log, role)
-        sight = VisibilityFilter(await self.permit(), clearance, lambda: asker.carried.label)
-        return MemoryStore(asker.workspace, space, sight=sight)
-
-    # -------------------------------------------------------- the role's database
-
-    async def _read(self, reads: Callable[[Reader], R], what: str, *words: object) -> R:
+    async def read(self, reads: Callable[[Reader], R], what: str, *words: object) -> R:
         """Run a read; the request and its words are recorded.
 
         Raises NotOffered, and as the read.
@@ -295,16 +286,17 @@ class RoleRecord(RecordOperations, Spaces):
             for each in words
         ]
         question = " ".join([what.replace("_", " "), *parts])
-        return await self._its_tables(what).read(self._asker, question, reads)
+        return await self._its_tables(what).read(self.asker, question, reads)
 
-    async def _ask(
+    async def ask(
         self,
         what: str,
         statement: str,
         parameters: Sequence[object],
         tables: Mapping[str, Any] = NOTHING,
     ) -> SqlAnswer:
-        return await self._its_tables(what).ask(self._asker, statement, parameters, tables)
+        """Answer a statement from the role's database. Raises NotOffered, and as the query."""
+        return await self._its_tables(what).ask(self.asker, statement, parameters, tables)
 
     def _its_tables(self, what: str) -> RoleTables:
         if self._tables is None:
@@ -313,6 +305,134 @@ class RoleRecord(RecordOperations, Spaces):
 
     # -------------------------------------------------------- results that differ for a role
 
+    async def derived(
+        self, run: str, key: bytes | None = None, role: str = ""
+    ) -> DerivedView | None:
+        """Return a run as the role sees it; None if it sees nothing of it, or it does not exist."""
+        workspace = self.workspace
+        if await workspace.log.last(RunStream(run)) is None:
+            return None
+        role = role or self.asker.who.role
+        made = await roles.derive(workspace.states, role, run, None, key)
+        return made if made.view.events else None
+
+    async def sees(self, run: str, kind: str, about: dict[str, Any], agent: str = "") -> bool:
+        """Return whether the role is shown an event of a kind with these values.
+
+        The answer depends on all that it is shown of the run, which counts as shown.
+        """
+        made = await self.derived(ids.name("run", run))
+        if made is None:
+            return False
+        self.asker.carried.run = run
+        await self.asker.carried.shown(made.label)
+        return any(
+            shown.type.startswith(f"{kind}.")
+            and agent in ("", shown.agent)
+            and about.items() <= msgspec.json.decode(shown.data).items()
+            for _, shown in made.view.events
+        )
+
+
+# ------------------------------------------------------------ results that differ for a role
+
+
+def differs(method: Any) -> Any:
+    """Decorate a method that answers a role in place of a noun's own."""
+    return method
+
+
+class RoleSpaces(Spaces[Async]):
+    """Memory spaces as the role sees them."""
+
+    _context: RoleContext
+
+    async def _shown(self, label: Label | None) -> None:
+        await self._context.asker.carried.shown(label)
+
+    async def _space(self, space: str) -> MemoryStore:
+        asker, role = self._context.asker, self._context.asker.who.role
+        clearance = partial(clearance_of, asker.workspace.log, role)
+        sight = VisibilityFilter(
+            await self._context.permit(), clearance, lambda: asker.carried.label
+        )
+        return MemoryStore(asker.workspace, space, sight=sight)
+
+    # -------------------------------------------------------- the role's database
+
+
+class RolePrompts(Prompts[Async]):
+    """Prompts as the role sees them."""
+
+    _context: RoleContext
+
+    @differs
+    async def list(self) -> builtins.list[Prompt]:
+        """List the prompts, recorded as shown; those above the role's clearance are omitted."""
+        rules = (await self._context.permit()).rules
+        newest = await store.newest(self._workspace)
+        found = [each for each in newest if rules is not None and cleared(rules, each.label)]
+        for label in {each.label for each in found}:
+            await self._context.asker.carried.shown(label)
+        return found
+
+
+class RoleRoles(Roles[Async]):
+    """Roles as the role sees them."""
+
+    _context: RoleContext
+
+    @differs
+    async def viewable(self) -> list[str]:
+        """List the roles with rules whose views the role may be shown, its own first."""
+        return permits.viewable(await self._context.permit(), await roles.defined(self._workspace))
+
+
+class RoleApprovals(Approvals[Async]):
+    """Requests for approval that the role is shown."""
+
+    _context: RoleContext
+
+    @differs
+    async def approve(
+        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
+    ) -> None:
+        """Grant a request for approval that the role is shown."""
+        del role
+        await self._demand_question(approval)
+        await super().approve(approval, by=by, reason=reason, role=self._context.asker.who.role)
+
+    @differs
+    async def deny(
+        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
+    ) -> None:
+        """Deny a request for approval that the role is shown."""
+        del role
+        await self._demand_question(approval)
+        await super().deny(approval, by=by, reason=reason, role=self._context.asker.who.role)
+
+    async def _demand_question(self, approval: str) -> None:
+        """Raise NotFound for a request for approval that the role is not shown."""
+        found = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
+        run = found[0] if found else ids.uuid8("approval", approval)  # there is none
+        if not await self._context.sees(run, "approval.requested", {"approval": approval}):
+            raise NotFound(f"approval {approval!r:.80}", "give one that the role is shown")
+
+
+class RoleRecord(RecordOperations[Async]):
+    """A workspace's record as the caller's role sees it.
+
+    The permissions for an operation were checked before. A method here answers in place of one
+    whose result differs for a role.
+    """
+
+    _context: RoleContext
+    memory = part(RoleSpaces)
+    prompts = part(RolePrompts)
+    roles = part(RoleRoles)
+    approvals = part(RoleApprovals)
+
+    @differs
     async def view(
         self,
         run: str,
@@ -324,35 +444,35 @@ class RoleRecord(RecordOperations, Spaces):
     ) -> View:
         """Return a run as the role sees it, or another role; record it as shown."""
         del by
-        asker, run, role = self._asker, ids.name("run", run), role or self._asker.who.role
+        asker, run, role = (
+            self._context.asker,
+            ids.name("run", run),
+            role or self._context.asker.who.role,
+        )
         asker.carried.run = run
         if role != asker.who.role:
             await self._demand_cleared(role)
-        made = await self._derived(run, key, role)
+        made = await self._context.derived(run, key, role)
         if made is None:
             raise NotFound(
                 f"run {run!r:.80}", "give the id of a run of which the role sees an event"
             )
-        await self._shown(made.label)
+        await self._context.asker.carried.shown(made.label)
         if at is not None:
             point = str(at)
             if all(shown.id != point for _, shown in made.view.events):
                 raise operations.not_shown(point)
             made = await roles.derive(asker.workspace.states, role, run, point, key)
-            await self._shown(made.label)
+            await self._context.asker.carried.shown(made.label)
         await roles.record(asker.workspace, made, asker.who.actor)
         return made.view
-
-    async def view_roles(self) -> list[str]:
-        """List the roles with rules whose views the role may be shown, its own first."""
-        return permits.viewable(await self.permit(), await roles.defined(self._workspace))
 
     async def _demand_cleared(self, role: str) -> None:
         """Raise RoleRefused for the view of a role with a higher clearance than the caller's.
 
         It depends on that role's rules alone, whatever the run holds.
         """
-        permit, seen = await self.permit(), (await self.permit(role)).rules
+        permit, seen = await self._context.permit(), (await self._context.permit(role)).rules
         if seen is not None and not is_cleared_for(permit.rules, seen.clearance):
             because = (
                 f"role {role!r:.80} is cleared for {seen.clearance}, and this role is not; "
@@ -360,42 +480,12 @@ class RoleRecord(RecordOperations, Spaces):
             )
             raise RoleRefused(permits.VIEW, role, permit.rule, because)
 
-    async def prompts(self) -> list[Prompt]:
-        """List the prompts, recorded as shown; those above the role's clearance are omitted."""
-        rules = (await self.permit()).rules
-        newest = await store.newest(self._workspace)
-        found = [each for each in newest if rules is not None and cleared(rules, each.label)]
-        for label in {each.label for each in found}:
-            await self._shown(label)
-        return found
-
+    @differs
     async def egress(self, run: str) -> list[SentOut]:
         """Return the egress of a run, from the role's own database."""
-        return (await self._read(partial(left.by_tables, run=run), "egress", run)).sent
+        return (await self._context.read(partial(left.by_tables, run=run), "egress", run)).sent
 
-    async def approve(
-        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
-    ) -> None:
-        """Grant a request for approval that the role is shown."""
-        del role
-        await self._demand_question(approval)
-        await super().approve(approval, by=by, reason=reason, role=self._asker.who.role)
-
-    async def deny(
-        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
-    ) -> None:
-        """Deny a request for approval that the role is shown."""
-        del role
-        await self._demand_question(approval)
-        await super().deny(approval, by=by, reason=reason, role=self._asker.who.role)
-
-    async def _demand_question(self, approval: str) -> None:
-        """Raise NotFound for a request for approval that the role is not shown."""
-        found = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
-        run = found[0] if found else ids.uuid8("approval", approval)  # there is none
-        if not await self._sees(run, "approval.requested", {"approval": approval}):
-            raise NotFound(f"approval {approval!r:.80}", "give one that the role is shown")
-
+    @differs
     async def settle(
         self,
         run: str,
@@ -411,15 +501,16 @@ class RoleRecord(RecordOperations, Spaces):
             step = await self._workspace.points.step_name(run, step)
         agent, _, number = step.rpartition("#")
         about = {"step": int(number) if number.isdigit() else None}
-        if not await self._sees(run, "step.requested", about, agent):
+        if not await self._context.sees(run, "step.requested", about, agent):
             raise NotFound(
                 f"step {step!r:.80}", "give agent#number of a step that the role is shown"
             )
         await super().settle(run, step, verdict, result=result, by=by, reason=reason)
 
+    @differs
     async def reopen(self, run: str, task: str, *, by: Any = "", reason: str = "") -> bool:
         """Reopen a task that the role is shown; others, and what they wait for, are hidden."""
-        if not await self._sees(run, "task.failed", {"task": task}):
+        if not await self._context.sees(run, "task.failed", {"task": task}):
             raise NotFound(f"failed task {task!r:.80}", "give one that the role is shown")
         try:
             return await super().reopen(run, task, by=by, reason=reason)
@@ -427,6 +518,7 @@ class RoleRecord(RecordOperations, Spaces):
             message = f"task {task!r} would wait for a task that waits for it: nothing was changed"
             raise Refused(message) from circle
 
+    @differs
     async def finish(
         self, run: str, *, by: Any = "", reason: str = "", failed: str | None = None
     ) -> bool:
@@ -434,6 +526,7 @@ class RoleRecord(RecordOperations, Spaces):
         async with self._ending(run):
             return await super().finish(run, by=by, reason=reason, failed=failed)
 
+    @differs
     async def cancel(self, run: str, *, by: Any = "", reason: str = "") -> bool:
         """Cancel a run of which the role is shown any event."""
         async with self._ending(run):
@@ -443,43 +536,17 @@ class RoleRecord(RecordOperations, Spaces):
     async def _ending(self, run: str) -> AsyncGenerator[None, None]:
         """Raise NotFound for a run of which the role is shown nothing."""
         run = ids.name("run", run)
-        made = await self._derived(run)
+        made = await self._context.derived(run)
         if made is None:
             raise NotFound(
                 f"run {run!r:.80}", "give the id of a run of which the role sees an event"
             )
-        self._asker.carried.run = run
-        await self._shown(made.label)  # the response depends on the run's state
+        self._context.asker.carried.run = run
+        await self._context.asker.carried.shown(
+            made.label
+        )  # the response depends on the run's state
         try:
             yield
         except Refused as error:  # its text reveals how the run ended
             message = f"run {run!r:.80} has already ended with another status: resume it first"
             raise Refused(message) from error
-
-    async def _derived(
-        self, run: str, key: bytes | None = None, role: str = ""
-    ) -> DerivedView | None:
-        """Return a run as the role sees it; None if it sees nothing of it, or it does not exist."""
-        workspace = self._workspace
-        if await workspace.log.last(RunStream(run)) is None:
-            return None
-        role = role or self._asker.who.role
-        made = await roles.derive(workspace.states, role, run, None, key)
-        return made if made.view.events else None
-
-    async def _sees(self, run: str, kind: str, about: dict[str, Any], agent: str = "") -> bool:
-        """Return whether the role is shown an event of a kind with these values.
-
-        The answer depends on all that it is shown of the run, which counts as shown.
-        """
-        made = await self._derived(ids.name("run", run))
-        if made is None:
-            return False
-        self._asker.carried.run = run
-        await self._shown(made.label)
-        return any(
-            shown.type.startswith(f"{kind}.")
-            and agent in ("", shown.agent)
-            and about.items() <= msgspec.json.decode(shown.data).items()
-            for _, shown in made.view.events
-        )

@@ -12,7 +12,7 @@ def main(inside: Inside) -> list[str]:
     arms = []
     with hansard.connect(workspace=inside.job.workspace) as record:
         record.workspace.log = EndlessLog(record.workspace.log, inside)
-        record.register(
+        record.experiments.register(
             "greeting", hansard.experiments.plan(arms=["plain", "bold"], metrics=["reward"])
         )
         inside.world.note("registered")

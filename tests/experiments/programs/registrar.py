@@ -20,7 +20,7 @@ def main(inside: Inside) -> dict[str, str]:
             time.sleep(0.001)
         for n in range(settings["count"]):
             try:
-                is_new = record.register(f"e-{n}", plan, by=settings["name"])
+                is_new = record.experiments.register(f"e-{n}", plan, by=settings["name"])
             except hansard.errors.Refused as refusal:
                 told[f"e-{n}"] = "refused" if "alpha" in str(refusal) else str(refusal)
             else:

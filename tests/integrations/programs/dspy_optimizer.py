@@ -48,12 +48,12 @@ def main() -> None:
 
     with hansard.connect(workspace, data_dir=folder) as record:
         if not record.runs():
-            record.add_prompt("p", "Solve it.\n")
-            record.alias_prompt("p@1", "production", reason="the first one")
+            record.prompts.add("p", "Solve it.\n")
+            record.prompts.alias("p@1", "production", reason="the first one")
         found = record.optimize(
             "p@1", TASKS, evaluate=evaluate, propose=propose, search=dspy.search(), budget=90
         )
-        versions = record.prompt_log("p").versions
+        versions = record.prompts.log("p").versions
     told = {
         "best": found.best,
         "promoted": found.promoted,

@@ -63,8 +63,8 @@ def test_each_version_of_our_prompt_has_its_figures(record, call, tmp_path, monk
         if version == 2:
             shorter = TEXT.replace(" A procedure never goes into AGENTS.md.", "")
             assert shorter != TEXT
-            record.add_prompt("memory-remember", shorter)
-            record.alias_prompt("memory-remember@2", "production", reason="a try")
+            record.prompts.add("memory-remember", shorter)
+            record.prompts.alias("memory-remember@2", "production", reason="a try")
         else:
             refused = call("memory", "reflect", "org", "--ask", "remembers:talks")
             assert (refused.code, "must be a JSON array" in refused.err) == (2, True)

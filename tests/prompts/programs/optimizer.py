@@ -47,8 +47,8 @@ def main() -> None:
 
     with hansard.connect(workspace, data_dir=folder) as record:
         if not record.runs():
-            record.add_prompt("classify", order[0])
-            record.alias_prompt("classify@1", "production", reason="the first one")
+            record.prompts.add("classify", order[0])
+            record.prompts.alias("classify@1", "production", reason="the first one")
         found = record.optimize(
             "classify@1",
             {task: task for task in right},
@@ -58,7 +58,7 @@ def main() -> None:
             budget=len(right) * 4,
             metric="correct",
         )
-        versions = record.prompt_log("classify").versions
+        versions = record.prompts.log("classify").versions
     sys.stdout.write(
         json.dumps(
             {

@@ -23,11 +23,11 @@ def main() -> None:
     """Begin, or go on."""
     workspace, folder = sys.argv[1:]
     with hansard.connect(workspace, data_dir=folder) as record:
-        record.add_prompt("p", "x")
+        record.prompts.add("p", "x")
         try:
-            record.prompt("p@production")
+            record.prompts.get("p@production")
         except hansard.errors.Refused:
-            record.alias_prompt("p@1", "production", reason="the first one")
+            record.prompts.alias("p@1", "production", reason="the first one")
         if not record.runs(workflow="optimize prompt p", status="completed"):
             record.optimize("p@1", TASKS, evaluate=evaluate, propose=propose, budget=60)
 

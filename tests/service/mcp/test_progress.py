@@ -88,8 +88,8 @@ async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, wor
             sent = asyncio.create_task(heard.call("record_step", run_id=run, tool="send_mail"))
             async with asyncio.timeout(WAIT_S):
                 await heard.something.wait()
-            (asked,) = await record.approvals()
-            await record.approve(asked.approval.id, reason="read it")
+            (asked,) = await record.approvals.list()
+            await record.approvals.approve(asked.approval.id, reason="read it")
             assert not (await sent).is_error
         await sessions.close()
     wanted = f"send_mail waits for a person: hansard approvals grant {asked.approval.id}"

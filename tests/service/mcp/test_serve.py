@@ -550,10 +550,10 @@ async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, 
     def begin() -> None:
         house.apply(ROLES)
         with house.trusted() as record:
-            record.add_prompt("rag", "Answer {query}.", reason="the first")
-            record.add_prompt("rag", "Answer {query} in {words} words.")
-            record.alias_prompt("rag@1", "production")
-            record.add_prompt("compare", "Mine: {what}.")
+            record.prompts.add("rag", "Answer {query}.", reason="the first")
+            record.prompts.add("rag", "Answer {query} in {words} words.")
+            record.prompts.alias("rag@1", "production")
+            record.prompts.add("compare", "Mine: {what}.")
 
     await asyncio.to_thread(begin)
     login = await asyncio.to_thread(house.login, "rob", "reader")

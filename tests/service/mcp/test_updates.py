@@ -123,7 +123,7 @@ async def other(setup: Setup, run: str | None = None) -> AsyncIterator[hansard.A
     file = setup.sent.with_name("roles.toml")
     file.write_text(ROLES)
     async with hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record:
-        await record.apply_roles(file)
+        await record.roles.apply_file(file)
         async with record.run("papers", run=run, agent="ada", role="ada") as ada:
             yield ada
 
@@ -317,18 +317,18 @@ async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path
             listening = asyncio.create_task(listens(stream))
             stack.callback(listening.cancel)
         before = {each.name for each in (await client.list_prompts()).prompts}
-        await record.add_prompt("rag", "Answer {query}.")
+        await record.prompts.add("rag", "Answer {query}.")
         await told()
         now = {each.name for each in (await client.list_prompts()).prompts}
         assert now - before == {"rag"}
-        await record.alias_prompt("rag@1", "production", reason="the first one")
+        await record.prompts.alias("rag@1", "production", reason="the first one")
         await told()
-        await record.give_feedback("rag@1", "too long")
+        await record.prompts.give_feedback("rag@1", "too long")
         await asyncio.sleep(SILENCE_S)
         assert heard.empty()
-        await record.add_prompt("rag", "Answer {query} in a line.")
+        await record.prompts.add("rag", "Answer {query} in a line.")
         await told()
-        await record.retire_prompt("rag@2", reason="worse")
+        await record.prompts.retire("rag@2", reason="worse")
         await told()
 
 
@@ -376,7 +376,7 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         rob = asyncio.create_task(frames_until_word(asking["rob"]))
         stack.callback(rob.cancel)
 
-        await record.add_prompt("hidden", SECRET)
+        await record.prompts.add("hidden", SECRET)
         assert await frames_until_word(asking["eva"]) == [{"jsonrpc": "2.0", "method": CHANGED}]
         assert await listed(asking["eva"]) == {*PROMPTS, "hidden"}
         await asyncio.sleep(resources.POLL_S_MAX + SILENCE_S)

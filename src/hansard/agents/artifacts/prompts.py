@@ -228,7 +228,7 @@ def draft_event(draft: Draft, scrub: Scrub | None) -> PromptVersionAdded:
     try:
         made = msgspec.convert(fields, PromptVersionAdded)
     except msgspec.ValidationError as error:
-        raise BadValue("the version", str(error), "see record.add_prompt") from error
+        raise BadValue("the version", str(error), "see record.prompts.add") from error
     return msgspec.structs.replace(made, parameters=raw)
 
 

@@ -336,8 +336,8 @@ async def place(
     if experiment.plan is None and request.arm is None:
         message = (
             f"experiment {request.experiment!r} is not registered, so it assigns no arm to a run: "
-            "register it (record.register, or 'hansard experiment register'), or choose the "
-            "arm yourself with arm="
+            "register it (record.experiments.register, 'hansard experiment register'), or choose "
+            "the arm yourself with arm="
         )
         raise NotPlaced(message)
     if experiment.plan is not None and request.arm is None:

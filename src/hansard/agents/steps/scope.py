@@ -54,7 +54,7 @@ def guard_secrets(called: str) -> Callable[[type[C]], type[C]]:
     def guard(cls: type[C]) -> type[C]:
         for name, method in inspect.getmembers(cls, inspect.isfunction):
             if not name.startswith("_") and not hasattr(method, "guards_secrets"):
-                setattr(cls, name, _guarded(f"{called}.{name}", method))
+                setattr(cls, name, guarded(f"{called}.{name}", method))
         return cls
 
     return guard
@@ -66,11 +66,12 @@ def errors_without_secrets(guarded: Any) -> contextlib.AbstractContextManager[No
     return contextlib.nullcontext() if redaction is None else redaction.in_errors()
 
 
-def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a class that has a `_redaction`, guarded; see `guard_secrets`."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
-    def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def guarded_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
         redaction = self._redaction
         if redaction is None:
             return method(self, *args, **kwargs)
@@ -87,7 +88,7 @@ def _guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             _check(name, signature, redaction, (self, *args), kwargs)
             return await method(self, *args, **kwargs)
 
-    made: Any = guarded_async if inspect.iscoroutinefunction(method) else guarded
+    made: Any = guarded_async if inspect.iscoroutinefunction(method) else guarded_sync
     made.guards_secrets = True  # a subclass does not guard it again
     guarding: Callable[..., Any] = made
     return guarding

@@ -44,7 +44,7 @@ from hansard.domain.memory.space import MemoryInvalid
 from hansard.domain.redaction import Redaction
 from hansard.domain.values import recordable
 from hansard.inspect.savings import Saved
-from hansard.operations.declare import TRUSTED, Operation, sent
+from hansard.operations.declare import TRUSTED, Async, Context, Operation, Sync
 from hansard.operations.memory import FileOp, Spaces
 from hansard.operations.protocol import faults, shapes, wire
 from hansard.operations.protocol.errors import NotOffered
@@ -165,41 +165,38 @@ async def _closed(engine: RemoteEngine, error: BaseException | None) -> None:
         await link.end()
 
 
-class Sender:
+class RemoteContext(Context):
     """Sends operations to the service."""
 
-    _link: Link
+    is_remote = True
 
-    def _demand_own(self, method: str, by: str) -> None:
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.redaction = link.redaction
+
+    def demand_own(self, method: str, by: str) -> None:
+        """Raise NotOffered: a restricted agent acts in its own name."""
         if by != OS_USER:
             raise NotOffered(f"record.{method}(by=)", TRUSTED)
 
-    async def _send(
+    async def send(
         self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         """Send an operation. Raises RoleRefused, NotFound, Refused, NotOffered, BadValue."""
-        request = operation.build_request(args, kwargs, self._link.redaction)
-        answer = value_of(await self._link.outside(operation.method, request))
+        request = operation.build_request(args, kwargs, self.redaction)
+        answer = value_of(await self.link.outside(operation.verb, request))
         return shapes.decode_result(answer, operation.result)
-
-
-@sent
-class _RemoteSpaces(Sender, Spaces):
-    """Memory spaces, over the service."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
 
 
 @guard_secrets("memory")
 class RemoteStore:
     """One space; secrets are never sent. Everything runs on the bus's loop."""
 
-    def __init__(self, link: Link, space: str) -> None:
+    def __init__(self, context: RemoteContext, space: str) -> None:
         self.space = space_name(space)
-        self._link = link
-        self._spaces = _RemoteSpaces(link)
-        self._redaction = link.redaction
+        self._principal = context.link.credentials.principal
+        self._spaces: Spaces[Async] = Spaces(context)
+        self._redaction = context.redaction
 
     @property
     def pending(self) -> int:
@@ -220,11 +217,11 @@ class RemoteStore:
 
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
         """Return a file."""
-        return await self._spaces.memory_entry(self.space, path, at)
+        return await self._spaces.entry(self.space, path, at)
 
     async def entries(self, at: object = None) -> list[MemoryEntry]:
         """Return all files that the role sees."""
-        return await self._spaces.memory_entries(self.space, at)
+        return await self._spaces.entries(self.space, at)
 
     async def paths(self) -> list[str]:
         """Return the paths of all files, sorted."""
@@ -232,15 +229,15 @@ class RemoteStore:
 
     async def versions(self, path: str | None = None) -> list[MemoryVersion]:
         """Return the versions of a file, or of all."""
-        return await self._spaces.memory_history(self.space, path)
+        return await self._spaces.history(self.space, path)
 
     async def diff(self, path: str | None, before: object, after: object = None) -> str:
         """Return the differences of a file, or of all, between two points."""
-        return await self._spaces.memory_diff(self.space, path, before, after)
+        return await self._spaces.diff(self.space, path, before, after)
 
     async def blame(self, path: str) -> list[BlamedLine]:
         """Return for each line the change that added it."""
-        return await self._spaces.memory_blame(self.space, path)
+        return await self._spaces.blame(self.space, path)
 
     async def change(
         self, ops: Sequence[Op], by: Any, reason: str = "", sources: Sequence[str] = ()
@@ -256,7 +253,7 @@ class RemoteStore:
         if bad:
             raise MemoryInvalid(self.space, bad)
         request = [msgspec.convert(op, FileOp) for op in ops]
-        await self._spaces.memory_change(self.space, request, reason, sources)
+        await self._spaces.change(self.space, request, reason, sources)
         return 0
 
     async def remember(self, text: str, by: str, path: str, sources: Sequence[str] = ()) -> int:
@@ -266,7 +263,7 @@ class RemoteStore:
     async def revert(self, change: str, by: Any, reason: str = "") -> int:
         """Undo a change; return 0."""
         self._demand_own(by)
-        await self._spaces.memory_revert(self.space, change, reason)
+        await self._spaces.revert(self.space, change, reason)
         return 0
 
     async def set_policy(self, policy: MemoryPolicySet, by: str) -> NoReturn:
@@ -275,11 +272,9 @@ class RemoteStore:
         raise NotOffered("memory.set_policy", TRUSTED)
 
     def _demand_own(self, by: Any) -> None:
-        mine = self._link.credentials.principal
-        if by != mine:
-            raise NotOffered(
-                f"by={by!r:.80}", f"the credentials are those of {mine!r}: give that name"
-            )
+        if by != self._principal:
+            remedy = f"the credentials are those of {self._principal!r}: give that name"
+            raise NotOffered(f"by={by!r:.80}", remedy)
 
 
 class _OfRole(TrustedOnly):
@@ -290,11 +285,6 @@ class _OfRole(TrustedOnly):
 
     _called = "record"
     _remedy: ClassVar = {"workspace": TRUSTED}
-
-    @property
-    def _redaction(self) -> Redaction | None:
-        """The secrets that must not leave this process."""
-        return self._link.redaction
 
     def _brief(self) -> dict[str, Any]:
         mine = self._link.credentials
@@ -310,8 +300,7 @@ class _OfRole(TrustedOnly):
 
 
 @guard_secrets("record")
-@sent
-class AsyncRestrictedRecord(_OfRole, Sender, AsyncCommonRecord[AsyncRestrictedSession]):
+class AsyncRestrictedRecord(_OfRole, AsyncCommonRecord[AsyncRestrictedSession, Async]):
     """A workspace's record for the async client of a restricted agent.
 
     It has the operations of a trusted program (`AsyncRecord`) that the role allows, on the part of
@@ -321,8 +310,9 @@ class AsyncRestrictedRecord(_OfRole, Sender, AsyncCommonRecord[AsyncRestrictedSe
     _trusted = AsyncRecord
 
     def __init__(self, link: Link, defaults: Defaults) -> None:
-        self._link = link
         link.redaction = Redaction.of(defaults.redact)
+        super().__init__(RemoteContext(link))
+        self._link = link
         self._defaults = defaults
 
     async def _disconnect(self) -> None:
@@ -348,19 +338,20 @@ class AsyncRestrictedRecord(_OfRole, Sender, AsyncCommonRecord[AsyncRestrictedSe
         Raises:
             BadName: The space's name is none of these.
         """
-        return AsyncMemorySpace(RemoteStore(self._link, space), SessionRankers())
+        return AsyncMemorySpace(RemoteStore(RemoteContext(self._link), space), SessionRankers())
 
 
 @guard_secrets("record")
-class RestrictedRecord(_OfRole, CommonRecord[RestrictedSession]):
+class RestrictedRecord(_OfRole, CommonRecord[RestrictedSession, Sync]):
     """A workspace's record for a restricted agent's sync client; see `AsyncRestrictedRecord`."""
 
+    _portal: Portal
     _trusted = Record
 
     def __init__(self, link: Link, portal: Portal, defaults: Defaults) -> None:
-        self._async: AsyncRestrictedRecord = AsyncRestrictedRecord(link, defaults)
+        link.redaction = Redaction.of(defaults.redact)
+        super().__init__(RemoteContext(link), portal)
         self._link = link
-        self._portal = portal
         self._defaults = defaults
 
     def _disconnect(self) -> None:
@@ -376,4 +367,6 @@ class RestrictedRecord(_OfRole, CommonRecord[RestrictedSession]):
 
     def memory(self, space: str = ORG) -> MemorySpace:
         """Return a memory space; see `AsyncRestrictedRecord.memory`."""
-        return MemorySpace(RemoteStore(self._link, space), SessionRankers(), self._portal)
+        return MemorySpace(
+            RemoteStore(RemoteContext(self._link), space), SessionRankers(), self._portal
+        )

@@ -917,7 +917,7 @@ async def compare(  # noqa: PLR0913 -- a tool's arguments
     options |= {"lower_is_better": lower_is_better, "higher_is_better": higher_is_better}
     options |= {"all_pairs": all_pairs}
     stated = {name: value for name, value in options.items() if value is not None}
-    report = await sessions.record.compare(experiment, **stated)
+    report = await sessions.record.experiments.compare(experiment, **stated)
     return Answer(lines(report), replayable=False, position=report.report.position)
 
 
@@ -925,21 +925,21 @@ async def compare(  # noqa: PLR0913 -- a tool's arguments
 async def list_action_caches(sessions: Sessions) -> Answer:
     """List the kept action caches: versions, and heals that nobody has reviewed."""
     await sessions.demand(permits.actions())
-    return reported_at(await sessions.record.action_caches())
+    return reported_at(await sessions.record.actions.list())
 
 
 @tool(ARRAY, reads=True)
 async def action_cache_log(sessions: Sessions, name: str) -> Answer:
     """List the versions of an action cache: who changed what, when and why."""
     await _demand_shown(sessions, permits.actions(), ACTIONS, name)
-    return reported_at(await sessions.record.actions_log(name))
+    return reported_at(await sessions.record.actions.log(name))
 
 
 @tool(OBJECT, reads=True)
 async def action_cache(sessions: Sessions, name: str, version: int | None = None) -> Answer:
     """Read a kept action cache, by default its newest version: its entries, to be replayed."""
     await _demand_shown(sessions, permits.actions(), ACTIONS, name)
-    cache = await sessions.record.kept_actions(name, version)
+    cache = await sessions.record.actions.get(name, version)
     return Answer(msgspec.json.decode(encode(cache)), replayable=False)
 
 
@@ -987,14 +987,14 @@ async def keep_actions(
 ) -> Answer:
     """Keep an action cache (`hansard.actions.v1`) as a name's next version; returns its number."""
     kept = decode(msgspec.json.encode(cache), "keep_actions(cache)")
-    ways = (sessions.record.keep_actions, kept_caches.save)
+    ways = (sessions.record.actions.keep, kept_caches.save)
     return await _state(sessions, ActionsSaved.tag, *ways, name, kept, reason=reason)
 
 
 @tool(VERSION)
 async def revert_actions(sessions: Sessions, name: str, to: int, reason: str = "") -> Answer:
     """Add an earlier version of an action cache as the next one; returns the number."""
-    ways = (sessions.record.revert_actions, kept_caches.revert)
+    ways = (sessions.record.actions.revert, kept_caches.revert)
     return await _state(sessions, ActionsReverted.tag, *ways, name, to, reason=reason)
 
 
@@ -1003,7 +1003,7 @@ async def review_actions(
     sessions: Sessions, name: str, version: int | None = None, reason: str = ""
 ) -> Answer:
     """Record that the versions of an action cache up to one were reviewed."""
-    ways = (sessions.record.review_actions, kept_caches.review)
+    ways = (sessions.record.actions.review, kept_caches.review)
     return await _state(sessions, ActionsLookedAt.tag, *ways, name, version, reason=reason)
 
 
@@ -1024,7 +1024,7 @@ async def list_experiences(sessions: Sessions) -> Answer:
     Each has its permitted use, and how its replays ended.
     """
     await sessions.demand(permits.experiences())
-    return reported_at(await sessions.record.experiences())
+    return reported_at(await sessions.record.experiences.list())
 
 
 @tool(ARRAY, reads=True)
@@ -1043,7 +1043,7 @@ async def find_experience(
     """
     await sessions.demand(permits.experiences())
     options: Any = {"task": task, "tools": tools, "address": address, "limit": limit}
-    return reported_at(await sessions.record.find_experience(**options, retired=retired))
+    return reported_at(await sessions.record.experiences.find(**options, retired=retired))
 
 
 @tool(OBJECT, reads=True)
@@ -1053,7 +1053,7 @@ async def experience(sessions: Sessions, name: str, version: int | None = None) 
     SKILL.md has its plan in words, checks.json its check functions.
     """
     await _demand_shown(sessions, permits.experiences(), EXPERIENCES, name)
-    kept = await sessions.record.kept_experience(name, version)
+    kept = await sessions.record.experiences.get(name, version)
     content = {"name": kept.name, "version": kept.version, "files": content_of(kept)}
     return Answer(content, replayable=False)
 

@@ -152,7 +152,7 @@ async def list_prompts(sessions: Sessions) -> list[types.Prompt]:
 
 async def _shown_prompts(sessions: Sessions) -> list[Any]:
     await sessions.demand(permits.prompts())
-    prompts: list[Any] = await sessions.record.prompts()
+    prompts: list[Any] = await sessions.record.prompts.list()
     for each in prompts:
         await sessions.shown(each.label)
     return prompts
@@ -176,7 +176,7 @@ async def get_prompt(
 
     async def reads() -> Answer:
         await sessions.demand(permits.prompts())
-        found = await sessions.record.prompt(name)
+        found = await sessions.record.prompts.get(name)
         await sessions.shown(found.label)
         content = {"text": str(found.format(**given)), "reference": found.reference}
         return Answer(content, replayable=False)
@@ -531,7 +531,7 @@ async def _points(sessions: Sessions, begun: str, run: str) -> list[str]:
 
 async def _roles(sessions: Sessions, begun: str, run: str) -> list[str]:
     del run
-    found: list[str] = await sessions.record.view_roles()
+    found: list[str] = await sessions.record.roles.viewable()
     if sessions.workspace is not None:
         mine = (await sessions.own()).session.role
         permit = await permits.read(sessions.workspace, mine)

@@ -1,0 +1,190 @@
+"""The roles of a record, and the approvals that its agents wait for."""
+
+from __future__ import annotations
+
+import builtins
+import os
+
+import msgspec
+
+from hansard.agents.access import roles
+from hansard.agents.access.principals import Lowering, declassify
+from hansard.agents.policy.approvals import ListedApproval, answer, listed
+from hansard.agents.policy.permits import trusts
+from hansard.bus.clock import OS_USER
+from hansard.domain.approval import ApprovalStatus
+from hansard.domain.label import Label
+from hansard.domain.redaction import check_names
+from hansard.domain.roles.authorize import Trust
+from hansard.domain.roles.model import RoleDefined
+from hansard.operations.declare import (
+    By,
+    C_co,
+    Here,
+    Noun,
+    Prose,
+    Takes,
+    free,
+    operation,
+    trusted,
+)
+
+
+def _rules_of(rules: RoleDefined) -> object:
+    """Return the parts of a role's rules that are used as names elsewhere: all but `about`."""
+    return msgspec.to_builtins(msgspec.structs.replace(rules, about=""))
+
+
+class Roles(Noun[C_co], noun="roles"):
+    """The roles of agents, with their rules."""
+
+    @operation(needs=free)
+    async def viewable(self) -> list[str]:
+        """List the roles with rules, whose views can be requested.
+
+        For a restricted agent those whose views its role may be shown, its own first.
+        """
+        return [*await roles.defined(self._workspace)]
+
+    @trusted
+    async def apply(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
+        """Set the rules of a role, replacing earlier ones; return False if they are unchanged.
+
+        Usually roles are set from a file, with `apply_file`.
+
+        Raises:
+            BadName, BadValue: A rule is invalid; the message names it.
+        """
+        check_names("record.roles.apply", {"rules": _rules_of(rules)}, self._workspace.redaction)
+        return await roles.apply(self._workspace, name, rules, by=by)
+
+    @trusted
+    async def apply_file(
+        self, path: str | os.PathLike[str], *, by: str = OS_USER
+    ) -> dict[str, bool]:
+        """Set the rules of each role in a TOML file; return by role whether they changed.
+
+        All rules are checked before the first is set. It is what `hansard roles apply FILE` does.
+
+        Args:
+            path: The file (docs/roles.md).
+            by: The author on record.
+
+        Raises:
+            BadName, BadValue: The file or a rule is invalid; the message names the place. No role
+                has changed.
+        """
+        found = roles.read_file(path)
+        items = [_rules_of(rules) for rules in found.values()]
+        names = {"roles": [*found], "by": by, "rules": items}
+        check_names("record.roles.apply_file", names, self._workspace.redaction)
+        return await roles.apply_all(self._workspace, found, by=by)
+
+    @trusted
+    async def declassify(
+        self,
+        run: str | None = None,
+        *,
+        agent: str | None = None,
+        key: str | None = None,
+        principal: str | None = None,
+        to: str = "",
+        approver: str,
+        reason: str,
+        role: str | None = None,
+    ) -> Label:
+        """Lower the label of an agent, a key of a run, or a principal; return the earlier label.
+
+        An open session of the agent is fenced; a principal's sessions end.
+
+        Args:
+            run: The run; None for a principal.
+            agent: The agent whose label is lowered, or
+            key: the key of shared state, or
+            principal: the principal. Give one of the three.
+            to: The new label, such as `untrusted`; public and trusted if empty.
+            approver: The person who answers for it.
+            reason: The reason why it may be lowered.
+            role: The role that the approver acts in; it must have `approve`.
+
+        Raises:
+            Refused: The new label is not lower.
+            NotFound: There is no such run, agent or key.
+            RoleRefused: The role may not approve.
+            BadName, BadValue: A name is malformed, or `reason` is empty.
+        """
+        lowering = Lowering(
+            agent=agent,
+            key=key,
+            principal=principal,
+            to=to,
+            approver=approver,
+            because=reason,
+            role=role,
+        )
+        return await declassify(self._workspace, run, lowering)
+
+
+class Approvals(Noun[C_co], noun="approvals"):
+    """Questions of agents that wait for a person's answer."""
+
+    @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
+    async def approve(
+        self, approval: str, *, by: By = OS_USER, reason: Prose = "", role: Here[str | None] = None
+    ) -> None:
+        """Grant an agent's request for approval.
+
+        Args:
+            approval: The request's id, as `list()` or `hansard approvals` shows it.
+            by: The approver on record: not the requesting agent, nor a principal that acts for it.
+            reason: The reason on record.
+            role: The role that `by` acts in; it must have `approve`.
+
+        Raises:
+            Refused: The request is answered or expired, or `by` may not answer it.
+            NotFound: There is no such request.
+            RoleRefused: The role may not approve; the refusal is recorded.
+        """
+        await answer(
+            self._workspace,
+            approval,
+            granted=True,
+            by=by,
+            reason=reason,
+            role=role,
+        )
+
+    @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
+    async def deny(
+        self, approval: str, *, by: By = OS_USER, reason: Prose = "", role: Here[str | None] = None
+    ) -> None:
+        """Deny an agent's request for approval.
+
+        Args:
+            approval: The request's id, as `list()` or `hansard approvals` shows it.
+            by: The approver on record: not the requesting agent, nor a principal that acts for it.
+            reason: The reason on record.
+            role: The role that `by` acts in; it must have `approve`.
+
+        Raises:
+            Refused: The request is answered or expired, or `by` may not answer it.
+            NotFound: There is no such request.
+            RoleRefused: The role may not approve; the refusal is recorded.
+        """
+        await answer(
+            self._workspace,
+            approval,
+            granted=False,
+            by=by,
+            reason=reason,
+            role=role,
+        )
+
+    @trusted
+    async def list(self, *, answered: bool = False) -> builtins.list[ListedApproval]:
+        """List the questions of agents in all runs that wait for an answer, oldest first.
+
+        With `answered`, also those that were granted or denied, or that expired.
+        """
+        found = await listed(self._workspace)
+        return [each for each in found if answered or each.standing is ApprovalStatus.PENDING]
