@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
@@ -88,16 +88,6 @@ _LIFE_FIELDS = (
 )
 
 
-class Names(msgspec.Struct):
-    """Texts shared by many rows, each stored once and referenced by number."""
-
-    found: dict[str, int] = msgspec.field(default_factory=dict)
-
-    def number(self, name: str) -> int:
-        """Return a text's number, from 0."""
-        return self.found.setdefault(name, len(self.found))
-
-
 class Stream(msgspec.Struct, omit_defaults=True):
     """Stream: its name within its run, and its agent and role if it is an agent's."""
 
@@ -145,6 +135,26 @@ class Events(msgspec.Struct):
     when: dict[str, int | None] = {}
 
 
+Change = tuple[int, int, dict[str, Any]]
+"""Change: the event; the key or task by number; the changed fields (for a new one the non-empty
+ones), or `gone`: the reason of its removal.
+"""
+
+
+class Shared(msgspec.Struct):
+    """Names of keys, sorted, and of tasks, in the order of adding; and their changes.
+
+    In a key's change, `value` is its new value: `["of"]` the event's own (`["of", N]` that of event
+    N), `["is", VALUE]`, `["push"]` the event's item at the end, `["in", I]` the event's item at I,
+    `["out", I]` without the one at I, `["set", OBJECT]` these keys in addition.
+    """
+
+    keys: list[str] = []
+    board: list[Change] = []
+    names: list[str] = []
+    tasks: list[Change] = []
+
+
 class Page(msgspec.Struct):
     """Data of a page.
 
@@ -155,18 +165,18 @@ class Page(msgspec.Struct):
     format: int
     run: str
     log: str
-    runs: list[str]
-    streams: list[Stream]
-    types: dict[str, tuple[str, ...]]
-    statuses: list[str]
-    actors: list[str]
-    commits: Commits
-    events: Events
-    life: list[tuple[int, dict[str, Any]]]
-    agents: dict[str, list[tuple[int, dict[str, Any]]]]
-    shared: Shared
-    blobs: dict[str, Any]
-    absent: dict[str, str]
+    runs: list[str] = []
+    streams: list[Stream] = []
+    types: dict[str, tuple[str, ...]] = {}
+    statuses: list[str] = []
+    actors: list[str] = []
+    commits: Commits = msgspec.field(default_factory=Commits)
+    events: Events = msgspec.field(default_factory=Events)
+    life: list[tuple[int, dict[str, Any]]] = []
+    agents: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    shared: Shared = msgspec.field(default_factory=Shared)
+    blobs: dict[str, Any] = {}
+    absent: dict[str, str] = {}
 
 
 async def gather(workspace: Workspace, run: str) -> Page:
@@ -176,9 +186,9 @@ async def gather(workspace: Workspace, run: str) -> Page:
     builder = _Builder(run, workspace.log.workspace)
     for stored in history:
         builder.take(stored)
-    page = builder.page()
-    page.blobs, page.absent = await _blobs(workspace, history)
-    await _by_parts(workspace, history, page)
+    page = builder.finished()
+    await _add_blobs(workspace, history, page)
+    await _add_parts(workspace, history, page)
     return page
 
 
@@ -186,22 +196,14 @@ class _Builder:
     """Folds commits in order, and records how each event changed the state."""
 
     def __init__(self, run: str, log: str) -> None:
-        self._run = run
-        self._log = log
-        self._runs = Names()
-        self._runs.number(run)
+        self._page = Page(FORMAT, run, log)
+        self._runs = {run: 0}
         self._streams: dict[StreamId, int] = {}
-        self._shapes: list[Stream] = []
-        self._types: dict[str, tuple[str, ...]] = {}
-        self._type_numbers = Names()
-        self._statuses = Names()
+        self._types: dict[str, int] = {}
+        self._statuses: dict[str, int] = {}
+        self._actors: dict[str, int] = {}
         self._newest: dict[tuple[str, int], int] = {}
         """Number of the newest event of each step, by its agent's stream."""
-        self._actors = Names()
-        self._commits = Commits()
-        self._events = Events()
-        self._life: list[tuple[int, dict[str, Any]]] = []
-        self._agents: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._life_state = runs.initial()
         self._life_written: dict[str, Any] = {}
         self._agent_states: dict[str, AgentState] = {}
@@ -210,30 +212,20 @@ class _Builder:
         self._position = 0
         self._time = 0
 
-    def page(self) -> Page:
-        """Build the page of the commits taken, without its blobs."""
-        self._mark_doubts()
-        return Page(
-            FORMAT,
-            self._run,
-            self._log,
-            list(self._runs.found),
-            self._shapes,
-            self._types,
-            list(self._statuses.found),
-            list(self._actors.found),
-            self._commits,
-            self._events,
-            self._life,
-            self._agents,
-            self._shared.shared(),
-            {},
-            {},
-        )
+    def finished(self) -> Page:
+        """Return the page of the commits taken, without its blobs."""
+        page = self._page
+        for name, state in self._agent_states.items():
+            for step in state.in_doubt:  # killed, or failed and not handled
+                number = self._newest[name, step.number]
+                page.events.status[number] = _number(self._statuses, StepStatus.IN_DOUBT.value)
+        page.runs, page.statuses = list(self._runs), list(self._statuses)
+        page.actors, page.shared = list(self._actors), self._shared.shared()
+        return page
 
     def take(self, stored: Stored) -> None:
         """Add a commit and its events."""
-        rows, commit = self._commits, stored.commit
+        rows, commit, events = self._page.commits, stored.commit, self._page.events
         time = stored.stamp // 1_000
         row = len(rows.position)
         rows.position.append(stored.position - self._position)
@@ -243,42 +235,41 @@ class _Builder:
         rows.events.append(len(commit.events))
         rows.id.append(commit.id)
         rows.clock.append((commit.at - _EPOCH) // _MICROSECOND - time)
-        rows.actor.append(self._actors.number(commit.actor.agent))
+        rows.actor.append(_number(self._actors, commit.actor.agent))
         rows.epoch.append(commit.epoch)
         rows.whole.append(whole_at(stored) - stored.position)
         more = _more(stored)
         if more:
             rows.more[str(row)] = more
         self._position, self._time = stored.position, time
-        self._shared.now(stored.stamp, len(self._events.id))
+        self._shared.now(stored.stamp, len(events.id))
         has_log_time = stored.origin is None and not is_imported(stored)
         for recorded in commit.events:
             event = revive(recorded)
-            number = len(self._events.id)
-            self._events.id.append(recorded.id)
-            self._events.type.append(self._type(event))
-            self._events.data.append(_data(event))
-            self._events.status.append(self._fold(stored.stream, event, number))
+            number = len(events.id)
+            events.id.append(recorded.id)
+            events.type.append(self._type(event))
+            events.data.append(_data(event))
+            events.status.append(self._fold(stored.stream, event, number))
             self._shared.take(stored, recorded, event, number)
             if not has_log_time or recorded.occurred_at is not None:
-                self._events.when[str(number)] = _us(time_of(stored, recorded))
+                events.when[str(number)] = _us(time_of(stored, recorded))
             if recorded.occurred_at is not None:
-                self._events.occurred_at[str(number)] = recorded.occurred_at
+                events.occurred_at[str(number)] = recorded.occurred_at
 
     def _stream(self, stream: StreamId) -> int:
-        known = self._streams.get(stream)
-        if known is None:
-            known = self._streams[stream] = len(self._shapes)
-            shape = Stream(str(stream), self._runs.number(run_of(stream) or self._run))
+        if stream not in self._streams:
+            self._streams[stream] = len(self._streams)
+            run = _number(self._runs, run_of(stream) or self._page.run)
+            shape = Stream(str(stream), run)
             if isinstance(stream, AgentStream):
                 shape.agent, shape.role = stream.agent, stream.role
-            self._shapes.append(shape)
-        return known
+            self._page.streams.append(shape)
+        return self._streams[stream]
 
     def _type(self, event: Event) -> int:
-        if event.tag not in self._types:
-            self._types[event.tag] = type(event).__struct_encode_fields__
-        return self._type_numbers.number(event.tag)
+        self._page.types.setdefault(event.tag, type(event).__struct_encode_fields__)
+        return _number(self._types, event.tag)
 
     def _fold(self, stream: StreamId, event: Any, number: int) -> int:
         """Fold an event, record its changes, and return the status that it left."""
@@ -292,7 +283,7 @@ class _Builder:
             case WorkspaceStream(kind=aggregate_types.KIND | memory_events.KIND):
                 return -1
             case _:
-                raise Corrupt(f"run {self._run}", f"it has a stream {stream}")
+                raise Corrupt(f"run {self._page.run}", f"it has a stream {stream}")
 
     def _fold_life(self, event: Any, number: int) -> int:
         state = self._life_state
@@ -301,8 +292,8 @@ class _Builder:
         changed = _changes(before, self._life_written)
         if isinstance(event, AgentJoined):
             changed["joined"] = [event.agent, event.role]
-        self._life.append((number, changed))
-        return self._statuses.number(state.status.value)
+        self._page.life.append((number, changed))
+        return _number(self._statuses, state.status.value)
 
     def _fold_agent(self, stream: AgentStream, event: Any, number: int) -> int:
         name = str(stream)
@@ -319,18 +310,16 @@ class _Builder:
                 for at, (field, value) in enumerate(pairs)
                 if before is None or before[at] != value
             }
-            self._agents.setdefault(name, []).append((number, changed))
+            self._page.agents.setdefault(name, []).append((number, changed))
         if not event.tag.startswith("step."):
             return -1
         self._newest[name, event.step] = number
-        return self._statuses.number(state.steps[event.step].status.value)
+        return _number(self._statuses, state.steps[event.step].status.value)
 
-    def _mark_doubts(self) -> None:
-        """Mark the calls in doubt at the end: killed, or failed and not handled."""
-        for name, state in self._agent_states.items():
-            for step in state.in_doubt:
-                number = self._newest[name, step.number]
-                self._events.status[number] = self._statuses.number(StepStatus.IN_DOUBT.value)
+
+def _number(names: dict[str, int], name: str) -> int:
+    """Return the number of a text that many rows share, from 0."""
+    return names.setdefault(name, len(names))
 
 
 def _plain_fields(state: RunState, fields: Sequence[str]) -> dict[str, Any]:
@@ -405,32 +394,37 @@ def _more(stored: Stored) -> dict[str, Any]:
 # ---------------------------------------------------------------- blobs
 
 
-async def _blobs(
-    workspace: Workspace, history: Sequence[Stored]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read the blobs that events reference, within the bounds; for others, return the reason."""
-    found: dict[str, Any] = {}
-    absent: dict[str, str] = {}
+async def _add_blobs(workspace: Workspace, history: Sequence[Stored], page: Page) -> None:
+    """Add the blobs that events reference, within the bounds; of others, the reason."""
     left = BLOBS_BYTES_MAX
     for stored in history:
-        if b'"$blob"' not in stored.body:
-            continue
-        for sha256, size in _references(stored):
-            if sha256 in found or sha256 in absent:
-                continue
-            if size > min(BLOB_BYTES_MAX, left):
-                absent[sha256] = "it is larger than what a page holds"
-                continue
-            try:
-                data = await workspace.blobs.get(sha256, size)
-                found[sha256] = msgspec.json.decode(data)
-            except NotFound:
-                absent[sha256] = "it was erased"
-            except (Corrupt, msgspec.DecodeError, RecursionError) as error:
-                absent[sha256] = f"it cannot be read ({error})"
-            else:
-                left -= size
-    return found, absent
+        for sha256, size in _references(stored) if b'"$blob"' in stored.body else ():
+            read = workspace.blobs.get
+            left -= await _add_value(page, sha256, size, left, "it was erased", read, sha256, size)
+
+
+async def _add_value(
+    page: Page,
+    sha256: str,
+    size: int,
+    left: int,
+    erased: str,
+    read: Callable[..., Awaitable[bytes]],
+    *arguments: Any,
+) -> int:
+    """Add a value by its hash, or why it is absent; return the bytes that it takes of the bound."""
+    if sha256 in page.blobs or sha256 in page.absent:
+        return 0
+    if size > min(BLOB_BYTES_MAX, left):
+        page.absent[sha256] = "it is larger than what a page holds"
+        return 0
+    try:
+        page.blobs[sha256] = msgspec.json.decode(await read(*arguments))
+    except NotFound:
+        page.absent[sha256] = erased
+    except (Corrupt, msgspec.DecodeError, RecursionError) as error:
+        page.absent[sha256] = f"it cannot be read ({error})"
+    return size if sha256 in page.blobs else 0
 
 
 def _references(stored: Stored) -> list[tuple[str, int]]:
@@ -456,10 +450,8 @@ def _references(stored: Stored) -> list[tuple[str, int]]:
     return named
 
 
-async def _by_parts(workspace: Workspace, history: Sequence[Stored], page: Page) -> None:
-    """Store the values with references to earlier ones beside the blobs, in full, within the same
-    bounds.
-    """
+async def _add_parts(workspace: Workspace, history: Sequence[Stored], page: Page) -> None:
+    """Add the values with references to earlier ones, in full, within the bounds."""
     lines: dict[str, PartsLine] = {}
     fetch = Fetcher(workspace)
     left = PARTS_BYTES_MAX
@@ -471,19 +463,10 @@ async def _by_parts(workspace: Workspace, history: Sequence[Stored], page: Page)
             data = bytes(recorded.data)
             line.note(recorded.type, version, data)
             for parts, question in line.by_parts(recorded.type, version, data):
-                if parts.sha256 in page.blobs or parts.sha256 in page.absent:
-                    continue
-                if parts.size > min(BLOB_BYTES_MAX, left):
-                    page.absent[parts.sha256] = "it is larger than what a page holds"
-                    continue
-                try:
-                    page.blobs[parts.sha256] = msgspec.json.decode(await fetch(question))
-                except NotFound:
-                    page.absent[parts.sha256] = "a part of it was erased"
-                except (Corrupt, msgspec.DecodeError, RecursionError) as error:
-                    page.absent[parts.sha256] = f"it cannot be read ({error})"
-                else:
-                    left -= parts.size
+                erased = "a part of it was erased"
+                left -= await _add_value(
+                    page, parts.sha256, parts.size, left, erased, fetch, question
+                )
 
 
 WAITS_SHOWN = 20
@@ -493,25 +476,6 @@ PAYLOADS = ("what", "given", "result")
 """Fields of a task that may be marked in a change as equal to the event's field of that name."""
 
 _field_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-Change = tuple[int, int, dict[str, Any]]
-"""Change: the event; the key or task by number; the changed fields (for a new one the non-empty
-ones), or `gone`: the reason of its removal.
-"""
-
-
-class Shared(msgspec.Struct):
-    """Names of keys, sorted, and of tasks, in the order of adding; and their changes.
-
-    In a key's change, `value` is its new value: `["of"]` the event's own (`["of", N]` that of event
-    N), `["is", VALUE]`, `["push"]` the event's item at the end, `["in", I]` the event's item at I,
-    `["out", I]` without the one at I, `["set", OBJECT]` these keys in addition.
-    """
-
-    keys: list[str] = []
-    board: list[Change] = []
-    names: list[str] = []
-    tasks: list[Change] = []
 
 
 class Expiries:
