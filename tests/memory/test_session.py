@@ -338,6 +338,19 @@ def test_a_change_undone_leaves_what_came_after_it(ada: Record):
     assert space.view("a.md", at="@2") == "one\ntwo\nthree\n"
 
 
+def test_the_changes_of_all_files_name_each_file_of_a_change_with_a_rename(ada: Record):
+    """A renamed file hides no other file of its change; one file is followed across its rename."""
+    space = ada.memory(ADA)
+    for path in ("a.md", "b.md"):
+        space.create(path, "one\n", by="eve")
+    with space.change("both", by="eve") as change:
+        change.rename("a.md", "c.md")
+        change.edit("b.md", "one", "two")
+    changed = [each.path for each in space.history() if each.because == "both"]
+    assert sorted(changed) == ["b.md", "c.md"]
+    assert [each.path for each in space.history("c.md")] == ["a.md", "c.md"]
+
+
 def test_a_large_file_is_a_blob_and_comes_back(ada: Record):
     """A large file is stored as a blob, up to the bound, so that its commit stays small."""
     text = "".join(f"line {number}\n" for number in range(60_000))

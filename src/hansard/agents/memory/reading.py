@@ -346,33 +346,40 @@ def versions_of(
     """Return the versions of a file across renames, oldest first; those of all files without a
     path.
     """
-    versions: list[MemoryVersion] = []
+    versions = [
+        MemoryVersion(
+            space=space,
+            path=file.path,
+            version=each.version,
+            op=file.op.value,
+            author=each.author,
+            at=each.at,
+            because=event.because,
+            event=each.id,
+            digest=file.after,
+            position=each.stored.position,
+            sources=event.sources,
+        )
+        for each, event, file in _changes_of(history, path)
+    ]
+    return versions[::-1]
+
+
+def _changes_of(
+    history: Iterable[MemoryEventAt], path: str | None
+) -> Iterator[tuple[MemoryEventAt, MemoryChanged, FileChange]]:
+    """Yield the changes of a file across renames, newest first; of all files without a path."""
     target = path
     for each in reversed(list(history)):
-        if not isinstance(each.event, MemoryChanged):
+        event = each.event
+        if not isinstance(event, MemoryChanged):
             continue
-        for file in each.event.files:
-            if path is not None and file.path != target:
-                continue
-            versions.append(
-                MemoryVersion(
-                    space=space,
-                    path=file.path,
-                    version=each.version,
-                    op=file.op.value,
-                    author=each.author,
-                    at=each.at,
-                    because=each.event.because,
-                    event=each.id,
-                    digest=file.after,
-                    position=each.stored.position,
-                    sources=each.event.sources,
-                )
-            )
-            if file.was:
-                target = file.was
-                break
-    return versions[::-1]
+        for file in event.files:
+            if path is None or file.path == target:
+                yield each, event, file
+                if path is not None:
+                    target = file.was or target
+                    break
 
 
 def files_of(
@@ -383,14 +390,7 @@ def files_of(
     """
     events = list(history)
     fields = {each.id: each for each in (events if shown is None else shown)}
-    names: dict[int, str] = {}
-    target = path
-    for each in reversed(fields.values()):
-        if isinstance(each.event, MemoryChanged):
-            found = next((file for file in each.event.files if file.path == target), None)
-            if found is not None:
-                names[each.version] = target
-                target = found.was or target
+    names = {each.version: file.path for each, _, file in _changes_of(fields.values(), path)}
     state, versions = spaces.initial(), list[tuple[MemoryEventAt, MemoryFile | None]]()
     for each in events:
         spaces.evolve(state, each.event, by_of(each.stored, each.id))

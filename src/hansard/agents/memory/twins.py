@@ -379,23 +379,12 @@ def texts_of(entries: Iterable[MemoryEntry]) -> dict[str, str]:
     return {each.path: each.text for each in entries if not each.link}
 
 
-class SpaceOnLoop(Brief):
-    """Base of the async client."""
+class _Space(Brief):
+    """Base of both clients; the sync one waits for the bus's loop in another thread."""
 
-    def __init__(self, store: SpaceStore, rankers: SpaceRankers) -> None:
-        self._store = store
-        self._rankers = rankers
-        self.space = store.space
-        """Name of the space."""
-
-    def _brief(self) -> dict[str, str]:
-        return {"space": self.space}
-
-
-class SpaceOnPortal(Brief):
-    """Base of the sync client: waits for the bus's loop in another thread."""
-
-    def __init__(self, store: SpaceStore, rankers: SpaceRankers, portal: Portal) -> None:
+    def __init__(
+        self, store: SpaceStore, rankers: SpaceRankers, portal: Portal | None = None
+    ) -> None:
         self._store = store
         self._rankers = rankers
         self._portal = portal
@@ -406,7 +395,7 @@ class SpaceOnPortal(Brief):
         return {"space": self.space}
 
 
-class AsyncMemorySpace(SpaceOnLoop):
+class AsyncMemorySpace(_Space):
     """A space of memory for trusted people and programs. Changes need no approval; all checks
     apply.
     """
@@ -607,7 +596,7 @@ class AsyncMemorySpace(SpaceOnLoop):
         return await self._store.set_policy(policy, by)
 
 
-class MemorySpace(SpaceOnPortal):
+class MemorySpace(_Space):
     """A space of memory, for the sync client: the methods of `AsyncMemorySpace`."""
 
     view = on_portal(AsyncMemorySpace.view)

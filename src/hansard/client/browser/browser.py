@@ -712,8 +712,15 @@ class AsyncBrowser:
         self, frame: int, found: FoundElement, attempts: list[ElementAttempt]
     ) -> dict[str, Any]:
         self._held[frame, found.selector] = found
-        now = {"url": elements.pattern(self.page.url), "shown": found.description["seen"]}
-        return _found(found, attempts) | now
+        return {
+            "selector": found.selector,
+            "strategy": found.strategy,
+            "xpath": found.description["xpath"],
+            "targets": msgspec.to_builtins(found.targets),
+            "attempts": _plains(attempts),
+            "url": elements.pattern(self.page.url),
+            "shown": found.description["seen"],
+        }
 
     async def _moves(self, where: Any, deadline: float) -> bool:
         """Return whether a page still changes; wait until it is quiet for `UNKNOWN_WAIT_S`."""
@@ -789,16 +796,6 @@ def _not_there(at: str, method: str, frame: int) -> dict[str, Any]:
     )
     plain: dict[str, Any] = msgspec.to_builtins(act)
     return plain
-
-
-def _found(found: FoundElement, attempts: list[ElementAttempt]) -> dict[str, Any]:
-    return {
-        "selector": found.selector,
-        "strategy": found.strategy,
-        "xpath": found.description["xpath"],
-        "targets": msgspec.to_builtins(found.targets),
-        "attempts": _plains(attempts),
-    }
 
 
 def _argument(argument: caches.Argument) -> str | Secret:

@@ -367,18 +367,25 @@ def healed(cache: ActionCache, after: CachedAction, *, at: str, by: str, why: st
     """Return the next version, with an entry that was found elsewhere. Raises BadValue for an
     unknown entry.
     """
-    before = _entry_of(cache, after.step_index)
-    version = cache.version + 1
+    index = after.step_index
+    before = next((each for each in cache.actions if each.step_index == index), None)
+    if before is None:
+        raise BadValue(f"entry {index}", "there is none of this stepIndex", "give one of the file")
     change = ActionChange(
-        version=version,
+        version=cache.version + 1,
         at=at,
         by=by,
         why=why,
-        step_index=after.step_index,
+        step_index=index,
         before=before,
         after=after,
     )
-    return _with(cache, after, version, [*cache.history, change])
+    return msgspec.structs.replace(
+        cache,
+        actions=[after if each.step_index == index else each for each in cache.actions],
+        version=change.version,
+        history=[*cache.history, change],
+    )
 
 
 def reverted(cache: ActionCache, to: int, *, at: str, by: str, why: str) -> ActionCache:
@@ -393,20 +400,6 @@ def reverted(cache: ActionCache, to: int, *, at: str, by: str, why: str) -> Acti
     for change in reversed(undone):
         cache = healed(cache, change.before, at=at, by=by, why=why)
     return cache
-
-
-def _entry_of(cache: ActionCache, index: int) -> CachedAction:
-    for each in cache.actions:
-        if each.step_index == index:
-            return each
-    raise BadValue(f"entry {index}", "there is none of this stepIndex", "give one of the file")
-
-
-def _with(
-    cache: ActionCache, entry: CachedAction, version: int, history: list[ActionChange]
-) -> ActionCache:
-    actions = [entry if each.step_index == entry.step_index else each for each in cache.actions]
-    return msgspec.structs.replace(cache, actions=actions, version=version, history=history)
 
 
 # Slots: `{{name}}` in the place of the task's values; a replay fills in others.
