@@ -172,54 +172,6 @@ def test_the_header_tells_nothing_of_the_moment(home, zoo: Zoo):
     assert exported(home, "zoo", run) == exported(home, "zoo", run)
 
 
-@pytest.mark.thorough(quick="test_a_fork_brings_its_parents_once")
-def test_a_fork_and_its_parent_that_both_went_on(home, workspace, tmp_path, call):
-    """Events shared by a fork and its parent are exported once; budgets and boards are separate."""
-
-    def work(record, run, n):
-        gate = [hansard.budget("all", limit=9)]
-        with record.run("w", run=run, agent="a", role="r", gate=gate) as session:
-
-            @session.tool(effects="pure")
-            def ask(n: int) -> int:
-                return n
-
-            for number in range(n):
-                ask(number)
-            return session.run
-
-    with hansard.connect(workspace, data_dir=home) as record:
-        parent = work(record, None, 2)
-        child = record.fork(parent, effects="live")
-        for n in (3, 4):
-            work(record, parent, n)
-            work(record, child, n + 1)
-        grandchild = record.fork(child)
-        work(record, parent, 6)
-        work(record, grandchild, 7)
-    data = exported(home, workspace, grandchild)
-    boards = [
-        (line["stream"]["run"], line["version"])
-        for line in lines_of(data)
-        if line.get("stream", {}).get("type") == "board"
-    ]
-    assert [run for run, version in boards if version == 1] == [parent]
-    assert {run for run, _ in boards} == {parent, child, grandchild}
-    copy = f"{workspace}-copy"
-    assert bring_in(home, copy, tmp_path / "x.jsonl", data).bads == []
-    assert exported(home, copy, grandchild) == data
-    assert call(copy, "check").code == 0
-    for run in (parent, child, grandchild):
-        told = call(copy, "run", "show", run, "--json")
-        assert told.code == 0
-        views = []
-        for name in (workspace, copy):
-            with hansard.connect(name, data_dir=home) as record:
-                view = record.state(run)
-                views.append((view.life, view.agents, view.vector))
-        assert views[0] == views[1]
-
-
 @pytest.mark.slow
 def test_a_run_that_is_being_written(home, workspace, tmp_path):
     """Each export of a run in progress is consistent and imports over the previous one."""

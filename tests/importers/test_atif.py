@@ -180,14 +180,3 @@ def test_a_trajectory_that_is_wrong_is_refused_whole(
     [line] = told.err.splitlines()
     assert line.startswith(f"{path}:1: {reason}")
     assert (told.code, log_of(home, workspace)) == (1, [])
-
-
-def test_importing_again_adds_nothing(bring_in, tmp_path):
-    """A repeated import adds nothing and reports again what is left out."""
-    path = tmp_path / "trajectory.json"
-    path.write_text(json.dumps(TRAJECTORY))
-    told = bring_in(path)
-    assert told.out.endswith(
-        "10 commits, 10 of them new\nnot imported: 1 list of tool definitions\n"
-    )
-    assert "10 commits, 0 of them new" in bring_in(path).out

@@ -206,27 +206,6 @@ def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
     assert "experiment name" in told.err
 
 
-@pytest.mark.thorough(quick="importers/test_kill.py::test_a_killed_import_goes_on_where_it_stood")
-def test_stdin_is_a_file_too(start, home, workspace):
-    """`-` reads standard input, also for formats of one document."""
-    lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()
-    child = start("import", "chat-jsonl", "-", stdin=subprocess.PIPE)
-    out, err = child.communicate(lines, timeout=170)
-    assert (child.returncode, err) == (0, b"")
-    assert b"5 runs" in out
-    tau = json.dumps([{"task_id": 1, "traj": [], "reward": 0.5}]).encode()
-    child = start("import", "tau-bench", "-", stdin=subprocess.PIPE)
-    out, err = child.communicate(tau, timeout=170)
-    assert (child.returncode, err) == (0, b"")
-    assert b"1 run" in out
-    labels = [
-        json.loads(stored.body)["events"][0]["data"]["labels"]["source_file"]
-        for stored in log_of(home, workspace)
-        if str(stored.stream) == "life" and stored.commit.version == 1
-    ]
-    assert set(labels) == {"-"}
-
-
 @pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench", "tau2-bench", "events"])
 def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_done(
     bring_in, home, workspace, tmp_path, file, format_

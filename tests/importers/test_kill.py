@@ -2,16 +2,14 @@
 
 import json
 import random
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.support import environment
-from tests.faults._warm import ROOT, python, run
+from tests.faults._warm import python
 from tests.importers import dying
-from tests.importers.dying import BOUNDARIES
 from tests.importers.support import (
     answer,
     asks,
@@ -23,7 +21,6 @@ from tests.importers.support import (
     stored_beyond,
     written,
 )
-from tests.importers.test_devtools import whole
 
 pytestmark = pytest.mark.slow
 
@@ -94,40 +91,6 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
         assert len(found) == len(undisturbed), hint
         assert dict(found) == undisturbed, hint
     assert halves > 0, f"no kill of seed {seed} came in the middle"
-
-
-@pytest.mark.thorough(quick="test_a_killed_import_goes_on_where_it_stood")
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.thorough)])
-def test_a_recording_whose_import_is_killed_is_there_whole_or_not_and_then_once(
-    home, workspace, tmp_path, evidence, every
-):
-    """A killed import of a recording leaves the run whole or absent; run again it is complete."""
-    file = tmp_path / "flow.json"
-    file.write_text(json.dumps(whole("http://127.0.0.1:9/form.html")))
-
-    def imported(at: int, into: str) -> subprocess.CompletedProcess[str]:
-        given = [str(PROGRAM), str(at), "-w", into, "import", "devtools", str(file), "--json"]
-        env = environment(home) | {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
-        return run(given, cwd=ROOT, env=env, timeout=120)
-
-    done = imported(0, workspace)
-    assert done.returncode == 0, done.stderr
-    count = int(done.stderr.partition(BOUNDARIES)[2])
-    undisturbed = bodies(home, workspace)
-    there = 0
-    for at in range(1, count + 1, every):
-        into = f"{workspace}-{at}"
-        assert imported(at, into).returncode == -signal.SIGKILL, at
-        before = bodies(home, into)
-        assert before in ([], undisturbed), at
-        there += bool(before)
-        again = imported(0, into)
-        assert again.returncode == 0, (at, again.stderr)
-        assert bodies(home, into) == undisturbed, at
-    evidence.record(f"importers.kills.devtools.{every}", boundaries=count, there=there)
-    assert count > 8
-    assert there or every > 1
 
 
 @pytest.mark.thorough

@@ -63,29 +63,6 @@ async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[lis
     return [json.loads(line) for line in out.splitlines()], err.decode()
 
 
-@pytest.mark.thorough(quick="test_who_asks_is_killed_and_finds_the_task_again")
-async def test_what_was_asked_is_asked_once(setup: Setup, command: Commands):
-    """A rerun without the agent returns the same updates; the work is done once."""
-    async with agent(setup) as (url, _):
-        live, error = await said(setup, url, "whales", "ships")
-        assert error == ""
-    kinds = [next(iter(told)) for told in live if len(told) == 1]
-    assert kinds == ["task", "statusUpdate", "artifactUpdate", "statusUpdate"] * 2
-    again, _ = await said(setup, url, "whales", "ships")
-    assert again == live
-    offline, _ = await said(setup, "http://127.0.0.1:1", "whales", "ships", mode="offline")
-    assert offline == live
-    assert setup.effects() == ["whales", "ships"]
-    steps = (await command("run", "trace", "asked", "--json")).lines
-    tools = [(step["tool"], step["status"]) for step in steps]
-    assert tools == [
-        ("a2a:agent_card", "completed"),
-        *[("a2a:send_message", "completed"), ("a2a:get_task", "completed")] * 2,
-    ]
-    assert steps[1]["effects"] == "reconcile"
-    assert "messageId" not in json.dumps(steps[1]["arguments"])
-
-
 async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
     """After a kill the agent's existing task is found; no second request is sent."""
     async with agent(setup) as (url, _):

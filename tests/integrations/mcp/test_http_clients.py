@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
@@ -110,44 +109,6 @@ async def test_calls_sent_at_once_may_arrive_in_another_order_than_on_record(set
         assert late["isError"]
         assert "not on record" in text(late)
         assert text(json.loads(await add(front, 0))["result"]) == "0"
-
-
-@pytest.mark.thorough(
-    quick="integrations/mcp/test_proxy.py::test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again"
-)
-async def test_a_call_cut_by_a_kill_is_in_doubt(setup: Setup):
-    """A call cut by a kill of the proxy is done once, and the next caller learns the doubt."""
-    slow = called("slow", seconds=20)
-    async with listening(setup) as (url, _):
-        async with port(setup, "--url", url) as (front, proxy):
-            asking = asyncio.ensure_future(posted(front, slow, **headed("slow")))
-            await setup.has_effects()
-            proxy.send_signal(signal.SIGKILL)
-            await proxy.wait()
-            with pytest.raises(Exception):  # noqa: B017, PT011 -- however the client is cut off
-                await asking
-        async with port(setup, "--url", url, "--run", "last") as (front, _):
-            told = (await posted(front, slow, **headed("slow"))).json()["result"]
-    assert told["isError"] is True
-    assert "whether its effect happened is not known" in text(told)
-    assert setup.effects() == ["slow: 20.0"]
-
-
-@pytest.mark.thorough(
-    quick="integrations/mcp/test_http.py::test_a_server_that_dies_in_a_call_leaves_it_in_doubt"
-)
-async def test_a_server_that_is_gone_is_told(setup: Setup):
-    """A call during the server's death may have been done; one that never reached it was not."""
-    async with listening(setup) as (url, server), port(setup, "--url", url) as (front, _):
-        died = (await posted(front, called("die"), **headed("die"))).json()["result"]
-        assert "may have been done" in text(died)
-        await server.wait()
-        gone = (await posted(front, called("send", to="a", text="b"), **headed("send"))).json()
-        assert "cannot be reached" in text(gone["result"])
-        unsaid = await posted(front, b'{"jsonrpc":"2.0","id":7,"method":"ping"}')
-        assert unsaid.status_code == 502
-        assert "cannot be reached" in unsaid.json()["error"]["message"]
-    assert setup.effects() == ["nobody: the end"]
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.faults._warm import python
 from tests.integrations.mcp.support import PACKAGES_S_MAX, Commands, Setup, ask, programs
 
 if TYPE_CHECKING:  # see the support's
@@ -118,26 +117,3 @@ def test_the_inspector(setup: Setup, npm: Path):
     assert direct["content"][0]["text"] == "Echo: hi"
     assert printed(through(setup, server)) == direct
     assert printed(offline(setup)) == direct
-
-
-@pytest.mark.thorough(
-    quick="integrations/mcp/test_proxy.py::test_a_client_gets_what_it_gets_without_and_again_without_the_server"
-)
-@pytest.mark.parametrize("era", ["2025-11-25", "auto"])
-async def test_what_time_it_was(setup: Setup, era: str):
-    """A replay of mcp-server-time gives the recorded time."""
-    mode = "legacy" if era.startswith("2025") else era
-    do = calling(
-        ("get_current_time", {"timezone": "Europe/Paris"}),
-        (
-            "convert_time",
-            {"source_timezone": "UTC", "time": "16:30", "target_timezone": "Asia/Tokyo"},
-        ),
-        ("convert_time", {"source_timezone": "UTC", "time": "later", "target_timezone": "UTC"}),
-    )
-    server = [python(), "-m", "mcp_server_time", "--local-timezone", "UTC"]
-    recorded = await ask(setup, through(setup, server), mode, do)
-    assert await ask(setup, offline(setup), mode, do) == recorded
-    assert [tool["name"] for tool in recorded[0]["tools"]] == ["get_current_time", "convert_time"]
-    assert "+9.0h" in recorded[2]["content"][0]["text"]
-    assert recorded[3]["is_error"] is True

@@ -14,8 +14,7 @@ from hansard.integrations.mcp import frames
 from hansard.integrations.mcp.upstream import McpMultiplexer, Upstream
 from tests.cli.support import Call
 from tests.faults._warm import python
-from tests.integrations.mcp.support import SERVER, Commands, Setup, ask, text, wire
-from tests.integrations.mcp.test_http import ERAS, listening
+from tests.integrations.mcp.support import SERVER, Setup, text, wire
 
 pytestmark = pytest.mark.later
 
@@ -61,28 +60,6 @@ async def both(client: Client) -> list[Any]:
     names = {each.name for each in tools.tools}
     assert names >= {"one__add", "two__add", "one__die", "two__die"}
     return [json.loads(each.model_dump_json()) for each in found]
-
-
-@pytest.mark.thorough(
-    quick="integrations/mcp/test_http_commands.py::test_several_servers_have_one_port"
-)
-@pytest.mark.slow(cases=1)
-@pytest.mark.parametrize("era", ERAS)
-async def test_two_servers_are_one(setup: Setup, command: Commands, era: str):
-    """Two servers behind one proxy get their own calls, and replay offline."""
-    other = Setup(setup.data_dir, setup.workspace, Path(f"{setup.sent}.two"))
-    async with listening(other) as (url, _):
-        live = await ask(setup, door(setup, url), era, both)
-    assert "'three__add' is of no server" in text(live[-1])
-    assert "one__" in text(live[-1])
-    assert setup.effects() == ["trash: a note"]
-    assert other.effects() == ["ada: x", "trash: another"]
-    offline = setup.proxy("--run", "last", "--mode", "offline", server=False)
-    again = await ask(setup, offline, era, both)
-    assert again[:-1] == live[:-1]
-    assert setup.effects() == ["trash: a note"]
-    (run,) = (await command("runs", "--json")).lines
-    assert run["labels"]["mcp_server"] == "one+two"
 
 
 @pytest.mark.thorough(

@@ -404,18 +404,6 @@ async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
         assert await ada.get("board_keys", run_id=run) == []
 
 
-@pytest.mark.thorough(quick="test_what_is_wrong_is_said_and_nothing_is_written")
-async def test_what_is_asked_wrongly_of_tables_is_said(setup: Setup):
-    """SQL that writes, an invalid decision and an unknown experiment are refused."""
-    async with sdk(setup, "ada", "auto") as ada:
-        for tool, arguments, fact in (
-            ("sql", {"query": "DROP TABLE runs"}, "read"),
-            ("why", {"decision": "no-such"}, "decision"),
-            ("compare", {"experiment": "nothing"}, "nothing"),
-        ):
-            assert fact in await ada.refused(tool, **arguments), tool
-
-
 ROLES = """
 [roles.reader]
 [[roles.reader.sees]]
