@@ -30,7 +30,6 @@ from hansard.domain.ids import RunStream
 from hansard.projections.report import Question, report
 from hansard.projections.rows import Rows
 from hansard.projections.runner import BATCH_EVENTS_MAX
-from hansard.projections.snapshots import Reader
 from hansard.projections.store import Store
 
 TRIALS = 5
@@ -158,7 +157,7 @@ def measure(found: Findings, folder: Path, events: int) -> None:
     found.results["runs compared"] = runs
     for name, sql in ASKED.items():
         found.results[f"{name}, ms"], _ = timed(store, sql)
-    reader, whole_ms = Reader(store), list[float]()
+    reader, whole_ms = store, list[float]()
     for _ in range(sized(ROUNDS, 2)):
         began_ns = time.perf_counter_ns()
         assert report(reader, Question(experiment="e")).beside

@@ -36,8 +36,7 @@ class _Opened:
 
     def of(self, tables: _Tables) -> Store:
         """Return the store of a generation; close another one at its path first."""
-        stands = tables.progress
-        key = (tables.path, stands.position, stands.digest)
+        key = (tables.path, tables.position, tables.digest)
         if key not in self._stores:
             for each in [each for each in self._stores if each[0] == tables.path]:
                 self._stores.pop(each).close()
@@ -66,8 +65,7 @@ def asked_once() -> Iterator[Callable[[], None]]:
     def rows(self: _Tables, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
         if self in aside:  # of temporary tables
             return ask(self, sql, given)
-        stands = self.progress
-        key = msgspec.json.encode([str(self.path), stands.position, stands.digest, sql, [*given]])
+        key = msgspec.json.encode([str(self.path), self.position, self.digest, sql, [*given]])
         if key not in kept:
             kept[key] = ask(self, sql, given)
         return copy.deepcopy(kept[key])

@@ -166,7 +166,7 @@ async def read_as(
                 raise ProjectionError(f"role {role!r} has no tables: ask again")
             store = await asyncio.to_thread(Store, generation.path, read_only=True)
             try:
-                found = await read(Reader(store), reads, READ_S)
+                found = await read(store, reads, READ_S)
             except HansardError:  # its text may reveal what exists
                 if carried is not None:
                     await carried.shown(parse(kept.seen.label) if kept is not None else HIGHEST)

@@ -58,7 +58,7 @@ async def answering(
     async with published(place, open_raw, tell, bar) as generation:
         tables = _Tables(generation)
         try:
-            yield Reader(tables)
+            yield tables
         finally:
             await asyncio.to_thread(tables.close)
 
@@ -67,7 +67,8 @@ class _Tables:
     """Generation of tables that is opened at the first query, since some callers need none."""
 
     def __init__(self, generation: PublishedSnapshot) -> None:
-        self.progress = generation
+        self.position = generation.position
+        self.digest = generation.digest
         self.path = generation.path
         self._store: Store | None = None
 

@@ -272,6 +272,16 @@ class Store:
         except OSError as error:
             raise unusable(self.path, error) from error
 
+    @property
+    def position(self) -> int:
+        """The position of the tables."""
+        return self.progress.position
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the message there."""
+        return self.progress.digest
+
     def close(self) -> None:
         """Checkpoint DuckDB's log and close the file."""
         self._con.close()
