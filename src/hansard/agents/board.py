@@ -477,9 +477,7 @@ class BoardFlows(JointSteps):
         """Return a key with its metadata; None if it is absent."""
         call = self.begin("get", key_name(key))
         call.needs = (reads(key),)
-        answered, recorded = self.engine.answer(call)
-        if not answered:
-            recorded = yield from self.engine.execute(call, self.plan, self._read)
+        recorded = yield from self.ask(call, self._read)
         self._seen[key] = recorded["version"] if recorded else 0
         if recorded is None:
             return None
@@ -497,9 +495,7 @@ class BoardFlows(JointSteps):
     def keys(self) -> Flow[list[str]]:
         """Return the present keys, sorted. Costs a read of all of the run's shared state."""
         call = self.begin("keys")
-        answered, recorded = self.engine.answer(call)
-        if not answered:
-            recorded = yield from self.engine.execute(call, self.plan, self._list)
+        recorded = yield from self.ask(call, self._list)
         found: list[str] = recorded
         return found
 
@@ -638,12 +634,8 @@ class BoardFlows(JointSteps):
             write.key for write in key_writes if not isinstance(write.event, KeyChecked)
         )
         call.needs = tuple(map(writes, changes))
-        answered, recorded = self.engine.answer(call)
-        if not answered:
-            run = functools.partial(
-                self._write, key_writes=key_writes, blobs=blobs, resolve=resolve
-            )
-            recorded = yield from self.engine.execute(call, self.plan, run)
+        run = functools.partial(self._write, key_writes=key_writes, blobs=blobs, resolve=resolve)
+        recorded = yield from self.ask(call, run)
         for of_key in recorded.get("keys", [recorded]):
             self._seen[of_key["key"]] = of_key["version"]
         found: dict[str, Any] = recorded

@@ -226,10 +226,8 @@ class AggregateFlows(JointSteps):
             call = self.engine.begin(SAVE, (_save_record(changed),), {})
             call.needs = tuple(saves(name) for name in dict.fromkeys(e.made.name for e in changed))
             live: list[bool] = []
-            answered, recorded = self.engine.answer(call)
-            if not answered:
-                run = functools.partial(self._save, saves=changed, live=live)
-                recorded = yield from self.engine.execute(call, self.plan, run)
+            run = functools.partial(self._save, saves=changed, live=live)
+            recorded = yield from self.ask(call, run)
             if live:
                 for each in changed:  # later events are still to be saved
                     del each.aggregate.pending_events[: len(each.events)]
@@ -278,10 +276,8 @@ class AggregateFlows(JointSteps):
         call = self.engine.begin(GET, (made.name, str(named), _at(at, version)), {})
         call.needs = (rebuilds(made.name),)
         read: list[History] = []
-        answered, recorded = self.engine.answer(call)
-        if not answered:
-            run = functools.partial(self._get, made=made, named=named, read=read)
-            recorded = yield from self.engine.execute(call, self.plan, run)
+        run = functools.partial(self._get, made=made, named=named, read=read)
+        recorded = yield from self.ask(call, run)
         if recorded is None:
             then = f" at {at if version is None else f'version {version}'}"
             where = then if (at, version) != (None, None) else ""

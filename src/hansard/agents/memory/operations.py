@@ -274,10 +274,8 @@ class MemoryFlows(JointSteps):
         if (of_run := reading.run_of(named)) is not None:
             return (yield from self._run_file(call, *of_run))
         read: list[TreeFile] = []
-        answered, recorded = self.engine.answer(call)
-        if not answered:
-            run = functools.partial(self._view, read=read)
-            recorded = yield from self.engine.execute(call, self.plan, run)
+        run = functools.partial(self._view, read=read)
+        recorded = yield from self.ask(call, run)
         if recorded is None:
             self._note(space or self.spaces[0], named, "")
             raise NotFound(f"file {named!r}{f' at {at}' if at is not None else ''}", drafts.SEE_LS)
@@ -609,9 +607,7 @@ class MemoryFlows(JointSteps):
         return (yield from self._changed(call, self._change))
 
     def _changed(self, call: Call, run: Callable[[Call], Flow[Any]]) -> Flow[dict[str, Any]]:
-        answered, recorded = self.engine.answer(call)
-        if not answered:
-            recorded = yield from self.engine.execute(call, self.plan, run)
+        recorded = yield from self.ask(call, run)
         for each in recorded["files"]:
             self._note_written(recorded["space"], each)
         found: dict[str, Any] = recorded

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -449,6 +449,73 @@ class DoubtSettler:
             call, lambda number: StepBlocked(step=number, rule=FORK, reason=reason)
         )
 
+    # ------------------------------------------------------------ probes
+
+    def is_probed(self, call: Call) -> bool:
+        """Return whether the swap concerns the call, and the fork's own record does not answer
+        it.
+        """
+        swap, step = self.settings.swap, call.step
+        if swap is None or not (call.spec.kind == MODEL or _is_swapped(call, swap)):
+            return False
+        return step is None or _is_refusal(step)
+
+    def probed(self, call: Call) -> Flow[Step | None]:
+        """Return the step that answers the call, or None to run it. Raises NotAnswered."""
+        if call.step is not None:  # an earlier refusal, recorded in the fork
+            self.ledger.advance(call.place.scope, call.step)
+            raise raised(call.step, call.spec)
+        swap = self.settings.swap
+        if swap is not None and _is_swapped(call, swap):
+            return (yield from self._swapped(call, swap))
+        old = self.ledger.parent_calls.get(call.place.call)
+        if (
+            old is not None
+            and old.status in (StepStatus.COMPLETED, StepStatus.FAILED)
+            and not (self.ledger.full and old.fingerprint != call.place.fingerprint)
+        ):
+            yield from self.adopt(call, old)
+            return self.ledger.state.steps[call.number]
+        if swap is not None and swap.live:
+            return None
+        why = "the run's record has no such call, and --live was not given"
+        return (yield from self._not_answered(call, why))
+
+    def _swapped(self, call: Call, swap: Swap) -> Flow[Step | None]:
+        old = yield from self._recorded(call, swap)
+        if old is None:
+            agent = self.outcomes.stream.agent
+            why = f"it returns {swap.path}, and the run's record has no such call by {agent!r}"
+            return (yield from self._not_answered(call, why))
+        plain = yield from self.outcomes.fetch(self._parent.result(old))
+        try:
+            plain = replaced(plain, swap.within, msgspec.json.decode(swap.after))
+        except KeyError:
+            why = f"its recorded result at step {old.number} has no {swap.path}"
+            return (yield from self._not_answered(call, why))
+        yield from self.outcomes.completed_as(call, payloads.Result(plain), 0.0, {})
+        return self.ledger.state.steps[call.number]
+
+    def _recorded(self, call: Call, swap: Swap) -> Flow[Step | None]:
+        """Return the parent's recorded call: the same one, else the newest with its arguments."""
+        same = self.ledger.parent_calls.get(call.place.call)
+        if same is not None and same.status is StepStatus.COMPLETED:
+            return same
+        newest: Step | None = None
+        parent = self.settings.parent or initial()
+        for step in parent.steps.values():
+            if step.tool == swap.tool and step.status is StepStatus.COMPLETED:
+                arguments = yield from self.outcomes.fetch(self._parent.arguments(step))
+                if digest(canonical(arguments)) == swap.arguments:
+                    newest = step
+        return newest
+
+    def _not_answered(self, call: Call, why: str) -> Flow[Step | None]:
+        """Record that a call is not answered, and raise the error."""
+        error = NotAnswered(call.spec.name, why)
+        yield from self.outcomes.failed(call, error)
+        raise error
+
 
 def _because(error: NeedsSettling, why: str) -> NeedsSettling:
     """Return a doubt with the reason that the session's policy did not settle it."""
@@ -534,82 +601,6 @@ def _shortened(lines: list[str]) -> str:
 
 
 MODEL = "model"
-
-
-class Probed:
-    """Answers the calls that a probe's swap concerns; none in any other session."""
-
-    def __init__(self, doubts: DoubtSettler, parent_calls: Mapping[str, Step]) -> None:
-        self._doubts = doubts
-        self._outcomes = doubts.outcomes
-        self._ledger = doubts.ledger
-        self._parent_calls = parent_calls
-        self._swap = doubts.settings.swap
-        self._parent = payloads.Reader(lambda: doubts.settings.parent or initial())
-
-    def concerns(self, call: Call) -> bool:
-        """Return whether the swap concerns the call, and the fork's own record does not answer
-        it.
-        """
-        swap, step = self._swap, call.step
-        if swap is None or not (call.spec.kind == MODEL or _is_swapped(call, swap)):
-            return False
-        return step is None or _is_refusal(step)
-
-    def plan(self, call: Call) -> Flow[Step | None]:
-        """Return the step that answers the call, or None to run it. Raises NotAnswered."""
-        if call.step is not None:  # an earlier refusal, recorded in the fork
-            self._ledger.advance(call.place.scope, call.step)
-            raise raised(call.step, call.spec)
-        if self._swap is not None and _is_swapped(call, self._swap):
-            return (yield from self._swapped(call, self._swap))
-        old = self._parent_calls.get(call.place.call)
-        if (
-            old is not None
-            and old.status in (StepStatus.COMPLETED, StepStatus.FAILED)
-            and not (self._ledger.full and old.fingerprint != call.place.fingerprint)
-        ):
-            yield from self._doubts.adopt(call, old)
-            return self._ledger.state.steps[call.number]
-        if self._swap is not None and self._swap.live:
-            return None
-        why = "the run's record has no such call, and --live was not given"
-        return (yield from self._refuse(call, why))
-
-    def _swapped(self, call: Call, swap: Swap) -> Flow[Step | None]:
-        old = yield from self._recorded(call, swap)
-        if old is None:
-            agent = self._outcomes.stream.agent
-            why = f"it returns {swap.path}, and the run's record has no such call by {agent!r}"
-            return (yield from self._refuse(call, why))
-        plain = yield from self._outcomes.fetch(self._parent.result(old))
-        try:
-            plain = replaced(plain, swap.within, msgspec.json.decode(swap.after))
-        except KeyError:
-            why = f"its recorded result at step {old.number} has no {swap.path}"
-            return (yield from self._refuse(call, why))
-        yield from self._outcomes.completed_as(call, payloads.Result(plain), 0.0, {})
-        return self._ledger.state.steps[call.number]
-
-    def _recorded(self, call: Call, swap: Swap) -> Flow[Step | None]:
-        """Return the parent's recorded call: the same one, else the newest with its arguments."""
-        same = self._parent_calls.get(call.place.call)
-        if same is not None and same.status is StepStatus.COMPLETED:
-            return same
-        newest: Step | None = None
-        parent = self._doubts.settings.parent or initial()
-        for step in parent.steps.values():
-            if step.tool == swap.tool and step.status is StepStatus.COMPLETED:
-                arguments = yield from self._outcomes.fetch(self._parent.arguments(step))
-                if digest(canonical(arguments)) == swap.arguments:
-                    newest = step
-        return newest
-
-    def _refuse(self, call: Call, why: str) -> Flow[Step | None]:
-        """Record that a call is not answered, and raise the error."""
-        error = NotAnswered(call.spec.name, why)
-        yield from self._outcomes.failed(call, error)
-        raise error
 
 
 def _is_swapped(call: Call, swap: Swap) -> bool:

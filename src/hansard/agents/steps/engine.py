@@ -24,7 +24,7 @@ from hansard.agents.flow import Body, Flow, Pause
 from hansard.agents.policy import gate as gates
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled, from_plain
-from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls, Probed, before
+from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls, before
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated, Reservation
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
@@ -61,7 +61,6 @@ class StepEngine(Gated):
         self._known: dict[str, str] = {}
         if settings.parent is not None:
             ledger.parent_calls = {step.call: step for step in settings.parent.steps.values()}
-        self._probed = Probed(self.doubts, ledger.parent_calls)
         self._earlier = EarlierCalls(ledger)
         self._reuser = Reuser(self, workspace)
 
@@ -304,10 +303,10 @@ class StepEngine(Gated):
     def plan(self, call: Call) -> Flow[Step | None]:
         """Return the step that answers a call, or None to run it."""
         step = call.step
-        if self._probed.concerns(call):
+        if self.doubts.is_probed(call):
             self.demand_writes(call)
             yield from self.ask_rules(call)
-            return (yield from self._probed.plan(call))
+            return (yield from self.doubts.probed(call))
         if step is None:
             return (yield from self._plan_new(call))
         if step.status is StepStatus.COMPLETED:

@@ -35,7 +35,6 @@ from hansard.domain.refusal import AgentRefused, Refuse, refusal_key
 from hansard.domain.steps import StepBlocked
 from hansard.domain.values import Plain, recordable
 from hansard.state.boards import Boards
-from hansard.state.replay import States
 
 # A session requests approval of a call, and waits for the answer. See
 # `hansard.agents.policy.approvals`.
@@ -60,66 +59,6 @@ class Basis(msgspec.Struct, frozen=True):
 
     mark: str
     shown: dict[str, Plain]
-
-
-class Asking:
-    """Approval requests of a session."""
-
-    def __init__(self, outcomes: StepRecorder, states: States) -> None:
-        self._outcomes = outcomes
-        self._store = Approvals(states, outcomes.stream.run)
-        self._store.label = lambda: outcomes.ledger.label.stored
-        self._clock = Clock()
-
-    def obtain(self, call: Call, rule: AskFirst, basis: Basis | None = None) -> Flow[Approval]:
-        """Request approval for a call, and wait for the answer. A grant is recorded with the call's
-        intent; another attempt of the same call uses the same grant, on the same basis.
-        """
-        step = call.step
-        if call.number:
-            step = self._outcomes.ledger.state.steps.get(call.number)
-        usable = functools.partial(approvals.usable, step)
-        actor = self._outcomes.ledger.actor
-        blobs, target = self._question(call, rule, basis)
-        yield from self._outcomes.put(blobs)
-        approval: Approval = yield Io(functools.partial(self._store.ask, target, actor, usable))
-        report = _watcher.get()
-        while approval.given is ApprovalStatus.PENDING:
-            if report is not None:
-                report(approval)
-            wait = functools.partial(self._store.wait, approval.id)
-            approval = yield Watch(functools.partial(self._outcomes.ledger.watch, wait))
-            if approval.given is ApprovalStatus.PENDING:
-                approval = yield Io(functools.partial(self._store.expire, approval.id, actor))
-        if report is not None:
-            report(approval)
-        if approval.given is ApprovalStatus.GRANTED:
-            call.approval = approval.id
-        return approval
-
-    def _question(
-        self, call: Call, rule: AskFirst, basis: Basis | None
-    ) -> tuple[list[bytes], ApprovalRequested]:
-        if not call.number:
-            call.number = self._outcomes.ledger.next_step()
-        shown = basis.shown if basis is not None else {}
-        packed = payloads.pack_arguments({**call.plain, **shown})
-        fingerprint = call.place.fingerprint
-        if basis is not None:
-            fingerprint = digest(b"basis", fingerprint.encode(), basis.mark.encode())
-        stream = self._outcomes.stream
-        return packed.blobs, ApprovalRequested(
-            approval=ids.marked(self._clock.new_id(), stream.run),  # `find` needs the mark
-            agent=stream.agent,
-            role=stream.role,
-            step=call.number,
-            tool=call.spec.name,
-            arguments=packed.raw,
-            call=call.place.call,
-            fingerprint=fingerprint,
-            rule=recordable(rule.title(), self._outcomes.settings.scrub),
-            timeout_ms=round(rule.timeout_s * 1_000),
-        )
 
 
 def refusal(approval: Approval) -> str:
@@ -161,7 +100,9 @@ class Gated:
         self.carried: AccumulatedLabel | None = None
         """Label carried by the session's principal; None for a trusted program."""
         self._budgets = budgets
-        self._asking = Asking(outcomes, boards.states)
+        self._approvals = Approvals(boards.states, outcomes.stream.run)
+        self._approvals.label = lambda: outcomes.ledger.label.stored
+        self._clock = Clock()
         self._released: dict[int, int] = {}
         """Number of released reservations of a step that was recorded before its call. Such a step
         may start again, and a budget does not reserve again what it already knows."""
@@ -217,10 +158,60 @@ class Gated:
 
     def ask_first(self, call: Call, rule: gates.AskFirst, basis: Basis | None = None) -> Flow[None]:
         """Wait until a call is approved. Raises Blocked, after recording the refusal."""
-        answer = yield from self._asking.obtain(call, rule, basis)
+        answer = yield from self._approval(call, rule, basis)
         approval = yield from answer_for_agent(self, answer)
         if call.approval is None:
             yield from self.blocked(call, rule.title(), refusal(approval))
+
+    def _approval(self, call: Call, rule: AskFirst, basis: Basis | None = None) -> Flow[Approval]:
+        """Request approval for a call, and wait for the answer. A grant is recorded with the call's
+        intent; another attempt of the same call uses the same grant, on the same basis.
+        """
+        step = call.step
+        if call.number:
+            step = self.ledger.state.steps.get(call.number)
+        usable = functools.partial(approvals.usable, step)
+        actor = self.ledger.actor
+        blobs, target = self._question(call, rule, basis)
+        yield from self.outcomes.put(blobs)
+        approval: Approval = yield Io(functools.partial(self._approvals.ask, target, actor, usable))
+        report = _watcher.get()
+        while approval.given is ApprovalStatus.PENDING:
+            if report is not None:
+                report(approval)
+            wait = functools.partial(self._approvals.wait, approval.id)
+            approval = yield Watch(functools.partial(self.ledger.watch, wait))
+            if approval.given is ApprovalStatus.PENDING:
+                approval = yield Io(functools.partial(self._approvals.expire, approval.id, actor))
+        if report is not None:
+            report(approval)
+        if approval.given is ApprovalStatus.GRANTED:
+            call.approval = approval.id
+        return approval
+
+    def _question(
+        self, call: Call, rule: AskFirst, basis: Basis | None
+    ) -> tuple[list[bytes], ApprovalRequested]:
+        if not call.number:
+            call.number = self.ledger.next_step()
+        shown = basis.shown if basis is not None else {}
+        packed = payloads.pack_arguments({**call.plain, **shown})
+        fingerprint = call.place.fingerprint
+        if basis is not None:
+            fingerprint = digest(b"basis", fingerprint.encode(), basis.mark.encode())
+        stream = self.stream
+        return packed.blobs, ApprovalRequested(
+            approval=ids.marked(self._clock.new_id(), stream.run),  # `find` needs the mark
+            agent=stream.agent,
+            role=stream.role,
+            step=call.number,
+            tool=call.spec.name,
+            arguments=packed.raw,
+            call=call.place.call,
+            fingerprint=fingerprint,
+            rule=recordable(rule.title(), self.settings.scrub),
+            timeout_ms=round(rule.timeout_s * 1_000),
+        )
 
     def permitted(self, call: Call) -> Flow[None]:
         """Check the role's permit: a refused call is a step, any other refusal is not."""
