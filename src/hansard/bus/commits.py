@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hansard.bus import subjects
+from hansard.bus import slices, subjects
 from hansard.bus.clock import Clock
 from hansard.bus.errors import TooLarge
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Origin, Stored
@@ -78,6 +78,9 @@ def revive(recorded: Recorded) -> Event:
     cls = REGISTRY.get(recorded.type)
     if cls is None and recorded.type == Quarantined.tag:
         cls = Quarantined  # not registered, since it is never stored
+    elif cls is None and recorded.type not in UPCASTERS:
+        slices.load()
+        cls = REGISTRY.get(recorded.type)
     try:
         if cls is not None and recorded.type not in UPCASTERS:
             decoder = _decoders.get(cls)

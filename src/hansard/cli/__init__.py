@@ -144,12 +144,23 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments begin with."""
+        if ctx.parent is None and args[0] not in self.commands and (slice_ := of_slice(args[0])):
+            return args[0], slice_, args[1:]
         if args[0] not in self.commands and not args[0].startswith("-"):
             typed = " ".join([*ctx.command_path.split()[1:], *args[:2]])
             near = " or ".join(f"'hansard {path}'" for path in nearest(args[0], typed))
             remedy = f"did you mean {near}?" if near else f"see '{ctx.command_path} --help'"
             ctx.fail(f"unknown command {args[0]!r}: {remedy}")
         return super().resolve_command(ctx, args)
+
+
+def of_slice(name: str) -> Any:
+    """Return the group of commands of an installed slice; None if there is none of this name."""
+    if name.startswith("-"):
+        return None
+    from hansard.cli import slices
+
+    return slices.group(name)
 
 
 def nearest(name: str, typed: str) -> list[str]:
@@ -169,6 +180,8 @@ class Root(Group):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- typer calls it so
         """Write each section as a list; all sections share their column widths."""
+        from hansard.bus import slices
+
         width = max(map(len, self.commands))
         limit = formatter.width - 6 - width
         for section, names in SECTIONS.items():
@@ -179,6 +192,10 @@ class Root(Group):
                         for name in names
                     ]
                 )
+        if installed := slices.names():
+            with formatter.section("Slices"):
+                about = "Operations of an installed slice."
+                formatter.write_dl([(f"{name:{width}}", about) for name in installed])
 
 
 class LazyGroup(Group):

@@ -108,9 +108,7 @@ class Commands(typer.Typer):
         return add
 
 
-_JSON = inspect.Parameter(
-    "json", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=Json
-)
+_JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 """Parameter that each command has in addition to those of its function."""
 
 

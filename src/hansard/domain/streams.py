@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from hansard.domain import (
@@ -14,6 +15,7 @@ from hansard.domain import (
     conversation,
     decider,
     experiment,
+    ids,
     imported,
     price,
     principal,
@@ -23,6 +25,7 @@ from hansard.domain import (
     team,
 )
 from hansard.domain.actions import kept
+from hansard.domain.errors import BadValue
 from hansard.domain.events import Event
 from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -63,6 +66,13 @@ _LASTING: dict[str, frozenset[Any]] = {
     reuse.KIND: frozenset(get_args(reuse.ReuseEvent)),
     role_events.KIND: frozenset(get_args(role_events.RoleEvent)),
 }
+
+
+def register(kind: str, events: Iterable[type[Event]]) -> None:
+    """Let streams of a new kind hold events. Raises BadName, and BadValue for a known kind."""
+    if ids.name("kind", kind) in _LASTING:
+        raise BadValue("kind", f"streams of kind {kind!r} exist already", "choose another name")
+    _LASTING[kind] = frozenset(events)
 
 
 def may_hold(stream: StreamId, kind: type[Event]) -> bool:

@@ -15,12 +15,13 @@ first use. An operation of a session is declared by its request (`hansard.operat
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from operator import attrgetter
 from types import MethodType
 from typing import (
     TYPE_CHECKING,
@@ -168,7 +169,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     codecs: Mapping[str, Codec] = NOTHING
     signature: inspect.Signature = inspect.Signature()
     here: inspect.Signature = inspect.Signature()
+    noun: Any = None
     attribute: str = ""
+    hints: Mapping[str, Any] = NOTHING
 
     @property
     def group(self) -> str:
@@ -215,13 +218,21 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     async def answer(self, record: Any, request: Ask, actor: object) -> Any:
         """Run a request of `actor` on `record`. Raises BadValue, and the operation's errors."""
+        return await self.method_of(record)(**self.arguments(request, actor))
+
+    def arguments(self, request: Ask, actor: object = None) -> dict[str, Any]:
+        """Return the arguments of a request, and its author if one is given. Raises BadValue."""
         given = {
             name: codec.decode(getattr(request, name), f"{self.called}({name})")
             for name, codec in self.codecs.items()
         }
-        if "by" in self.here.parameters and "by" not in given:
+        if actor is not None and "by" in self.here.parameters and "by" not in given:
             given["by"] = actor
-        return await attrgetter(self.attribute)(record)(**given)
+        return given
+
+    def method_of(self, record: Any) -> Any:
+        """Return the method of a record that answers it."""
+        return getattr(self.noun.of(record), self.attribute)
 
 
 # ------------------------------------------------------------ parameters
@@ -349,6 +360,11 @@ class Context:
 
         return contextlib.closing(ExperienceIndex(FileWords()))
 
+    async def shows(self, label: Label | None) -> bool:
+        """Record that data of a label is shown; return False if the caller is not cleared."""
+        del label
+        return True
+
     if TYPE_CHECKING:
 
         def read(self, reads: Callable[[Reader], R], what: str, *words: object) -> Awaitable[R]:
@@ -402,22 +418,29 @@ class Noun(Generic[C_co]):
     `Prompts[Async]` it is awaited.
     """
 
-    noun: ClassVar[str] = ""
+    path: ClassVar[str] = ""
     """The attribute of a record that has it; empty for the record itself."""
 
     def __init_subclass__(cls, *, noun: str = "") -> None:
         super().__init_subclass__()
-        cls.noun = noun or cls.noun
+        cls.path = noun or cls.path
 
     def __init__(self, context: Context, portal: Portal | None = None) -> None:
         self._context = context
         self._portal: Any = portal
         """Runs the calls of the sync client; None for the async client."""
 
+    @classmethod
+    def of(cls, record: Any) -> Any:
+        """Return this noun of a record."""
+        return getattr(record, cls.path) if cls.path else record
+
     @functools.cached_property
     def _async(self) -> Any:
         """The same noun for the async client."""
-        return type(self)(self._context)
+        noun = copy.copy(self)
+        noun._portal = None  # noqa: SLF001 -- of the noun itself
+        return noun
 
     @property
     def _workspace(self) -> Workspace:
@@ -438,7 +461,7 @@ class Part:
         if record is None:
             return self
         noun = self.kind(record._context, record._portal)  # noqa: SLF001 -- of the record, which is a noun
-        record.__dict__[self.kind.noun] = noun
+        record.__dict__[self.kind.path] = noun
         return noun
 
 
@@ -473,7 +496,7 @@ class Method(Generic[P, T]):
     @property
     def full_name(self) -> str:
         """The name in messages: `record.prompts.get`."""
-        return ".".join(filter(None, ("record", self._owner.noun, self.attribute.lstrip("_"))))
+        return ".".join(filter(None, ("record", self._owner.path, self.attribute.lstrip("_"))))
 
     def sync(self, method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
         """Decorate the method of the sync client, if it does more than wait."""
@@ -556,9 +579,7 @@ class OperationMethod(Method[P, T]):
     @functools.cached_property
     def operation(self) -> Operation:
         """The operation, as derived from the method."""
-        return _derived(
-            self.full_name, self._owner.noun, self.attribute, self.method, self._declared
-        )
+        return _derived(self.full_name, self._owner, self.attribute, self.method, self._declared)
 
     def _of(self, noun: Noun[Any]) -> Any:
         is_sent = noun._context.is_remote and noun._portal is None  # noqa: SLF001 -- its own descriptor
@@ -629,7 +650,9 @@ def of_record(*nouns: type[Noun[Any]]) -> dict[str, Operation]:
     return operations
 
 
-def _derived(name: str, noun: str, attribute: str, method: Any, declared: _Declared) -> Operation:
+def _derived(
+    name: str, noun: type[Noun[Any]], attribute: str, method: Any, declared: _Declared
+) -> Operation:
     hints = get_type_hints(method, include_extras=True)
     here = inspect.signature(method)
     codecs: dict[str, Codec] = {}
@@ -662,5 +685,18 @@ def _derived(name: str, noun: str, attribute: str, method: Any, declared: _Decla
         codecs=codecs,
         signature=here.replace(parameters=known),
         here=here,
-        attribute=".".join(filter(None, (noun, attribute))),
+        noun=noun,
+        attribute=attribute,
+        hints=hints,
     )
+
+
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+
+
+def documented(operation: Operation) -> tuple[str, dict[str, str]]:
+    """Return an operation's description, and that of each parameter, from its docstring."""
+    text, _, rest = (operation.request.__doc__ or "").partition("\nArgs:\n")
+    listed = rest.partition("\n\n")[0]
+    found = {name: re.sub(r"\s+", " ", about) for name, about in _ARGUMENT.findall(listed)}
+    return text.strip(), found

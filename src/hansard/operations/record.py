@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, TypeVar, Unpack
 
 from hansard.agents import runs
 from hansard.agents.access import roles
@@ -67,6 +67,8 @@ from hansard.operations.roles import Approvals, Roles
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.state.replay import RunView
 
+N = TypeVar("N")
+
 TABLES_BYTES_MAX = 512 * 1024
 """Most bytes of tables sent with a query, which is one message."""
 
@@ -116,6 +118,10 @@ class RecordOperations(Noun[C_co]):
     experiments: Experiments[C_co] = part(Experiments)
     approvals: Approvals[C_co] = part(Approvals)
     roles: Roles[C_co] = part(Roles)
+
+    def noun(self, kind: Callable[[Noun[C_co]], N]) -> N:
+        """Return the operations of a slice (docs/extending.md), such as `record.noun(Tickets)`."""
+        return kind(self)
 
     @functools.cached_property
     def _async(self) -> RecordOperations[Async]:

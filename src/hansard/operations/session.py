@@ -10,8 +10,9 @@ Long because the operations are one list, in the order of the documentation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -29,6 +30,7 @@ from hansard.agents.policy.permits import (
     writes,
 )
 from hansard.agents.team.tasks import LEASE_S, STATES, Mail, Task, TaskEntry
+from hansard.bus import slices
 from hansard.domain.agent import (
     CheckpointSaved,
     DecisionMade,
@@ -82,8 +84,25 @@ class Raised(msgspec.Struct, frozen=True, tag_field="is", tag="error"):
 OPERATIONS: dict[str, Operation] = of_record(RecordOperations, Spaces)
 """All operations by name, of a record and of its sessions."""
 
-RECORD = {each.verb: each for each in OPERATIONS.values()}
+_record = {each.verb: each for each in OPERATIONS.values()}
 """The operations of a record, by the word for each in the subject of a request."""
+
+
+def of_verb(verb: str) -> Operation | None:
+    """Return the operation of a record for a word in the subject of a request."""
+    if verb not in _record:
+        of_slices()
+    return _record.get(verb)
+
+
+@cache
+def of_slices() -> dict[str, Operation]:
+    """Return the operations of the installed slices, by name, which are known from now on."""
+    operations = of_record(*(noun for each in slices.installed() for noun in each.nouns))
+    OPERATIONS.update(operations)
+    _record.update({each.verb: each for each in operations.values()})
+    _decoders.update(decoders(operations))
+    return operations
 
 
 def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
@@ -632,9 +651,13 @@ class LoopEnd(Ask, frozen=True, tag="loop.end"):
 
 # ------------------------------------------------------------ decoding
 
-_decoders: dict[str, msgspec.json.Decoder[Any]] = {
-    name: msgspec.json.Decoder(each.request) for name, each in OPERATIONS.items()
-}
+
+def decoders(operations: Mapping[str, Operation]) -> dict[str, msgspec.json.Decoder[Any]]:
+    """Return the decoders of requests, by the operations' names."""
+    return {name: msgspec.json.Decoder(each.request) for name, each in operations.items()}
+
+
+_decoders = decoders(OPERATIONS)
 _EXPECTED = re.compile(r"Expected `(.+?)`(?:, got `.+?`)?(?: - at .*)?$")
 _AT = re.compile(r" - at `\$\.(\w+).*`$")
 _NAMED = re.compile(r"(required|unknown) field `(.+?)`")

@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from hansard.bus import slices
 from hansard.bus.file_lock import PRIVATE_DIR, PRIVATE_FILE, take, take_by
 from hansard.bus.subjects import token
 from hansard.domain.ids import name as checked_name
@@ -43,7 +44,8 @@ def schema_files() -> list[Path]:
 @cache
 def schema_sql() -> str:
     """Return the statements that create every table, view and macro, in order."""
-    return "\n".join(path.read_text(encoding="utf-8") for path in schema_files())
+    texts = [path.read_text(encoding="utf-8") for path in schema_files()]
+    return "\n".join([*texts, *(each.schema for each in slices.installed())])
 
 
 @cache
@@ -55,6 +57,8 @@ def schema_digest() -> str:
     for path in (*_files("schema/*"), *_files("tables/*.sql")):
         text = path.read_bytes()
         digest.update(f"{path.name} {len(text)}\n".encode() + text)
+    for each in slices.installed():
+        digest.update(f"{each.name} {len(each.schema)}\n{each.schema}".encode())
     return digest.hexdigest()
 
 

@@ -52,7 +52,7 @@ from hansard.operations.protocol.remote_call import Program
 from hansard.operations.protocol.wire import Open, Request
 from hansard.operations.record import RecordOperations
 from hansard.operations.roles import Approvals, Roles
-from hansard.operations.session import RECORD, read
+from hansard.operations.session import of_verb, read
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.snapshots import Reader
 from hansard.service import operations
@@ -224,7 +224,7 @@ class WorkspaceRequests:
 
         Raises BadValue, RoleRefused, NotOffered, Refused, NotFound, ServiceBusy.
         """
-        operation = RECORD.get(verb)
+        operation = of_verb(verb)
         if operation is None:
             remedy = "use the client of this version"
             raise BadValue("request", f"there is no operation {verb!r:.40} of a record", remedy)
@@ -268,10 +268,16 @@ class RoleContext(Context):
         found = await versions.find(self.workspace, operation.shows, name)
         if operation.begins and not found.commits:
             return
-        rules = (await self.permit()).rules
-        if not found.commits or rules is None or not cleared(rules, found.label):
+        if not found.commits or not await self.shows(found.label):
             raise versions.missing(operation.shows, name)
-        await self.asker.carried.shown(found.label)
+
+    async def shows(self, label: Label | None) -> bool:
+        """Record that data of a label is shown; return False if the role is not cleared for it."""
+        rules = (await self.permit()).rules
+        if rules is None or not cleared(rules, label):
+            return False
+        await self.asker.carried.shown(label)
+        return True
 
     async def label_of_runs(self, runs: Sequence[str]) -> None:
         """Return None: naming a run reveals nothing of it."""

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from hansard.agents.workspace import Workspace
+from hansard.bus import slices
 from hansard.bus.clock import OS_USER, Slices
 from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
@@ -86,6 +87,7 @@ async def apply(
 
     Raises BadValue and BadName for invalid rules, and Conflict after 50 lost races.
     """
+    slices.load()  # a rule may name their events
     about = workspace.text(rules.about)
     command = msgspec.structs.replace(rules, about=about)
     return await workspace.repository.decide(ROLES, name, command, by)
@@ -93,6 +95,7 @@ async def apply(
 
 def read_file(path: str | os.PathLike[str]) -> dict[str, RoleDefined]:
     """Read and check a file of roles (`hansard.domain.roles.check`). Raises BadValue, BadName."""
+    slices.load()  # a rule may name their events
     remedy = "give a TOML file of roles, see docs/roles.md"
     return role_file.parse(read_text(Path(path), FILE_BYTES_MAX, remedy), str(path))
 

@@ -53,7 +53,7 @@ from hansard.domain.memory.paths import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
 from hansard.inspect.experience import HITS_MAX as EXPERIENCES_MAX
 from hansard.operations import session as operations
-from hansard.operations.declare import Kind, Operation, SecretName
+from hansard.operations.declare import Kind, Operation, SecretName, documented
 from hansard.operations.protocol import shapes, wire
 from hansard.operations.protocol.errors import AccessRefused, NotOffered, ServiceGone
 from hansard.operations.session import Claim, Function, Raised
@@ -617,19 +617,23 @@ def _offer(each: Operation) -> Offer:
         ],
         "additionalProperties": False,
     }
-    try:
-        gives = _whole(msgspec.json.schema(each.result))
-    except (TypeError, ValueError):
-        gives = {}
     return Offer(
         name=name,
         does=" ".join((each.request.__doc__ or "").split()),
         takes=described(name, takes),
-        gives=gives,
+        gives=_gives(each),
         reads=each.name in READS,
         destroys=each.name in DESTROYS,
         answer=answer,
     )
+
+
+def _gives(each: Operation) -> dict[str, Any]:
+    """Return the schema of an operation's result; that of any value if its type has none."""
+    try:
+        return _whole(msgspec.json.schema(each.result))
+    except (TypeError, ValueError):
+        return {}
 
 
 def _lists(value: Any) -> Any:
@@ -1332,12 +1336,63 @@ async def refused(
     return None
 
 
+def of_slices() -> Iterator[Offer]:
+    """Yield a tool for each operation of an installed slice, such as `tickets_open`."""
+    for each in operations.of_slices().values():
+        yield _of_record(each)
+
+
+def _of_record(each: Operation) -> Offer:
+    name = each.verb.replace(".", "_")
+    does, texts = documented(each)
+    wire_types = get_type_hints(each.request, include_extras=True)
+    required = [field.name for field in msgspec.structs.fields(each.request) if field.required]
+    properties = {
+        field: (
+            _OF_VALUES[kind]
+            if kind in _OF_VALUES
+            else _whole(msgspec.json.schema(wire_types[field]))
+        )
+        | ({"description": texts[field]} if field in texts else {})
+        for field, kind in each.fields.items()
+    }
+
+    async def answer(sessions: Sessions, arguments: dict[str, Any]) -> Answer:
+        request = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, arguments))))[1]
+
+        async def call() -> Answer:
+            noun, author = each.noun.of(sessions.record), None
+            if sessions.workspace is not None:  # else the service checks and labels it
+                for need in each.needs(request):
+                    await sessions.demand(need)
+                session = (await sessions.own()).session
+                noun.label, author = session.engine.ledger.label, session.agent
+            result = await getattr(noun, each.attribute)(**each.arguments(request, author))
+            return Answer(msgspec.to_builtins(result), replayable=False)
+
+        return await in_own_run(sessions, name, arguments, call)
+
+    return Offer(
+        name=name,
+        does=" ".join(does.split()),
+        takes={
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": False,
+        },
+        gives=_gives(each),
+        in_run=False,
+        answer=answer,
+    )
+
+
 def offers(selection: Sequence[str] = (ALL,), prefix: str = "") -> dict[str, Offer]:
     """Return the tools of some groups and names, by their names under a prefix, in a fixed order.
 
     Tools that take a `run_id` bring those that begin and end a run. Raises BadValue.
     """
-    known = TOOLS | {each.name: each for each in registered()}
+    known = TOOLS | {each.name: each for each in (*registered(), *of_slices())}
     names = chosen(selection, known)
     if any("run_id" in known[name].takes["properties"] for name in names):
         names = [name for name in known if name in {*names, *IN_A_RUN}]
