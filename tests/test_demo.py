@@ -24,7 +24,7 @@ from tests.schemas import check_commit
 
 pytestmark = pytest.mark.slow
 
-DEMO = [sys.executable, "-P", "-m", "hansard.demo"]
+DEMO = [sys.executable, "-P", "-m", "hansard", "demo"]
 DEMO_S = 150
 GONE_S = 60.0
 SEED = 7
@@ -33,7 +33,8 @@ import runpy, sys, sysconfig
 
 folder, found = sys.argv.pop(1), sysconfig.get_path
 sysconfig.get_path = lambda name, *given: folder if name == "stdlib" else found(name, *given)
-runpy.run_module("hansard.demo", run_name="__main__", alter_sys=True)
+sys.argv.insert(1, "demo")
+runpy.run_module("hansard", run_name="__main__", alter_sys=True)
 """
 """The demo over a folder of its own modules; reading and measuring modules takes most of its
 time.

@@ -3,7 +3,6 @@
 import ast
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import nbformat
 import pytest
 
 from tests.examples.support import EXAMPLES
-from tests.faults._warm import python
 from tests.notebooks.support import Notebook, Said
 
 SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
@@ -46,23 +44,6 @@ def test_wrong_arguments_are_answered_with_the_usage(script, given, tmp_path, mo
     said = capsys.readouterr()
     assert (left.value.code, said.out) == (2, "")
     assert said.err.startswith(f"usage: {script}")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow(cases=3)
-@pytest.mark.parametrize(("script", "given"), dict(WRONG).items())
-def test_so_do_programs(script: str, given: tuple[str, ...], tmp_path: Path) -> None:
-    """Each example as a process reports wrong arguments in the same way."""
-    done = subprocess.run(
-        [python(), _path(script), *given],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=170,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"usage: {script}")
     assert not list(tmp_path.iterdir())
 
 

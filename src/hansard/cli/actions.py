@@ -12,7 +12,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -39,8 +39,11 @@ from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
 from hansard.cli.opening import answering, beginning, reading, settings
 from hansard.cli.output import Bytes, Column, Part
+from hansard.client.browser.browser import AsyncBrowser
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.client.browser.replay import Experienced, Replayed, opened_cache, saved
+from hansard.client.record import AsyncRecord
+from hansard.client.session import AsyncSession
 from hansard.domain.actions.cache import ActionCache, compared, encode, reverted, with_slots
 from hansard.domain.actions.kept import KIND
 from hansard.domain.choices import NOTHING, counted
@@ -72,11 +75,7 @@ from hansard.inspect.savings import (
     savings_of,
 )
 from hansard.inspect.trace import Payloads
-
-if TYPE_CHECKING:
-    from hansard.client.browser.browser import AsyncBrowser
-    from hansard.client.record import AsyncRecord
-    from hansard.client.session import AsyncSession
+from hansard.projections.snapshots import Reader
 
 app = Commands()
 actions = Commands()
@@ -107,8 +106,8 @@ CACHES = (
 )
 CACHE_VERSIONS = (
     Column("version", right=True),
-    Column("change", lambda row: row.change),
-    Column("entry", lambda row: "" if row.entry is None else str(row.entry), right=True),
+    Column("change"),
+    Column("entry", right=True),
     Column("by", lambda row: row.author),
     Column("at", whole=True),
     Column("reviewed", lambda row: "yes" if row.reviewed else ""),
@@ -147,10 +146,7 @@ async def show_actions(
             cache = compared(cache, await action_cache(workspace, beside, fetch, agent=agent))
         output.hint_erased(fetch)
     cache = with_slots(cache, params) if params else cache
-    if file is not None:
-        saved(cache, file)
-    else:
-        output.show(cache, lambda found: [Bytes(encode(found))])
+    _give(cache, file)
 
 
 @actions.command("run")
@@ -273,10 +269,7 @@ async def export_cache(
 ) -> None:
     """Print a saved action cache as a file."""
     cache = msgspec.structs.replace((await _read(which))[0], name="")
-    if file is not None:
-        saved(cache, file)
-    else:
-        output.show(cache, lambda found: [Bytes(encode(found))])
+    _give(cache, file)
 
 
 @actions.command("review")
@@ -290,6 +283,14 @@ async def review(
     async with reading() as workspace:
         done = await caches.review(workspace, name, version, reason=reason, by=by)
     output.show(done, f"{name} is reviewed up to version {done.version}")
+
+
+def _give(cache: ActionCache, file: Path | None) -> None:
+    """Write a cache to a file, else print it."""
+    if file is not None:
+        saved(cache, file)
+    else:
+        output.show(cache, lambda found: [Bytes(encode(found))])
 
 
 def _is_file(which: str) -> bool:
@@ -355,14 +356,11 @@ def _variable(name: str) -> str:
 
 
 def _render_caches(found: KeptCaches) -> Iterator[Part]:
-    if found.caches:
-        yield output.listing(CACHES, found.caches)
-    yield f"{counted(len(found.caches), 'action cache')}, as of position {found.position}"
+    return output.counted_listing(CACHES, found.caches, "action cache", found.position)
 
 
 def _render_versions(found: ActionsLog) -> Iterator[Part]:
-    yield output.listing(CACHE_VERSIONS, found.versions)
-    yield f"{counted(len(found.versions), 'version')}, as of position {found.position}"
+    return output.counted_listing(CACHE_VERSIONS, found.versions, "version", found.position)
 
 
 def _render_actions(found: Replayed) -> Iterator[Part]:
@@ -370,6 +368,7 @@ def _render_actions(found: Replayed) -> Iterator[Part]:
     yield "done" if found.success else f"not done: {found.error}"
 
 
+NO_GUARD = "nothing: it may guide, not act. Proposed checks:"
 WHICH = "Name of a saved experience, or a folder: a path with a slash."
 VERSION = "NAME, NAME@VERSION or NAME@DIGEST of a saved experience, or a folder's path."
 
@@ -385,7 +384,7 @@ PublicKey = Annotated[
 EXPERIENCES = (
     Column("experience", whole=True),
     Column("version", right=True),
-    Column("standing", lambda row: row.standing.value),
+    Column("standing"),
     Column("replays", right=True),
     Column("unfinished", right=True),
     Column("succeed at least", lambda row: _share(row.success_low), right=True),
@@ -393,8 +392,8 @@ EXPERIENCES = (
     Column("task", whole=True),
 )
 CHANGES = (
-    Column("version", lambda row: "" if row.version is None else str(row.version), right=True),
-    Column("change", lambda row: row.change),
+    Column("version", right=True),
+    Column("change"),
     Column("digest", lambda row: (row.digest or "")[:DIGEST_CHARACTERS_MIN]),
     Column("by", lambda row: row.author),
     Column("at", whole=True),
@@ -659,10 +658,8 @@ def _render_experience(experience: Experience) -> Iterator[Part]:
     yield f"learned   from {of}{out}; {counted(len(experience.failed), 'run')} failed"
     for line in plan(experience):
         yield f"  {line}"
-    if experience.checks:
-        yield f"guarded by {counted(len(experience.checks), 'check')}:"
-    else:
-        yield "guarded by nothing: it may guide, not act. Proposed checks:"
+    guards = f"{counted(len(experience.checks), 'check')}:" if experience.checks else NO_GUARD
+    yield f"guarded by {guards}"
     for each in experience.checks or checking.proposed(experience.procedure):
         yield f"  {checking.kind(each):14} {each.name}"
     if experience.left_out_checks:
@@ -773,12 +770,15 @@ REUSED = (
 )
 
 
+def _run_in(reader: Reader, run: str | None) -> str | None:
+    return find_run_in(reader, run) if run is not None else None
+
+
 @reuse.command("list")
 async def list_answers(tool: Tool = None, run: OfRun = None) -> None:
     """List answers that later runs may reuse, newest of each key."""
     async with answering() as reader:
-        of = find_run_in(reader, run) if run is not None else None
-        found = saved_calls.offered(reader, tool, of)
+        found = saved_calls.offered(reader, tool, _run_in(reader, run))
     output.show(found, _render_offered)
 
 
@@ -786,7 +786,7 @@ async def list_answers(tool: Tool = None, run: OfRun = None) -> None:
 async def used(tool: Tool = None, run: OfRun = None) -> None:
     """List calls answered from earlier runs, and what that saved."""
     async with answering() as reader:
-        of = find_run_in(reader, run) if run is not None else None
+        of = _run_in(reader, run)
         found = saved_calls.reused(reader, tool, of)
     output.show(found, lambda found: _render_reused(found, within(tool=tool, run=of)))
 
@@ -813,9 +813,7 @@ def _amount_text(amount: float | None, form: str) -> str:
 
 
 def _render_offered(found: OfferedAnswers) -> Iterator[Part]:
-    if found.answers:
-        yield output.listing(OFFERED, found.answers)
-    yield f"{counted(len(found.answers), 'answer')}, as of position {found.position}"
+    return output.counted_listing(OFFERED, found.answers, "answer", found.position)
 
 
 def _render_reused(found: ReusedAnswers, question: str) -> Iterator[Part]:
@@ -853,7 +851,7 @@ async def savings(
     killed has reported nothing.
     """
     async with answering() as reader:
-        of = find_run_in(reader, run) if run is not None else None
+        of = _run_in(reader, run)
         rows = reader.rows(SAVINGS, SavingsQuery(of, workflow, month, by).parameters)
         found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
     request = within(run=of, workflow=workflow, month=month)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,8 +170,8 @@ def _events(made: Trail) -> Iterator[Part]:
 CUT_CHARACTERS = 120
 """Most characters of a text in a decision's tables."""
 
-SHORT = {"question", "selected"}
-"""Columns of decisions that are cut to a preview."""
+SHORT = dict.fromkeys(("question", "selected"), output.PREVIEW_CHARACTERS)
+"""Columns of decisions that are cut to a preview, with its characters."""
 
 
 class Page(msgspec.Struct, tag_field="kind", tag="page", kw_only=True):
@@ -227,15 +227,10 @@ def _list_decisions(found: Decisions) -> Iterator[Part]:
     for block in audit_reads.blocks(found):
         match block:
             case Table():
-                short = [name in SHORT for name in block.columns]
-                rows = [
-                    [
-                        output.cut(text) if cut else text
-                        for text, cut in zip(row, short, strict=True)
-                    ]
-                    for row in block.rows
+                cuts = [
+                    output.PREVIEW_CHARACTERS if name in SHORT else None for name in block.columns
                 ]
-                yield output.table(_columns(block, whole=0), rows)
+                yield _grid(block, cuts, whole=0)
                 yield ""
                 yield Hint(f"one of them: hansard why {found.rows[0]['address']}")
             case Heading() | Paragraph():
@@ -253,21 +248,22 @@ def _render_decision(found: DecisionFacts, *, whole: bool) -> Iterator[Part]:
                 yield block.text
             case Table():
                 after_table = True
+                more = [f"{block.left_out}; --all lists them"] if block.left_out else []
+                columns = len(block.columns)
                 yield ""
                 yield block.title
-                more = [f"{block.left_out}; --all lists them"] if block.left_out else []
-                rows = [[output.cut(text, CUT_CHARACTERS) for text in row] for row in block.rows]
                 yield from more if block.left_out_before else []
-                yield output.table(_columns(block, whole=len(block.columns) - 1), rows)
+                yield _grid(block, [CUT_CHARACTERS] * columns, whole=columns - 1)
                 yield from [] if block.left_out_before else more
     value = audit_reads.decision_text(found)
     at = value.address.partition(".")[0]
     yield Hint(f"the run at that point: hansard run show {value.run} --at {at}")
 
 
-def _columns(block: Table, whole: int) -> list[Column]:
-    """Return the columns of a block, one of which is never cut."""
-    return [
+def _grid(block: Table, cuts: Sequence[int | None], whole: int) -> output.Lines:
+    """Render a block with texts cut to a width by column; one column is never cut to the line."""
+    columns = [
         Column(name.removeprefix(">"), right=name.startswith(">"), whole=place == whole)
         for place, name in enumerate(block.columns)
     ]
+    return output.table(columns, [list(map(output.cut, row, cuts)) for row in block.rows])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -379,7 +379,13 @@ def _render_comparison(
     if form == "table" and output is None:
         yield from table(made, show)
         return
-    data = page(made, show, labels) if form == "html" else _FORMS[form](made, show)
+    match form:
+        case "html":
+            data = page(made, show, labels)
+        case "markdown":
+            data = markdown(made, show)
+        case _:
+            data = _show.plain(table(made, show))
     if output is None:
         yield Bytes(data)
     else:
@@ -413,19 +419,6 @@ def _grid(block: Table) -> Lines:
         for name in block.columns
     ]
     return _show.table(columns, block.rows)
-
-
-def _text(made: Report, show: Collection[str]) -> bytes:
-    lines: list[str] = []
-    for block in blocks(made, show):
-        match block:
-            case Heading() | Paragraph():
-                lines.append(plain_text(block.text))
-            case Table():
-                lines += [line.plain.rstrip() for line in _grid(block).lines]
-            case Plot():
-                pass
-    return ("\n".join(lines) + "\n").encode()
 
 
 def markdown(made: Report, show: Collection[str]) -> bytes:
@@ -472,9 +465,3 @@ def page(made: Report, show: Collection[str], labels: Labels = ()) -> bytes:
     from hansard.web.pages import comparison_page, installed_draw
 
     return comparison_page(made, installed_draw(), show, labels)
-
-
-_FORMS: dict[str, Callable[[Report, Collection[str]], bytes]] = {
-    "table": _text,
-    "markdown": markdown,
-}

@@ -59,8 +59,6 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 TOKEN_BYTES = 32
 """Random bytes of a token that is generated here: as many as credentials have."""
-
-
 TokenFile = Annotated[
     Path | None,
     option("With --http: file with the token of trusted clients; created if missing.", "FILE"),
@@ -71,64 +69,57 @@ AllowHost = Annotated[
 AgentName = Annotated[str | None, option("The client's agent name [HANSARD_AGENT].", "NAME")]
 RoleName = Annotated[str | None, option("The client's role [HANSARD_ROLE].", "NAME")]
 
-Url = Annotated[str | None, option("A server over HTTP, instead of a command.", "URL")]
-TokenEnv = Annotated[str | None, option("With --url: the variable with its bearer token.", "NAME")]
-Servers = Annotated[Path | None, option("Several servers, in a client's mcpServers form.", "FILE")]
-Http = Annotated[
-    str | None,
-    option("Clients connect over HTTP, at /mcp of this port; 0: a free one.", "[HOST:]PORT"),
-]
-
-HeaderEnv = Annotated[
-    list[str] | None,
-    option(
-        "With --url: a header, and the variable that holds its value. Repeatable.", "HEADER=NAME"
-    ),
-]
-
-ClientId = Annotated[
-    str | None,
-    option(
-        "With --url: log in there as this OAuth client (client credentials); takes "
-        "--client-secret-env and --issuer.",
-        "ID",
-    ),
-]
-ClientSecretEnv = Annotated[
-    str | None, option("With --client-id: the variable with its secret.", "NAME")
-]
-Issuer = Annotated[
-    str | None, option("With --client-id: the authorization server, alone given the secret.", "URL")
-]
-Scope = Annotated[
-    str | None, option("With --client-id: scopes [those the server names].", "SCOPES")
-]
-
-ProxyMode = Annotated[
-    Literal["live", "resume", "strict", "offline"] | None,
-    option(
-        "Use of the record [live for a new run, else resume]. strict and offline answer from the "
-        "record alone: no server is started."
-    ),
-]
-
 
 @mcp.command(plain=True, service=True)
 async def proxy(
     command: Command = None,
-    url: Url = None,
-    token_env: TokenEnv = None,
-    header_env: HeaderEnv = None,
-    client_id: ClientId = None,
-    client_secret_env: ClientSecretEnv = None,
-    issuer: Issuer = None,
-    scope: Scope = None,
-    servers: Servers = None,
-    http: Http = None,
+    url: Annotated[str | None, option("A server over HTTP, instead of a command.", "URL")] = None,
+    token_env: Annotated[
+        str | None, option("With --url: the variable with its bearer token.", "NAME")
+    ] = None,
+    header_env: Annotated[
+        list[str] | None,
+        option(
+            "With --url: a header, and the variable that holds its value. Repeatable.",
+            "HEADER=NAME",
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        option(
+            "With --url: log in there as this OAuth client (client credentials); takes "
+            "--client-secret-env and --issuer.",
+            "ID",
+        ),
+    ] = None,
+    client_secret_env: Annotated[
+        str | None, option("With --client-id: the variable with its secret.", "NAME")
+    ] = None,
+    issuer: Annotated[
+        str | None,
+        option("With --client-id: the authorization server, alone given the secret.", "URL"),
+    ] = None,
+    scope: Annotated[
+        str | None, option("With --client-id: scopes [those the server names].", "SCOPES")
+    ] = None,
+    servers: Annotated[
+        Path | None, option("Several servers, in a client's mcpServers form.", "FILE")
+    ] = None,
+    http: Annotated[
+        str | None,
+        option("Clients connect over HTTP, at /mcp of this port; 0: a free one.", "[HOST:]PORT"),
+    ] = None,
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
     run: Annotated[str, option("Run to record in; last: of this workflow.", "ID|new|last")] = NEW,
-    mode: ProxyMode = None,
+    mode: Annotated[
+        Literal["live", "resume", "strict", "offline"] | None,
+        option(
+            "Use of the record [live for a new run, else resume]. strict and offline answer from "
+            "the "
+            "record alone: no server is started."
+        ),
+    ] = None,
     workflow: Annotated[str, option("Workflow of a new run.", "NAME")] = "mcp",
     agent: AgentName = None,
     role: RoleName = None,

@@ -198,13 +198,7 @@ async def remember(
     change.
     """
     if text is None:
-        propose = interruptible(named(function)) if function is not None else user_requests
-        async with connect_async(**connecting()) as record:
-            run = await find_run(record.workspace, what)
-            files = await inspected.tree_of(record.workspace, space)
-            model = interruptible(named(ask, "--ask")) if ask is not None else None
-            found = await reflection.reflect(record, space, files, propose, run=run, ask=model)
-        output.show(found, _render_reflection)
+        await _reflect(space, function, ask, what)
         return
     async with reading() as workspace:
         version = await MemoryStore(workspace, what).remember(text, by, path)
@@ -361,13 +355,9 @@ async def compact(
     lines that repeat the words of other lines are removed. A file that was changed since it was
     read is a conflict: then nothing is written.
     """
+    terms: Any = {"keep": [Probe(each) for each in keep or ()], "drop_max": drop_max}
     async with answering() as reader:
-        reads = inspected.reads(reader, space)
-    terms: Any = {
-        "reads": reads,
-        "keep": [Probe(each) for each in keep or ()],
-        "drop_max": drop_max,
-    }
+        terms["reads"] = inspected.reads(reader, space)
     async with reading() as workspace:
         state = await MemoryStore(workspace, space).whole()
         found = inspected.compact(space, state, **terms)
@@ -375,13 +365,12 @@ async def compact(
         if function is not None:
             tree = inspected.texts_of(state)
             label = join(*(state.files[path].label for path in tree))
-            changes = await interruptible(named(function))(found.compacted.findings, tree)
-            found = inspected.compact(space, state, changes, **terms)
-        if apply and found.compacted.changes:
-            changes = found.compacted.changes
+            texts = await interruptible(named(function))(found.compacted.findings, tree)
+            found = inspected.compact(space, state, texts, **terms)
+        changes = found.compacted.changes
+        if apply and changes:
             found.version = await _apply_compaction(workspace, space, state, changes, by, label)
-        elif propose and found.compacted.changes:
-            changes = found.compacted.changes
+        elif propose and changes:
             found.proposed = await upkeep.propose(workspace, space, by, state, changes, label)
     output.show(found, _render_compaction)
 
@@ -397,13 +386,22 @@ async def reflect(
 
     Each run is reflected on once; no file is changed.
     """
+    await _reflect(space, function, ask, limit=limit)
+
+
+async def _reflect(
+    space: str, function: str | None, ask: str | None, of_run: str | None = None, **more: Any
+) -> None:
+    """Reflect on one run, or on all that ended since the last reflection. Raises BadValue."""
     if function is not None and ask is not None:
         raise BadValue("--ask", "--with is given, too", "give one: a model, or what proposes")
     propose = interruptible(named(function)) if function is not None else user_requests
+    model = interruptible(named(ask, "--ask")) if ask is not None else None
     async with connect_async(**connecting()) as record:
         files = await inspected.tree_of(record.workspace, space)
-        model = interruptible(named(ask, "--ask")) if ask is not None else None
-        found = await reflection.reflect(record, space, files, propose, limit=limit, ask=model)
+        if of_run is not None:
+            more["run"] = await find_run(record.workspace, of_run)
+        found = await reflection.reflect(record, space, files, propose, ask=model, **more)
     output.show(found, _render_reflection)
 
 

@@ -198,6 +198,13 @@ def write(part: Text | str | Lines | Bytes) -> None:
     sys.stdout.writelines(f"{line.plain.rstrip()}\n" for line in lines)
 
 
+def plain(parts: Iterable[Part]) -> bytes:
+    """Return the lines of text parts as a file has them, without styles."""
+    texts = [styled(part) if isinstance(part, str) else part for part in parts]
+    lines = [line.plain.rstrip() for part in texts for line in getattr(part, "lines", [part])]
+    return ("\n".join(lines) + "\n").encode()
+
+
 def styled(plain: str, style: str = "") -> Lines:
     """Return a text's lines in one style, escaped."""
     return Lines([text(line, style) for line in plain_text(plain, lines=True).split("\n")])
@@ -296,8 +303,9 @@ class Column(msgspec.Struct, frozen=True):
     """Column of a table.
 
     `right` aligns numbers to the right; `whole` forbids cutting to fit the terminal; `short` cuts a
-    value to a preview. `of` computes the value from a row; the default is the row's attribute of
-    the column's name. `styles` maps values to colours.
+    value to a preview; `optional` leaves out a column without a value. `of` computes the value from
+    a row; the default is the row's attribute, or a dict's item, of the column's name. `styles` maps
+    values to colours.
     """
 
     name: str
@@ -305,15 +313,20 @@ class Column(msgspec.Struct, frozen=True):
     right: bool = False
     whole: bool = False
     short: bool = False
+    optional: bool = False
     styles: Mapping[Any, str] = {}
 
     def cell(self, row: Any) -> Text:
         """Return the cell of this column for a row."""
-        value = self.of(row) if self.of else getattr(row, self.name.replace(" ", "_"))
+        value = self.of(row) if self.of else _field(row, self.name.replace(" ", "_"))
         if hasattr(value, "plain"):
             return cast("Text", value)
         words = _in_words(value)
         return cell(cut(words) if self.short else words, self.styles.get(words, ""))
+
+
+def _field(row: Any, name: str) -> object:
+    return row.get(name) if isinstance(row, dict) else getattr(row, name)
 
 
 def _in_words(value: object) -> str:
@@ -333,7 +346,24 @@ def _in_words(value: object) -> str:
 
 def listing(columns: Sequence[Column], rows: Iterable[object]) -> Lines:
     """Build a table with one row for each object."""
-    return table(columns, [[column.cell(row) for column in columns] for row in rows])
+    cells = [[column.cell(row) for column in columns] for row in rows]
+    shown = [
+        index
+        for index, column in enumerate(columns)
+        if not column.optional or any(row[index].plain for row in cells)
+    ]
+    return table(
+        [columns[index] for index in shown], [[row[index] for index in shown] for row in cells]
+    )
+
+
+def counted_listing(
+    columns: Sequence[Column], rows: Sequence[object], one: str, position: int
+) -> Iterator[Part]:
+    """Yield a table, if it has rows, their number with the noun `one`, and the log's position."""
+    if rows:
+        yield listing(columns, rows)
+    yield f"{counted(len(rows), one)}, as of position {position}"
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Text | str]]) -> Lines:

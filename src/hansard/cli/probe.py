@@ -58,44 +58,35 @@ VERDICT_STYLES = {"differs": "bold red", "within the margin": "bold green"}
 _PLACE = re.compile(r"\{(run|fork|task|label\.[^{}]+)\}")
 
 
-class _Lacks(Exception):
-    """Error: a placeholder of the command names a value that a run does not have."""
-
-
 class _Fork(msgspec.Struct, frozen=True):
-    """Planned fork: its run, and its directory of values."""
+    """Planned fork: its run, the value in it, and the command with its values."""
 
     site: Site
-    life: RunLife
     id: str
     value: str
     swap: Swap
-    command: tuple[str, ...]
-
-
-RunsArgument = Annotated[
-    str, argument("RUNS", "Ids or prefixes with commas, a pattern ('loan-*'), or 'all'; no forks.")
-]
-SwapOption = Annotated[
-    str,
-    option(
-        "The value, by its path in what a call returned, and what to put in its place; values "
-        "with commas as a JSON list.",
-        "PATH=VALUE,VALUE",
-    ),
-]
-DecisionOption = Annotated[
-    str | None, option("Only decisions on questions with this prefix, as one.", "TEXT")
-]
+    command: list[str]
 
 
 @app.command()
 async def probe(
-    runs: RunsArgument,
+    runs: Annotated[
+        str,
+        argument("RUNS", "Ids or prefixes with commas, a pattern ('loan-*'), or 'all'; no forks."),
+    ],
     command: Command = None,
-    swap: SwapOption = "",
+    swap: Annotated[
+        str,
+        option(
+            "The value, by its path in what a call returned, and what to put in its place; values "
+            "with commas as a JSON list.",
+            "PATH=VALUE,VALUE",
+        ),
+    ] = "",
     workflow: Annotated[str | None, option("Only runs of this workflow.", "NAME")] = None,
-    decision: DecisionOption = None,
+    decision: Annotated[
+        str | None, option("Only decisions on questions with this prefix, as one.", "TEXT")
+    ] = None,
     margin: Annotated[
         float | None, option("Share of changed decisions that is negligible.", min=0.0, max=1.0)
     ] = None,
@@ -159,19 +150,33 @@ async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probe
         raise _none(path, searched)
     salt = workspace.clock.new_id() if request.again else ""
     forks, left_out = _plan_forks(request, searched, {life.run: life for life in lives}, salt)
-    done = 0
     waiting: list[_Fork] = []
-    for fork in forks:
-        current = await _begin(workspace, fork, request.by)
-        if current is not None and _is_done(current):
-            done += 1
-        else:
-            waiting.append(fork)
+    for each in forks:
+        site, swap = each.site, each.swap
+        current = await fork_swapped(
+            workspace, site.run, site.at, each.id, swap, by=request.by, label=site.label
+        )
+        if current is None or not _is_done(current):
+            waiting.append(each)
+    before = len(forks) - len(waiting)
     of = counted(len(forks) // len(request.swapping.values), "run")
     forked = counted(len(forks), "fork")
-    output.hint(f"{forked} of {of}: {done} done before, {len(waiting)} to run")
-    failures = await _run_all(waiting, request.jobs)
-    return _probe_summary(request, forks, searched, left_out, done, failures)
+    output.hint(f"{forked} of {of}: {before} done before, {len(waiting)} to run")
+    sites = {each.site.run: each.site for each in forks}
+    return ProbeReport(
+        probe=forks[0].swap.probe,
+        path=path,
+        values=list(request.swapping.values),
+        runs=list(sites),
+        left_out=left_out,
+        forks=len(forks),
+        before=before,
+        ran=len(waiting),
+        live=request.live,
+        tools=dict(Counter(".".join((site.tool, *site.within)) for site in sites.values())),
+        beside=dict(Counter(path for site in sites.values() for path in site.beside)),
+        failures=await _run_all(waiting, request.jobs),
+    )
 
 
 # ------------------------------------------------------------ which runs, which forks
@@ -229,27 +234,37 @@ def _plan_forks(
 
     Equal runs, values, command, files named by it and --live give equal forks.
     """
-    swapping, command, live = request.swapping, request.command, request.live
-    marks = [hashlib.sha256(Path(word).read_bytes()).hexdigest() for word in _files_named(command)]
-    same = (*command, "", *marks, "", str(live), salt)
+    swapping, command = request.swapping, request.command
+    files = [Path(word).read_bytes() for word in command[1:] if Path(word).is_file()]
+    marks = [hashlib.sha256(content).hexdigest() for content in files]
+    same = (*command, "", *marks, "", str(request.live), salt)
     probe_id = uuid8("probe", swapping.path, *swapping.values, "", *same)
     forks: list[_Fork] = []
-    left_out: list[SkippedRun] = []
-    for each in searched:
-        if each.site is None:
-            left_out.append(SkippedRun(each.run, each.why))
-            continue
-        life, site = lives[each.run], each.site
+    left_out = [SkippedRun(each.run, each.why) for each in searched if each.site is None]
+    for site in [each.site for each in searched if each.site is not None]:
         mine: list[_Fork] = []
         try:
             for value in swapping.typed(site.value):
-                raw = msgspec.json.encode(value)
-                child = uuid8("probe fork", probe_id, each.run, str(site.at), raw.decode())
-                items = tuple(_filled(word, life, child) for word in command)
-                swap = _swap(swapping, site, probe_id, raw, live=live)
-                mine.append(_Fork(site, life, child, raw.decode(), swap, items))
-        except _Lacks as lacks:
-            left_out.append(SkippedRun(each.run, str(lacks)))
+                raw = msgspec.json.encode(value).decode()
+                child = uuid8("probe fork", probe_id, site.run, str(site.at), raw)
+                values = _placeholders(lives[site.run], child)
+                words = [_PLACE.sub(lambda found: values[found[1]], word) for word in command]  # noqa: B023 -- called at once
+                swap = Swap(
+                    probe=probe_id,
+                    path=swapping.path,
+                    agent=site.agent,
+                    step=site.step,
+                    tool=site.tool,
+                    arguments=site.arguments,
+                    within=site.within,
+                    before=msgspec.Raw(msgspec.json.encode(site.value)),
+                    after=msgspec.Raw(raw.encode()),
+                    live=request.live,
+                )
+                mine.append(_Fork(site, child, raw, swap, words))
+        except KeyError as lacks:
+            name = str(lacks.args[0]).replace(".", " ")
+            left_out.append(SkippedRun(site.run, f"it has no {name}, which the command names"))
             continue
         forks += mine
     if not forks:
@@ -258,51 +273,11 @@ def _plan_forks(
     return forks, left_out
 
 
-def _swap(swapping: Replacement, site: Site, probe_id: str, raw: bytes, *, live: bool) -> Swap:
-    return Swap(
-        probe=probe_id,
-        path=swapping.path,
-        agent=site.agent,
-        step=site.step,
-        tool=site.tool,
-        arguments=site.arguments,
-        within=site.within,
-        before=msgspec.Raw(msgspec.json.encode(site.value)),
-        after=msgspec.Raw(raw),
-        live=live,
-    )
-
-
-def _files_named(command: list[str]) -> list[str]:
-    return [word for word in command[1:] if Path(word).is_file()]
-
-
-def _filled(word: str, life: RunLife, fork: str) -> str:
-    """Fill the placeholders in a word of the command. Raises _Lacks."""
-
-    def named(found: re.Match[str]) -> str:
-        name = found[1]
-        if name == "run":
-            return life.run
-        if name == "fork":
-            return fork
-        if name == "task":
-            task = life.state.assigned.task if life.state.assigned is not None else ""
-            if not task:
-                raise _Lacks("it has no task, which the command names")
-            return task
-        label = life.state.labels.get(name.removeprefix("label."))
-        if label is None:
-            raise _Lacks(f"it has no {name.replace('.', ' ')}, which the command names")
-        return label
-
-    return _PLACE.sub(named, word)
-
-
-async def _begin(workspace: Workspace, fork: _Fork, by: str) -> RunState | None:
-    return await fork_swapped(
-        workspace, fork.site.run, fork.site.at, fork.id, fork.swap, by=by, label=fork.site.label
-    )
+def _placeholders(life: RunLife, fork: str) -> dict[str, str]:
+    """Return the values of the command's placeholders for a fork of a run, by name."""
+    task = life.state.assigned.task if life.state.assigned is not None else ""
+    labels = {f"label.{name}": label for name, label in life.state.labels.items()}
+    return {"run": life.run, "fork": fork, **labels, **({"task": task} if task else {})}
 
 
 def _is_done(life: RunState) -> bool:
@@ -323,7 +298,7 @@ async def _run_all(forks: list[_Fork], jobs: int) -> list[FailedFork]:
 
     async def run(fork: _Fork) -> FailedFork | None:
         async with free:
-            code, text = await processes.run_detached(fork.id, list(fork.command))
+            code, text = await processes.run_detached(fork.id, fork.command)
         if not code:
             return None
         return FailedFork(fork.site.run, fork.id, fork.value, code, text)
@@ -337,32 +312,6 @@ async def _run_all(forks: list[_Fork], jobs: int) -> list[FailedFork]:
         await asyncio.gather(*running, return_exceptions=True)
         raise
     return [each for each in found if each is not None]
-
-
-def _probe_summary(
-    request: _ProbePlan,
-    forks: list[_Fork],
-    searched: list[SearchResult],
-    left_out: list[SkippedRun],
-    before: int,
-    failures: list[FailedFork],
-) -> ProbeReport:
-    runs = list(dict.fromkeys(fork.site.run for fork in forks))
-    sites = [each.site for each in searched if each.site is not None and each.run in set(runs)]
-    return ProbeReport(
-        probe=forks[0].swap.probe,
-        path=request.swapping.path,
-        values=list(request.swapping.values),
-        runs=runs,
-        left_out=left_out,
-        forks=len(forks),
-        before=before,
-        ran=len(forks) - before,
-        live=request.live,
-        tools=dict(Counter(".".join((site.tool, *site.within)) for site in sites)),
-        beside=dict(Counter(path for site in sites for path in site.beside)),
-        failures=failures,
-    )
 
 
 # ------------------------------------------------------------ for people

@@ -67,7 +67,10 @@ async def run(text: str, command: list[str], mode: str) -> ProgramResult:
     async with reading_run(text) as (workspace, run_id):
         with tempfile.NamedTemporaryFile(prefix="hansard-report-") as file:
             report = Path(file.name)
-            code = await _run(command, environment(run_id, mode, report))
+            with _signals_held() as passing:
+                child = await _start(command, env=environment(run_id, mode, report))
+                passing.append(child)
+                code = await child.wait()
             ended = [each for each in report_sessions(report) if each.run == run_id]
         view = await workspace.states.run(run_id)
     return ProgramResult(code if code >= 0 else 128 - code, ended, view)
@@ -81,12 +84,8 @@ async def run_detached(run_id: str, command: list[str]) -> tuple[int, str]:
     """
     value = environment(run_id, "resume", Path(os.devnull), OnDoubt.STOP)
     with tempfile.TemporaryFile() as output:
-        try:
-            child = await asyncio.create_subprocess_exec(
-                *command, env=value, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        except OSError as error:
-            raise _not_startable(command[0], error) from error
+        streams = {"stdin": asyncio.subprocess.DEVNULL, "stdout": output, "stderr": output}
+        child = await _start(command, env=value, **streams)
         try:
             code = await child.wait()
         finally:
@@ -99,14 +98,11 @@ async def run_detached(run_id: str, command: list[str]) -> tuple[int, str]:
     return code if code >= 0 else 128 - code, last
 
 
-async def _run(command: list[str], environment: dict[str, str]) -> int:
-    with _signals_held() as passing:
-        try:
-            child = await asyncio.create_subprocess_exec(*command, env=environment)
-        except OSError as error:
-            raise _not_startable(command[0], error) from error
-        passing.append(child)
-        return await child.wait()
+async def _start(command: list[str], **options: Any) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(*command, **options)
+    except OSError as error:
+        raise _not_startable(command[0], error) from error
 
 
 def environment(

@@ -767,7 +767,8 @@ def _render_trace(found: Trace) -> Iterator[Part]:
     yield from _trace_heading(found)
     if found.steps:
         yield ""
-        yield _tree_of(found)
+        rows = (row for each in found.agents.values() for row in _agent_rows(found, each))
+        yield output.listing(TRACE, rows)
 
 
 def _trace_heading(traced: Trace) -> Iterator[Part]:
@@ -786,39 +787,26 @@ def _trace_heading(traced: Trace) -> Iterator[Part]:
     yield from output.imported(imported(used))
 
 
-def _tree_of(traced: Trace) -> output.Lines:
-    """Build one table of all agents' trees: times on the left, outcomes on the right."""
-    found = [row for agent in traced.agents.values() for row in _agent_rows(traced, agent)]
-    columns = [
-        output.Column("step", whole=True),
-        output.Column("began", right=True),
-        output.Column("clock", whole=True),
-        output.Column("took", right=True),
-        output.Column("call"),
-        output.Column("outcome"),
-        output.Column("recorded in", whole=True),
-    ]
-    ours = {
-        "began": {""},
-        "took": {""},
-        "clock": {"", Clock.LOG.value, Clock.IMPORT.value},
-        "recorded in": {"", traced.run},
-    }
-    shown = [
-        index
-        for index, column in enumerate(columns)
-        if column.name not in ours or any(str(row[index]) not in ours[column.name] for row in found)
-    ]
-    return output.table(
-        [columns[index] for index in shown], [[row[index] for index in shown] for row in found]
-    )
+_Row = dict[str, "Text | str | None"]
+"""Cells of a row of a trace, by column."""
+
+TRACE = (
+    Column("step", whole=True),
+    Column("began", right=True, optional=True),
+    Column("clock", whole=True, optional=True),
+    Column("took", right=True, optional=True),
+    Column("call"),
+    Column("outcome"),
+    Column("recorded in", whole=True, optional=True),
+)
+"""Times on the left, outcomes on the right; of clocks and runs only others than usual."""
 
 
-def _agent_rows(traced: Trace, agent: AgentHistory) -> Iterator[list[Text | str]]:
+def _agent_rows(traced: Trace, agent: AgentHistory) -> Iterator[_Row]:
     steps = agent.state.steps
     if not steps:
         return
-    count = f"{len(steps):,} step{'s' if len(steps) > 1 else ''}"
+    count = counted(len(steps), "step")
     yield _row(call=output.cell(f"{agent.name} ({agent.state.role}), {count}", "bold"))
     for row in tree.rows(tree.tree(steps.values())):
         if row.step is None:
@@ -829,47 +817,47 @@ def _agent_rows(traced: Trace, agent: AgentHistory) -> Iterator[list[Text | str]
         yield from _change_rows(row, row.step)
 
 
-def _row(**cells: Text | str) -> list[Text | str]:
-    return [
-        cells.get(name, "")
-        for name in ("step", "began", "clock", "took", "call", "outcome", "recorded")
-    ]
+def _row(**cells: Text | str) -> _Row:
+    return {**cells}
 
 
-def _step_row(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> list[Text | str]:
+def _clock(time: EventTime) -> str:
+    return "" if time.clock in (Clock.LOG, Clock.IMPORT) else time.clock.value
+
+
+def _step_row(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> _Row:
     event, began = agent.events[step.version], traced.began(agent.name, step)
     call = _guided(row.guides, f"{row.label} · " if row.label else "", "bold")
     call.append("∥ " if step.unordered else "")
     call.append(output.cut(step.tool), style="cyan")
     call.append(f"  {output.arguments_preview(recorded(step.arguments))}".rstrip())
+    recorded_in = run_of(event.stored.stream)
     return _row(
         step=f"{agent.name}#{step.number}",
         began=_began(traced, began),
-        clock=began.clock.value,
+        clock=_clock(began),
         took=output.duration(step.duration_ms),
         call=call,
         outcome=_outcome(step),
-        recorded=run_of(event.stored.stream) or "",
+        recorded_in="" if recorded_in == traced.run else recorded_in or "",
     )
 
 
-def _attempt_rows(
-    traced: Trace, agent: AgentHistory, row: tree.Row, step: Step
-) -> Iterator[list[Text | str]]:
+def _attempt_rows(traced: Trace, agent: AgentHistory, row: tree.Row, step: Step) -> Iterator[_Row]:
     for tried, version in traced.attempts(agent.name, step):
         guides = row.under + ("│  " if row.holds else "   ")
         event = agent.events[version]
         why = output.cut(tried.error.text)
         again = f", again after {output.duration(tried.retry_in_ms)}" if tried.retry_in_ms else ""
         yield _row(
-            clock=event.time.clock.value,
+            clock=_clock(event.time),
             took=output.duration(tried.duration_ms),
             call=_guided(guides, f"attempt {tried.attempt} failed{again}", "dim"),
             outcome=output.cell(why, "dim"),
         )
 
 
-def _change_rows(row: tree.Row, step: Step) -> Iterator[list[Text | str]]:
+def _change_rows(row: tree.Row, step: Step) -> Iterator[_Row]:
     """Yield the changes of each aggregate that a save caused."""
     for change in trace_reads.changes_of(step):
         guides = row.under + ("│  " if row.holds else "   ")

@@ -294,7 +294,7 @@ def _give(answer: Answer, form: Format, out: Path | None, *, formulas: bool) -> 
         if out is None:
             output.write(table)
         else:
-            write_whole(out, "".join(f"{line.plain.rstrip()}\n" for line in table.lines).encode())
+            write_whole(out, output.plain([table]))
     elif form == "ndjson":
         for row in answer.dicts():
             output.emit(jsonable(row))

@@ -1,6 +1,6 @@
 """The demo: three agents do a real job, are killed, resumed and forked, and every claim is checked.
 
-`hansard demo`, or `python -m hansard.demo`; offline. Its agents are in `hansard.demo.team`, which
+`hansard demo`; offline. Its agents are in `hansard.demo.team`, which
 is also the example to read first.
 """
 
