@@ -55,19 +55,17 @@ from hansard.domain.reuse import AnswersInvalidated
 from hansard.inspect import actions as cached
 from hansard.inspect import experience as reads
 from hansard.inspect import savings as saved_calls
-from hansard.inspect.actions import ActionsLog, KeptCaches, ScriptFormat, action_cache
+from hansard.inspect.actions import ScriptFormat, action_cache
 from hansard.inspect.actions import script as written
 from hansard.inspect.experience import (
     ExperienceDiff,
     ExperienceHits,
-    KeptExperiences,
     ShownExperience,
     learned,
 )
 from hansard.inspect.find import find_run, find_run_in
 from hansard.inspect.savings import (
     SAVINGS,
-    OfferedAnswers,
     ReusedAnswers,
     SavingsAnswer,
     SavingsQuery,
@@ -178,7 +176,7 @@ async def run_actions(
             once=allowed,
             debug=debug,
         )
-    output.show(report, _render_actions)
+    output.show(report, _render_actions(report))
     return 0 if report.success else 1
 
 
@@ -251,7 +249,7 @@ async def list_caches() -> None:
     """List saved action caches, and heals not yet reviewed."""
     async with answering() as reader:
         found = cached.caches(reader)
-    output.show(found, _render_caches)
+    output.show(found, output.counted_listing(CACHES, found.caches, "action cache", found.position))
 
 
 @actions.command("log")
@@ -259,7 +257,9 @@ async def log_cache(name: CacheName) -> None:
     """List versions of a saved action cache: who, when and why."""
     async with answering() as reader:
         found = cached.log(reader, name)
-    output.show(found, _render_versions)
+    output.show(
+        found, output.counted_listing(CACHE_VERSIONS, found.versions, "version", found.position)
+    )
 
 
 @actions.command("export")
@@ -290,7 +290,7 @@ def _give(cache: ActionCache, file: Path | None) -> None:
     if file is not None:
         saved(cache, file)
     else:
-        output.show(cache, lambda found: [Bytes(encode(found))])
+        output.show(cache, [Bytes(encode(cache))])
 
 
 def _is_file(which: str) -> bool:
@@ -353,14 +353,6 @@ def _variable(name: str) -> str:
     if value is None:
         raise BadValue("--secret", f"{name!r:.80} is not set", "set the environment variable")
     return value
-
-
-def _render_caches(found: KeptCaches) -> Iterator[Part]:
-    return output.counted_listing(CACHES, found.caches, "action cache", found.position)
-
-
-def _render_versions(found: ActionsLog) -> Iterator[Part]:
-    return output.counted_listing(CACHE_VERSIONS, found.versions, "version", found.position)
 
 
 def _render_actions(found: Replayed) -> Iterator[Part]:
@@ -454,7 +446,7 @@ async def distil(
         made = (await kept.get(workspace, name, done.version)).experience
     if folder is not None:
         write_folder(made, folder)
-    output.show(made, _render_experience)
+    output.show(made, _render_experience(made))
     output.hint(
         f"{name} is at version {done.version}: `hansard experience confirm {name}` once its checks "
         "are right"
@@ -471,7 +463,8 @@ async def show_experience(
     if not is_name(which):
         if point:
             raise BadValue("--at", f"{which} is a folder, which has no versions", "leave it away")
-        output.show(read_folder(Path(which)), _render_experience)
+        of_folder = read_folder(Path(which))
+        output.show(of_folder, _render_experience(of_folder))
         return
     async with reading() as workspace:
         found = await kept.at(workspace, which, point)
@@ -479,7 +472,8 @@ async def show_experience(
         write_folder(found.experience, folder)
     async with answering() as reader:
         changes = reads.log(reader, which)
-    output.show(reads.shown(found, changes), _render_shown)
+    report = reads.shown(found, changes)
+    output.show(report, _render_shown(report))
 
 
 @experience.command("diff")
@@ -495,7 +489,8 @@ async def diff_experiences(
                 items.append((await kept.at(workspace, name, point)).content)
         else:
             items.append(content_of(read_folder(Path(each))))
-    output.show(reads.difference(items[0], items[1], (before, after)), _render_diff)
+    found = reads.difference(items[0], items[1], (before, after))
+    output.show(found, _render_diff(found))
 
 
 @experience.command("list")
@@ -503,7 +498,9 @@ async def list_experiences() -> None:
     """List experiences: permitted use, and how replays ended."""
     async with answering() as reader:
         found = reads.experiences(reader)
-    output.show(found, _render_list)
+    output.show(
+        found, [output.listing(EXPERIENCES, found.experiences, nothing="no experience is saved")]
+    )
 
 
 @experience.command("find")
@@ -528,7 +525,7 @@ async def find_experiences(
     async with answering() as reader:
         with contextlib.closing(reads.ExperienceIndex(FileWords())) as index:
             found = reads.find(reader, query, index)
-    output.show(found, _render_hits)
+    output.show(found, _render_hits(found))
 
 
 @experience.command()
@@ -544,14 +541,15 @@ async def confirm(
     Confirming adds the next version.
     """
     if not is_name(which):
-        output.show(confirm_folder(Path(which), check or ()), _render_experience)
+        confirmed = confirm_folder(Path(which), check or ())
+        output.show(confirmed, _render_experience(confirmed))
         return
     async with beginning() as workspace:
         done = await kept.confirm(
             workspace, which, check or (), digest=digest, reason=reason, by=by
         )
         found = await kept.get(workspace, which, done.version)
-    output.show(found.experience, _render_experience)
+    output.show(found.experience, _render_experience(found.experience))
 
 
 @experience.command()
@@ -589,7 +587,7 @@ async def publish(
             reason=reason,
             by=by,
         )
-    output.show(report, _render_publication)
+    output.show(report, _render_publication(report))
 
 
 @experience.command()
@@ -598,7 +596,8 @@ def verify(file: Bundle, key: PublicKey = None) -> None:
 
     Needs no record, and runs nothing from the bundle.
     """
-    output.show(verified(file, key), _render_bundle)
+    report = verified(file, key)
+    output.show(report, _render_bundle(report))
 
 
 @experience.command()
@@ -615,7 +614,7 @@ async def install(
     """
     async with beginning() as workspace:
         report = await installed(workspace, file, name=name, key=key, reason=reason, by=by)
-    output.show(report, _render_installation)
+    output.show(report, _render_installation(report))
 
 
 @experience.command("run")
@@ -639,7 +638,7 @@ async def run_experience(
         report = await session.run_experience(
             experience, pairs(param, "--param"), task=task, once=allowed
         )
-    output.show(report, _render_replay)
+    output.show(report, _render_replay(report))
     return 0 if report.success else 1
 
 
@@ -676,13 +675,6 @@ def _render_shown(report: ShownExperience) -> Iterator[Part]:
     label = f", {report.label}" if report.label else ""
     yield f"it is {report.standing.value}{label}: {report.digest}"
     yield output.listing(CHANGES, report.changes)
-
-
-def _render_list(found: KeptExperiences) -> Iterator[Part]:
-    if found.experiences:
-        yield output.listing(EXPERIENCES, found.experiences)
-    else:
-        yield "no experience is saved"
 
 
 def _share(share: float | None) -> str:
@@ -779,7 +771,7 @@ async def list_answers(tool: Tool = None, run: OfRun = None) -> None:
     """List answers that later runs may reuse, newest of each key."""
     async with answering() as reader:
         found = saved_calls.offered(reader, tool, _run_in(reader, run))
-    output.show(found, _render_offered)
+    output.show(found, output.counted_listing(OFFERED, found.answers, "answer", found.position))
 
 
 @reuse.command()
@@ -788,7 +780,7 @@ async def used(tool: Tool = None, run: OfRun = None) -> None:
     async with answering() as reader:
         of = _run_in(reader, run)
         found = saved_calls.reused(reader, tool, of)
-    output.show(found, lambda found: _render_reused(found, within(tool=tool, run=of)))
+    output.show(found, _render_reused(found, within(tool=tool, run=of)))
 
 
 @reuse.command()
@@ -810,10 +802,6 @@ async def invalidate(
 
 def _amount_text(amount: float | None, form: str) -> str:
     return "unknown" if amount is None else form.format(amount)
-
-
-def _render_offered(found: OfferedAnswers) -> Iterator[Part]:
-    return output.counted_listing(OFFERED, found.answers, "answer", found.position)
 
 
 def _render_reused(found: ReusedAnswers, question: str) -> Iterator[Part]:
@@ -855,7 +843,7 @@ async def savings(
         rows = reader.rows(SAVINGS, SavingsQuery(of, workflow, month, by).parameters)
         found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
     request = within(run=of, workflow=workflow, month=month)
-    output.show(found, lambda found: _savings(found, request))
+    output.show(found, _savings(found, request))
 
 
 def _savings(found: SavingsAnswer, question: str) -> Iterator[Part]:
@@ -897,7 +885,7 @@ async def demonstrate(
             await session.message("user", task)
         output.hint(f"run {session.run}: close the window, or press Ctrl-C, to finish")
         report = await demonstrated(session, page, address, ended)
-    output.show(report, _render_demonstration)
+    output.show(report, _render_demonstration(report))
 
 
 def _render_demonstration(found: DemonstratedEnd) -> Iterator[Part]:

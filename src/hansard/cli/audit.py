@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +67,7 @@ async def audit(
         waiting = audit_reads.waiting(reader, found_in)
         processes = {(each.run, each.agent): process_of(each) for each in waiting}
         made = audit_reads.audit(reader, found_in, flip, only, processes)
-    output.show(made, partial(_render_findings, most=None if every else SHOWN_MAX))
+    output.show(made, _render_findings(made, None if every else SHOWN_MAX))
     return 1 if made.found else 0
 
 
@@ -77,7 +76,7 @@ async def trail(run: Run) -> None:
     """List a run's main events, one line each, in words."""
     async with answering() as reader:
         made = audit_reads.trail(reader, find_run_in(reader, run))
-    output.show(made, _events)
+    output.show(made, _events(made))
 
 
 def _render_findings(made: Audit, most: int | None) -> Iterator[Part]:
@@ -212,9 +211,9 @@ async def why(
         if isinstance(found, Decisions) and len(found.rows) == 1:
             found = audit_reads.why(answers, found.rows[0]["decision"])
     if isinstance(found, Decisions):
-        output.show(found, _list_decisions)
+        output.show(found, _list_decisions(found))
     elif html is None:
-        output.show(found, lambda found: _render_decision(found, whole=whole))
+        output.show(found, _render_decision(found, whole=whole))
     else:
         data = decision_page(audit_reads.decision_text(found), found.position)
         report = Page(

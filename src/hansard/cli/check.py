@@ -48,7 +48,7 @@ async def check() -> int:
     """
 
     def tell(finding: Finding) -> None:
-        output.show(Found(finding), lambda _: [_line(finding)])
+        output.show(Found(finding), [_line(finding)])
 
     config = settings()
     async with reading_raw(damaged=True) as raw:
@@ -160,7 +160,7 @@ async def repair() -> int:
     except Corrupt as error:
         lost = error
     if lost is None or restored:
-        output.show(restored, lambda found: _render_repair(found, config.workspace))
+        output.show(restored, _render_repair(restored, config.workspace))
     if lost is not None:
         output.hint(f"messages are lost, which 'hansard repair' cannot restore: {lost}")
     return 1 if lost is not None and not restored else 0
@@ -196,7 +196,7 @@ async def rebuild(
         with output.positions() as progress:
             made = await rebuilt(raw, place, progress)
     found = Rebuild(made, time.monotonic() - began_s)
-    output.show(found, lambda found: _render_rebuild(found, place))
+    output.show(found, _render_rebuild(found, place))
     return 1 if made.differing else 0
 
 

@@ -63,7 +63,7 @@ class _Watcher:
     def bad(self, bad: Bad) -> None:
         """Report a bad record. Raises BadRecord under --strict."""
         self._bad += 1
-        output.show(bad, self._render)
+        output.show(bad, self._render(bad))
         if self._strict:
             raise BadRecord(bad)
 

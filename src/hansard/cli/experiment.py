@@ -35,9 +35,7 @@ from hansard.inspect.comparison_parts import (
 )
 from hansard.inspect.experiments import (
     Experiment,
-    Listed,
     Plan,
-    Price,
     assigned,
     list_experiments,
 )
@@ -157,11 +155,7 @@ async def list_() -> None:
     """List experiments, registered or named by runs."""
     async with answering() as reader:
         found = list_experiments(reader)
-    output.show(found, _render_list)
-
-
-def _render_list(found: list[Listed]) -> list[Part]:
-    return [output.listing(LIST, found) if found else "no experiment yet"]
+    output.show(found, [output.listing(LIST, found, nothing="no experiment yet")])
 
 
 @experiment.command()
@@ -169,7 +163,7 @@ async def show(name: Name) -> None:
     """Show a plan, whether it predates the data, and runs by arm."""
     async with answering() as reader:
         found = read_experiment(reader, name)
-    output.show(found, _render)
+    output.show(found, _render(found))
 
 
 def _render(found: Experiment) -> Iterator[Part]:
@@ -273,11 +267,7 @@ async def list_prices(
     """List stated prices, the newest for each day."""
     async with answering() as reader:
         found = price_reads.list_prices(reader, model)
-    output.show(found, _render_prices)
-
-
-def _render_prices(found: list[Price]) -> list[Part]:
-    return [output.listing(PRICES, found) if found else "no prices are stated"]
+    output.show(found, [output.listing(PRICES, found, nothing="no prices are stated")])
 
 
 NO_PICTURES = (
@@ -370,7 +360,7 @@ async def compare(
         labels: Labels = ()
         if form == "html":
             labels = await asyncio.to_thread(task_labels, answers, experiment)
-    _show.show(found, lambda found: _render_comparison(found.report, target, form, output, labels))
+    _show.show(found, _render_comparison(found.report, target, form, output, labels))
 
 
 def _render_comparison(

@@ -370,7 +370,7 @@ async def install(
         proxy_it = [*base, "mcp", "proxy", "--workflow", name or "", *who]
         made = files.installed(kind, where, name, serve_it, proxy_it)
     backup = made.write() if write and made.changes else ""
-    output.show(made, lambda made: _render_install(made, backup, write=write))
+    output.show(made, _render_install(made, backup, write=write))
 
 
 def _render_install(made: files.Installed, backup: str, *, write: bool) -> Iterator[Part]:
@@ -464,7 +464,7 @@ def run_agent(
         found = run_folder(
             record, folder, prompt, run=which, model=model, rules=rule_file, by=by, asks=not yolo
         )
-    output.show(found, _render_agent)
+    output.show(found, _render_agent(found))
 
 
 def _print_pending(found: Approval) -> None:

@@ -26,7 +26,6 @@ from hansard.agents.memory.upkeep import (
     CompactionResult,
     ExpectedLine,
     Probe,
-    ReflectionScore,
     user_requests,
 )
 from hansard.agents.memory.upkeep import make as made
@@ -120,7 +119,7 @@ async def list_files(
     """List the files of memory, now or at any point."""
     async with reading() as workspace:
         found = await inspected.listing(workspace, space, at)
-    output.show(found, _render_files)
+    output.show(found, _render_files(found))
 
 
 @memory.command()
@@ -128,7 +127,7 @@ async def show(space: Space, path: FilePath, at: Point = None) -> None:
     """Print a file, now or at any point."""
     async with reading() as workspace:
         found = await MemoryStore(workspace, space).entry(path, at)
-    output.show(found, _render_file)
+    output.show(found, _render_file(found))
 
 
 @memory.command("log")
@@ -137,7 +136,7 @@ async def show_log(space: Space, path: SomePath = None) -> None:
     async with reading() as workspace:
         versions = await MemoryStore(workspace, space).versions(path)
     found = MemoryLog(space=space, versions=versions)
-    output.show(found, _render_log)
+    output.show(found, _render_log(found))
 
 
 @memory.command()
@@ -152,7 +151,7 @@ async def diff(
     async with reading() as workspace:
         changed = await MemoryStore(workspace, space).diff(path, before, after, binary=binary)
     found = MemoryDiff(space=space, diff=changed)
-    output.show(found, _render_diff)
+    output.show(found, [found.diff or Hint("nothing changed")])
 
 
 @memory.command()
@@ -161,7 +160,7 @@ async def blame(space: Space, path: FilePath) -> None:
     async with reading() as workspace:
         blamed = await MemoryStore(workspace, space).blame(path)
     found = MemoryBlame(space=space, path=path, blamed=blamed)
-    output.show(found, _render_blame)
+    output.show(found, _render_blame(found))
 
 
 @memory.command()
@@ -214,7 +213,7 @@ async def proposals(space: Space) -> None:
     """
     async with reading() as workspace:
         found = await inspected.proposals(workspace, space)
-    output.show(found, _render_proposals)
+    output.show(found, _render_proposals(found))
 
 
 @memory.command()
@@ -231,7 +230,7 @@ async def apply(
     async with reading() as workspace:
         version, diff = await made(workspace, space_name(space), proposal, path or [], by)
     report = MemoryProposalMade(space=space, version=version, diff=diff)
-    output.show(report, _render_proposal)
+    output.show(report, [diff, Hint(f"{space} is at version {version}")])
 
 
 @memory.command()
@@ -254,7 +253,8 @@ async def policy(
     """
     async with reading() if approval is None else beginning() as workspace:
         if approval is None:
-            output.show(await _standing(workspace, space), _render_policy)
+            standing = await _standing(workspace, space)
+            output.show(standing, f"changes {_in_words(standing)}")
             return
         query = MemoryPolicySet(
             approval=approval,
@@ -285,7 +285,7 @@ async def glob(
     """
     async with reading() as workspace:
         found = await inspected.glob(workspace, space, pattern)
-    output.show(found, _render_paths)
+    output.show(found, _render_paths(found))
 
 
 @memory.command()
@@ -303,7 +303,7 @@ async def grep(
         found = await inspected.grep(
             workspace, space, pattern, glob=within, ignore_case=ignore_case
         )
-    output.show(found, _render_lines)
+    output.show(found, _render_lines(found))
 
 
 @memory.command("search")
@@ -325,7 +325,7 @@ async def search_files(
         found = await inspected.search(
             workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
-    output.show(found, _render_hits)
+    output.show(found, _render_hits(found))
 
 
 @memory.command()
@@ -372,7 +372,7 @@ async def compact(
             found.version = await _apply_compaction(workspace, space, state, changes, by, label)
         elif propose and changes:
             found.proposed = await upkeep.propose(workspace, space, by, state, changes, label)
-    output.show(found, _render_compaction)
+    output.show(found, _render_compaction(found))
 
 
 @memory.command()
@@ -402,7 +402,7 @@ async def _reflect(
         if of_run is not None:
             more["run"] = await find_run(record.workspace, of_run)
         found = await reflection.reflect(record, space, files, propose, ask=model, **more)
-    output.show(found, _render_reflection)
+    output.show(found, _render_reflection(found))
 
 
 @memory.command()
@@ -419,7 +419,7 @@ async def judge(
     target = _key(key)
     async with connect_async(**connecting()) as record:
         found = await reflection.judge(record, await find_run(record.workspace, run), target, by)
-    output.show(found, _render_score)
+    output.show(found, [output.pairs(msgspec.structs.asdict(found).items())])
 
 
 def _key(path: Path) -> list[ExpectedLine]:
@@ -428,10 +428,6 @@ def _key(path: Path) -> list[ExpectedLine]:
     except (OSError, msgspec.DecodeError) as error:
         remedy = 'give a JSON file: [{"path": "AGENTS.md", "words": ["last"], "never": []}]'
         raise BadValue(str(path), f"it is no key ({error})", remedy) from error
-
-
-def _render_score(found: ReflectionScore) -> Iterator[Part]:
-    yield output.pairs([(name, getattr(found, name)) for name in found.__struct_fields__])
 
 
 def _label_of(state: MemoryState, made: CompactionResult) -> Label:
@@ -520,15 +516,6 @@ def _render_proposals(found: MemoryProposals) -> Iterator[Part]:
     yield Hint(f"{counted(len(found.proposals), 'proposal')} for {found.space}")
 
 
-def _render_proposal(found: MemoryProposalMade) -> Iterator[Part]:
-    yield found.diff
-    yield Hint(f"{found.space} is at version {found.version}")
-
-
-def _render_policy(found: MemoryPolicySet) -> Iterator[Part]:
-    yield f"changes {_in_words(found)}"
-
-
 def _in_words(found: MemoryPolicySet) -> str:
     if found.approval is MemoryApproval.ASK:
         return "wait for a person's word"
@@ -555,10 +542,6 @@ def _render_log(found: MemoryLog) -> Iterator[Part]:
         yield output.listing(VERSIONS, found.versions[::-1])
     else:
         yield Hint(f"{found.space} has no such record")
-
-
-def _render_diff(found: MemoryDiff) -> Iterator[Part]:
-    yield found.diff or Hint("nothing changed")
 
 
 def _render_blame(found: MemoryBlame) -> Iterator[Part]:
@@ -605,7 +588,7 @@ async def export(
         "notes": made.notes,
     }
     text = f"{counted(len(made.tree), 'file')} of {space} (version {state.version}) in {folder}"
-    output.show(fields, lambda _: _render_notes(text, made.notes))
+    output.show(fields, _render_notes(text, made.notes))
 
 
 @memory.command("import")
@@ -659,7 +642,7 @@ async def import_(
                 keep=keep_invalid,
                 by=by,
             )
-    output.show(report, _render_import)
+    output.show(report, _render_import(report))
 
 
 def _render_import(report: ImportResult) -> Iterator[Part]:
@@ -681,7 +664,7 @@ async def checkout(folder: Folder, harness: As = Harness.AGENTS_MD, space: OfSpa
         mark, notes = await checkouts.checkout(workspace, space_name(space), folder, harness)
     fields = {"space": mark.space, "version": mark.version, "folder": str(folder), "notes": notes}
     text = f"{mark.space} (version {mark.version}) is in {folder}"
-    output.show(fields, lambda _: _render_notes(text, notes))
+    output.show(fields, _render_notes(text, notes))
 
 
 @memory.command()
@@ -705,9 +688,9 @@ async def commit(folder: Folder, reason: Reason = "", by: By = OS_USER) -> int:
                 "version": int(str(lost.version)),
             }
             parts = [*_render_conflict(lost)]
-            output.show(fields, lambda _: parts)
+            output.show(fields, parts)
             return 1
-    output.show(done, _render_commit)
+    output.show(done, _render_commit(done))
     return 1 if done.left else 0
 
 

@@ -138,13 +138,16 @@ def check_one_answer(path: Path | None) -> None:
         raise CallerError(message)
 
 
-def show(answer: T, people: str | Callable[[T], Iterable[Part]]) -> None:
-    """Print an answer: a line of NDJSON for each of its lines, or its rendering for people."""
+def show(answer: object, people: str | Iterable[Part]) -> None:
+    """Print an answer: a line of NDJSON for each of its lines, or its parts for people.
+
+    A generator of parts is not begun if NDJSON was requested.
+    """
     if GlobalOptions.json:
         for line in lines(answer):
             emit(line)
         return
-    for part in [people] if isinstance(people, str) else people(answer):
+    for part in [people] if isinstance(people, str) else people:
         if isinstance(part, Hint):
             hint(part.text)
         else:
@@ -157,7 +160,7 @@ def page(data: bytes, path: Path, plain: object, *more: Hint) -> None:
         write(Bytes(data))
         return
     write_whole(path, data)
-    show(plain, lambda _: [str(path), *more])
+    show(plain, [str(path), *more])
 
 
 def lines(answer: Any) -> Iterator[Any]:
@@ -344,9 +347,11 @@ def _in_words(value: object) -> str:
             return str(value)
 
 
-def listing(columns: Sequence[Column], rows: Iterable[object]) -> Lines:
-    """Build a table with one row for each object."""
+def listing(columns: Sequence[Column], rows: Iterable[object], nothing: str = "") -> Lines:
+    """Build a table with one row for each object; without rows, the sentence `nothing` if given."""
     cells = [[column.cell(row) for column in columns] for row in rows]
+    if nothing and not cells:
+        return styled(nothing)
     shown = [
         index
         for index, column in enumerate(columns)

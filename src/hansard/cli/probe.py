@@ -124,7 +124,7 @@ async def probe(
         probed = await _probed(workspace, runs, target)
     async with answering() as reader:
         made = await asyncio.to_thread(fairness, reader, probed, request)
-    output.show(made, _render)
+    output.show(made, _render(made))
     return 1 if made.differs else 0
 
 

@@ -36,7 +36,6 @@ from hansard.domain.fingerprint import canonical, digest
 from hansard.inspect import experiments as inspected
 from hansard.inspect.experiments import (
     ALPHA,
-    ListedPrompt,
     PromptDiff,
     PromptEvidence,
     PromptLog,
@@ -115,11 +114,7 @@ async def list_() -> None:
     """List the prompts, and what their aliases name."""
     async with answering() as reader:
         found = inspected.list_prompts(reader)
-    output.show(found, _render_list)
-
-
-def _render_list(found: list[ListedPrompt]) -> list[Part]:
-    return [output.listing(LIST, found) if found else "no prompt yet"]
+    output.show(found, [output.listing(LIST, found, nothing="no prompt yet")])
 
 
 @prompt.command()
@@ -127,7 +122,7 @@ async def show(reference: Reference) -> None:
     """Show a version: its text, its parents and its feedback."""
     async with reading() as workspace:
         found = await inspected.show(workspace, reference)
-    output.show(found, _render_version)
+    output.show(found, _render_version(found))
 
 
 def _render_version(found: ShownPrompt) -> Iterator[Part]:
@@ -162,7 +157,7 @@ async def log_(name: Name) -> None:
     """Show a prompt's versions, their results and its aliases."""
     async with answering() as reader:
         found = inspected.log(reader, name)
-    output.show(found, _render_log)
+    output.show(found, _render_log(found))
 
 
 def _render_log(found: PromptLog) -> Iterator[Part]:
@@ -180,7 +175,7 @@ async def diff_(
     """Compare two versions, or a version and its parent."""
     async with reading() as workspace:
         found = await inspected.diff(workspace, before, after)
-    output.show(found, _render_diff)
+    output.show(found, _render_diff(found))
 
 
 def _render_diff(found: PromptDiff) -> Iterator[Part]:
@@ -291,17 +286,13 @@ async def evolve(
     async with reading() as workspace:
         before = after = await store.get(workspace, reference)
         for each in value:
-            after = evolving.with_text(after, evolving.RULES[_rule(each)](after, each))
+            evolving.rule_of(each, None)
+            after = evolving.with_text(after, evolving.RULES[each](after, each))
         made = await evolving.add_evolved(workspace, before, after, value, reason=reason, by=by)
     is_new = made.version != before.version
     words = made.reference if is_new else f"{made.reference} is unchanged"
     added = ArtifactChange(kind=prompts.KIND, name=made.name, version=made.version, is_new=is_new)
     output.show(added, words)
-
-
-def _rule(feedback: str) -> str:
-    evolving.rule_of(feedback, None)
-    return feedback
 
 
 @prompt.command()
@@ -321,7 +312,7 @@ async def report(
     """Show completion, tokens, scores, satisfaction by version."""
     async with answering() as reader:
         found = inspected.report(reader, name, alpha)
-    output.show(found, _render_report)
+    output.show(found, _render_report(found))
 
 
 def _render_report(found: PromptReport) -> Iterator[Part]:
@@ -376,13 +367,8 @@ def optimize(
     The search and the judgement use different tasks.
     """
     names = _program(file)
-    options: OptimizeOptions = {
-        "alias": alias,
-        "budget": budget,
-        "holdout": holdout,
-        "metric": metric,
-        "by": by,
-    }
+    options: OptimizeOptions = {"alias": alias, "budget": budget, "holdout": holdout}
+    options |= {"metric": metric, "by": by}
     if "search" in names:
         options["search"] = names["search"]
     with opened(settings()) as record:
@@ -393,7 +379,7 @@ def optimize(
             propose=names["propose"],
             **options,
         )
-    output.show(found, _render_optimization)
+    output.show(found, _render_optimization(found))
 
 
 def _program(file: Path) -> dict[str, Any]:
@@ -482,7 +468,7 @@ def compare_(
         f"{counted(len(rows), 'case')} of {cases.name}, evaluated by {evaluate}: {run}",
         f"for other questions: hansard compare {shlex.quote(experiment)}",
     ]
-    output.show(found, lambda _: [*map(Hint, chosen), *table(found.report)])
+    output.show(found, [*map(Hint, chosen), *table(found.report)])
 
 
 def _cases(file: Path, column: str | None) -> dict[str, Any]:
@@ -557,7 +543,7 @@ async def import_(
         }
         for each in found
     ]
-    output.show(imported, lambda _: _render_import(found, source.notes))
+    output.show(imported, _render_import(found, source.notes))
 
 
 def _render_import(found: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:

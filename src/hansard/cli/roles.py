@@ -119,7 +119,7 @@ async def show(
         found = await reads.read_roles(workspace, names, at)
     if role is not None and not found.roles:
         raise NotFound(f"role {role!r} at position {found.position}", REMEDY)
-    output.show(found, _list if role is None else _rules)
+    output.show(found, _list(found) if role is None else _rules(found))
 
 
 LIST = (
@@ -166,7 +166,7 @@ async def explain(
     address = await address_of(event)
     async with reading() as workspace:
         found = await reads.explain(workspace, role, address, at)
-    output.show(found, _render_explanation)
+    output.show(found, _render_explanation(found))
 
 
 def _render_explanation(found: RoleExplanation) -> list[Part]:
@@ -211,7 +211,7 @@ async def credentials(
 
 
 def _print_credentials(made: CreatedCredentials) -> None:
-    output.show(made, _render_credentials)
+    output.show(made, _render_credentials(made))
 
 
 def _render_credentials(report: CreatedCredentials) -> Iterator[Part]:
@@ -269,12 +269,12 @@ async def view(
     async with reading_run(which) as (workspace, run):
         if not follow:
             found = await reads.role_view(workspace, role, run, at, by, secret)
-            output.show(found, _render_view)
+            output.show(found, _render_view(found))
             return
         changes = reads.follow_view(workspace, role, run, by, secret)
         async with contextlib.aclosing(changes):
             async for change in changes:
-                output.show(change, _render_view)
+                output.show(change, _render_view(change))
                 sys.stdout.flush()
 
 
@@ -341,7 +341,7 @@ async def knew(
     async with reading() as workspace:
         where = await _moment(workspace, moment, role)
         found = await reads.knew(workspace, where, rules, secret)
-    output.show(found, _render_knowledge)
+    output.show(found, _render_knowledge(found))
 
 
 async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
@@ -403,7 +403,7 @@ def list_principals(context: typer.Context, json: Json = False) -> None:
 async def _list_principals() -> None:
     async with reading() as workspace:
         found = await list_logins(workspace)
-    output.show(found, lambda logins: [output.listing(LOGINS, logins)])
+    output.show(found, [output.listing(LOGINS, found)])
 
 
 @principals.command()
@@ -442,7 +442,7 @@ async def revoke(
         text = f"token {each.token} of {each.principal} is revoked"
         output.show(done, text if each.is_new else f"{text} already")
     outside = "the broker is not ours: take these logins out of its configuration, too"
-    output.show([], lambda _: [] if report else [output.Hint(outside)])
+    output.show([], [] if report else [output.Hint(outside)])
 
 
 Approval = Annotated[str, argument("ID", "An approval's id, or a unique prefix.")]
@@ -484,7 +484,7 @@ def show_approvals(
 async def _list_approvals(*, every: bool) -> None:
     async with reading() as workspace:
         found = await list_approvals(workspace, every=every)
-    output.show(found, _render_approvals)
+    output.show(found, _render_approvals(found))
 
 
 @approvals.command()

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
@@ -412,13 +411,13 @@ async def show_conversation(
         found = await state_reads.conversation(workspace, conversation, at)
         for error in found.left_out:
             output.hint(f"a run of the conversation is left out: {error}")
-        output.show(found, _render_conversation)
+        output.show(found, _render_conversation(found))
         fetch = Payloads(workspace)
         for part in found.parts:
-            output.show(part, _part_heading)
+            output.show(part, _part_heading(part))
             async for message in found.messages(part, fetch):
                 output.hint_erased(fetch)
-                output.show(message, apart)
+                output.show(message, apart(message))
 
 
 def _render_conversation(found: Conversation) -> Iterator[Part]:
@@ -458,23 +457,23 @@ async def show(
             alive = await agents_at_work(workspace, found.run)
             found.run.gone = [agent for agent, is_alive in alive.items() if not is_alive]
         if isinstance(found, Unreadable):
-            output.show(found, _unreadable)
+            output.show(found, _unreadable(found))
             output.hint(str(found.error))
         elif snapshot or snapshots:
             made = run_reads.agent_snapshots(workspace, found, chained=snapshots)
             async for each in made:
-                output.show(as_json(each), _snapshot)
+                plain = as_json(each)
+                output.show(
+                    plain, msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+                )
         else:
-            output.show(found, _render_report)
+            output.show(found, _render_report(found))
 
 
-def _unreadable(found: Unreadable) -> list[Part]:
-    """Render nothing: the answer is only for programs."""
+def _unreadable(found: Unreadable) -> Iterator[Part]:
+    """Raise the error: the answer is only for programs."""
+    yield from []
     raise found.error
-
-
-def _snapshot(made: dict[str, Any]) -> list[Part]:
-    return [msgspec.json.format(msgspec.json.encode(made), indent=2).decode()]
 
 
 def _render_report(found: RunReport) -> Iterator[Part]:
@@ -649,9 +648,10 @@ async def context(
     async with reading_run(which) as (workspace, run):
         found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
         fetch = Payloads(workspace)
-        output.show(found, _contexts_heading)
+        output.show(found, _contexts_heading(found))
         for each in found.agents:
-            output.show(found.context(each), _window)
+            window = found.context(each)
+            output.show(window, _window(window))
             if not team:
                 await _write(found.messages(each, fetch, every=every), fetch, every)
         if team:
@@ -665,7 +665,7 @@ async def _write(
 ) -> None:
     async for part in report:
         output.hint_erased(fetch)
-        output.show(part, partial(context_part, every=every))
+        output.show(part, context_part(part, every=every))
 
 
 def _contexts_heading(found: Contexts) -> list[Part]:
@@ -700,7 +700,7 @@ async def left(which: Run) -> None:
         fetch = Payloads(workspace)
         found = Egress(run=run, sent=await what_left(workspace, run, fetch))
         output.hint_erased(fetch)
-    output.show(found, _render_calls)
+    output.show(found, _render_calls(found))
 
 
 def _render_calls(found: Egress) -> Iterator[Part]:
@@ -725,10 +725,11 @@ async def state(
         raise CallerError(message)
     async with reading_run(which) as (workspace, run):
         if diff is None:
-            output.show(await state_reads.state(workspace, run, at, agent), _state)
+            data = await state_reads.state(workspace, run, at, agent)
+            output.show(data, _state(data))
         else:
             found = await state_reads.difference(workspace, run, diff, agent)
-            output.show(found, _difference)
+            output.show(found, _difference(found))
 
 
 def _state(data: Data) -> Iterator[Part]:
@@ -754,13 +755,13 @@ async def trace(
         history = await workspace.states.history(run, await workspace.points.up_to(run, at))
         found = trace_reads.trace(run, history)
         if not full:
-            output.show(found, _render_trace)
+            output.show(found, _render_trace(found))
             return
         fetch = Payloads(workspace)
-        output.show([], lambda _: _trace_heading(found))
+        output.show([], _trace_heading(found))
         async for step in found.whole(fetch):
             output.hint_erased(fetch)
-            output.show(step, lambda step: _block(found, step))
+            output.show(step, _block(found, step))
 
 
 def _render_trace(found: Trace) -> Iterator[Part]:

@@ -100,7 +100,7 @@ async def runs(
         made = await list_runs(workspace, query, limit, probes=probes)
         for run in made.runs:
             run.judge(await agents_at_work(workspace, run))
-    output.show(made, _render)
+    output.show(made, _render(made))
     _tell_left_out(made)
     if not made.found and not made.probed:
         _explain_absence(made, str(query))
@@ -415,7 +415,7 @@ async def replay(
         return code
     async with reading_run(which) as (workspace, run):
         found = await rederive.replay(workspace, run)
-    output.show(found, _render_replay)
+    output.show(found, _render_replay(found))
     return 1 if found.summary.differ else 0
 
 
@@ -499,7 +499,7 @@ async def diff(
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
         found = await run_diff(workspace, *runs)
-    output.show(found, _render_diff)
+    output.show(found, _render_diff(found))
     return 1 if found.differs else 0
 
 

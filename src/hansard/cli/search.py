@@ -11,7 +11,6 @@ import msgspec
 from hansard.cli import output
 from hansard.cli.common import Agent, Commands, argument, flag, option, within
 from hansard.cli.opening import reading_raw, reading_run, settings
-from hansard.cli.output import Part
 from hansard.client.opening import data_dir_of
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import plain_text
@@ -75,7 +74,7 @@ async def search(
     if busy is not None:
         by = f"process {busy.pid}" if busy.pid else "another process"
         output.hint(f"{by} is indexing: this answers from what it has indexed")
-    output.show([*_lines(found)], lambda _: _render_hits(found))
+    output.show([*_lines(found)], [output.Lines(_hit_cells(hit)) for hit in found.hits])
     if not found.hits:
         of = within(run=run, agent=agent, type=type_)
         output.hint(
@@ -109,10 +108,6 @@ def _lines(found: Answer) -> Iterator[dict[str, Any]]:
         snippet, rank = fields.pop("snippet"), fields.pop("rank")
         shown = {"snippet": snippet.text, "marks": snippet.marks, "rank": rank}
         yield {**fields, **shown, "as_of": found.position}
-
-
-def _render_hits(found: Answer) -> list[Part]:
-    return [output.Lines(_hit_cells(hit)) for hit in found.hits]
 
 
 def _hit_cells(hit: Hit) -> list[Text]:

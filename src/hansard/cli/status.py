@@ -52,7 +52,7 @@ async def status(
     Exits with 1 if no broker runs or the log is damaged.
     """
     found = await read_status(settings(), start=start)
-    output.show(found, _render_status)
+    output.show(found, _render_status(found))
     if not found.broker.running:
         output.hint("start one with 'hansard up', or look with 'hansard status --start'")
     damaged = isinstance(found.workspace, WorkspaceStatus) and found.workspace.damage
@@ -174,7 +174,7 @@ async def check_health() -> int:
     if it could not compare a log for 30 s, or if it found a log damaged or forged since it started.
     """
     found = health(data_dir_of(settings()))
-    output.show(found, _render_health)
+    output.show(found, _render_health(found))
     return 0 if found.healthy else 1
 
 

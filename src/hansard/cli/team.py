@@ -94,7 +94,7 @@ async def team(
     """
     async with reading_run(which) as (workspace, run):
         found = await reads.team(workspace, run, await workspace.points.up_to(run, at))
-        output.show(found, _render)
+        output.show(found, _render(found))
         sys.stdout.flush()
         if follow:
             with termination_event() as stop:
@@ -104,7 +104,7 @@ async def team(
 async def _follow(workspace: Workspace, found: Team) -> None:
     async with contextlib.aclosing(follow_team(workspace, found)) as changes:
         async for change in changes:
-            output.show(change, _render_change)
+            output.show(change, _render_change(change))
             sys.stdout.flush()
 
 
@@ -157,12 +157,13 @@ async def board(
     async with reading_run(which) as (workspace, run):
         up_to = await workspace.points.up_to(run, at)
         if key is None:
-            output.show(await keys(workspace, run, up_to), _list)
+            found = await keys(workspace, run, up_to)
+            output.show(found, _list(found))
             return
         fetch = Payloads(workspace)
-        found = await key_history(workspace, run, key, up_to, fetch)
+        history = await key_history(workspace, run, key, up_to, fetch)
     output.hint_erased(fetch)
-    output.show(found, _key)
+    output.show(history, _key(history))
 
 
 def _members(value: Any) -> Any:

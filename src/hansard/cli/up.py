@@ -79,7 +79,7 @@ async def up(
                 await until(stop, doing)
         finally:
             await broker.release()
-    output.show([], lambda _: [Hint("stopped")])
+    output.show([], [Hint("stopped")])
 
 
 class _Shows:
@@ -121,7 +121,7 @@ class _Shows:
         self._show({"kind": "output", "fact": fact}, [fact])
 
     def _show(self, line: object, hints: Iterable[str]) -> None:
-        output.show(line, lambda _: map(Hint, hints))
+        output.show(line, map(Hint, hints))
         sys.stdout.flush()
 
 
