@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from hansard.inspect.answer import Answer
 from hansard.projections.snapshots import Reader
 
 # Prompts from the tables: versions, results, and the evidence for a version.
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 ALPHA = 0.05
 """Default alpha of intervals: 1 - confidence."""
@@ -261,19 +263,10 @@ class ShownPrompt(Answer):
 
 def list_prompts(reader: Reader) -> list[ListedPrompt]:
     """List all prompts by name."""
-    return [
-        ListedPrompt(
-            prompt=row["prompt"],
-            versions=row["versions"],
-            newest=row["newest"],
-            retired=row["retired"],
-            aliases={each["alias"]: each["version"] for each in row["aliases"] or ()},
-            began_at=_utc(row["began_at"]),
-            changed_at=_utc(row["changed_at"]),
-            position=reader.position,
-        )
-        for row in reader.rows(_LIST)
-    ]
+    rows = reader.rows(_LIST)
+    for row in rows:
+        row["aliases"] = {each["alias"]: each["version"] for each in row["aliases"] or ()}
+    return _structs(ListedPrompt, rows, position=reader.position)
 
 
 def log(reader: Reader, name: str) -> PromptLog:
@@ -297,16 +290,16 @@ def log(reader: Reader, name: str) -> PromptLog:
             _version(row, means.get(row["version"], {}), runs.get(row["version"], 0))
             for row in rows
         ],
-        moves=[PromptMove(**row | {"at": _utc(row["at"])}) for row in reader.rows(_MOVES, [name])],
+        moves=_structs(PromptMove, reader.rows(_MOVES, [name])),
         position=reader.position,
     )
 
 
 def _version(row: dict[str, Any], metrics: dict[str, float], runs: int) -> PromptVersion:
-    parameters = msgspec.json.decode(row["parameters"]) if row["parameters"] else {}
-    made = {"timestamp": _utc(row["timestamp"]), "claimed": _by_name(row["claimed"])}
-    made |= {"parameters": parameters, "metrics": metrics, "runs": runs}
-    return PromptVersion(**row | made)
+    row["parameters"] = msgspec.json.decode(row["parameters"] or b"{}")
+    row["claimed"] = _by_name(row["claimed"])
+    [version] = _structs(PromptVersion, [row], metrics=metrics, runs=runs)
+    return version
 
 
 def _by_name(plain: Any) -> dict[str, float]:
@@ -327,9 +320,8 @@ def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> Pro
     rows = reader.rows(_REPORT, [name, alpha])
     if name is not None and not rows:
         raise artifacts.missing(prompts.PROMPTS, name)
-    return PromptReport(
-        rows=[PromptMeasure(**row) for row in rows], alpha=alpha, position=reader.position
-    )
+    measures = _structs(PromptMeasure, rows)
+    return PromptReport(rows=measures, alpha=alpha, position=reader.position)
 
 
 async def show(workspace: Workspace, reference: str) -> ShownPrompt:
@@ -425,10 +417,6 @@ def standing_of(state: PromptState, alias: str, name: str) -> int:
         )
         raise Refused(message)
     return state.aliases[alias]
-
-
-def _utc(at: datetime) -> datetime:
-    return at.replace(tzinfo=UTC)
 
 
 REMEDY = "see 'hansard experiment list'"
@@ -604,9 +592,7 @@ class Price(msgspec.Struct, tag_field="kind", tag="price", kw_only=True):
 
 def list_experiments(reader: Reader) -> list[Listed]:
     """List every experiment, registered or named by runs."""
-    return [
-        Listed(**_with_zone(row), position=reader.position) for row in reader.rows(_EXPERIMENTS)
-    ]
+    return _structs(Listed, reader.rows(_EXPERIMENTS), position=reader.position)
 
 
 def experiment(reader: Reader, name: str) -> Experiment:
@@ -618,11 +604,9 @@ def experiment(reader: Reader, name: str) -> Experiment:
     for arm in arms:
         text = arm["parameters"]
         arm["parameters"] = msgspec.json.decode(text) if text is not None else None
-    return Experiment(
-        plan=Plan(**_with_zone(plans[0]), position=reader.position),
-        arms=[Arm(experiment=name, **arm) for arm in arms],
-        metrics=[Metric(experiment=name, **row) for row in reader.rows(_METRICS, [name])],
-    )
+    [plan] = _structs(Plan, plans, position=reader.position)
+    metrics = _structs(Metric, reader.rows(_METRICS, [name]), experiment=name)
+    return Experiment(plan=plan, arms=_structs(Arm, arms, experiment=name), metrics=metrics)
 
 
 async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignment, bool]:
@@ -640,14 +624,16 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignme
 
 def list_prices(reader: Reader, model: str | None) -> list[Price]:
     """List current prices by model, usage and day."""
-    return [
-        Price(**_with_zone(row), position=reader.position) for row in reader.rows(_PRICES, [model])
-    ]
+    return _structs(Price, reader.rows(_PRICES, [model]), position=reader.position)
 
 
-def _with_zone(row: dict[str, Any]) -> dict[str, Any]:
-    """Add the zone UTC to the times of a row of the tables."""
-    return {
-        name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
-        for name, value in row.items()
-    }
+def _structs(kind: type[T], rows: Iterable[dict[str, Any]], **more: Any) -> list[T]:
+    """Build a struct of each row of the tables, whose times are UTC."""
+    structs = []
+    for row in rows:
+        fields = {name: row[name] for name in row.keys() & {*kind.__struct_fields__}}
+        for name, value in fields.items():
+            if isinstance(value, datetime):
+                fields[name] = value.replace(tzinfo=UTC)
+        structs.append(kind(**fields, **more))
+    return structs
