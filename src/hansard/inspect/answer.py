@@ -88,9 +88,22 @@ class Rows(Protocol):
 class Answer(msgspec.Struct, kw_only=True):
     """Answer with several lines for programs, or with more content than its lines."""
 
+    _lines: ClassVar[tuple[str, ...]] = ()
+    """Fields with the lines, in order; without any, the answer itself is the line."""
+
     def lines(self) -> Iterable[object]:
         """Return the objects that programs get, one per line."""
-        return (self,)
+        if not self._lines:
+            return (self,)
+        return [each for name in self._lines for each in _each(getattr(self, name))]
+
+
+def _each(part: Any) -> Iterable[object]:
+    if isinstance(part, dict):
+        return part.values()
+    if isinstance(part, list):
+        return part
+    return () if part is None else (part,)
 
 
 class Listed(Answer):

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -590,12 +590,10 @@ class TrailSummary(msgspec.Struct, tag_field="kind", tag="trail", kw_only=True):
 class Trail(Answer):
     """Main events of a run in order, as in the tables; times are ISO 8601."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("events", "summary")
+
     events: list[dict[str, Any]]
     summary: TrailSummary
-
-    def lines(self) -> Iterable[object]:
-        """Yield each event, then their number."""
-        return (*self.events, self.summary)
 
 
 class AuditFilter(msgspec.Struct, kw_only=True, frozen=True):

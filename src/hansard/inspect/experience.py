@@ -177,13 +177,11 @@ class FileDiff(msgspec.Struct, tag_field="kind", tag="file", kw_only=True):
 class ExperienceDiff(Answer, kw_only=True):
     """Difference of two versions by file; empty if they are equal."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("files",)
+
     before: str
     after: str
     files: list[FileDiff]
-
-    def lines(self) -> Iterator[object]:
-        """Yield each file that differs."""
-        yield from self.files
 
 
 class ExperienceHit(msgspec.Struct, tag_field="kind", tag="hit", kw_only=True):

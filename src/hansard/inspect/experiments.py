@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -163,14 +163,12 @@ class PromptLog(Answer):
         position: The position of the log.
     """
 
+    _lines: ClassVar[tuple[str, ...]] = ("versions", "moves")
+
     prompt: str
     versions: list[PromptVersion]
     moves: list[PromptMove]
     position: int
-
-    def lines(self) -> Iterable[object]:
-        """Yield each version, then each move."""
-        return (*self.versions, *self.moves)
 
 
 class PromptMeasure(msgspec.Struct, tag_field="kind", tag="measure", kw_only=True):
@@ -207,13 +205,11 @@ class PromptReport(Answer):
         position: The position of the log.
     """
 
+    _lines: ClassVar[tuple[str, ...]] = ("rows",)
+
     rows: list[PromptMeasure]
     alpha: float
     position: int
-
-    def lines(self) -> Iterable[object]:
-        """Yield one line per version and measure."""
-        return self.rows
 
 
 class PromptDiff(Answer):
@@ -559,13 +555,11 @@ class Metric(msgspec.Struct, tag_field="kind", tag="metric", kw_only=True):
 class Experiment(Answer):
     """Experiment, its arms and its metrics."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("plan", "arms", "metrics")
+
     plan: Plan
     arms: list[Arm]
     metrics: list[Metric]
-
-    def lines(self) -> Iterable[Plan | Arm | Metric]:
-        """Yield the experiment, its arms and its metrics."""
-        return (self.plan, *self.arms, *self.metrics)
 
 
 class Assignment(msgspec.Struct, kw_only=True):

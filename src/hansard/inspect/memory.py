@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -60,27 +61,23 @@ class MemoryPaths(Answer, kw_only=True):
 class MemoryLines(Answer, kw_only=True):
     """Lines of a space that match a pattern; `more` if a limit left out others."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("hits",)
+
     space: str
     hits: list[Line]
     files: int
     more: bool = False
 
-    def lines(self) -> Iterable[Line]:
-        """Each line."""
-        return self.hits
-
 
 class MemoryHits(Answer, kw_only=True):
     """Files of a space that match a query, best first."""
+
+    _lines: ClassVar[tuple[str, ...]] = ("hits",)
 
     space: str
     hits: list[Ranked]
     by: str
     more: bool = False
-
-    def lines(self) -> Iterable[Ranked]:
-        """Each file."""
-        return self.hits
 
 
 async def tree_of(workspace: Workspace, space: str, at: object = None) -> dict[str, str]:
@@ -202,35 +199,29 @@ class ListedFile(msgspec.Struct, kw_only=True):
 class MemoryListing(Answer, kw_only=True):
     """Files of spaces at a point."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("files",)
+
     files: list[ListedFile]
     spaces: list[str]
-
-    def lines(self) -> Iterable[ListedFile]:
-        """Each file."""
-        return self.files
 
 
 class MemoryLog(Answer, kw_only=True):
     """Versions of a file, or of all files of a space, oldest first."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("versions",)
+
     space: str
     versions: list[MemoryVersion]
-
-    def lines(self) -> Iterable[MemoryVersion]:
-        """Each version."""
-        return self.versions
 
 
 class MemoryBlame(Answer, kw_only=True):
     """Lines of a file, each with the change that wrote it."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("blamed",)
+
     space: str
     path: str
     blamed: list[BlamedLine]
-
-    def lines(self) -> Iterable[BlamedLine]:
-        """Each line."""
-        return self.blamed
 
 
 class MemoryDiff(msgspec.Struct, kw_only=True):
@@ -283,12 +274,10 @@ def _listed(space: str, file: MemoryFile) -> ListedFile:
 class MemoryProposals(Answer, kw_only=True):
     """Proposed changes of a space's files, newest last."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("proposals",)
+
     space: str
     proposals: list[ListedProposal]
-
-    def lines(self) -> Iterable[ListedProposal]:
-        """Yield each file of each proposal."""
-        return self.proposals
 
 
 class MemoryProposalMade(msgspec.Struct, kw_only=True):

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -118,12 +118,10 @@ class Question(msgspec.Struct, kw_only=True):
 class Approvals(Answer):
     """Selected approvals, of `all` existing ones."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("questions",)
+
     questions: list[Question]
     all: int
-
-    def lines(self) -> Iterable[Question]:
-        """Yield each approval."""
-        return self.questions
 
 
 async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
@@ -188,12 +186,10 @@ class Role(msgspec.Struct, kw_only=True):
 class Roles(Answer):
     """Roles as of a position."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("roles",)
+
     roles: list[Role]
     position: int
-
-    def lines(self) -> Iterable[Role]:
-        """Yield each role."""
-        return self.roles
 
 
 class Explanation(msgspec.Struct, kw_only=True):
@@ -219,12 +215,10 @@ class Explanation(msgspec.Struct, kw_only=True):
 class RoleExplanation(Answer):
     """Explanation, and the event's stream."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("explanation",)
+
     explanation: Explanation
     stream: StreamId
-
-    def lines(self) -> Iterable[Explanation]:
-        """Yield the explanation."""
-        return (self.explanation,)
 
 
 async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None) -> Roles:

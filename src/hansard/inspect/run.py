@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -84,27 +84,23 @@ class Task(msgspec.Struct, tag_field="kind", tag="task", kw_only=True):
 class Team(Answer):
     """Agents and tasks of a run at a position; `is_over` if nothing can change any more."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("members", "tasks")
+
     run: str
     position: int
     members: dict[str, Member]
     tasks: dict[str, Task]
     is_over: bool
 
-    def lines(self) -> Iterable[Member | Task]:
-        """Yield each agent, then each task."""
-        return (*self.members.values(), *self.tasks.values())
-
 
 class Change(Answer):
     """Change of a team by a commit, and its time."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("changed",)
+
     time: datetime
     position: int
     changed: list[Member | Task]
-
-    def lines(self) -> Iterable[Member | Task]:
-        """Yield each new or changed agent and task."""
-        return self.changed
 
 
 async def team(workspace: Workspace, run: str, up_to: UpTo) -> Team:
@@ -236,24 +232,20 @@ class Write(msgspec.Struct, kw_only=True):
 class Keys(Answer, kw_only=True):
     """Keys of a run that exist at a position."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("keys",)
+
     run: str
     position: int
     keys: list[Key]
-
-    def lines(self) -> Iterable[Key]:
-        """Yield each key."""
-        return self.keys
 
 
 class KeyHistory(Answer, kw_only=True):
     """Value of a key, and all of its writes, oldest first."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("now", "writes")
+
     now: Key | NoKey
     writes: list[Write]
-
-    def lines(self) -> Iterable[Key | NoKey | Write]:
-        """Yield the key, then each write."""
-        return (self.now, *self.writes)
 
 
 async def keys(workspace: Workspace, run: str, up_to: UpTo) -> Keys:
@@ -419,15 +411,13 @@ class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined", kw_only=T
 class RunReport(Answer, kw_only=True):
     """Run, its agents, quarantined commits, and its newest commit, as of `end`."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("run", "agents", "quarantined")
+
     run: RunState
     agents: list[RunAgent]
     quarantined: list[Quarantined]
     newest: Stored
     end: AtPosition
-
-    def lines(self) -> Iterable[RunState | RunAgent | Quarantined]:
-        """Yield the run, its agents, open steps, resources and quarantined commits."""
-        return (self.run, *self.agents, *self.quarantined)
 
     @property
     def imported(self) -> EventTime | None:
@@ -447,12 +437,10 @@ class Commit(msgspec.Struct, tag_field="kind", tag="commit", kw_only=True):
 class Unreadable(Answer, kw_only=True):
     """Commits of a run whose state cannot be folded, and why."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("commits",)
+
     error: UnknownEvent
     commits: list[Commit]
-
-    def lines(self) -> Iterable[Commit]:
-        """Yield each commit."""
-        return self.commits
 
 
 async def show(
@@ -639,6 +627,8 @@ class Runs(Answer):
     run has.
     """
 
+    _lines: ClassVar[tuple[str, ...]] = ("runs",)
+
     runs: list[Run]
     found: int
     all: int
@@ -647,10 +637,6 @@ class Runs(Answer):
     unread: int
     lost: set[str]
     unknown: list[str]
-
-    def lines(self) -> Iterable[Run]:
-        """Yield each run."""
-        return self.runs
 
 
 async def list_runs(

@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -550,14 +550,12 @@ class Data(Answer):
 class Difference(Answer):
     """Differences at a second position of a run, which may be an earlier one."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("changes",)
+
     run: str
     before: int
     after: int
     changes: list[Change]
-
-    def lines(self) -> Iterable[Change]:
-        """Yield each change."""
-        return self.changes
 
 
 async def state(workspace: Workspace, run: str, at: str | None, only: str | None) -> Data:

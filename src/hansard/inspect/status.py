@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -60,14 +61,12 @@ class CorruptLine(msgspec.Struct, tag_field="kind", tag="corrupt", kw_only=True)
 class LogEntry(Answer):
     """Message of the log: its commit, or the error that prevents decoding."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("line",)
+
     position: int
     time: datetime
     line: LoggedCommit | CorruptLine
     error: Corrupt | None = None
-
-    def lines(self) -> Iterable[LoggedCommit | CorruptLine]:
-        """Yield the commit, or why it could not be decoded."""
-        return (self.line,)
 
 
 def logged(workspace: str, message: RawMessage) -> LogEntry:
@@ -320,13 +319,11 @@ class WorkspaceStatus(NamedWorkspace, tag_field="kind", tag="workspace", kw_only
 class Status(Answer):
     """Status of the broker, of the selected workspace (None without a broker), and all names."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("broker", "workspace")
+
     broker: BrokerStatus
     workspace: NamedWorkspace | WorkspaceStatus | None = None
     workspaces: list[str] = []
-
-    def lines(self) -> Iterable[object]:
-        """Yield the broker, then the workspace."""
-        return (self.broker,) if self.workspace is None else (self.broker, self.workspace)
 
 
 def workspace_status(

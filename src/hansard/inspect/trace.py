@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -258,12 +258,10 @@ class Line(msgspec.Struct):
 class WholeStep(Answer):
     """Step with its values in full."""
 
+    _lines: ClassVar[tuple[str, ...]] = ("traced",)
+
     line: Line
     traced: TracedStep
-
-    def lines(self) -> Iterable[TracedStep]:
-        """Yield the step."""
-        return (self.traced,)
 
 
 class Trace(Answer):
