@@ -46,7 +46,7 @@ def _function(operation: Operation) -> Any:
             arguments[key] = _decoded(key, arguments[key])
         with hansard.connect(**connecting()) as record:
             answer = operation.method_of(record)(**arguments)
-        output.show(answer, _shown)
+        output.show(answer, _shown(answer))
 
     parameters = []
     for each in given:
