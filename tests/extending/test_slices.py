@@ -164,3 +164,33 @@ def test_mcp_clients_have_the_operations_as_tools(run: Run, opened: str):
     assert "ticket 't9': it is not open: see 'hansard tickets find'" in report["refused"]
     steps = run("sql", "SELECT count(*) FROM steps WHERE tool = 'mcp:tickets_open'", hansard=True)
     assert "1" in steps.stdout.split()
+
+
+BROKEN = {
+    "raises": "raise LookupError('no such library')",
+    "taken": (
+        "from hansard.extending import Slice\n"
+        "SLICE = Slice(name='taken', streams={'prompt': ()})"
+    ),
+    "another": "SLICE = None",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_slice_that_cannot_be_loaded_is_left_out(
+    run: Run, opened: str, packages: Path, tmp_path: Path, name: str
+):
+    """The warning names it and the reason; everything else works."""
+    assert opened
+    (tmp_path / f"{name}.py").write_text(BROKEN[name])
+    info = tmp_path / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[hansard.slices]\n{name} = {name}:SLICE\n")
+    both = f"{packages}{os.pathsep}{tmp_path}"
+    done = run("tickets", "find", "--json", hansard=True, PYTHONPATH=both)
+    assert done.returncode == 0
+    assert '"id":"t1"' in done.stdout
+    assert "a slice cannot be loaded" in done.stderr
+    assert f"{name}:SLICE" in done.stderr

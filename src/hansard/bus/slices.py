@@ -58,9 +58,12 @@ def load() -> None:
     """Import the slices of the installed packages; one that fails is left out with a warning."""
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         try:
-            entry.load()
+            loaded = entry.load()
+            why = "" if isinstance(loaded, Slice) else f"it is a {type(loaded).__name__}, no Slice"
         except Exception as error:  # noqa: BLE001 -- a package of others may raise anything
-            _log.warning("a slice cannot be loaded", slice=entry.value, error=repr(error))
+            why = repr(error)
+        if why:
+            _log.warning("a slice cannot be loaded", slice=entry.value, error=why)
 
 
 def installed() -> list[Slice]:
