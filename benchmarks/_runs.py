@@ -12,7 +12,7 @@ from benchmarks import _world
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record
 from hansard.bus.log import Append
-from hansard.domain import access, agent, board, experiment, price, run, steps
+from hansard.domain import access, agent, board, experiment, run, steps
 from hansard.domain.conversation import RunJoined
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
@@ -180,7 +180,7 @@ def plans() -> Iterator[Append]:
     plan = experiment.ExperimentRegistered(arms=arms, metrics=(experiment.Metric("reward"),))
     yield appended(WorkspaceStream("experiment", "e"), 1, plan)
     since = datetime(2026, 1, 1, tzinfo=UTC)
-    stated = price.PriceStated(usage="input_tokens", amount=2.5e-6, since=since)
+    stated = experiment.PriceStated(usage="input_tokens", amount=2.5e-6, since=since)
     yield appended(WorkspaceStream("price", "model"), 1, stated)
 
 

@@ -11,12 +11,11 @@ import msgspec
 from benchmarks._runs import appended, raw_json
 from hansard.bus.log import Append
 from hansard.domain import access, approval, principal, team
-from hansard.domain.agent import SessionBegan
+from hansard.domain.agent import AgentRefused, SessionBegan
 from hansard.domain.decider import LabelDeclassified
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, WorkspaceStream
 from hansard.domain.label import parse
-from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import AgentJoined, RunStarted
 
 TOKEN = "0" * 32

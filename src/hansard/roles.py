@@ -5,8 +5,8 @@ from hansard.client.restricted.record import AsyncRestrictedRecord as AsyncRestr
 from hansard.client.restricted.record import RestrictedRecord as RestrictedRecord
 from hansard.client.restricted.session import AsyncRestrictedSession as AsyncRestrictedSession
 from hansard.client.restricted.session import RestrictedSession as RestrictedSession
-from hansard.domain.refusal import AgentRefused as AgentRefused
-from hansard.domain.refusal import Refusal as Refusal
+from hansard.domain.agent import AgentRefused as AgentRefused
+from hansard.domain.agent import Refusal as Refusal
 from hansard.domain.roles.model import Mask as Mask
 from hansard.domain.roles.model import Masking as Masking
 from hansard.domain.roles.model import May as May

@@ -25,7 +25,8 @@ from hansard.agents.team.twins import Heartbeat
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock
 from hansard.bus.log import Append
-from hansard.domain import access, budget, ids, principal
+from hansard.domain import access, ids, principal
+from hansard.domain import approval as budget
 from hansard.domain.approval import ApprovalRequested
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream

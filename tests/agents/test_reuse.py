@@ -25,7 +25,7 @@ from hansard.domain.errors import BadName, BadValue
 from hansard.domain.events import Actor, Commit
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.integrity.authorship import misfit
+from hansard.domain.integrity import misfit
 from hansard.domain.reuse import KIND, AnswerOffered, AnswersInvalidated
 from hansard.domain.roles import check as role_file
 from hansard.domain.steps import StepStatus

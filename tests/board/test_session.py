@@ -357,7 +357,9 @@ async def test_what_is_foreign_to_a_key_does_not_count(lab: Lab):
     """Foreign events in a key's stream are quarantined and named, and the key works."""
     async with lab.connect() as record, record.run(run="r") as session:
         workspace = record.raw.workspace
-        foreign = workspace.commit(1, "ada", [hansard.domain.budget.Reserved(call="c", amount=1.0)])
+        foreign = workspace.commit(
+            1, "ada", [hansard.domain.approval.Reserved(call="c", amount=1.0)]
+        )
         await record.io(workspace.log.append(hansard.bus.log.Append(KeyStream("r", "k"), foreign)))
         assert await board_of(session).get("k", "nothing") == "nothing"
         await board_of(session).put("k", 2)

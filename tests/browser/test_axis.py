@@ -11,7 +11,7 @@ from hansard.bus.log import Append
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, uuid8
-from hansard.domain.integrity.authorship import IMPORTER
+from hansard.domain.integrity import IMPORTER
 from hansard.domain.run import AgentJoined, RunStarted
 from tests.browser.support import Open, Pages, View
 

@@ -13,7 +13,7 @@ from hansard.bus.commits import encode
 from hansard.bus.log import RawMessage
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId
-from hansard.domain.integrity.authorship import Fold
+from hansard.domain.integrity import Fold
 from hansard.domain.run import AgentJoined, RunStarted
 from hansard.domain.team import MAIL_KEY as MAIL
 from hansard.domain.team import TASKS_KEY as TASKS

@@ -12,19 +12,16 @@ from hansard.domain import (
     agent,
     approval,
     board,
-    budget,
     conversation,
     decider,
     experiment,
-    imported,
-    price,
     principal,
     prompt,
-    refusal,
     run,
     steps,
     team,
 )
+from hansard.domain import run as imported
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
 from hansard.domain.memory import events as memory_events
@@ -156,7 +153,7 @@ _AGENT_COMMANDS: list[agent.Command] = [
     agent.Begin("ada", "writer", "2", "1", conversation_id="c", turns_before=2),
     agent.Begin("ada", "writer", "2", "1", purpose="settle"),
     *(
-        refusal.Refuse(refusal.AgentRefused(what="key", name=key, rule="role writer", because="no"))
+        agent.Refuse(agent.AgentRefused(what="key", name=key, rule="role writer", because="no"))
         for key in ("a", "b")
     ),
     agent.Leave("completed"),
@@ -221,7 +218,7 @@ import_commands = st.builds(
     assumed=st.sampled_from([{}, {"results without an id": 2}]),
 )
 price_commands = st.builds(
-    price.PriceStated,
+    experiment.PriceStated,
     usage=st.sampled_from(["input_tokens", "output_tokens"]),
     amount=st.sampled_from([0.0, 2.5, 10.0]),
     since=st.sampled_from([datetime(year, 1, 1, tzinfo=UTC) for year in (2024, 2025)]),
@@ -390,13 +387,13 @@ principal_commands = st.sampled_from(_PRINCIPAL_COMMANDS)
 
 
 def budget_decide(
-    state: budget.BudgetState, command: tuple[str, str, float, float]
+    state: approval.BudgetState, command: tuple[str, str, float, float]
 ) -> Sequence[Event]:
     """Decide either of a budget's two commands."""
     kind, call, amount, limit = command
     if kind == "reserve":
-        return budget.reserve(state, call, amount, limit) or ()
-    return budget.spend(state, call, amount)
+        return approval.reserve(state, call, amount, limit) or ()
+    return approval.spend(state, call, amount)
 
 
 def happened(
@@ -429,7 +426,7 @@ run_histories = st.lists(run_commands, max_size=15).map(
     lambda commands: happened([START, *commands], run.initial(), run.fold, run.decide)
 )
 budget_histories = st.lists(budget_commands, max_size=12).map(
-    lambda commands: happened(commands, budget.BudgetState(), decider.fold, budget_decide)
+    lambda commands: happened(commands, approval.BudgetState(), decider.fold, budget_decide)
 )
 _ONE = msgspec.Raw(b"1")
 _begun_set = [
@@ -465,12 +462,14 @@ principal_histories = _happen(
     st.lists(principal_commands, max_size=12), principal.PrincipalState, principal.decide
 )
 import_histories = _happen(
-    st.lists(import_commands, max_size=6), imported.ImportState, imported.decide
+    st.lists(import_commands, max_size=6), imported.ImportState, imported.decide_import
 )
 prompt_histories = _happen(
     st.lists(prompt_commands, max_size=12), prompt.PromptState, prompt_decide
 )
-price_histories = _happen(st.lists(price_commands, max_size=10), price.PriceState, price.decide)
+price_histories = _happen(
+    st.lists(price_commands, max_size=10), experiment.PriceState, experiment.decide_price
+)
 
 
 _MEMORY_TEXTS = st.lists(

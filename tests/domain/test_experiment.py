@@ -12,7 +12,7 @@ import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where fir
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import experiment, price
+from hansard.domain import experiment
 from hansard.domain.decider import fold
 from hansard.domain.errors import BadName, BadValue, Refused
 from hansard.domain.experiment import (
@@ -20,9 +20,11 @@ from hansard.domain.experiment import (
     ExperimentStopped,
     Metric,
     PlannedArm,
+    PriceState,
+    PriceStated,
     arm_of,
+    decide_price,
 )
-from hansard.domain.price import PriceState, PriceStated, decide
 from hansard.testing import Decider, decider
 from tests.domain import strategies
 
@@ -259,7 +261,7 @@ stated = PriceStated(usage="input_tokens", amount=2.5, since=DAY)
 
 def a_price() -> Decider:
     """Return the price's decider."""
-    return decider(price.PriceState, fold, price.decide)
+    return decider(experiment.PriceState, fold, experiment.decide_price)
 
 
 def test_a_price_is_stated_once_and_can_be_put_right():
@@ -293,10 +295,10 @@ STATED = PriceStated(usage="input_tokens", amount=2.5, since=SINCE)
 def test_a_price_that_is_none_is_refused(other, says):
     """With the value and the remedy."""
     with pytest.raises((BadName, BadValue), match=re.escape(says)):
-        decide(PriceState(), msgspec.structs.replace(STATED, **other))
+        decide_price(PriceState(), msgspec.structs.replace(STATED, **other))
 
 
 def test_a_use_may_be_free():
     """Nothing is a price."""
     free = msgspec.structs.replace(STATED, amount=0.0)
-    assert list(decide(PriceState(), free)) == [free]
+    assert list(decide_price(PriceState(), free)) == [free]

@@ -13,11 +13,8 @@ from hansard.domain import (
     agent,
     approval,
     board,
-    budget,
     decider,
     experiment,
-    imported,
-    price,
     principal,
     prompt,
     reuse,
@@ -42,13 +39,13 @@ AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "run": (run.initial, run.fold, strategies.run_histories),
     "approval": (approval.initial, decider.fold, strategies.approval_histories),
     "board": (board.BoardState, decider.fold, strategies.lowered(strategies.board_histories)),
-    "budget": (budget.BudgetState, decider.fold, strategies.budget_histories),
+    "budget": (approval.BudgetState, decider.fold, strategies.budget_histories),
     "experience": (experience.initial, experience.fold, kept_strategies.experience_histories),
     "experiment": (experiment.ExperimentState, decider.fold, strategies.experiment_histories),
-    "import": (imported.ImportState, decider.fold, strategies.import_histories),
+    "import": (run.ImportState, decider.fold, strategies.import_histories),
     "memory": (space.initial, space.fold, strategies.memory_histories),
     "prompt": (prompt.initial, prompt.fold, strategies.prompt_histories),
-    "price": (price.PriceState, decider.fold, strategies.price_histories),
+    "price": (experiment.PriceState, decider.fold, strategies.price_histories),
     "principal": (principal.PrincipalState, decider.fold, strategies.principal_histories),
     "role": (check.RoleState, decider.fold, strategies.role_histories),
     "stale": (reuse.Stale, decider.fold, kept_strategies.stale_histories),
@@ -150,7 +147,7 @@ def test_a_run_s_command_yields_its_events_once(events, command):
 @given(strategies.budget_histories, strategies.budget_commands)
 def test_a_budget_s_command_yields_its_events_once(events, command):
     """A share reserved or spent twice counts once."""
-    state = decider.fold(budget.BudgetState(), events)
+    state = decider.fold(approval.BudgetState(), events)
     _, second = _once(state, command, decider.fold, strategies.budget_decide)
     assert second == ()
 

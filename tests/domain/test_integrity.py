@@ -9,8 +9,7 @@ from hansard.bus.recheck import Recheck
 from hansard.domain import run as runs
 from hansard.domain.events import Commit, Event
 from hansard.domain.ids import AgentStream, RunStream
-from hansard.domain.integrity.authorship import Fold
-from hansard.domain.integrity.content import Members
+from hansard.domain.integrity import Fold, Members
 from hansard.domain.run import AgentJoined, RunForked, RunScored, RunStarted
 from tests.team.forging import began, forged, misplaced
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain import budget, run
-from hansard.domain.budget import Reserved, Spent
+from hansard.domain import approval, run
+from hansard.domain.approval import Reserved, Spent
 from hansard.domain.decider import evolve, fold
 from hansard.domain.errors import Refused
 from hansard.domain.run import (
@@ -188,12 +188,12 @@ def test_a_record_of_before_shows_as_it_did():
 
 def test_a_budget_is_reserved_once_a_call_and_never_over_its_limit():
     """A call's share counts once, its actual usage replaces it, and the limit holds."""
-    state = fold(budget.BudgetState(), [Reserved(call="a#1", amount=2.0)])
-    assert budget.reserve(state, "a#1", 2.0, 3.0) == ()
-    assert budget.reserve(state, "a#2", 2.0, 3.0) is None
-    assert budget.reserve(state, "a#2", 1.0, 3.0) == (Reserved(call="a#2", amount=1.0),)
-    assert budget.spend(state, "a#1", 2.0) == ()
-    assert budget.spend(state, "a#1", 0.5) == (Spent(call="a#1", amount=0.5),)
+    state = fold(approval.BudgetState(), [Reserved(call="a#1", amount=2.0)])
+    assert approval.reserve(state, "a#1", 2.0, 3.0) == ()
+    assert approval.reserve(state, "a#2", 2.0, 3.0) is None
+    assert approval.reserve(state, "a#2", 1.0, 3.0) == (Reserved(call="a#2", amount=1.0),)
+    assert approval.spend(state, "a#1", 2.0) == ()
+    assert approval.spend(state, "a#1", 0.5) == (Spent(call="a#1", amount=0.5),)
     assert fold(state, [Spent(call="a#1", amount=0.5)]).total == 0.5
 
 
@@ -202,9 +202,9 @@ def test_a_budget_is_reserved_once_a_call_and_never_over_its_limit():
 )
 def test_reservations_alone_never_pass_the_limit(limit, calls):
     """In any order of calls the reserved total stays within the limit."""
-    state = budget.BudgetState()
+    state = approval.BudgetState()
     for call, amount in calls:
-        state = fold(state, budget.reserve(state, call, amount, limit) or ())
+        state = fold(state, approval.reserve(state, call, amount, limit) or ())
     assert state.total <= limit
 
 
@@ -229,11 +229,11 @@ class Walked(dict[str, float]):
 def test_counting_a_call_goes_through_no_other():
     """A call's reservation and correction look at that call alone, however many were counted."""
     counted = Walked()
-    state = budget.BudgetState(calls=counted)
+    state = approval.BudgetState(calls=counted)
     for n in range(1_000):
         for events in (
-            budget.reserve(state, f"a#{n}", 1.0, 2_000.0) or (),
-            budget.spend(state, f"a#{n}", 0.5),
+            approval.reserve(state, f"a#{n}", 1.0, 2_000.0) or (),
+            approval.spend(state, f"a#{n}", 0.5),
         ):
             for event in events:
                 evolve(state, event)
@@ -245,5 +245,5 @@ def test_counting_a_call_goes_through_no_other():
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1e300)), max_size=12))
 def test_what_is_gone_is_the_exact_sum(calls):
     """The usage is the sum of each call's last amount, despite earlier larger ones."""
-    state = fold(budget.BudgetState(), [Spent(call=c, amount=a) for c, a in calls])
+    state = fold(approval.BudgetState(), [Spent(call=c, amount=a) for c, a in calls])
     assert state.total == math.fsum(dict(calls).values())

@@ -12,7 +12,7 @@ import hansard
 from hansard.agents.exchange.writer import export_view
 from hansard.bus.errors import NotFound
 from hansard.domain.agent import HandedOff
-from hansard.domain.budget import Reserved
+from hansard.domain.approval import Reserved
 from hansard.domain.events import Commit, Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.run import AgentJoined, RunResumed, RunScored

@@ -7,8 +7,8 @@ import pytest
 
 import hansard
 from hansard.bus.commits import revive_all
+from hansard.domain.experiment import PriceStated
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.price import PriceStated
 from tests.agents.twins import Lab
 
 

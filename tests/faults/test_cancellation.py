@@ -15,7 +15,7 @@ from hansard.bus.commits import revive_all
 from hansard.bus.errors import AppendUnknown
 from hansard.bus.log import Append, Stored
 from hansard.bus.portal import Portal
-from hansard.domain import budget as budgets
+from hansard.domain import approval as budgets
 from hansard.domain import decider
 from hansard.domain.ids import KeyStream
 from hansard.domain.steps import StepStatus

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain.budget import key_of
+from hansard.domain.approval import key_of
 from hansard.domain.ids import RunStream
 from hansard.domain.roles.authorize import may_count
 from hansard.domain.roles.model import Mask, Masking, May, RoleDefined, RoleRule

@@ -17,7 +17,7 @@ from hansard.bus.errors import Conflict, Fenced
 from hansard.client.record import Record
 from hansard.domain import team
 from hansard.domain.ids import KeyStream
-from hansard.domain.integrity.authorship import Fold
+from hansard.domain.integrity import Fold
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store
 from tests.cli.planting import raw_log

@@ -20,7 +20,7 @@ from hansard.domain import team
 from hansard.domain.access import AccessRefused
 from hansard.domain.decider import By, evolve
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.integrity.authorship import Fold
+from hansard.domain.integrity import Fold
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store

@@ -45,7 +45,7 @@ from hansard.bus.writer import Identity, StreamWriter, Ticket
 from hansard.domain import agent as agents
 from hansard.domain import ids, team, values
 from hansard.domain import run as runs
-from hansard.domain.agent import AgentState, Begin, Leave, MessageAdded, Tell
+from hansard.domain.agent import AgentRefused, AgentState, Begin, Leave, MessageAdded, Tell
 from hansard.domain.choices import chosen, counted
 from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
@@ -54,7 +54,6 @@ from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse, raised
 from hansard.domain.redaction import check_names
-from hansard.domain.refusal import AgentRefused
 from hansard.domain.run import (
     AgentJoined,
     Chain,

@@ -13,7 +13,6 @@ from hansard.bus.clock import Clock
 from hansard.bus.errors import TooLarge
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Origin, Stored
 from hansard.domain import decider
-from hansard.domain import streams as streams
 from hansard.domain.decider import Quarantined
 from hansard.domain.errors import BadValue, Corrupt, UnknownEvent
 from hansard.domain.events import REGISTRY, UPCASTERS, Actor, Commit, Event, Recorded, Tx

@@ -21,6 +21,7 @@ from cachetools import LRUCache
 from hansard.bus import subjects
 from hansard.bus.commits import decode, record, revive
 from hansard.bus.log import RawMessage, Stored
+from hansard.domain import integrity
 from hansard.domain.agent import SessionBegan
 from hansard.domain.decider import TAG, Quarantined
 from hansard.domain.errors import Corrupt, UnknownEvent
@@ -34,9 +35,8 @@ from hansard.domain.ids import (
     run_of,
     uuid8,
 )
-from hansard.domain.integrity import authorship
-from hansard.domain.integrity.authorship import Fold
-from hansard.domain.integrity.content import (
+from hansard.domain.integrity import (
+    Fold,
     Members,
     MembershipEvent,
     broken,
@@ -104,7 +104,7 @@ def under(
     screened: list[Stored] = []
     for stored in commits:
         commit = stored.commit
-        why = "" if isinstance(commit, StandIn) else authorship.of_epoch(stream, commit, epoch)
+        why = "" if isinstance(commit, StandIn) else integrity.of_epoch(stream, commit, epoch)
         if not why and any(recorded.type == SessionBegan.tag for recorded in commit.events):
             epoch = commit.epoch
         screened.append(replaced(workspace, stored, why) if why else stored)
@@ -176,21 +176,21 @@ class ReadValidator:
             if isinstance(commit, StandIn):
                 sifted.append(stored)
                 continue
-            run = authorship.run_of_commit(stream, commit)
+            run = integrity.run_of_commit(stream, commit)
             if run is None:
-                why = authorship.misfit(stream, commit) or broken(stream, commit)
+                why = integrity.misfit(stream, commit) or broken(stream, commit)
             else:
                 members = reading.members.get(run)
                 if members is None:
                     known = self._members.get(run)
                     members = Members() if known is None else known.anywhere()
                     reading.members[run] = members
-                usual = authorship.is_ordinary(stream, commit, members)
+                usual = integrity.is_ordinary(stream, commit, members)
                 if not usual and run not in looked and _is_new(stored, members):
                     looked.add(run)
                     reading.lives |= await self._with_parents({run} - reading.lives.keys())
                     members.add(reading.past.members(run))
-                misfit = "" if usual else authorship.misfit(stream, commit, members)
+                misfit = "" if usual else integrity.misfit(stream, commit, members)
                 why = misfit or broken(stream, commit)
                 if not usual and not why:
                     reading.learn(members, stored)
@@ -229,7 +229,7 @@ class _Reading:
     def _memberships(self, run: str) -> Iterator[MembershipEvent]:
         for stored in self.lives.get(run, ()):
             stream, commit = stored.stream, stored.commit
-            if not authorship.misfit(stream, commit) and not broken(stream, commit):
+            if not integrity.misfit(stream, commit) and not broken(stream, commit):
                 yield from membership(stream, commit)
 
     def learn(self, members: Members, stored: Stored) -> None:
@@ -248,13 +248,13 @@ def _is_new(stored: Stored, members: Members) -> bool:
     unknown = stored.commit.actor.agent not in members.roles
     if type(stream) is WorkspaceStream:
         return unknown
-    return type(stream) is KeyStream and unknown and authorship.is_of_agents(stored.commit)
+    return type(stream) is KeyStream and unknown and integrity.is_of_agents(stored.commit)
 
 
 def _runs_of_aggregates(commits: Sequence[Stored]) -> set[str]:
     """Return the runs whose steps changed the aggregates among the commits read."""
     named = (
-        authorship.run_of_commit(stored.stream, stored.commit)
+        integrity.run_of_commit(stored.stream, stored.commit)
         for stored in commits
         if type(stored.stream) is WorkspaceStream and not isinstance(stored.commit, StandIn)
     )

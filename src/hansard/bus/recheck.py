@@ -31,8 +31,7 @@ from hansard.domain.decider import By, LabelDeclassified
 from hansard.domain.errors import Corrupt, Refused, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
-from hansard.domain.integrity.authorship import Fold
-from hansard.domain.integrity.content import foreign
+from hansard.domain.integrity import Fold, foreign
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.memory import space
 from hansard.domain.memory.events import KIND, MemoryChanged

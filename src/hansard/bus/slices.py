@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from hansard.bus.loggers import logger
-from hansard.domain import ids, streams
+from hansard.domain import ids, integrity
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Event
 
@@ -49,7 +49,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         if self.name in _slices:
             raise BadValue("slice", f"{self.name!r} is registered already", "choose another name")
         for kind, events in self.streams.items():
-            streams.register(kind, events)
+            integrity.register(kind, events)
         _slices[self.name] = self
 
 

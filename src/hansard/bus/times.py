@@ -16,7 +16,7 @@ import msgspec
 from hansard.bus.log import Stored
 from hansard.domain.events import Recorded
 from hansard.domain.ids import run_of
-from hansard.domain.integrity.authorship import IMPORTER
+from hansard.domain.integrity import IMPORTER
 
 
 class Clock(StrEnum):

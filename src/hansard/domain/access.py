@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hansard.domain.board import VIEWS
+from hansard.domain.conversation import ranges as as_ranges
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Event, event
 
@@ -77,16 +78,12 @@ def key_of(role: str) -> str:
 
 def ranges(places: Iterable[tuple[str, int]]) -> dict[str, str]:
     """Return versions by stream as ranges; within a stream they must ascend. Raises BadValue."""
-    by_stream: dict[str, list[list[int]]] = {}
+    by_stream: dict[str, list[int]] = {}
     for stream, version in places:
-        parts = by_stream.setdefault(stream, [])
-        if parts and parts[-1][1] == version - 1:
-            parts[-1][1] = version
-        else:
-            parts.append([version, version])
+        by_stream.setdefault(stream, []).append(version)
     fields = {
-        stream: ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in parts)
-        for stream, parts in by_stream.items()
+        stream: ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in as_ranges(numbers))
+        for stream, numbers in by_stream.items()
     }
     size = sum(len(stream) + len(text) for stream, text in fields.items())
     if size > SEEN_BYTES_MAX:

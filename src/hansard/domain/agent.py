@@ -13,13 +13,12 @@ from typing import Any, assert_never
 
 import msgspec
 
-from hansard.domain import refusal, steps
+from hansard.domain import steps
 from hansard.domain.choices import Brief, first
 from hansard.domain.conversation import ContextCompacted, replaced
 from hansard.domain.decider import LabelDeclassified, Quarantined
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
-from hansard.domain.refusal import AgentRefused, Refuse
 from hansard.domain.steps import (
     NULL,
     Join,
@@ -37,6 +36,67 @@ from hansard.domain.steps import (
     ToolDeclared,
     Verdict,
 )
+
+# Refusals by an agent's role, other than refused calls. Events of the agent's stream.
+#
+# The events are the storage format: a tag never changes its meaning, a field is only added with a
+# default.
+
+
+@event("agent.refused.v1")
+class AgentRefused(Event, frozen=True, kw_only=True):
+    """The agent's role refused an action; no part of it was done.
+
+    `what` is a `kind` of event, a `key` to write, one to `read`, a `task`, or a permission of a
+    role (`settle`, `approve`, `query`); `name` names the one refused. `rule` is the rule that
+    refused, `because` the missing permission. Refusals calls are `step.blocked`.
+    """
+
+    what: str
+    name: str
+    rule: str
+    because: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The last refusal of one thing by the agent's role, and its epoch.
+
+    Attributes:
+        epoch: The agent's session, from 1.
+        event: The refused action, and the reason.
+    """
+
+    epoch: int
+    event: AgentRefused
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """Record a refusal; the same refusal again in one session is not recorded."""
+
+    event: AgentRefused
+
+
+Refusals = dict[str, Refusal]
+"""The refusals of an agent by what was refused."""
+
+
+def refusal_key(what: str, name: str) -> str:
+    """Return the key of a refusal."""
+    return f"{what} {name}"
+
+
+def fold_refusal(refused: Refusals, event: AgentRefused, epoch: int) -> None:
+    """Apply a refusal to a state that the caller owns."""
+    refused[refusal_key(event.what, event.name)] = Refusal(epoch, event)
+
+
+def decide_refusal(refused: Refusals, command: Refuse, epoch: int) -> tuple[AgentRefused, ...]:
+    """Return the events of a command; none where the refusal is already on record in this
+    session.
+    """
+    target = command.event
+    value = refused.get(refusal_key(target.what, target.name))
+    return () if value == Refusal(epoch, target) else (target,)
 
 
 @event("agent.session_began.v1")
@@ -280,7 +340,7 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     steps: dict[int, Step] = msgspec.field(default_factory=dict)
     facts: list[StatedFact] = msgspec.field(default_factory=list)
     known: set[str] = msgspec.field(default_factory=set)
-    refused: refusal.Refused = msgspec.field(default_factory=dict)
+    refused: Refusals = msgspec.field(default_factory=dict)
 
     def copy(self) -> AgentState:
         """Return a copy that can be folded on without changing this one; O(steps), shallow."""
@@ -493,7 +553,7 @@ def evolve(state: AgentState, event: Event) -> None:
                 state.edited[tool] = (*state.edited.get(tool, ()), (version, before))
             state.tools[tool] = event
         case AgentRefused():
-            refusal.fold(state.refused, event, state.epoch)
+            fold_refusal(state.refused, event, state.epoch)
         case LabelDeclassified():
             state.label = event.to
         case AgentLeft():
@@ -600,7 +660,7 @@ def decide(state: AgentState, command: Command) -> Sequence[AgentEvent]:
             same = state.tools.get(command.event.tool) == command.event
             return () if same else (command.event,)
         case Refuse():
-            return refusal.decide(state.refused, command, state.epoch)
+            return decide_refusal(state.refused, command, state.epoch)
         case Begin():
             return (_begin(state, command),)
         case Leave():

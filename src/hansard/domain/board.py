@@ -109,7 +109,7 @@ VIEWS = "view "
 """Prefix of the keys under which the views served to a role are kept."""
 
 RESERVED = ("budget ", "team ", VIEWS)
-"""Prefixes that no agent's key may have: budgets (`hansard.domain.budget`), the team's tasks and
+"""Prefixes that no agent's key may have: budgets (`hansard.domain.approval`), the team's tasks and
 messages (`hansard.domain.team`) and views (`hansard.domain.access`) are kept under such keys."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -58,9 +58,9 @@ class ContextCompacted(Event, frozen=True, kw_only=True):
 
 
 def ranges(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Return versions as ranges, first and last."""
+    """Return versions, or other numbers, as ranges, first and last."""
     joined: list[tuple[int, int]] = []
-    for version in sorted(versions):
+    for version in sorted(set(versions)):
         if joined and joined[-1][1] == version - 1:
             joined[-1] = (joined[-1][0], version)
         else:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
 from hansard.domain.agent import AgentLeft, SessionBegan
 from hansard.domain.choices import Brief
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import By, Decider, Quarantined, State
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, raised
@@ -36,6 +36,70 @@ from hansard.domain.steps import (
     StepSettled,
     Verdict,
 )
+
+# The result of an import of recorded runs: counts of records read, skipped and assumed.
+#
+# One stream a set of files.
+
+IMPORT_KIND = "import"
+"""The kind of its stream; its id is a digest of the format and of the files' names."""
+
+FILES_MAX, REASONS_MAX, REASON_LENGTH_MAX = 100, 20, 500
+"""Most files that are named, most reasons of skipped records, and their length in characters; all
+files and records are counted."""
+
+
+@event("import.ended.v1")
+class ImportEnded(Event, frozen=True, kw_only=True):
+    """Files of recorded runs were imported.
+
+    `format` is theirs, `files` the first 100 of their names, without folders, `more_files` the
+    number of further ones; `experiment` and `arm` are those assigned to runs that name none. `runs`
+    were read; `duplicates` occurred twice, `skipped` were bad records, of which `reasons` has the
+    first 20. `earlier` is no longer written. `assumed` counts, by kind, the values that the source
+    does not give and the import assumed. `stopped` is true if it ended at a bad record. `claims`
+    are the figures by metric that a submission among the files claims of the arm, by domain; ""
+    where it names none. `left_out` counts, by kind, records of the source that were not imported.
+    """
+
+    format: str
+    files: tuple[str, ...]
+    runs: int
+    more_files: int = 0
+    experiment: str = ""
+    arm: str = ""
+    duplicates: int = 0
+    earlier: int = 0
+    skipped: int = 0
+    reasons: tuple[str, ...] = ()
+    assumed: dict[str, int] = {}
+    stopped: bool = False
+    claims: dict[str, dict[str, int | float]] = {}
+    left_out: dict[str, int] = {}
+
+
+class ImportState(State):
+    """An import at a version, with its last result."""
+
+    noun: ClassVar[str] = "an import"
+
+    ended: ImportEnded | None = None
+
+    def _evolve(self, event: Event, by: By) -> None:
+        """Apply one event in place."""
+        if not isinstance(event, ImportEnded):
+            super()._evolve(event, by)
+        else:
+            self.ended = event
+
+
+def decide_import(state: ImportState, event: ImportEnded) -> Sequence[ImportEnded]:
+    """Return the events of the end of an import; none where the result is the same as before."""
+    return () if state.ended == event else (event,)
+
+
+IMPORTS = Decider(kind=IMPORT_KIND, initial=ImportState, decide=decide_import)
+
 
 # The calls that an agent's program made last, by its stream: a strict replay must equal them.
 #
@@ -66,17 +130,6 @@ class _Session(msgspec.Struct):
     ran: set[int] = msgspec.field(default_factory=set)
     settled: set[int] = msgspec.field(default_factory=set)
     left: AgentLeft | None = None
-
-
-def ranges(numbers: Iterable[int]) -> Ranges:
-    """Return numbers as ranges."""
-    joined: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if joined and joined[-1][1] == number - 1:
-            joined[-1] = (joined[-1][0], number)
-        else:
-            joined.append((number, number))
-    return tuple(joined)
 
 
 def within(ranges: Ranges, steps: Mapping[int, Step]) -> Iterator[int]:
@@ -505,17 +558,17 @@ def _apply_leave(state: RunState, event: RunAgentLeft) -> None:
 
 def _apply_end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> None:
     state.at_work = []
-    match event:
-        case RunCompleted():
-            state.status = RunStatus.COMPLETED
-        case RunFailed():
-            state.status = RunStatus.FAILED
-            left = state.ends.get(event.agent)
-            state.error = left.error if left is not None and left.error else event.error
-        case RunCancelled():
-            state.status = RunStatus.CANCELLED
-        case _:
-            assert_never(event)
+    state.status = _ENDS[type(event)]
+    if isinstance(event, RunFailed):
+        left = state.ends.get(event.agent)
+        state.error = left.error if left is not None and left.error else event.error
+
+
+_ENDS: Mapping[type[Event], RunStatus] = {
+    RunCompleted: RunStatus.COMPLETED,
+    RunFailed: RunStatus.FAILED,
+    RunCancelled: RunStatus.CANCELLED,
+}
 
 
 def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
@@ -579,15 +632,7 @@ def _demand(state: RunState, agent: str) -> None:
 
 
 def _end(state: RunState, event: RunCompleted | RunFailed | RunCancelled) -> Sequence[RunEvent]:
-    match event:
-        case RunCompleted():
-            end = RunStatus.COMPLETED
-        case RunFailed():
-            end = RunStatus.FAILED
-        case RunCancelled():
-            end = RunStatus.CANCELLED
-        case _:
-            assert_never(event)
+    end = _ENDS[type(event)]
     if state.status is end:
         return ()
     if state.status in (RunStatus.UNKNOWN, RunStatus.COMPLETED, RunStatus.CANCELLED):

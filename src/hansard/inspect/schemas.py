@@ -12,7 +12,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from hansard.agents.exchange.writer import BlobLine, CommitLine, End, Header, SeenLine
-from hansard.domain import streams as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
+from hansard.domain import integrity as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
 from hansard.domain.events import REGISTRY, Commit
 from hansard.domain.snapshot import Snapshot
 

@@ -27,7 +27,7 @@ import msgspec
 
 from hansard.bus.file_lock import PRIVATE_FILE, take_by
 from hansard.domain.ids import workspace_name
-from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
+from hansard.domain.integrity import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections.errors import (
     BadQuery,
     ProjectionError,

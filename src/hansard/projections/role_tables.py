@@ -24,8 +24,7 @@ from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import REGISTRY, UPCASTERS, Actor, Commit, Recorded
 from hansard.domain.fingerprint import digest
 from hansard.domain.ids import AgentStream, RunStream, StreamId, run_of
-from hansard.domain.integrity.authorship import Fold
-from hansard.domain.integrity.content import Members
+from hansard.domain.integrity import Fold, Members, may_hold
 from hansard.domain.label import join, parse, raised
 from hansard.domain.roles.model import Mask, Masking, RoleDefined, RoleRule
 from hansard.domain.roles.view import (
@@ -44,7 +43,6 @@ from hansard.domain.roles.view import (
     ways,
 )
 from hansard.domain.run import RunForked, RunStarted
-from hansard.domain.streams import may_hold
 from hansard.projections.errors import Held, Newer, Unusable, unusable
 from hansard.projections.rows import KNOWN_AS, Batch, Rows
 from hansard.projections.rows import digest as rows_digest

@@ -25,8 +25,7 @@ from hansard.domain.choices import claimed_time
 from hansard.domain.errors import Corrupt, UnknownEvent
 from hansard.domain.events import Commit, Recorded
 from hansard.domain.ids import AgentStream, StreamId, WorkspaceStream, run_of
-from hansard.domain.integrity.authorship import Fold
-from hansard.domain.streams import may_hold
+from hansard.domain.integrity import Fold, may_hold
 
 # Rows as Arrow, which DuckDB reads at once. nanoarrow is slow to import, so it is imported for the
 # first rows: most processes only read tables.

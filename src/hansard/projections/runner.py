@@ -24,7 +24,7 @@ from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent
 from hansard.bus.reads import InFull
 from hansard.domain.ids import StreamId
-from hansard.domain.integrity.authorship import Fold
+from hansard.domain.integrity import Fold
 from hansard.projections.errors import Ahead, Behind, OtherLog, ProjectionError, Unusable, unwritten
 from hansard.projections.rows import Batch, Rows, digest
 from hansard.projections.snapshots import Publisher, restore

@@ -28,7 +28,7 @@ import platformdirs
 
 from hansard.bus.file_lock import PRIVATE_DIR, replace_private
 from hansard.bus.log import RawMessage
-from hansard.domain.integrity.content import MEMBERSHIP_TAGS, MembershipEvent
+from hansard.domain.integrity import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections._engine import engine as duckdb
 from hansard.projections.errors import REBUILD, Newer, Older, Unusable, unusable, unwritten
 from hansard.projections.rows import (

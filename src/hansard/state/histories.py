@@ -25,14 +25,13 @@ from hansard.bus.errors import BusError
 from hansard.bus.log import AtPosition, EventLog, Snapshots, Stored, as_read
 from hansard.bus.loggers import logger
 from hansard.domain import agent as agents
-from hansard.domain.agent import AgentState, SessionBegan, StatedFact
+from hansard.domain.agent import AgentState, Refusal, SessionBegan, StatedFact
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Event, Recorded
 from hansard.domain.fingerprint import digest
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, raised
 from hansard.domain.payload import in_full, values_by_parts
-from hansard.domain.refusal import Refusal
 from hansard.domain.steps import Failure, Step, StepEvent, ToolDeclared
 
 # An agent's state in chunks of 64 versions: the changes since the previous chunk.

@@ -66,8 +66,7 @@ from hansard.domain.ids import (
     in_run,
     run_of,
 )
-from hansard.domain.integrity.authorship import Fold
-from hansard.domain.integrity.content import foreign
+from hansard.domain.integrity import Fold, foreign
 from hansard.domain.run import RunForked, RunStarted
 from hansard.domain.steps import StepEvent, StepRequested
 

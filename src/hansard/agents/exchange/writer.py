@@ -31,7 +31,7 @@ from hansard.domain.conversation import RunJoined
 from hansard.domain.errors import BadValue, CallerError, Corrupt, RecordError, UnknownEvent
 from hansard.domain.events import UPCASTERS, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
-from hansard.domain.integrity.authorship import Fold
+from hansard.domain.integrity import Fold
 from hansard.domain.memory import events as memory_events
 from hansard.domain.memory.events import MemoryChanged, MemoryRejected
 from hansard.domain.payload import blobs_named

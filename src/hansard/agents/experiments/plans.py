@@ -22,6 +22,7 @@ from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
 from hansard.domain import ids, values
 from hansard.domain import prompt as prompts
+from hansard.domain.agent import AgentRefused
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experiment import (
     CONVERSATION,
@@ -38,7 +39,6 @@ from hansard.domain.experiment import (
 )
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream
-from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles.view import Facts, facts, may_be_placed, sees_arm, sees_plan
 from hansard.domain.run import RunAssigned, RunState
 from hansard.domain.values import SAFE_INT, recordable

@@ -14,12 +14,12 @@ import msgspec
 from hansard.agents.flow import is_coroutine_function
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Append, Stored
+from hansard.domain import experiment as prices
 from hansard.domain import ids
-from hansard.domain import price as prices
 from hansard.domain.choices import Brief
 from hansard.domain.errors import BadValue, CallerError, RecordError
+from hansard.domain.experiment import PRICES, PriceStated
 from hansard.domain.ids import RunStream
-from hansard.domain.price import PRICES, PriceStated
 from hansard.domain.redaction import check_names
 from hansard.domain.run import RunScored, RunState
 from hansard.state.replay import RunView
@@ -51,7 +51,7 @@ async def state(
 
     def next_append(stored: list[Stored]) -> list[PriceStated]:
         prices_now = folded(PRICES, stored)
-        return [each for event in events for each in prices.decide(prices_now, event)]
+        return [each for event in events for each in prices.decide_price(prices_now, event)]
 
     return await workspace.repository.record(stream, by, next_append)
 

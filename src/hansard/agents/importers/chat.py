@@ -38,7 +38,7 @@ from hansard.domain.fingerprint import (
     fingerprint,
 )
 from hansard.domain.ids import AgentStream, RunStream, StreamId, uuid8
-from hansard.domain.integrity.authorship import IMPORTER
+from hansard.domain.integrity import IMPORTER
 from hansard.domain.run import (
     AgentJoined,
     RunAssigned,

@@ -34,17 +34,17 @@ from hansard.bus.errors import Conflict
 from hansard.bus.log import Append
 from hansard.domain.errors import CallerError
 from hansard.domain.ids import WorkspaceStream, run_of, uuid8
-from hansard.domain.imported import (
+from hansard.domain.integrity import IMPORTER
+from hansard.domain.run import (
     FILES_MAX,
+    IMPORT_KIND,
     IMPORTS,
-    KIND,
     REASON_LENGTH_MAX,
     REASONS_MAX,
     ImportEnded,
-    decide,
+    RunAssigned,
+    decide_import,
 )
-from hansard.domain.integrity.authorship import IMPORTER
-from hansard.domain.run import RunAssigned
 from hansard.state.repository import folded
 
 BATCH_COMMITS_MAX = 2_000
@@ -237,9 +237,9 @@ class Importer:
             stopped=stopped,
             claims=dict(sorted(self._claims.items())),
         )
-        stream = WorkspaceStream(KIND, uuid8(self._format, *self._files))
+        stream = WorkspaceStream(IMPORT_KIND, uuid8(self._format, *self._files))
         await self._workspace.repository.record(
-            stream, IMPORTER, lambda stored: decide(folded(IMPORTS, stored), ended)
+            stream, IMPORTER, lambda stored: decide_import(folded(IMPORTS, stored), ended)
         )
 
     # ------------------------------------------------------------ sending

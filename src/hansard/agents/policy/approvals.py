@@ -24,7 +24,7 @@ from hansard.bus.commits import new_commit, revive_all
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, EventLog, Stored
 from hansard.domain import approval as approvals
-from hansard.domain import budget as budgets
+from hansard.domain import approval as budgets
 from hansard.domain import ids
 from hansard.domain.approval import (
     Answer,
@@ -36,8 +36,8 @@ from hansard.domain.approval import (
     ApprovalRequested,
     ApprovalsState,
     ApprovalStatus,
+    BudgetState,
 )
-from hansard.domain.budget import BudgetState
 from hansard.domain.choices import Brief
 from hansard.domain.decider import evolve
 from hansard.domain.errors import Refused

@@ -19,12 +19,12 @@ from hansard.bus.log import EventLog
 from hansard.domain import access, choices, principal, prompt
 from hansard.domain.access import AccessRefused
 from hansard.domain.actions import kept as action_caches
-from hansard.domain.budget import key_of as budget_key
+from hansard.domain.agent import AgentRefused
+from hansard.domain.approval import key_of as budget_key
 from hansard.domain.events import Actor
 from hansard.domain.experience import kept as experience_events
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Confidentiality, Label
-from hansard.domain.refusal import AgentRefused
 from hansard.domain.roles import authorize
 from hansard.domain.roles.authorize import Permission, Trust
 from hansard.domain.roles.model import KIND as MODEL_KIND

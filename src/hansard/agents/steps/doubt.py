@@ -37,11 +37,10 @@ from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import NotFound
 from hansard.domain import values
-from hansard.domain.agent import Tell, initial
+from hansard.domain.agent import Refuse, Tell, initial
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.fingerprint import call_base, canonical, digest
 from hansard.domain.payload import MARK, WholeSteps, arguments_of
-from hansard.domain.refusal import Refuse
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.run import Swap, with_bodies
 from hansard.domain.steps import (

@@ -27,11 +27,10 @@ from hansard.bus.clock import Clock
 from hansard.bus.errors import AppendUnknown, Unreachable
 from hansard.domain import approval as approvals
 from hansard.domain import ids
-from hansard.domain.agent import Tell
+from hansard.domain.agent import AgentRefused, Refuse, Tell, refusal_key
 from hansard.domain.approval import Approval, ApprovalRequested, ApprovalStatus
 from hansard.domain.fingerprint import digest
 from hansard.domain.label import LOWEST, Confidentiality, Label, join, level
-from hansard.domain.refusal import AgentRefused, Refuse, refusal_key
 from hansard.domain.steps import StepBlocked
 from hansard.domain.values import Plain, recordable
 from hansard.state.boards import Boards

@@ -22,12 +22,13 @@ from hansard.bus.portal import Arrival, own_task
 from hansard.bus.writer import HandOver, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
+from hansard.domain.conversation import ranges
 from hansard.domain.errors import HansardError, Refused
 from hansard.domain.events import Actor, Event, Recorded
 from hansard.domain.ids import AgentStream
 from hansard.domain.label import Label, parse, raised
 from hansard.domain.payload import WholeSteps
-from hansard.domain.run import Ranges, SessionPath, ranges, with_bodies
+from hansard.domain.run import Ranges, SessionPath, with_bodies
 from hansard.domain.steps import (
     Failure,
     Join,

@@ -25,12 +25,11 @@ from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Blobs
 from hansard.domain import values
-from hansard.domain.agent import AgentState, Declare, Tell
+from hansard.domain.agent import AgentState, Declare, Refuse, Tell, refusal_key
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.payload import Fetch, Key, Text, arguments_of
 from hansard.domain.redaction import Redaction
-from hansard.domain.refusal import Refuse, refusal_key
 from hansard.domain.run import Swap
 from hansard.domain.steps import (
     AnswerSource,

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import inspect
 
 from hansard.domain import choices, label, team
-from hansard.domain import streams as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
+from hansard.domain import integrity as _all_types  # noqa: F401 # pyright: ignore[reportUnusedImport] -- registers all
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.roles import model as role_patterns

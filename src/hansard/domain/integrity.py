@@ -1,8 +1,9 @@
-"""The check that a commit's author may write it to its stream.
+"""Checks of commits: types of events in their streams, data of their types, authorship.
 
 Agents that are trusted with the broker write to it themselves, and the server checks nothing but
 versions. So a reader compares each commit with its subject and with the agents of the run:
 
+* a stream holds only events of its kind's types, with data of their types (`foreign`, `broken`);
 * an agent's stream holds the agent's own writes, under its current epoch; of others only events
   that settle its steps or lower its label, and those that an import wrote on its behalf;
 * an agent joins a run itself, in one role, and its stream is that of this role;
@@ -16,15 +17,34 @@ versions. So a reader compares each commit with its subject and with the agents 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import assert_never
+from typing import Any, assert_never, get_args
 
 import msgspec
 
+from hansard.domain import (
+    access,
+    aggregate_types,
+    approval,
+    board,
+    conversation,
+    decider,
+    experiment,
+    ids,
+    principal,
+    prompt,
+    reuse,
+    team,
+)
 from hansard.domain.access import ViewServed
-from hansard.domain.agent import SessionBegan
+from hansard.domain.actions import kept
+from hansard.domain.agent import AgentEvent, SessionBegan
 from hansard.domain.aggregate_types import KIND
+from hansard.domain.approval import KEY as APPROVALS
 from hansard.domain.board import VIEWS
-from hansard.domain.events import REGISTRY, Commit, Recorded
+from hansard.domain.decider import TAG
+from hansard.domain.errors import BadValue
+from hansard.domain.events import REGISTRY, UPCASTERS, Commit, Event, Recorded
+from hansard.domain.experience import kept as kept_experiences
 from hansard.domain.ids import (
     AgentStream,
     KeyStream,
@@ -33,14 +53,249 @@ from hansard.domain.ids import (
     WorkspaceStream,
     run_of,
 )
-from hansard.domain.integrity import content
-from hansard.domain.integrity.content import Members, MembershipEvent, broken, families, membership
+from hansard.domain.memory import events as memory_events
 from hansard.domain.memory.events import KIND as MEMORY
 from hansard.domain.reuse import KIND as REUSE
 from hansard.domain.reuse import STALE, AnswerOffered, AnswersInvalidated
-from hansard.domain.run import FORK_DEPTH_MAX, AgentJoined, RunAgentLeft, RunResumed
+from hansard.domain.roles import model as role_events
+from hansard.domain.run import (
+    FORK_DEPTH_MAX,
+    IMPORT_KIND,
+    AgentJoined,
+    ImportEnded,
+    RunAgentLeft,
+    RunEvent,
+    RunForked,
+    RunResumed,
+    RunStarted,
+)
 from hansard.domain.steps import StepSettled
+from hansard.domain.team import MAIL_KEY as MAIL
+from hansard.domain.team import TASKS_KEY as TASKS
 from hansard.domain.team import MailSent, TaskClaimed, TaskReopened
+
+# Event types by kind of stream: every type that this version knows.
+
+_BELONGS: dict[type[StreamId], frozenset[Any]] = {
+    RunStream: frozenset(get_args(RunEvent)),
+    AgentStream: frozenset(get_args(AgentEvent)),
+    KeyStream: frozenset(
+        {
+            approval.Reserved,
+            approval.Spent,
+            team.MailSent,
+            decider.LabelDeclassified,
+            access.ViewServed,
+            *get_args(approval.ApprovalEvent),
+            *get_args(board.BoardEvent),
+            *get_args(team.TaskEvent),
+        }
+    ),
+}
+
+_LASTING: dict[str, frozenset[Any]] = {
+    access.KIND: frozenset({access.AccessRefused}),
+    kept.KIND: frozenset(get_args(kept.ActionsEvent)),
+    kept_experiences.KIND: frozenset(get_args(kept_experiences.ExperienceEvent)),
+    aggregate_types.KIND: frozenset({aggregate_types.AggregateChanged}),
+    aggregate_types.FOLLOWER: frozenset({aggregate_types.AggregateFollowed}),
+    conversation.KIND: frozenset({conversation.RunJoined}),
+    experiment.KIND: frozenset(get_args(experiment.ExperimentEvent)),
+    IMPORT_KIND: frozenset({ImportEnded}),
+    memory_events.KIND: frozenset(get_args(memory_events.MemoryEvent)),
+    experiment.PRICE_KIND: frozenset({experiment.PriceStated}),
+    principal.KIND: frozenset(get_args(principal.PrincipalEvent)),
+    prompt.KIND: frozenset(get_args(prompt.PromptEvent)),
+    access.QUERY_KIND: frozenset({access.QueryAnswered}),
+    reuse.KIND: frozenset(get_args(reuse.ReuseEvent)),
+    role_events.KIND: frozenset(get_args(role_events.RoleEvent)),
+}
+
+
+def register(kind: str, events: Iterable[type[Event]]) -> None:
+    """Let streams of a new kind hold events. Raises BadName, and BadValue for a known kind."""
+    if ids.name("kind", kind) in _LASTING:
+        raise BadValue("kind", f"streams of kind {kind!r} exist already", "choose another name")
+    _LASTING[kind] = frozenset(events)
+
+
+def may_hold(stream: StreamId, kind: type[Event]) -> bool:
+    """Return whether a stream may hold events of a type."""
+    if isinstance(stream, WorkspaceStream):
+        return kind in _LASTING.get(stream.kind, ())
+    return kind in _BELONGS[type(stream)]
+
+
+# The check of a commit's content: events of types that the stream may hold, with data of their
+# type.
+
+# The members of a run: its agents, the role of each, and the current epoch of each.
+#
+# They are learned from a run's own commits alone. An agent has the role in which it joined first,
+# for the whole run. A fork has the agents that had joined its parent up to the cut; versions of a
+# life continue over a fork, so that the cut of any generation compares directly with the version
+# of a join.
+
+MEMBERSHIP_TAGS = frozenset({RunStarted.tag, RunForked.tag, AgentJoined.tag, SessionBegan.tag})
+"""Events of run membership: those of its life, and the starts of its agents' sessions."""
+
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    kind.tag: msgspec.json.Decoder(kind) for kind in (RunStarted, RunForked, AgentJoined)
+}
+_FORKED = msgspec.json.Decoder(RunForked)
+_BEGAN_DECODER = msgspec.json.Decoder(SessionBegan)
+
+
+class Members(msgspec.Struct):
+    """The known members of a run: the role of each agent, the version of the life at which it
+    joined, and its latest epoch. `whole` is true if no agent is missing.
+    """
+
+    roles: dict[str, str] = {}
+    joined: dict[str, int] = {}
+    epochs: dict[str, int] = {}
+    whole: bool = False
+
+    def anywhere(self) -> Members:
+        """Return the part that is independent of the position in the run: all but the epochs."""
+        return Members(dict(self.roles), dict(self.joined), {}, self.whole)
+
+    def join(self, agent: str, role: str, version: int) -> None:
+        """Record that an agent joined at a version of the life; a second time changes nothing."""
+        if agent not in self.roles:
+            self.roles[agent] = role
+            self.joined[agent] = version
+
+    def take_over(self, parent: Members, cut: int) -> None:
+        """Add the agents that had joined a fork's parent up to a version of its life."""
+        for agent, version in parent.joined.items():
+            if version <= cut:
+                self.join(agent, parent.roles[agent], version)
+        self.whole = parent.whole
+
+    def add(self, other: Members) -> None:
+        """Add further known members of the same run."""
+        for agent, version in other.joined.items():
+            self.join(agent, other.roles[agent], version)
+        self.whole = self.whole or other.whole
+
+
+class MembershipEvent(msgspec.Struct, frozen=True):
+    """A membership event as it is stored: one of `MEMBERSHIP_TAGS`, at a version of its stream,
+    with its data as JSON.
+    """
+
+    version: int
+    tag: str
+    data: bytes | str
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """A fork's origin: its parent, up to a version of the parent's life."""
+
+    parent: str
+    cut: int
+
+
+def learn(members: Members, change: MembershipEvent) -> Fork | None:
+    """Apply a membership event; return the run's origin if the event is a fork.
+
+    Raises msgspec.DecodeError for data that does not match the tag.
+    """
+    if change.tag == SessionBegan.tag:
+        began = _BEGAN_DECODER.decode(change.data)
+        members.epochs[began.agent] = began.epoch
+        return None
+    event = _DECODERS[change.tag].decode(change.data)
+    match event:
+        case AgentJoined():
+            members.join(event.agent, event.role, change.version)
+        case RunForked():
+            return _fork(event)
+        case _:
+            members.whole = True
+    return None
+
+
+def membership(stream: StreamId, commit: Commit) -> Iterable[MembershipEvent]:
+    """Yield the membership events of a commit."""
+    if type(stream) is not RunStream and type(stream) is not AgentStream:
+        return
+    for version, recorded in enumerate(commit.events, commit.version):
+        if recorded.type in MEMBERSHIP_TAGS:
+            yield MembershipEvent(version, recorded.type, bytes(recorded.data))
+
+
+def fork_of(commit: Commit) -> Fork | None:
+    """Return the origin of a run from a commit of its life; None where it has none."""
+    for recorded in commit.events:
+        if recorded.type == RunForked.tag:
+            try:
+                return _fork(_FORKED.decode(recorded.data))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+    return None
+
+
+def _fork(event: RunForked) -> Fork:
+    return Fork(event.parent, event.at.get(str(RunStream(event.parent)), 0))
+
+
+_FAMILIES = {
+    "budget ": ("budget.",),
+    TASKS: ("task.", "label."),
+    MAIL: ("mail.", "label."),
+    APPROVALS: ("approval.",),
+    VIEWS: ("view.",),
+}
+"""The families of events that reserved keys hold, by the keys' prefixes."""
+
+_RESERVED = tuple(_FAMILIES)
+_SHARED = ("board.", "label.")
+
+_decoders: dict[tuple[object, str], msgspec.json.Decoder[Any]] = {}
+"""Decoders of permitted events, by kind of stream and tag."""
+
+
+def families(key: str) -> tuple[str, ...]:
+    """Return the tag prefixes of the events that a key of shared state holds."""
+    if not key.startswith(_RESERVED):
+        return _SHARED
+    return next(found for begin, found in _FAMILIES.items() if key.startswith(begin))
+
+
+def foreign(stream: StreamId, commit: Commit) -> str:
+    """Return the first event of a type that the stream may not hold, in words; empty for none."""
+    for recorded in commit.events:
+        if recorded.type == TAG:
+            return f"{TAG} is never stored"
+        kind = REGISTRY.get(recorded.type)
+        if kind is not None and recorded.type not in UPCASTERS and not may_hold(stream, kind):
+            return f"a {recorded.type} does not belong into stream {stream}"
+    return ""
+
+
+def broken(stream: StreamId, commit: Commit) -> str:
+    """Return the reason why events of a commit are invalid; empty for valid ones. Decodes each."""
+    where = stream.kind if type(stream) is WorkspaceStream else type(stream)
+    for recorded in commit.events:
+        tag = recorded.type
+        decoder = _decoders.get((where, tag))
+        if decoder is None:
+            why = foreign(stream, commit)
+            if why:
+                return why
+            kind = REGISTRY.get(tag)
+            if kind is None or tag in UPCASTERS:
+                continue
+            decoder = _decoders[where, tag] = msgspec.json.Decoder(kind)
+        if recorded.enc is None:
+            try:
+                decoder.decode(recorded.data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                return f"its data is not a {tag} ({error})"
+    return ""
+
 
 IMPORTER = "import"
 """The writer of imported runs, on behalf of their agents."""
@@ -372,7 +627,7 @@ class Fold:
 
     def _learn(self, members: Members, items: Iterable[MembershipEvent], depth: int) -> None:
         for each in items:
-            fork = content.learn(members, each)
+            fork = learn(members, each)
             if fork is not None:
                 parent = self._known.get(fork.parent)
                 if parent is None:
