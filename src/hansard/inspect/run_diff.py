@@ -15,7 +15,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.log import AtPosition, Stored
 from hansard.bus.times import began, last, own
-from hansard.domain.agent import Alternative, DecisionMade, MessageAdded, StatedFact
+from hansard.domain.agent import Alternative, DecisionMade, MessageAdded
 from hansard.domain.choices import counted, listed
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import RunStream, run_of
@@ -113,48 +113,37 @@ def moves(agent: AgentHistory) -> list[Move]:
     calls = {step.call_id for step in state.steps.values() if step.call_id is not None}
     for noted in state.facts:
         if isinstance(noted.fact, DecisionMade):
-            found.append(_decision(agent, noted))
+            found.append(_decision(agent, noted.version, noted.fact))
         elif isinstance(noted.fact, MessageAdded):
             found += _message(agent, noted.version, noted.fact, calls)
     return sorted(found, key=lambda move: move.version)
 
 
+def _move(
+    agent: AgentHistory, version: int, name: str, call: str, result: str, **subject: Any
+) -> Move:
+    stored = agent.events[version].stored
+    place = (version, stored.position, run_of(stored.stream))
+    return Move(agent.name, name, call, result, *place, **subject)
+
+
 def _step(agent: AgentHistory, step: Step) -> Move:
-    stored = agent.events[step.version].stored
     error = step.error
     failure = (error.type, error.message, step.rule) if error is not None else ()
     results = [_digest(raw) for raw in (step.items if step.streamed else (step.result,))]
     outcome = (step.status.value, *failure, *results)
-    return Move(
-        agent.name,
-        step.tool,
-        digest(b"step", step.tool.encode(), _arguments(step.arguments).encode()),
-        digest(*(part.encode("utf-8", "replace") for part in outcome)),
-        step.version,
-        stored.position,
-        run_of(stored.stream),
-        trace.branch(step),
-        step=step,
-    )
+    call = digest(b"step", step.tool.encode(), _arguments(step.arguments).encode())
+    result = digest(*(part.encode("utf-8", "replace") for part in outcome))
+    branch = trace.branch(step)
+    return _move(agent, step.version, step.tool, call, result, branch=branch, step=step)
 
 
-def _decision(agent: AgentHistory, noted: StatedFact) -> Move:
-    made, stored = noted.fact, agent.events[noted.version].stored
-    if not isinstance(made, DecisionMade):
-        message = f"{made} is not a decision"
-        raise TypeError(message)
+def _decision(agent: AgentHistory, version: int, made: DecisionMade) -> Move:
     chosen = (made.selected, made.alternatives, made.threshold, made.confidence, made.because)
-    return Move(
-        agent.name,
-        made.question,
-        digest(b"decision", made.question.encode("utf-8", "replace")),
-        digest(msgspec.json.encode(chosen)),
-        noted.version,
-        stored.position,
-        run_of(stored.stream),
-        made.scope.partition("/")[2],
-        decision=made,
-    )
+    call = digest(b"decision", made.question.encode("utf-8", "replace"))
+    result = digest(msgspec.json.encode(chosen))
+    branch = made.scope.partition("/")[2]
+    return _move(agent, version, made.question, call, result, branch=branch, decision=made)
 
 
 def _message(
@@ -177,17 +166,8 @@ def _message(
         if not new and not recorded(added.content):
             return
     text = (_digest(added.content), digest(canonical(as_blob(fields))))
-    stored = agent.events[version].stored
-    yield Move(
-        agent.name,
-        f"{added.role} message",
-        digest(b"message", added.role.encode("utf-8", "replace"), *map(str.encode, text)),
-        "",
-        version,
-        stored.position,
-        run_of(stored.stream),
-        message=added,
-    )
+    call = digest(b"message", added.role.encode("utf-8", "replace"), *map(str.encode, text))
+    yield _move(agent, version, f"{added.role} message", call, "", message=added)
 
 
 def _without_id(call: Any) -> Any:

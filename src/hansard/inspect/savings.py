@@ -75,9 +75,12 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(parts)
 
     def _figure(self, what: str, amount: float | None, text: str, of: int) -> str:
-        if amount is None:
-            return f"{what} unknown"
-        return text if of == self.calls else f"{text} (of {of:,} of them; of the others unknown)"
+        return f"{what} unknown" if amount is None else _of_some(text, of, self.calls or 0)
+
+
+def _of_some(text: str, known: int, calls: int) -> str:
+    """Say of a sum how many of the calls it includes, unless it is all of them."""
+    return text if known == calls else f"{text} (of {known:,} of them; of the others unknown)"
 
 
 class Savings(Saved, frozen=True, kw_only=True):
@@ -309,9 +312,7 @@ class ReusedAnswers(Answer):
         costs = [each.cost_saved for each in self.reused if each.cost_saved is not None]
         for words, known in ((f"{fsum(seconds):,.2f} s", seconds), (f"${fsum(costs):,.4f}", costs)):
             if known:
-                part = len(known) < len(self.reused)
-                of = f" (of {len(known):,} of them; of the others unknown)" if part else ""
-                text += f"; {words}{of}"
+                text += f"; {_of_some(words, len(known), len(self.reused))}"
         return text
 
 
