@@ -252,7 +252,7 @@ async def test_another_log_is_noticed(home: Path, workspace: str, tmp_path: Path
     async with source(home, workspace) as raw:
         store = await asyncio.to_thread(Store, place.path)
         await project(raw, store, until=20)
-        for length, why in ((2, "are at position 20, and"), (9, "does not hold the message")):
+        for length, why in ((2, "is at position 20, and"), (9, "does not hold the message")):
             other = f"o{length}-{workspace}"
             await asyncio.to_thread(
                 lambda name: hansard.connect(name, data_dir=home).close(), other

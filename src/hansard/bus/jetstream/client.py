@@ -2,7 +2,8 @@
 
 nats-py's own `request` costs a task and a `wait_for` per call, and its header parser more than half
 of a bulk read. Here one subscription on a private inbox passes every answer, inline and with its
-headers unparsed, to its receiver.
+headers unparsed, to its receiver. Long because all use of nats-py, its private parts included, is
+in this one module.
 """
 
 from __future__ import annotations
