@@ -213,7 +213,7 @@ def test_a_second_session_of_the_same_process_replaces_the_first(tmp_path: Path)
         first = record.open("w", run="r1")
         with record.run(run="r1"):
             pass
-        with contextlib.suppress(Fenced):
+        with pytest.raises(Fenced):
             first.close()
 
 

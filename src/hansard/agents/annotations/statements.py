@@ -151,13 +151,16 @@ def _aggregate(aggregate: Any, number: int) -> Any:
     return ["aggregate", aggregate_types.declared(type(aggregate)).name, str(aggregate.id), version]
 
 
-class _AvailableInputs:
+class _Available:
     """Results available to an agent at a decision: `near` in its scope, `received` anywhere."""
 
     def __init__(
         self, agent: str, steps: Mapping[int, Step], near: list[int], received: list[int]
     ) -> None:
         self._agent = agent
+        self.remedy = _REMEDY.format(agent=agent)
+        self.where = ""
+        """Name of the input that is resolved, for error messages."""
         self._steps = steps
         self._near = near
         scoped = set(near)
@@ -176,7 +179,7 @@ class _AvailableInputs:
         """Return a step's name for error messages."""
         return f"{self._agent}#{number} {self._steps[number].tool}"
 
-    def returned(self, plain: Plain, where: str) -> list[int]:
+    def returned(self, plain: Plain) -> list[int]:
         """Return the steps that returned a value.
 
         Prefers steps whose whole result is the value, then steps whose result contains it; in each
@@ -194,7 +197,7 @@ class _AvailableInputs:
             if len(steps) > PARTS_MAX:
                 fact = f"{_words(plain)} is part of the results of {len(steps)} steps"
                 remedy = f"name the one that it comes from, as {self._agent}#{steps[-1]}"
-                raise BadValue(where, fact, remedy)
+                self.refuse(fact, remedy)
             if steps:
                 return steps
         return []
@@ -235,14 +238,17 @@ class _AvailableInputs:
                     events.append(fields["served"])
         return events
 
-    def refuse(self, plain: Plain, where: str) -> NoReturn:
+    def refuse(self, fact: str, remedy: str = "") -> NoReturn:
+        """Raise BadValue for the input that is resolved."""
+        raise BadValue(self.where, fact, remedy or self.remedy)
+
+    def refuse_value(self, plain: Plain) -> NoReturn:
         """Raise BadValue for a value that no call returned, listing the nearest candidates."""
-        fact = f"{_words(plain)} was returned by no call here"
         nearest = [
             f"{_words(part)} of {self.name(number)}" for number, part in self._nearest(plain)
         ]
         shown = f"the nearest: {', '.join(nearest)}; " if nearest else ""
-        raise BadValue(where, fact, shown + _REMEDY.format(agent=self._agent))
+        self.refuse(f"{_words(plain)} was returned by no call here", shown + self.remedy)
 
     def _nearest(self, plain: Plain) -> list[tuple[int, Plain]]:
         leaves: list[tuple[int, Plain]] = []
@@ -299,23 +305,14 @@ def _words(plain: Plain) -> str:
     return text if len(text) <= WORDS_MAX else f"{text[: WORDS_MAX - 3]}..."
 
 
-class _One(msgspec.Struct, frozen=True):
-    """An input to resolve: the candidates, and its name in error messages."""
-
-    known: _AvailableInputs
-    where: str
-
-    def refuse(self, fact: str, remedy: str) -> NoReturn:
-        """Raise BadValue for this input."""
-        raise BadValue(self.where, fact, remedy)
-
-
 class Inputs:
     """Resolves a session's inputs to their source events."""
 
     def __init__(self, engine: StepEngine) -> None:
         self._engine = engine
         self._ledger = engine.ledger
+        self._agent = engine.stream.agent
+        self._states = engine.boards.states
         self._outcomes: dict[str, dict[int, str]] = {}
         """Event ids of step outcomes, by agent and step number, as read."""
         self._there: set[str] = set()
@@ -328,62 +325,61 @@ class Inputs:
         with self._ledger.lock:  # results received while this waits do not count
             near = self._ledger.received_in(scope)
             received = sorted(self._ledger.received)
-            known = _AvailableInputs(self._agent, WholeSteps(dict(self._steps)), near, received)
+            known = _Available(self._agent, WholeSteps(dict(self._steps)), near, received)
         events: list[str] = []
         for number, each in enumerate(inputs, 1):
-            one = _One(known, _where(number))
-            for event in (yield from self._of(one, each)):
+            known.where = _where(number)
+            for event in (yield from self._of(known, each)):
                 if event not in events:
                     events.append(event)
         return events
 
-    def _of(self, one: _One, item: Any) -> Flow[list[str]]:
+    def _of(self, known: _Available, item: Any) -> Flow[list[str]]:
         match item:
             case str():
-                return (yield from self._text(one, item))
+                return (yield from self._text(known, item))
             case ["value", value]:
-                plain = self._plain(value, one.where)
-                steps = one.known.returned(plain, one.where)
+                plain = self._plain(value, known.where)
+                steps = known.returned(plain)
                 if not steps:
-                    one.known.refuse(plain, one.where)
-                return (yield from self._ended(one, steps))
+                    known.refuse_value(plain)
+                return (yield from self._ended(known, steps))
             case ["step", int(number), str(mark)]:
                 step = self._steps.get(number)
                 if step is None or step.fingerprint != mark:
                     fact = f"step {number} is not a step of {self._agent} in this run"
-                    one.refuse(fact, "name the agent as well, as 'agent#number'")
-                return (yield from self._ended(one, [number]))
+                    known.refuse(fact, "name the agent as well, as 'agent#number'")
+                return (yield from self._ended(known, [number]))
             case ["entry", str(key), int(version)]:
-                return (yield from self._entry(one, key, version))
+                return (yield from self._entry(known, key, version))
             case ["view", str(run), str(role), int(events), str(mark)]:
-                return self._view(one, run, role, (events, mark))
+                return self._view(known, run, role, (events, mark))
             case ["aggregate", str(name), str(aggregate_id), int(version)]:
-                return (yield from self._changed(one, name, aggregate_id, version))
+                return (yield from self._changed(known, name, aggregate_id, version))
             case _:
-                remedy = _REMEDY.format(agent=self._agent)
-                return one.refuse(f"{item!r:.80} is not an input", remedy)
+                return known.refuse(f"{item!r:.80} is not an input")
 
     # ------------------------------------------------------------ texts
 
-    def _text(self, one: _One, text: str) -> Flow[list[str]]:
-        plain = self._plain(text, one.where)
-        steps = one.known.returned(plain, one.where)
+    def _text(self, known: _Available, text: str) -> Flow[list[str]]:
+        plain = self._plain(text, known.where)
+        steps = known.returned(plain)
         if steps:
-            return (yield from self._ended(one, steps))
+            return (yield from self._ended(known, steps))
         if type(plain) is not str:
-            one.known.refuse(plain, one.where)
+            known.refuse_value(plain)
         if _UUID.fullmatch(plain.lower()):
             return [plain.lower()]
         named = _STEP.fullmatch(plain)
         if named is not None and (yield from self._is_agent(named["agent"])):
-            return (yield from self._step(one, named["agent"], int(named["step"])))
+            return (yield from self._step(known, named["agent"], int(named["step"])))
         named = _KEY.fullmatch(plain)
         if named is not None:
-            return (yield from self._entry(one, named["key"], int(named["version"])))
-        versions = one.known.versions(plain)
+            return (yield from self._entry(known, named["key"], int(named["version"])))
+        versions = known.versions(plain)
         if versions:
-            return (yield from self._entry(one, plain, versions[-1]))
-        return one.known.refuse(plain, one.where)
+            return (yield from self._entry(known, plain, versions[-1]))
+        return known.refuse_value(plain)
 
     def _is_agent(self, name: str) -> Flow[bool]:
         if name == self._agent or self._engine.settings.permit.is_limited:
@@ -391,13 +387,13 @@ class Inputs:
         life = yield Io(functools.partial(self._states.life, self._engine.stream.run))
         return name in life.roster
 
-    def _step(self, one: _One, agent: str, number: int) -> Flow[list[str]]:
+    def _step(self, known: _Available, agent: str, number: int) -> Flow[list[str]]:
         if agent == self._agent:
-            return (yield from self._ended(one, [number]))
+            return (yield from self._ended(known, [number]))
         name = f"{agent}#{number}"
         if self._engine.settings.permit.is_limited:
             remedy = "give the id of an event that session.view() shows"
-            one.refuse(
+            known.refuse(
                 f"{name} belongs to another agent, whose steps this role is not shown", remedy
             )
         read = functools.partial(self._read_outcomes, agent)
@@ -405,23 +401,23 @@ class Inputs:
         if number not in outcomes:
             outcomes = yield Io(read)
         if number not in outcomes:
-            known = ", ".join(f"{agent}#{n}" for n in sorted(outcomes)[-SHOWN_MAX:]) or "none"
+            newest = ", ".join(f"{agent}#{n}" for n in sorted(outcomes)[-SHOWN_MAX:]) or "none"
             fact = f"{name} has no outcome on record"
-            one.refuse(fact, f"its newest steps with one: {known}")
+            known.refuse(fact, f"its newest steps with one: {newest}")
         return [outcomes[number]]
 
     # ------------------------------------------------------------ steps
 
-    def _ended(self, one: _One, numbers: Sequence[int]) -> Flow[list[str]]:
+    def _ended(self, known: _Available, numbers: Sequence[int]) -> Flow[list[str]]:
         """Return the event ids of the outcomes of this agent's own steps."""
         for number in numbers:
             step = self._steps.get(number)
             if step is None or step.outcome_version is None or step.is_open:
                 name = f"{self._agent}#{number}"
                 ended = [n for n, step in self._steps.items() if not step.is_open][-SHOWN_MAX:]
-                known = ", ".join(map(one.known.name, ended)) or "none"
+                newest = ", ".join(map(known.name, ended)) or "none"
                 fact = f"{name} is not a step" if step is None else f"{name} has no outcome"
-                one.refuse(f"{fact} on record", f"its newest steps with one: {known}")
+                known.refuse(f"{fact} on record", f"its newest steps with one: {newest}")
         with self._ledger.lock:
             events = [self._ledger.ids.get(number) for number in numbers]
         if None in events:
@@ -454,15 +450,15 @@ class Inputs:
 
     # ------------------------------------------------------------ entries and views
 
-    def _entry(self, one: _One, key: str, version: int) -> Flow[list[str]]:
+    def _entry(self, known: _Available, key: str, version: int) -> Flow[list[str]]:
         """Return the event that wrote a version of a key."""
         engine = self._engine
         try:
             key_name(key)
         except BadName as error:
-            one.refuse(f"{key!r:.80} is not a key ({error})", _REMEDY.format(agent=self._agent))
+            known.refuse(f"{key!r:.80} is not a key ({error})")
         if not engine.settings.permit.ask(reads(key)).allowed:
-            one.refuse(f"key {key!r:.80} is not readable by this role", "give another key")
+            known.refuse(f"key {key!r:.80} is not readable by this role", "give another key")
         read = functools.partial(
             self._states.commits, KeyStream(engine.stream.run, key), to=version
         )
@@ -473,13 +469,14 @@ class Inputs:
             return [event]
         newest = commits[-1].commit.last_version if commits else 0
         text = f"it is at version {newest}" if newest else "it was never written"
-        remedy = _REMEDY.format(agent=self._agent)
-        return one.refuse(f"key {key!r:.80} has no version {version}: {text}", remedy)
+        return known.refuse(f"key {key!r:.80} has no version {version}: {text}")
 
-    def _changed(self, one: _One, name: str, aggregate_id: str, version: int) -> Flow[list[str]]:
+    def _changed(
+        self, known: _Available, name: str, aggregate_id: str, version: int
+    ) -> Flow[list[str]]:
         """Return the event that brought an aggregate to a version."""
         if not self._engine.settings.permit.ask(rebuilds(name)).allowed:
-            one.refuse(f"{name} {aggregate_id:.80} is not readable by this role", "give another")
+            known.refuse(f"{name} {aggregate_id:.80} is not readable by this role", "give another")
         read = functools.partial(
             self._states.log.read, stream_of(aggregate_id), after=0, to=version
         )
@@ -487,19 +484,19 @@ class Inputs:
         event = _event_at(commits, version)
         if event is None:
             fact = f"{name} {aggregate_id} has no version {version} on record"
-            one.refuse(fact, "get it again, and give the new one")
+            known.refuse(fact, "get it again, and give the new one")
         self._there.add(event)
         return [event]
 
-    def _view(self, one: _One, run: str, role: str, mark: tuple[int, str]) -> list[str]:
+    def _view(self, known: _Available, run: str, role: str, mark: tuple[int, str]) -> list[str]:
         """Return the events that record the serving of a view."""
         if (run, role) == (self._engine.stream.run, self._engine.stream.role):
-            served = one.known.served(mark)
+            served = known.served(mark)
             if served:
                 self._there.update(served)
                 return served
         fact = f"a view of run {run} as {role} that this agent was not shown"
-        return one.refuse(fact, "give what session.view() returned in this session")
+        return known.refuse(fact, "give what session.view() returned in this session")
 
     # ------------------------------------------------------------ ids
 
@@ -542,14 +539,6 @@ class Inputs:
         return await _among(log, target, max(0, head - NEWEST_MAX), head)
 
     # ------------------------------------------------------------ session state
-
-    @property
-    def _agent(self) -> str:
-        return self._engine.stream.agent
-
-    @property
-    def _states(self) -> Any:
-        return self._engine.boards.states
 
     @property
     def _steps(self) -> dict[int, Step]:

@@ -296,11 +296,8 @@ class Windows:
     def __init__(self, facts: Annotations) -> None:
         self._facts = facts
         self._engine = facts.engine
+        self._workspace = facts.engine.workspace
         self._earlier: list[PlacedFact] | None = None
-
-    @property
-    def _workspace(self) -> Any:
-        return self._engine.workspace
 
     def _before(self) -> Flow[list[PlacedFact]]:
         """Return the conversation before this run. It is read once, since it no longer changes."""
