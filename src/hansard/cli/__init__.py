@@ -163,6 +163,20 @@ def of_slice(name: str) -> Any:
     return slices.group(name)
 
 
+def slice_names() -> list[str]:
+    """Return the names of the installed slices.
+
+    Entry points are read by `importlib.metadata` only if a package names one of ours: importing it
+    doubles the processor time of `hansard --help` (156 against 81 ms).
+    """
+    files = (file for each in sys.path for file in Path(each).glob("*-info/entry_points.txt"))
+    if not any("[hansard.slices]" in file.read_text(encoding="utf-8") for file in files):
+        return []
+    from hansard.bus import slices
+
+    return slices.names()
+
+
 def nearest(name: str, typed: str) -> list[str]:
     """Return the commands of all levels most similar to a name or to the whole typed path."""
     from difflib import SequenceMatcher
@@ -180,8 +194,6 @@ class Root(Group):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- typer calls it so
         """Write each section as a list; all sections share their column widths."""
-        from hansard.bus import slices
-
         width = max(map(len, self.commands))
         limit = formatter.width - 6 - width
         for section, names in SECTIONS.items():
@@ -192,7 +204,7 @@ class Root(Group):
                         for name in names
                     ]
                 )
-        if installed := slices.names():
+        if installed := slice_names():
             with formatter.section("Slices"):
                 about = "Operations of an installed slice."
                 formatter.write_dl([(f"{name:{width}}", about) for name in installed])
