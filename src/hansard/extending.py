@@ -94,7 +94,7 @@ class Noun(declare.Noun[C_co]):
         """The label of the caller's data: what is written gets it."""
 
     @classmethod
-    def of(cls, record: Any) -> Any:
+    def _of(cls, record: Any) -> Any:
         """Return this noun of a record."""
         return cls(record)
 
@@ -142,7 +142,7 @@ class Noun(declare.Noun[C_co]):
             SqlError, ProjectionError, Refused: As `record.sql`.
             NotOffered: The service of a restricted agent has no tables.
         """
-        return self._context.ask(self.path, statement, parameters)
+        return self._context.ask(self._path, statement, parameters)
 
 
 def _label(stored: Sequence[Stored]) -> Label:

@@ -232,7 +232,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def method_of(self, record: Any) -> Any:
         """Return the method of a record that answers it."""
-        return getattr(self.noun.of(record), self.attribute)
+        return getattr(self.noun_of(record), self.attribute)
+
+    def noun_of(self, record: Any) -> Any:
+        """Return the noun of a record that has it."""
+        return self.noun._of(record)  # noqa: SLF001 -- its own class
 
 
 # ------------------------------------------------------------ parameters
@@ -418,12 +422,12 @@ class Noun(Generic[C_co]):
     `Prompts[Async]` it is awaited.
     """
 
-    path: ClassVar[str] = ""
+    _path: ClassVar[str] = ""
     """The attribute of a record that has it; empty for the record itself."""
 
     def __init_subclass__(cls, *, noun: str = "") -> None:
         super().__init_subclass__()
-        cls.path = noun or cls.path
+        cls._path = noun or cls._path
 
     def __init__(self, context: Context, portal: Portal | None = None) -> None:
         self._context = context
@@ -431,9 +435,9 @@ class Noun(Generic[C_co]):
         """Runs the calls of the sync client; None for the async client."""
 
     @classmethod
-    def of(cls, record: Any) -> Any:
+    def _of(cls, record: Any) -> Any:
         """Return this noun of a record."""
-        return getattr(record, cls.path) if cls.path else record
+        return getattr(record, cls._path) if cls._path else record
 
     @functools.cached_property
     def _async(self) -> Any:
@@ -461,7 +465,7 @@ class Part:
         if record is None:
             return self
         noun = self.kind(record._context, record._portal)  # noqa: SLF001 -- of the record, which is a noun
-        record.__dict__[self.kind.path] = noun
+        record.__dict__[self.kind._path] = noun  # noqa: SLF001 -- its own class
         return noun
 
 
@@ -496,7 +500,8 @@ class Method(Generic[P, T]):
     @property
     def full_name(self) -> str:
         """The name in messages: `record.prompts.get`."""
-        return ".".join(filter(None, ("record", self._owner.path, self.attribute.lstrip("_"))))
+        noun = self._owner._path  # noqa: SLF001 -- its own class
+        return ".".join(filter(None, ("record", noun, self.attribute.lstrip("_"))))
 
     def sync(self, method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
         """Decorate the method of the sync client, if it does more than wait."""

@@ -1361,7 +1361,7 @@ def _of_record(each: Operation) -> Offer:
         request = operations.read(msgspec.Raw(msgspec.json.encode(_wired(each, arguments))))[1]
 
         async def call() -> Answer:
-            noun, author = each.noun.of(sessions.record), None
+            noun, author = each.noun_of(sessions.record), None
             if sessions.workspace is not None:  # else the service checks and labels it
                 for need in each.needs(request):
                     await sessions.demand(need)
