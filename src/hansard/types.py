@@ -90,6 +90,7 @@ from hansard.inspect.savings import Saved as Saved
 from hansard.inspect.savings import Savings as Savings
 from hansard.inspect.savings import SavingsAnswer as SavingsAnswer
 from hansard.inspect.trace import SentOut as SentOut
+from hansard.operations.declare import Noun as Noun
 from hansard.operations.reports import AuditOptions as AuditOptions
 from hansard.operations.reports import AuditReport as AuditReport
 from hansard.operations.reports import DecisionList as DecisionList
