@@ -23,8 +23,8 @@ import msgspec
 from hansard.domain.actions import cache as caches
 from hansard.domain.actions.cache import CachedAction
 from hansard.domain.experience import distil
+from hansard.domain.experience.checks import END, Procedure, Walk
 from hansard.domain.experience.distil import Demonstration, ShownAction
-from hansard.domain.experience.procedure import END, Procedure, Walk
 
 DRAWS, SEED = 2_000, 1
 SHORT = 3

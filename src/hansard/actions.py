@@ -31,14 +31,14 @@ from hansard.domain.experience.checks import FlowCheck as FlowCheck
 from hansard.domain.experience.checks import InvariantCheck as InvariantCheck
 from hansard.domain.experience.checks import PostconditionCheck as PostconditionCheck
 from hansard.domain.experience.checks import PreconditionCheck as PreconditionCheck
+from hansard.domain.experience.checks import Procedure as Procedure
+from hansard.domain.experience.checks import ProcedureEdge as ProcedureEdge
+from hansard.domain.experience.checks import ProcedureNode as ProcedureNode
 from hansard.domain.experience.checks import check_function as check_function
 from hansard.domain.experience.distil import Wording as Wording
 from hansard.domain.experience.experience import Experience as Experience
 from hansard.domain.experience.experience import Lesson as Lesson
 from hansard.domain.experience.kept import ExperienceStanding as ExperienceStanding
-from hansard.domain.experience.procedure import Procedure as Procedure
-from hansard.domain.experience.procedure import ProcedureEdge as ProcedureEdge
-from hansard.domain.experience.procedure import ProcedureNode as ProcedureNode
 from hansard.inspect.actions import ActionsLog as ActionsLog
 from hansard.inspect.actions import KeptCache as KeptCache
 from hansard.inspect.actions import KeptCaches as KeptCaches

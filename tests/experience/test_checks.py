@@ -11,10 +11,9 @@ from hansard.domain.actions.cache import ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
-from hansard.domain.experience.checks import CheckFailure, Guard, Situation, other_than
+from hansard.domain.experience.checks import END, CheckFailure, Guard, Situation, other_than
 from hansard.domain.experience.distil import Demonstration, ShownAction
 from hansard.domain.experience.experience import Experience
-from hansard.domain.experience.procedure import END
 from tests.actions.test_cache import entry
 from tests.experience.test_learning import CLOSE, EIGHT, NAME, SEND, learned
 

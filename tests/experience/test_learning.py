@@ -11,8 +11,8 @@ from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
+from hansard.domain.experience.checks import END, START, Walk
 from hansard.domain.experience.distil import Demonstration, ShownAction, kinds, wording
-from hansard.domain.experience.procedure import END, START, Walk
 from tests.experience.demos import FOLDER, demonstrations
 
 NAME = ElementTargets(role="textbox", tag="input", label="Name", id="name")

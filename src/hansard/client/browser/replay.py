@@ -52,6 +52,7 @@ from hansard.domain.actions.cache import (
 )
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import (
+    END,
     WHEN,
     CheckedStep,
     CheckFailure,
@@ -60,13 +61,13 @@ from hansard.domain.experience.checks import (
     Guard,
     PostconditionCheck,
     PreconditionCheck,
+    ProcedureNode,
     Situation,
     kind,
     named_functions,
 )
 from hansard.domain.experience.distil import JSON
 from hansard.domain.experience.experience import Experience, plan
-from hansard.domain.experience.procedure import END, ProcedureNode
 from hansard.domain.values import Secret
 
 Once = Literal["refuse", "allow"] | Collection[int]

@@ -37,14 +37,16 @@ from hansard.domain.actions.cache import (
     templated_targets,
 )
 from hansard.domain.errors import BadValue
-from hansard.domain.experience import procedure as procedures
-from hansard.domain.experience.checks import forms_of
-from hansard.domain.experience.procedure import (
+from hansard.domain.experience.checks import (
     END,
+    PROCEDURE_FORMAT,
     START,
+    VISITS_MAX,
     Procedure,
     ProcedureEdge,
     ProcedureNode,
+    checked_procedure,
+    forms_of,
 )
 
 # The common and the differing words of one task's texts: the slots of an experience.
@@ -602,7 +604,7 @@ def _procedure(
     slots.add_used({slot for each, _ in kept for slot in each.forms}, nodes)
     always = set.intersection(*(set(keys) for _, keys in kept))
     procedure = Procedure(
-        format=procedures.FORMAT,
+        format=PROCEDURE_FORMAT,
         slots=tuple(slots.names),
         nodes=tuple(
             msgspec.structs.replace(node, requires=_requires(key, named, kept))
@@ -612,7 +614,7 @@ def _procedure(
         end_requires=tuple(named[key] for key in order if key in always),
     )
     most, _ = Counter(tuple(named[key] for key in keys) for _, keys in kept).most_common(1)[0]
-    return procedures.checked(procedure), left_out, list(most)
+    return checked_procedure(procedure), left_out, list(most)
 
 
 def _common_only(
@@ -703,7 +705,7 @@ def _node(
     return ProcedureNode(
         name=name,
         action=_merged(members, slots),
-        visits_max=min(procedures.VISITS_MAX, max(keys.count(key) for _, keys in kept)),
+        visits_max=min(VISITS_MAX, max(keys.count(key) for _, keys in kept)),
         support=sum(key in keys for _, keys in kept),
     )
 

@@ -19,10 +19,16 @@ from hansard.domain.actions.cache import ActionCache
 from hansard.domain.choices import counted, nearest
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
-from hansard.domain.experience import procedure as procedures
-from hansard.domain.experience.checks import Check, CheckFunction, base_of, named_functions
+from hansard.domain.experience.checks import (
+    END,
+    START,
+    Check,
+    CheckFunction,
+    Procedure,
+    base_of,
+    named_functions,
+)
 from hansard.domain.experience.distil import Distilled, Wording, action_words
-from hansard.domain.experience.procedure import END, START, Procedure
 
 FORMAT = "hansard.experience.v1"
 SKILL, ACTIONS, GRAPH, CHECKS = "SKILL.md", "actions.json", "graph.json", "checks.json"
@@ -162,7 +168,7 @@ def files(experience: Experience) -> dict[str, bytes]:
     return {
         SKILL: _skill(experience).encode(),
         ACTIONS: caches.encode(experience.script),
-        GRAPH: procedures.encode(experience.procedure),
+        GRAPH: checking.encode_procedure(experience.procedure),
         CHECKS: checking.encode(experience.checks),
         PARAMETERS: _pretty(parameters_schema(experience)),
         ABOUT: _pretty(about),
@@ -176,7 +182,7 @@ def read(fields: Mapping[str, bytes], where: str = "the experience") -> Experien
         raise BadValue(where, f"there is no {missing[0]}", "give the whole folder")
     about = caches.loaded(fields[ABOUT], where, caches.FILE_BYTES_MAX, "give the whole folder")
     caches.formed(about, dict, FORMAT, where)
-    procedure = procedures.decode(fields[GRAPH], f"{where}, {GRAPH}")
+    procedure = checking.decode_procedure(fields[GRAPH], f"{where}, {GRAPH}")
     parts = {
         "script": msgspec.to_builtins(caches.decode(fields[ACTIONS], f"{where}, {ACTIONS}")),
         "procedure": msgspec.to_builtins(procedure),
