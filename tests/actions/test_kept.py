@@ -12,13 +12,14 @@ import hansard
 from hansard import testing
 from hansard.agents.artifacts import caches, versions
 from hansard.client.record import Record
-from hansard.domain.actions import kept
-from hansard.domain.actions.cache import decode, encode
-from hansard.domain.actions.kept import (
+from hansard.domain.actions import cache as kept
+from hansard.domain.actions.cache import (
     ActionsHealed,
     ActionsLookedAt,
     ActionsReverted,
     ActionsSaved,
+    decode,
+    encode,
 )
 from hansard.domain.errors import BadValue, Refused
 from tests.actions.test_browser import FORM, MOVED, recorded

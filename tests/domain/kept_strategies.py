@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from hansard.domain import decider, reuse
-from hansard.domain.actions import kept as actions
+from hansard.domain.actions import cache as actions
 from hansard.domain.actions.cache import CachedAction
 from hansard.domain.experience import kept as experience
 from hansard.domain.experience.kept import ExperienceAbout

@@ -21,7 +21,7 @@ from hansard.domain import (
     run,
     team,
 )
-from hansard.domain.actions import kept as actions
+from hansard.domain.actions import cache as actions
 from hansard.domain.conversation import RunJoined
 from hansard.domain.decider import Quarantined
 from hansard.domain.errors import Refused

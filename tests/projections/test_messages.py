@@ -22,7 +22,7 @@ from hansard.domain import (
     run,
     team,
 )
-from hansard.domain.actions import kept
+from hansard.domain.actions import cache
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, UPCASTERS, Recorded, Tx
 from hansard.domain.experience import kept as kept_experiences
@@ -66,7 +66,7 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     """Every golden event in the stream it belongs to, those of a step after its request."""
     where: dict[str, StreamId] = {
         "access": WorkspaceStream(access.KIND, "ada"),
-        "actions": WorkspaceStream(kept.KIND, "login"),
+        "actions": WorkspaceStream(cache.KIND, "login"),
         "aggregate": WorkspaceStream(aggregate_types.KIND, "a"),
         "approval": KeyStream("r", approval.KEY),
         "board": KeyStream("r", "key"),

@@ -44,8 +44,7 @@ from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demon
 from hansard.client.browser.replay import Experienced, Replayed, opened_cache, saved
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
-from hansard.domain.actions.cache import ActionCache, compared, encode, reverted, with_slots
-from hansard.domain.actions.kept import KIND
+from hansard.domain.actions.cache import KIND, ActionCache, compared, encode, reverted, with_slots
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking

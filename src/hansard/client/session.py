@@ -82,8 +82,7 @@ from hansard.client.browser.replay import Teaching
 from hansard.client.options import SessionOptions
 from hansard.client.tracebacks import explain
 from hansard.domain import ids
-from hansard.domain.actions.cache import ActionCache, CachedAction
-from hansard.domain.actions.kept import ACTIONS, ActionsHealed
+from hansard.domain.actions.cache import ACTIONS, ActionCache, ActionsHealed, CachedAction
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import NOTHING, Brief, by_name
 from hansard.domain.conversation import Bound

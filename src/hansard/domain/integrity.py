@@ -36,7 +36,7 @@ from hansard.domain import (
     team,
 )
 from hansard.domain.access import ViewServed
-from hansard.domain.actions import kept
+from hansard.domain.actions import cache
 from hansard.domain.agent import AgentEvent, SessionBegan
 from hansard.domain.aggregate_types import KIND
 from hansard.domain.approval import KEY as APPROVALS
@@ -95,7 +95,7 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
 
 _LASTING: dict[str, frozenset[Any]] = {
     access.KIND: frozenset({access.AccessRefused}),
-    kept.KIND: frozenset(get_args(kept.ActionsEvent)),
+    cache.KIND: frozenset(get_args(cache.ActionsEvent)),
     kept_experiences.KIND: frozenset(get_args(kept_experiences.ExperienceEvent)),
     aggregate_types.KIND: frozenset({aggregate_types.AggregateChanged}),
     aggregate_types.FOLLOWER: frozenset({aggregate_types.AggregateFollowed}),

@@ -14,6 +14,7 @@ from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.workspace import Workspace
 from hansard.domain.actions.cache import (
     ACT,
+    ACTIONS,
     BACK,
     EXTRACT,
     FORMAT,
@@ -30,7 +31,6 @@ from hansard.domain.actions.cache import (
     PageMark,
     normalized,
 )
-from hansard.domain.actions.kept import ACTIONS
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects, StepStatus

@@ -19,8 +19,16 @@ from hansard.agents.artifacts.experiences import (
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
 from hansard.bus.clock import OS_USER
-from hansard.domain.actions.cache import ActionCache, checked, compared, with_slots
-from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
+from hansard.domain.actions.cache import (
+    ACTIONS,
+    ActionCache,
+    ActionsLookedAt,
+    ActionsReverted,
+    ActionsSaved,
+    checked,
+    compared,
+    with_slots,
+)
 from hansard.domain.choices import NOTHING, by_name
 from hansard.domain.experience.experience import Experience
 from hansard.domain.experience.kept import EXPERIENCES, ExperienceConfirmed, ExperienceRetired

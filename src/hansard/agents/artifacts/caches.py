@@ -9,15 +9,16 @@ from hansard.agents.artifacts.versions import ArtifactChange
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.domain.actions import cache as caches
-from hansard.domain.actions import kept
-from hansard.domain.actions.cache import ActionCache, ActionChange, CachedAction
-from hansard.domain.actions.kept import (
+from hansard.domain.actions.cache import (
     ACTIONS,
+    ActionCache,
+    ActionChange,
     ActionsHealed,
     ActionsLookedAt,
     ActionsReverted,
     ActionsSaved,
     ActionsState,
+    CachedAction,
 )
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor
@@ -60,7 +61,7 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
     """
     found = await versions.read(workspace, ACTIONS, name)
     number = found.state.newest if version is None else version
-    base, heals = kept.chain(found.state, number)
+    base, heals = caches.chain(found.state, number)
     plain = await versions.fetched(workspace, base.cache)
     if digest(canonical(plain)) != base.digest:
         raise Corrupt(
@@ -90,7 +91,7 @@ async def heal(
     label: Label | None = None,
 ) -> ArtifactChange:
     """Append an entry found at another place as the next version; return the newest if the heal is
-    dropped (`hansard.domain.actions.kept.decide`). Raises Refused, BadName, Conflict.
+    dropped (`hansard.domain.actions.cache.decide`). Raises Refused, BadName, Conflict.
     """
     event = ActionsHealed(
         version=0, before=before, entry=after.step_index, after=after, because=reason, run=run

@@ -18,7 +18,7 @@ from hansard.bus.commits import revive
 from hansard.bus.log import EventLog
 from hansard.domain import access, choices, principal, prompt
 from hansard.domain.access import AccessRefused
-from hansard.domain.actions import kept as action_caches
+from hansard.domain.actions import cache as action_caches
 from hansard.domain.agent import AgentRefused
 from hansard.domain.approval import key_of as budget_key
 from hansard.domain.events import Actor

@@ -21,7 +21,7 @@ from typing import Any, assert_never, get_args
 import msgspec
 
 from hansard.domain import prompt
-from hansard.domain.actions import kept
+from hansard.domain.actions import cache as action_caches
 from hansard.domain.aggregate_types import KIND
 from hansard.domain.board import BoardState, KeyRemoved, ValuePut
 from hansard.domain.choices import Brief
@@ -397,10 +397,7 @@ _KEPT: Mapping[str, tuple[Facts, ...]] = {
             prompt.KIND,
             (prompt.PromptVersionAdded, prompt.PromptAliased, prompt.PromptRetired),
         ),
-        (
-            kept.KIND,
-            (kept.ActionsSaved, kept.ActionsHealed, kept.ActionsReverted, kept.ActionsLookedAt),
-        ),
+        (action_caches.KIND, get_args(action_caches.ActionsEvent)),
         (kept_experiences.KIND, get_args(kept_experiences.ExperienceEvent)),
     )
 }

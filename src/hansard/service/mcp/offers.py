@@ -42,8 +42,14 @@ from hansard.agents.steps.tools import operation
 from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
 from hansard.domain import ids
-from hansard.domain.actions.cache import decode, encode
-from hansard.domain.actions.kept import ACTIONS, ActionsLookedAt, ActionsReverted, ActionsSaved
+from hansard.domain.actions.cache import (
+    ACTIONS,
+    ActionsLookedAt,
+    ActionsReverted,
+    ActionsSaved,
+    decode,
+    encode,
+)
 from hansard.domain.choices import NOTHING, nearest
 from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue, CallerError, HansardError
