@@ -97,7 +97,7 @@ def rederived(out: Mapped) -> list[CheckedCall]:
                     append.stream.agent, Rederiver(append.stream.agent, fetch)
                 )
                 body = encode(append.stream, append.commit)
-                await rederiver.take([Stored(0, 0, append.stream, append.commit, body)])
+                await rederiver.take(Stored(0, 0, append.stream, append.commit, body))
 
     asyncio.run(take())
     return [checked for each in agents.values() for checked in each.checked.values()]

@@ -42,6 +42,7 @@ from hansard.domain.steps import (
     Step,
     StepBlocked,
     StepCompleted,
+    StepEvent,
     StepFailed,
     StepRequested,
     StepSettled,
@@ -185,15 +186,14 @@ class Rederiver:
         self._digests: dict[int, set[str]] = {}
         self.checked: dict[int, CheckedCall] = {}
 
-    async def take(self, commits: Sequence[Stored]) -> None:
-        """Re-derive the calls of some commits."""
-        for stored in commits:
-            for recorded in stored.commit.events:
-                event: Any = revive(recorded)
-                agents.evolve(self._state, event)
-                await self._event(event)
-        for number, checked in self.checked.items():
-            checked.step = self._state.steps[number]
+    async def take(self, stored: Stored) -> None:
+        """Re-derive the calls of a commit."""
+        for recorded in stored.commit.events:
+            event: Any = revive(recorded)
+            agents.evolve(self._state, event)
+            await self._event(event)
+            if isinstance(event, StepEvent):
+                self.checked[event.step].step = self._state.steps[event.step]
 
     async def _event(self, event: agents.AgentEvent) -> None:
         match event:
@@ -384,7 +384,7 @@ async def replay(workspace: Workspace, run: str) -> Replayed:
             name = stored.stream.agent
             if name not in agents:
                 agents[name] = Rederiver(name, fetch, full=full)
-            await agents[name].take([stored])
+            await agents[name].take(stored)
     lines = [(line, agents[line.agent].checked[line.step.number]) for line in steps_of(history)]
     return Replayed(run, lines)
 
