@@ -116,18 +116,23 @@ def own(run: str, history: Sequence[Stored]) -> Sequence[Stored]:
 
 def began(history: Sequence[Stored]) -> EventTime:
     """Return the time of the first commit; of an import the source's first time, if any."""
-    return _first(list(times(history)))
+    return _first(times(history))
 
 
 def last(history: Sequence[Stored]) -> EventTime:
     """Return the time of the newest commit; of an import the source's last time, if any."""
-    return _first(list(times(history))[::-1])
+    return _first(
+        time_of(stored, recorded)
+        for stored in reversed(history)
+        for recorded in reversed(stored.commit.events)
+    )
 
 
-def _first(moments: list[EventTime]) -> EventTime:
-    if moments[0].is_known:
-        return moments[0]
-    return next((each for each in moments if each.clock is Clock.OCCURRED_AT), moments[0])
+def _first(moments: Iterator[EventTime]) -> EventTime:
+    first = next(moments)
+    if first.is_known:
+        return first
+    return next((each for each in moments if each.clock is Clock.OCCURRED_AT), first)
 
 
 def times(history: Iterable[Stored]) -> Iterator[EventTime]:

@@ -470,10 +470,11 @@ class AgentPair(msgspec.Struct, frozen=True):
 
 
 class RunDiff(Answer):
-    """Differences of two runs."""
+    """Differences of two runs; `costs` are the outcome and costs of each."""
 
     sides: list[Side]
     couples: list[AgentPair]
+    costs: list[ComparedRun]
 
     @property
     def differs(self) -> bool:
@@ -491,11 +492,6 @@ class RunDiff(Answer):
         """Respects other than the first difference in which the runs differ."""
         a, b = self.sides
         return comparability(a.agents, b.agents)
-
-    @property
-    def costs(self) -> list[ComparedRun]:
-        """Outcome and costs of each run."""
-        return [_cost(name, side) for name, side in zip("ab", self.sides, strict=True)]
 
     @property
     def shared(self) -> int:
@@ -541,7 +537,8 @@ async def run_diff(workspace: Workspace, a: str, b: str) -> RunDiff:
     """Compare two runs. Raises NotFound, UnknownEvent, Corrupt."""
     head = AtPosition(await workspace.log.head())
     sides = [await _side(workspace, run, head) for run in (a, b)]
-    return RunDiff(sides, list(_couples(*sides)))
+    costs = [_cost(name, side) for name, side in zip("ab", sides, strict=True)]
+    return RunDiff(sides, list(_couples(*sides)), costs)
 
 
 async def _side(workspace: Workspace, run: str, up_to: AtPosition) -> Side:
