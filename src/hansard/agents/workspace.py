@@ -14,7 +14,7 @@ import msgspec
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive
 from hansard.bus.log import AtPosition, Blobs, EventLog, Snapshots, Stored
-from hansard.bus.redacted_log import RedactedBlobs, RedactedLog, redacted
+from hansard.bus.redacted_log import RedactedBlobs, RedactedLog
 from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain import run as runs
 from hansard.domain.choices import check_options, chosen, claimed_time, moment, nearest
@@ -373,7 +373,7 @@ class Workspace:
             return self
         log = self.log.base if isinstance(self.log, RedactedLog) else self.log
         blobs = self.blobs.base if isinstance(self.blobs, RedactedBlobs) else self.blobs
-        made = self.through(redacted(log, redaction))
+        made = self.through(RedactedLog(log, redaction))
         made.blobs = RedactedBlobs(blobs, redaction)
         made.redaction = redaction
         return made

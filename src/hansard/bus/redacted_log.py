@@ -21,11 +21,6 @@ from hansard.domain.redaction import Redaction, holds_secret
 _encoder = msgspec.json.Encoder()
 
 
-def redacted(log: EventLog, redaction: Redaction) -> EventLog:
-    """Return the log, wrapped to remove the secrets from what is appended."""
-    return RedactedLog(log, redaction)
-
-
 class ForwardingLog:
     """A log that wraps another one, which does all that this one does not define itself."""
 
@@ -89,13 +84,8 @@ class RedactedBlobs:
             raise BadValue(f"a blob of {len(data):,} bytes", fact, "leave the secret out of it")
         return await self.base.put(data)
 
-    async def get(self, sha256: str, size: int) -> bytes:
-        """See `Blobs.get`."""
-        return await self.base.get(sha256, size)
-
-    async def get_all(self, blobs: Sequence[tuple[str, int]]) -> dict[str, bytes]:
-        """See `Blobs.get_all`."""
-        return await self.base.get_all(blobs)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
 
 
 def scrubbed(append: Append, redaction: Redaction) -> Append:
