@@ -76,8 +76,8 @@ A_co = TypeVar("A_co", covariant=True)
 
 def plain(message: Proto) -> dict[str, Any]:
     """Return a message as JSON, without unset fields."""
-    found: dict[str, Any] = MessageToDict(message)
-    return found
+    content: dict[str, Any] = MessageToDict(message)
+    return content
 
 
 def proto(value: Any, kind: type[P]) -> P:
@@ -191,13 +191,13 @@ async def _record_request(session: AsyncSession, context: RequestContext) -> Non
 
 def _labels(context: RequestContext) -> dict[str, str]:
     message = context.message
-    found = {
+    labels = {
         TASK_LABEL: context.task_id or "",
         CONTEXT_LABEL: context.context_id or "",
         CALLER_LABEL: "" if message is None else mark(message, RUN),
         CALL_LABEL: "" if message is None else mark(message, KEY),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in labels.items() if value}
 
 
 PAGES_MAX, PAGE_TASKS = 20, 100
@@ -306,8 +306,8 @@ class RecordedClient(Client):
             sent.CopyFrom(request)
             marked(sent.message, self._session.run, key)
             try:
-                async for found in self._client.send_message(sent, context=context):
-                    yield plain(found)
+                async for update in self._client.send_message(sent, context=context):
+                    yield plain(update)
             except A2AClientError as error:
                 raise _client_error(error) from error
 
@@ -334,13 +334,13 @@ class RecordedClient(Client):
                 include_artifacts=True,
             )
             for _page in range(PAGES_MAX):
-                found = await self._client.list_tasks(listing, context=context)
-                for task in found.tasks:
+                page = await self._client.list_tasks(listing, context=context)
+                for task in page.tasks:
                     if any(mark(each, KEY) == key for each in task.history):
                         return Happened([plain(StreamResponse(task=task))])
-                if not found.next_page_token:
+                if not page.next_page_token:
                     break
-                listing.page_token = found.next_page_token
+                listing.page_token = page.next_page_token
             return None
 
         return ask_for_its_task
@@ -351,8 +351,8 @@ class RecordedClient(Client):
         """Follow a task; its updates are recorded."""
 
         async def forward(**_: Any) -> Any:
-            async for found in self._client.subscribe(request, context=context):
-                yield plain(found)
+            async for update in self._client.subscribe(request, context=context):
+                yield plain(update)
 
         spec = _spec("subscribe", Effects.PURE, forward)
         fields = {"agent": self._agent, **plain(request)}
@@ -417,10 +417,10 @@ async def _answer_to(
 
     async def forward(**_: Any) -> Any:
         try:
-            found = await ask(request, context=context)
+            answer = await ask(request, context=context)
         except A2AClientError as error:
             raise _client_error(error) from error
-        return None if found is None else plain(found)
+        return None if answer is None else plain(answer)
 
     spec = _spec(name, effects, forward)
     return await session.call(spec, (), {"agent": agent, **plain(request)})

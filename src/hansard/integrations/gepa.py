@@ -105,12 +105,12 @@ def search(*, seed: int = 0, minibatch: int = MINIBATCH, **options: Any) -> Sear
             raise BadValue("budget", fact, "give more, or fewer tasks")
 
         adapter = _Adapter(work)
-        given: Any = adapter
-        found: Any = optimize(
+        typed: Any = adapter
+        result: Any = optimize(
             seed_candidate={COMPONENT: work.text},
             trainset=tasks,
             valset=tasks,
-            adapter=given,
+            adapter=typed,
             reflection_minibatch_size=minibatch,
             max_metric_calls=most,
             stop_callbacks=[adapter.ended],
@@ -127,7 +127,7 @@ def search(*, seed: int = 0, minibatch: int = MINIBATCH, **options: Any) -> Sear
                 score=score,
             )
             for candidate, parents, score in zip(
-                found.candidates, found.parents, found.val_aggregate_scores, strict=True
+                result.candidates, result.parents, result.val_aggregate_scores, strict=True
             )
         ][:CANDIDATES_MAX]
 

@@ -132,10 +132,10 @@ class Memory:
         """Return an independent copy, byte for byte; with `up_to` only the commits up to that
         position, as a kill would have left it.
         """
-        made = Memory()
-        made.log = self.log.copy(up_to)
-        made.blobs = self.blobs
-        return made
+        memory = Memory()
+        memory.log = self.log.copy(up_to)
+        memory.blobs = self.blobs
+        return memory
 
     def load(self, path: str | Path) -> None:
         """Load the runs of a file that `hansard export` wrote.
@@ -173,15 +173,15 @@ def record_of(memory: Memory, kind: Callable[..., R], options: dict[str, Any]) -
 
 def record_async_of(memory: Memory, kind: Callable[..., A], options: dict[str, Any]) -> A:
     """Open a record of a given class for the async client. Raises BadOption."""
-    return kind(workspace_of(memory), _defaults(options), None, Record)
+    return kind(workspace_of(memory), _defaults(options))
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that awaits only memory, and return its result; works inside a running loop,
     which it blocks meanwhile.
     """
-    found: T = arriving(work, portal().loop).result()
-    return found
+    value: T = arriving(work, portal().loop).result()
+    return value
 
 
 def _defaults(options: dict[str, Any]) -> Defaults:
@@ -288,28 +288,28 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None
     error: str | None = None
 
-    def fits(self, made: Call) -> bool:
+    def fits(self, actual: Call) -> bool:
         """Return whether a call that was made matches this expected one."""
-        same = (self.tool, self.how) == (made.tool, made.how)
+        same = (self.tool, self.how) == (actual.tool, actual.how)
         named = all(
-            name in made.arguments and made.arguments[name] == value
+            name in actual.arguments and actual.arguments[name] == value
             for name, value in self.arguments.items()
         )
         return (
             same
             and named
-            and self.agent in (None, made.agent)
-            and self.step in (None, made.step)
-            and self.status in (None, made.status)
-            and (self.result is UNSET or self.result == made.result)
-            and (self.error is None or self.error in (made.error or ""))
+            and self.agent in (None, actual.agent)
+            and self.step in (None, actual.step)
+            and self.status in (None, actual.status)
+            and (self.result is UNSET or self.result == actual.result)
+            and (self.error is None or self.error in (actual.error or ""))
         )
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={brief(value)}" for name, value in self.arguments.items())
+        named = ", ".join(f"{name}={brief(value)}" for name, value in self.arguments.items())
         number = f"#{self.step}" if self.step is not None else ""
         who = f"{self.agent or ''}{number} " if self.agent or number else ""
-        text = f"{self.how} {who}{self.tool}" + (f"({given})" if given else "")
+        text = f"{self.how} {who}{self.tool}" + (f"({named})" if named else "")
         if self.error is not None:
             return f"{text} {self.status or 'raised'}: {self.error}"
         if self.status not in (None, "completed"):
@@ -332,13 +332,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     because: str = ""
     agent: str | None = None
 
-    def fits(self, made: Decision) -> bool:
+    def fits(self, actual: Decision) -> bool:
         """Return whether a decision that was made matches this expected one."""
         return (
-            self.question == made.question
-            and self.selected in (None, made.selected)
-            and self.because in made.because
-            and self.agent in (None, made.agent)
+            self.question == actual.question
+            and self.selected in (None, actual.selected)
+            and self.because in actual.because
+            and self.agent in (None, actual.agent)
         )
 
     def __str__(self) -> str:
@@ -429,10 +429,10 @@ class Decider:
         """Decide a command in the state of the given events."""
         state = self._fold(self._initial(), self._events)
         try:
-            made = tuple(self._decide(state, command))
+            events = tuple(self._decide(state, command))
         except Exception as error:  # noqa: BLE001 -- checked by `then_raises`, raised by the other checks
             return Decided((), error, state)
-        return Decided(made, None, self._fold(state, made))
+        return Decided(events, None, self._fold(state, events))
 
 
 class Decided:
@@ -610,8 +610,8 @@ class Given:
             while True:
                 request = plays.send(_play_here(request))
         except StopIteration as done:
-            made: Then = done.value
-            return made
+            result: Then = done.value
+            return result
 
     async def when_async(self, program: Program, **options: Unpack[RecordOptions]) -> Then:
         """Run a program as `when` does, inside a running event loop; one of the sync client runs in
@@ -623,8 +623,8 @@ class Given:
             while True:
                 request = plays.send(await _play_there(request))
         except StopIteration as done:
-            made: Then = done.value
-            return made
+            result: Then = done.value
+            return result
 
     def _plays(self, program: Program, options: dict[str, Any]) -> Generator[_Play, _Played, Then]:
         """Yield the programs to run in order; the caller runs each and sends its result back."""
@@ -768,11 +768,11 @@ class Then:
     def _check_calls(self, calls: list[Call]) -> None:
         """Compare the calls; the order between agents is free if each call names its agent."""
         __tracebackhide__ = True
-        made = self.calls
+        actual = self.calls
         if all(call.agent for call in calls):
             calls = sorted(calls, key=lambda call: call.agent or "")
-            made = sorted(made, key=lambda call: call.agent or "")
-        check("the calls", calls, made, fits=Call.fits)
+            actual = sorted(actual, key=lambda call: call.agent or "")
+        check("the calls", calls, actual, fits=Call.fits)
 
     def then_no(self, *kinds: str) -> Then:
         """Check that no event of these kinds was recorded.
@@ -839,11 +839,11 @@ def _tags(kind: str) -> list[str]:
 def _decisions(stored: Stored) -> list[Decision]:
     if not isinstance(stored.stream, AgentStream):
         return []
-    made = [revive(recorded) for recorded in stored.commit.events]
+    revived = [revive(recorded) for recorded in stored.commit.events]
     agent = stored.stream.agent
     return [
         Decision(question=each.question, selected=each.selected, because=each.because, agent=agent)
-        for each in made
+        for each in revived
         if isinstance(each, DecisionMade)
     ]
 

@@ -814,10 +814,10 @@ async def _batches(
     size = 0
     blob = bytearray()
     for number in range(section.number):
-        found = lines.next()
-        if found is None or found[1].n != number:
+        item = lines.next()
+        if item is None or item[1].n != number:
             raise Damaged(f"line {number} of its export is gone")
-        line = found[1]
+        line = item[1]
         if isinstance(line, BlobLine) and line.sha256 in section.needed_blobs:
             blob += line.data
             if line.part == line.parts - 1:

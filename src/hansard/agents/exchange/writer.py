@@ -216,7 +216,7 @@ def _digest(head: bytes) -> bytes:
 
 def blobs_of(commit: Commit) -> dict[str, int]:
     """Return the blobs that a commit's events name: size by hash."""
-    return dict(found for recorded in commit.events for found in blobs_named(bytes(recorded.data)))
+    return dict(blob for recorded in commit.events for blob in blobs_named(bytes(recorded.data)))
 
 
 # Workspace data that a run's commits refer to: memory spaces and aggregates that its steps read,

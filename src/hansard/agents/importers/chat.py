@@ -989,9 +989,9 @@ class _Mapping:
 
     def _stream(self, stream: StreamId, agent: str, epoch: int) -> Stream:
         actor = Actor(IMPORTER, (agent,))
-        made = Stream(self._out.run, stream, actor, epoch, self._at, self._out.appends)
-        self._streams.append(made)
-        return made
+        builder = Stream(self._out.run, stream, actor, epoch, self._at, self._out.appends)
+        self._streams.append(builder)
+        return builder
 
     # ------------------------------------------------------------ the run
 

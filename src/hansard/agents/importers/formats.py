@@ -164,23 +164,23 @@ class _Reading:
         if name:
             common["name"] = name
         kept = {key: value for key, value in plain.items() if key not in _MAPPED}
-        made = {
+        entry = {
             "role": "assistant" if step.source == "agent" else step.source,
             "content": step.message,
             **common,
             **{key: value for key, value in kept.items() if value is not None},
         }
         if step.tool_calls:
-            made["tool_calls"] = [
+            entry["tool_calls"] = [
                 {"id": call.tool_call_id, "name": call.function_name, "arguments": call.arguments}
                 | ({"extra": call.extra} if call.extra else {})
                 for call in step.tool_calls
             ]
         if step.metrics:
-            made["usage"] = {key: n for key, n in step.metrics.items() if key != "cost_usd"}
+            entry["usage"] = {key: n for key, n in step.metrics.items() if key != "cost_usd"}
             if type(step.metrics.get("cost_usd")) in (int, float):
-                made["cost"] = step.metrics["cost_usd"]
-        self.messages.append(made)
+                entry["cost"] = step.metrics["cost_usd"]
+        self.messages.append(entry)
         for result in step.observation.results if step.observation is not None else ():
             for reference in result.subagent_trajectory_ref or ():
                 if reference.trajectory_id not in embedded:
@@ -299,19 +299,19 @@ class Session:
         blocks = _blocks(message.content)
         calls = [block for block in blocks if block.get("type") == "tool_use"]
         texts = [block for block in blocks if block.get("type") != "tool_use"]
-        made = self._answers.get(message.id or "")
-        if made is None:
-            made = {"role": "assistant", "content": [], **common}
-            made |= {"model": message.model} if message.model else {}
-            self._messages.append(made)
+        entry = self._answers.get(message.id or "")
+        if entry is None:
+            entry = {"role": "assistant", "content": [], **common}
+            entry |= {"model": message.model} if message.model else {}
+            self._messages.append(entry)
             if message.id:
-                made["message_id"] = message.id
-                self._answers[message.id] = made
+                entry["message_id"] = message.id
+                self._answers[message.id] = entry
         if "name" not in common and message.model != SYNTHETIC:
             self._model = self._model or message.model
-        made["content"] += texts
+        entry["content"] += texts
         if calls:
-            made.setdefault("tool_calls", []).extend(
+            entry.setdefault("tool_calls", []).extend(
                 {
                     "id": call.get("id"),
                     "name": call.get("name"),
@@ -320,21 +320,21 @@ class Session:
                 for call in calls
             )
         if message.usage is not None:
-            made["usage"] = message.usage
+            entry["usage"] = message.usage
         if message.stop_reason is not None:
-            made["stop_reason"] = message.stop_reason
+            entry["stop_reason"] = message.stop_reason
 
     def _user(self, record: _Record, message: _Message, common: dict[str, Any]) -> None:
         blocks = _blocks(message.content)
         results = [block for block in blocks if block.get("type") == "tool_result"]
         for block in results:
-            made = {"role": TOOL, **common, "tool_call_id": block.get("tool_use_id")}
-            made["content"] = block.get("content")
+            entry = {"role": TOOL, **common, "tool_call_id": block.get("tool_use_id")}
+            entry["content"] = block.get("content")
             if block.get("is_error") is True:
-                made["is_error"] = True
+                entry["is_error"] = True
             if record.result is not None and len(results) == 1:
-                made["toolUseResult"] = record.result
-            self._messages.append(made)
+                entry["toolUseResult"] = record.result
+            self._messages.append(entry)
         rest = [block for block in blocks if block.get("type") != "tool_result"]
         if isinstance(message.content, str):
             self._messages.append({"role": "user", "content": message.content, **common})
@@ -717,25 +717,25 @@ class _Calls:
 
     def message(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Convert a message to chat-jsonl."""
-        made = _attached(raw, self._attachments)
-        if made.get("role") == "assistant" and (calls := self._models.get(self._key(raw))):
+        entry = _attached(raw, self._attachments)
+        if entry.get("role") == "assistant" and (calls := self._models.get(self._key(raw))):
             event, output = calls.popleft()
-            made["timestamp"] = event.completed or event.timestamp
+            entry["timestamp"] = event.completed or event.timestamp
             usage = output.usage
             if usage:
-                made["usage"] = {name: n for name, n in usage.items() if name != "total_cost"}
-                made["cost"] = usage.get("total_cost")
-        if made.get("tool_calls"):
-            made["tool_calls"] = [_call(call) for call in made["tool_calls"]]
-        if made.get("role") == TOOL:
-            made["timestamp"] = self._tools.get(str(made.get("tool_call_id")))
-            error = made.pop("error", None)
+                entry["usage"] = {name: n for name, n in usage.items() if name != "total_cost"}
+                entry["cost"] = usage.get("total_cost")
+        if entry.get("tool_calls"):
+            entry["tool_calls"] = [_call(call) for call in entry["tool_calls"]]
+        if entry.get("role") == TOOL:
+            entry["timestamp"] = self._tools.get(str(entry.get("tool_call_id")))
+            error = entry.pop("error", None)
             if error is not None:
-                made |= {"error": True, "tool_error": error}
+                entry |= {"error": True, "tool_error": error}
                 text = error.get("message") if isinstance(error, dict) else error
-                made["content"] = made.get("content") or text
-        made["message_id"] = made.pop("id", None)
-        return {name: value for name, value in made.items() if value is not None}
+                entry["content"] = entry.get("content") or text
+        entry["message_id"] = entry.pop("id", None)
+        return {name: value for name, value in entry.items() if value is not None}
 
     def left_out(self) -> Counter[str]:
         """Count the events that belong to no message."""

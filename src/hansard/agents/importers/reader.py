@@ -161,7 +161,7 @@ class Importer:
             if self._known.get(run):
                 self.tally.duplicates += 1
                 return
-            made = mapped(chat, run, _name(file), self._workspace.clock.now())
+            mapped_run = mapped(chat, run, _name(file), self._workspace.clock.now())
         except CallerError as error:
             self._bad(file, line, str(error))
             return
@@ -169,7 +169,7 @@ class Importer:
             self._bad(file, line, "it is nested too deep to be recorded: flatten it")
             return
         redaction = self._workspace.redaction
-        if redaction is not None and any(map(redaction.holds, made.blobs)):
+        if redaction is not None and any(map(redaction.holds, mapped_run.blobs)):
             fact = "a text stored as a blob holds a secret, which cannot be replaced"
             self._bad(file, line, f"{fact} there: take the secret out of the file")
             return
@@ -177,15 +177,15 @@ class Importer:
         if conflict is not None:
             self._bad(file, line, conflict)
             return
-        if self._no_guesses and made.assumed:
-            self._guessed(made, file, line)
+        if self._no_guesses and mapped_run.assumed:
+            self._guessed(mapped_run, file, line)
         self._known[run] = True
-        self._batch.add(made, file, line)
-        self.tally.add(made.tally)
+        self._batch.add(mapped_run, file, line)
+        self.tally.add(mapped_run.tally)
 
-    def _guessed(self, made: Mapped, file: str, line: int) -> None:
+    def _guessed(self, run: Mapped, file: str, line: int) -> None:
         """Stop at the first assumption. Raises BadRecord."""
-        kind, value = next(iter(made.assumed.items()))
+        kind, value = next(iter(run.assumed.items()))
         what, remedy = WORDS[kind]
         where = f"messages[{value.first}]: " if value.first is not None else ""
         more = f" ({value.count:,} in this run)" if value.count > 1 else ""

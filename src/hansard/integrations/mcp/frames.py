@@ -189,7 +189,7 @@ def _parse_leniently(raw: bytes, why: str) -> tuple[Any, str]:
         return float(name)
 
     def number(text: str) -> float | Decimal:
-        return found if isfinite(found := float(text)) else Decimal(text)
+        return value if isfinite(value := float(text)) else Decimal(text)
 
     try:
         message = json.loads(raw.decode(), parse_float=number, parse_constant=constant)
@@ -205,7 +205,7 @@ def _identify(line: bytes) -> tuple[Id | None, bool]:
 
     Only the first ID_HEAD_BYTES and the last ID_TAIL_BYTES are searched.
     """
-    depth, found, has_method = 0, None, False
+    depth, id_match, has_method = 0, None, False
     for token in _TOKEN.finditer(line[:ID_HEAD_BYTES]):
         text = token[0]
         if text in b"{[":
@@ -214,12 +214,12 @@ def _identify(line: bytes) -> tuple[Id | None, bool]:
             depth -= 1
         elif depth == 1 and line[token.end() : token.end() + 8].lstrip()[:1] == b":":
             has_method = has_method or text == b'"method"'
-            if text == b'"id"' and found is None:
-                found = _ID.match(line, token.end())
-    if found is None and len(line) > ID_HEAD_BYTES:
-        found = _LAST_ID.search(line[-ID_TAIL_BYTES:])
+            if text == b'"id"' and id_match is None:
+                id_match = _ID.match(line, token.end())
+    if id_match is None and len(line) > ID_HEAD_BYTES:
+        id_match = _LAST_ID.search(line[-ID_TAIL_BYTES:])
     try:
-        id_ = None if found is None else json.loads(found[1])
+        id_ = None if id_match is None else json.loads(id_match[1])
     except ValueError:
         id_ = None
     return id_, has_method

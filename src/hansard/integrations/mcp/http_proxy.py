@@ -168,20 +168,20 @@ class _Exchange:
                 params = params | {"_meta": params["_meta"] | {"progressToken": own_id}}
             self.request = frames.request(own_id, frame.method, params)
 
-    def own(self, found: Frame) -> Frame:
+    def own(self, incoming: Frame) -> Frame:
         """Return a frame of the process with the client's own id and token."""
         if self.frame is None or self.id == self.frame.id:
-            return found
-        if isinstance(found, Answer):
-            return found.under(self.frame.id)
-        if isinstance(found, Notification):
-            params = dict(found.params)
-            if found.method == PROGRESS:
+            return incoming
+        if isinstance(incoming, Answer):
+            return incoming.under(self.frame.id)
+        if isinstance(incoming, Notification):
+            params = dict(incoming.params)
+            if incoming.method == PROGRESS:
                 params["progressToken"] = _token(self.frame)
             if SUBSCRIPTION in (meta := frames.meta_of(params)):
                 params["_meta"] = meta | {SUBSCRIPTION: self.frame.id}
-            return frames.notification(found.method, params)
-        return found
+            return frames.notification(incoming.method, params)
+        return incoming
 
 
 def _token(frame: Request) -> Id | None:
@@ -246,12 +246,12 @@ class _Process:
         """Return the first frame, None if none comes for HEAD_S. Raises ServerGone, NotDone."""
         try:
             async with asyncio.timeout(HEAD_S):
-                found = await exchange.outbox.get()
+                item = await exchange.outbox.get()
         except TimeoutError:
             return None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(item, Exception):
+            raise item
+        return item
 
     def listen(self) -> httpx2.Response | None:
         """Open the stream of frames that name no request; None while another client has it."""
@@ -304,8 +304,8 @@ class _Process:
     # Frames of the process
 
     async def _hear(self) -> None:
-        while (found := await self._server.next()) is not None:
-            await self._take(found)
+        while (frame := await self._server.next()) is not None:
+            await self._take(frame)
         self.is_gone = True
         self._no_more()
 
@@ -313,25 +313,25 @@ class _Process:
         if self._listening is not None:
             self._put(self._listening, ServerGone("the server has ended"))
 
-    async def _take(self, found: Frame) -> None:
-        if isinstance(found, Answer):
-            _log.info("an answer to no open request is dropped", id=found.id)
+    async def _take(self, frame: Frame) -> None:
+        if isinstance(frame, Answer):
+            _log.info("an answer to no open request is dropped", id=frame.id)
             return
-        to = self._of(found)
+        to = self._of(frame)
         if to is None:
             if self._is_shared:
                 _log.info("a notification names no open request: it is dropped")
             else:
-                self._unheard.append(found)
+                self._unheard.append(frame)
             return
-        if not self._put(to, to.own(found)) and isinstance(found, Request):
-            await self._replies.refuse(found, "its client does not read")
+        if not self._put(to, to.own(frame)) and isinstance(frame, Request):
+            await self._replies.refuse(frame, "its client does not read")
 
-    def _of(self, found: Request | Notification) -> _Exchange | None:
+    def _of(self, frame: Request | Notification) -> _Exchange | None:
         """Return the request that a frame of the process belongs to."""
-        params = found.params
+        params = frame.params
         subscription = frames.meta_of(params).get(SUBSCRIPTION)
-        if isinstance(found, Notification) and found.method == PROGRESS:
+        if isinstance(frame, Notification) and frame.method == PROGRESS:
             token = params.get("progressToken")
             return next((each for each in self._open.values() if each.token == token), None)
         if isinstance(subscription, int | str) and subscription in self._open:
@@ -444,17 +444,17 @@ class LocalServers(httpx2.AsyncBaseTransport):
 
 async def _events(exchange: _Exchange, first: Frame | None) -> AsyncGenerator[bytes]:
     """Yield the frames of an exchange as events, until its answer. Raises ServerGone, NotDone."""
-    found: Frame | Exception | None = first
+    item: Frame | Exception | None = first
     while True:
-        if found is None:
-            found = await exchange.outbox.get()
-        if isinstance(found, Exception):
-            raise found
-        lines = b"\n".join(b"data: " + line for line in found.raw.splitlines())
+        if item is None:
+            item = await exchange.outbox.get()
+        if isinstance(item, Exception):
+            raise item
+        lines = b"\n".join(b"data: " + line for line in item.raw.splitlines())
         yield b"event: message\n" + lines + b"\n\n"
-        if isinstance(found, Answer):
+        if isinstance(item, Answer):
             return
-        found = None
+        item = None
 
 
 class _Stream(httpx2.AsyncByteStream):
@@ -551,10 +551,10 @@ class Reply:
 
     def _with_headers(self, response: Response) -> None:
         own = "content-type" if self._is_stream else ""
-        given = [(name.lower(), value) for name, value in self._headers if name.lower() != own]
-        for name in {name for name, _ in given}.intersection(response.headers):
+        passed = [(name.lower(), value) for name, value in self._headers if name.lower() != own]
+        for name in {name for name, _ in passed}.intersection(response.headers):
             del response.headers[name]
-        for name, value in given:
+        for name, value in passed:
             response.headers.append(name, value)
 
     async def response(self, request: HttpRequest) -> Response:
@@ -783,13 +783,13 @@ class HttpProxy:
         )
         try:
             client = _ToClient(source, self._expected, elicits=source.session in self._elicits)
-            found = await self._recording.answer(frame, step, ask, client)
-            raw = found.answer.raw
+            response = await self._recording.answer(frame, step, ask, client)
+            raw = response.answer.raw
             call.recorded.set_result(raw)
             if call.refused is not None:
                 await source.reply.finish(call.refused)
             else:
-                status = None if found.is_servers else _status(found.answer, source)
+                status = None if response.is_servers else _status(response.answer, source)
                 await source.reply.finish(raw, status)
         finally:
             if self._calls.get(key) is call:
@@ -854,13 +854,13 @@ class HttpProxy:
         answer: Answer | None = None
         try:
             async with asyncio.timeout(None) as limit:
-                async for event, found in events(response):
+                async for event, passed in events(response):
                     call.resumable = call.resumable or bool(event.id)
-                    if answer is None and isinstance(found, Answer) and found.id == frame.id:
-                        source.reply.last, answer = event.id, found
+                    if answer is None and isinstance(passed, Answer) and passed.id == frame.id:
+                        source.reply.last, answer = event.id, passed
                         limit.reschedule(asyncio.get_running_loop().time() + END_S)
                     else:
-                        await self._say(event, found, source)
+                        await self._say(event, passed, source)
         except (TimeoutError, ServerGone, *BROKEN_OFF):
             if answer is None:
                 raise
@@ -876,9 +876,9 @@ class HttpProxy:
         async with server.request("POST", headers, frame.raw) as response:
             if not is_stream(response):
                 return await server.answer(response, frame)
-            async for _, found in events(response):
-                if isinstance(found, Answer) and found.id == frame.id:
-                    return found
+            async for _, received in events(response):
+                if isinstance(received, Answer) and received.id == frame.id:
+                    return received
         raise ServerGone(f"{server.shown} ended its stream before the answer")
 
     # Frames of the server
@@ -892,8 +892,8 @@ class HttpProxy:
                 _head(server, response, source)
                 if is_stream(response):
                     source.reply.stream()
-                    async for event, found in events(response):
-                        await self._say(event, found, source)
+                    async for event, frame in events(response):
+                        await self._say(event, frame, source)
                 else:
                     await source.reply.finish(await server.body(response))
             if method == "DELETE" and response.is_success:
@@ -1010,11 +1010,11 @@ def local_server(start: Start, name: str) -> HttpServer:
 
 def address(text: str, hosts: Sequence[str], client_token: str | None) -> Address:
     """Parse the address for clients. Raises BadValue."""
-    found = Address.of(text, hosts)
-    if found.host not in LOCAL and client_token is None:
-        fact = f"at {found.host} other machines can connect"
+    parsed = Address.of(text, hosts)
+    if parsed.host not in LOCAL and client_token is None:
+        fact = f"at {parsed.host} other machines can connect"
         raise BadValue("--http", fact, "give --token-file, whose token clients must send")
-    return found
+    return parsed
 
 
 async def serve(
@@ -1029,8 +1029,8 @@ async def serve(
     `server` is None in an offline replay. Raises BadValue.
     """
     try:
-        async with recording() as found:
-            proxy = HttpProxy(found, server)
+        async with recording() as opened:
+            proxy = HttpProxy(opened, server)
             metadata = None if server is None else server.metadata
             app = _endpoint(proxy, metadata, [where.host, *where.hosts], client_token)
             with contextlib.suppress(asyncio.CancelledError):

@@ -118,10 +118,10 @@ class ResourceMetadata:
         ]
 
     def _challenge(self, value: str, own: httpx2.URL) -> str:
-        found = _LOCATION.search(value)
-        if found is None:
+        match = _LOCATION.search(value)
+        if match is None:
             return value
-        self._location = found[2] or found[3]
+        self._location = match[2] or match[3]
         at = own.copy_with(path=WELL_KNOWN + own.path)
         return _LOCATION.sub(rf'\1"{at}"', value, count=1)
 
@@ -182,10 +182,10 @@ class ResourceMetadata:
 
 def _object(raw: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(raw)
+        content = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 class _Tokens:
@@ -408,13 +408,13 @@ class HttpServer:
 
     async def body(self, answer: httpx2.Response) -> bytes:
         """Return a body of at most FRAME_BYTES_MAX. Raises ServerGone for a longer one."""
-        found = bytearray()
+        content = bytearray()
         async for part in answer.aiter_bytes():
-            found += part
-            if len(found) > FRAME_BYTES_MAX:
+            content += part
+            if len(content) > FRAME_BYTES_MAX:
                 fact = f"more than {FRAME_BYTES_MAX:,} bytes"
                 raise ServerGone(f"{self.shown} answered {fact}: it may have been done")
-        return bytes(found)
+        return bytes(content)
 
     async def answer(self, answer: httpx2.Response, frame: Request) -> Answer:
         """Return the answer of a response that is no stream.
@@ -424,18 +424,18 @@ class HttpServer:
         """
         raw, status = await self.body(answer), answer.status_code
         is_refused = REFUSED_MIN <= status < FAILED_MIN
-        found: Frame | None = None
+        parsed: Frame | None = None
         try:
-            found = frames.read(raw, from_server=True)
+            parsed = frames.read(raw, from_server=True)
             what = "a frame that is no answer to the request"
         except BadFrame as bad:
             what = f"{kind(answer) or 'no content type'} that is no frame ({bad.fact})"
-        about_it = isinstance(found, Answer) and found.id in (
-            {frame.id} if found.error is None else {frame.id, None}  # None: it could not be read
+        about_it = isinstance(parsed, Answer) and parsed.id in (
+            {frame.id} if parsed.error is None else {frame.id, None}  # None: it could not be read
         )
-        if isinstance(found, Answer) and about_it:
-            refused = is_refused and found.error is not None
-            return Answer(found.raw, found.id, found.result, found.error, refused)
+        if isinstance(parsed, Answer) and about_it:
+            refused = is_refused and parsed.error is not None
+            return Answer(parsed.raw, parsed.id, parsed.result, parsed.error, refused)
         if status in NO_SUCH_METHOD and frame.method == INITIALIZE:
             what = (
                 f"{self.shown} answered HTTP {status} to initialize: it may speak only the former "
@@ -618,8 +618,8 @@ class HttpUpstream:
             self._version = result.get("protocolVersion") if isinstance(result, dict) else None
 
     def _learn(self, answer: Answer) -> None:
-        found: Any = answer.result
-        tools = found.get("tools") if isinstance(found, dict) else None
+        listed: Any = answer.result
+        tools = listed.get("tools") if isinstance(listed, dict) else None
         known = self._in_headers = self._in_headers or {}
         for each in tools if isinstance(tools, list) else []:
             if isinstance(each, dict) and isinstance(each.get("name"), str):
@@ -718,8 +718,8 @@ class HttpUpstream:
             if is_stream(answer):
                 await self._follow_answer(answer, reached)
             elif isinstance(frame, Request):
-                found = await self._server.answer(answer, frame)
-                await self._take(found if found.id is not None else found.under(frame.id))
+                body = await self._server.answer(answer, frame)
+                await self._take(body if body.id is not None else body.under(frame.id))
             elif answer.status_code >= REFUSED_MIN:
                 raise NotDone(f"{self._server.shown} answered HTTP {answer.status_code}")
 
@@ -814,16 +814,16 @@ class McpError(Exception):
 
 async def tools_of(url: str) -> list[dict[str, Any]]:
     """Return a server's tools. Raises NotDone, ServerGone, McpError."""
-    found: list[dict[str, Any]] = []
+    tools: list[dict[str, Any]] = []
     listing = Request(b"", "tools", LIST_TOOLS)
     async with asyncio.timeout(ASK_S):
         upstream = await _greeted(url)
         try:
             async for page in pages(listing, upstream.ask):
-                found += _result(page).get("tools", [])
+                tools += _result(page).get("tools", [])
         finally:
             await upstream.close()
-    return found
+    return tools
 
 
 async def call_tool(url: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:

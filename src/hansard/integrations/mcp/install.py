@@ -81,8 +81,8 @@ def _is_appended(before: dict[str, Any], config: dict[str, Any]) -> bool:
 def _plain(text: str) -> str:
     """Blank out comments and trailing commas; every other character keeps its place."""
 
-    def blank(found: re.Match[str]) -> str:
-        return found[1] or re.sub(r"[^\n]", " ", found[0])
+    def blank(match: re.Match[str]) -> str:
+        return match[1] or re.sub(r"[^\n]", " ", match[0])
 
     return _TRAILING.sub(blank, _COMMENT.sub(blank, text))
 
@@ -97,22 +97,22 @@ def _members(plain: str, path: tuple[str, ...]) -> tuple[int, list[_Member], int
 
 
 def _members_at(plain: str, at: int) -> tuple[int, list[_Member], int]:
-    begin, found = at + 1, list[_Member]()
+    begin, members = at + 1, list[_Member]()
     at = _skip(plain, begin)
     while plain[at] != "}":
         key, after = _decoder.raw_decode(plain, at)
         value = _skip(plain, _skip(plain, after) + 1)
         _, end = _decoder.raw_decode(plain, value)
-        found.append(_Member(key, at, value, end))
+        members.append(_Member(key, at, value, end))
         at = _skip(plain, end)
         if plain[at] == ",":
             at = _skip(plain, at + 1)
-    return begin, found, at
+    return begin, members, at
 
 
 def _skip(plain: str, at: int) -> int:
-    found = _SPACE.match(plain, at)
-    return at if found is None else found.end()
+    space = _SPACE.match(plain, at)
+    return at if space is None else space.end()
 
 
 def _put(text: str, path: tuple[str, ...], key: str, value: Any) -> str:
@@ -160,7 +160,7 @@ def _removed(text: str, path: tuple[str, ...], key: str) -> str:
 
 def _trailing_comma(text: str) -> int:
     """Return the place of a comma outside of comments; -1 where there is none."""
-    return _COMMENT.sub(lambda found: " " * len(found[0]), text).find(",")
+    return _COMMENT.sub(lambda match: " " * len(match[0]), text).find(",")
 
 
 def _margin(text: str, at: int) -> str:
@@ -170,8 +170,8 @@ def _margin(text: str, at: int) -> str:
 
 
 def _unit(text: str) -> str:
-    found = re.search(r"\n([ \t]+)\S", text)
-    return found[1] if found else _UNIT
+    match = re.search(r"\n([ \t]+)\S", text)
+    return match[1] if match else _UNIT
 
 
 OWN = "hansard"
@@ -378,9 +378,9 @@ def _proxy_before_url(
         variable = HEADER + re.sub(r"[^A-Za-z0-9]", "_", header).upper()
         args += ["--header-env", f"{header}={variable}"]
         env[variable] = value
-    made: dict[str, Any] = {"type": STDIO} if "type" in entry else {}
-    made |= {"command": proxy[0], "args": args} | ({"env": env} if env else {})
-    return made | {
+    proxied: dict[str, Any] = {"type": STDIO} if "type" in entry else {}
+    proxied |= {"command": proxy[0], "args": args} | ({"env": env} if env else {})
+    return proxied | {
         key: each for key, each in entry.items() if key not in ("type", "url", "headers")
     }
 
@@ -397,16 +397,16 @@ def _entry_behind(entry: dict[str, Any]) -> dict[str, Any] | None:
     if "--url" not in args or "--" in args or not _mentions(args):
         return None
     env = entry.get("env", {})
-    given = [args[n + 1] for n in range(len(args) - 1) if args[n] == "--header-env"]
-    pairs = [each.partition("=")[::2] for each in given]
-    made: dict[str, Any] = {"type": HTTP} if "type" in entry else {}
-    made["url"] = args[args.index("--url") + 1]
+    headers = [args[n + 1] for n in range(len(args) - 1) if args[n] == "--header-env"]
+    pairs = [each.partition("=")[::2] for each in headers]
+    behind: dict[str, Any] = {"type": HTTP} if "type" in entry else {}
+    behind["url"] = args[args.index("--url") + 1]
     if pairs:
-        made["headers"] = {header: env.get(variable, "") for header, variable in pairs}
+        behind["headers"] = {header: env.get(variable, "") for header, variable in pairs}
     kept = {
         key: each for key, each in entry.items() if key not in ("type", "command", "args", "env")
     }
-    return made | kept
+    return behind | kept
 
 
 def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
@@ -450,8 +450,8 @@ def _entry(path: Path, name: str, servers: dict[str, Any]) -> dict[str, Any]:
     if not known:
         remedy = "write one of the two, as its client's documentation says"
         raise BadValue(f"{path}: {name}", "has no command with arguments, and no url", remedy)
-    found: dict[str, Any] = entry
-    return found
+    checked: dict[str, Any] = entry
+    return checked
 
 
 def _command_behind(entry: dict[str, Any]) -> list[str] | None:

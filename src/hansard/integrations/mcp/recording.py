@@ -114,7 +114,7 @@ def load(path: Path) -> Rules:
     """Read the rules of a file. Raises BadValue."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        found = msgspec.convert(content, Rules)
+        rules = msgspec.convert(content, Rules)
     except OSError as error:
         raise BadValue(str(path), f"cannot be read ({error.strerror})", "name a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -124,9 +124,9 @@ def load(path: Path) -> Rules:
         field = str(error).partition("field `")[2].partition("`")[0]
         like = nearest(field, known) if field else ""
         raise BadValue(str(path), f"{error}", f"{like}see docs/mcp.md for all fields") from None
-    for pattern in (*found.effects, *found.gate.deny, *found.gate.ask_first):
+    for pattern in (*rules.effects, *rules.gate.deny, *rules.gate.ask_first):
         read(pattern, DOT, str(path))
-    return found
+    return rules
 
 
 class ToolEffects:
@@ -533,8 +533,8 @@ class Recording:
     @property
     def run(self) -> str:
         """Run of the steps."""
-        found: str = self._session.run
-        return found
+        name: str = self._session.run
+        return name
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a task in the session's scope."""

@@ -244,10 +244,10 @@ class Proxy:
     async def _step(self, frame: Request, step: StepRequest) -> None:
         """Answer a request from the record or through the server."""
         ask = None if self._upstream is None else partial(self._ask, self._upstream)
-        found = await self._recording.answer(frame, step, ask, self)
-        if self._upstream is not None and found.is_servers:
+        response = await self._recording.answer(frame, step, ask, self)
+        if self._upstream is not None and response.is_servers:
             await self._upstream.flushed()  # earlier frames go first
-        await self.notify(found.answer)
+        await self.notify(response.answer)
 
     async def _ask(self, upstream: Server, frame: Request) -> Answer:
         """Return the server's answer; if cancelled, the server is notified."""
@@ -355,11 +355,11 @@ async def which(record: Any, config: Serving) -> str | None:
         return None
     if config.run != LAST:
         return config.run
-    found = await record.runs(workflow=config.workflow)
-    if not found:
+    newest_first = await record.runs(workflow=config.workflow)
+    if not newest_first:
         what = f"a run of workflow {config.workflow!r}"
         raise NotFound(what, "there is no last one: begin one with --run new")
-    newest: str = found[0][0]
+    newest: str = newest_first[0][0]
     return newest
 
 
@@ -399,7 +399,7 @@ async def serve(
                 workspace = session.engine.workspace
                 asks = config.rules.asks_first
                 approvals = ApprovalWaits(asks, workspace, config.timeout_s, waits)
-            found = Recording(
+            recorder = Recording(
                 session,
                 effects,
                 timeout_s=config.timeout_s,
@@ -409,9 +409,9 @@ async def serve(
                 approvals=approvals,
             )
             try:
-                yield found
+                yield recorder
             finally:
-                await found.close()
+                await recorder.close()
 
     if config.http is None:
         await _over_pipes(config, recording)
@@ -443,8 +443,8 @@ async def _over_pipes(
     if config.mode not in READS_ONLY:
         upstream = await _server(config)
     try:
-        async with _pipes() as (reader, write), recording() as found:
-            await Proxy(found, upstream, write).serve(reader)
+        async with _pipes() as (reader, write), recording() as opened:
+            await Proxy(opened, upstream, write).serve(reader)
     finally:
         if upstream is not None:
             await upstream.close()

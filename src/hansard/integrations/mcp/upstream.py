@@ -88,14 +88,14 @@ class _File(msgspec.Struct, frozen=True, rename="camel"):
 def load(path: Path) -> dict[str, Declared]:
     """Read the servers of a file by name. Raises BadValue."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_File)
+        content = msgspec.json.decode(path.read_bytes(), type=_File)
     except OSError as error:
         fact = f"cannot be read ({error.strerror})"
         raise BadValue(f"--servers {path}", fact, "name a file") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         remedy = 'give {"mcpServers": {"NAME": {"command": "...", "args": []}}}, or "url"'
         raise BadValue(f"--servers {path}", f"is no such file ({error})", remedy) from None
-    servers = found.mcp_servers or found.servers
+    servers = content.mcp_servers or content.servers
     if not servers:
         raise BadValue(f"--servers {path}", "names no server", "add one to its mcpServers")
     return {name: _with_variables(f"{path}: {name}", name, each) for name, each in servers.items()}
@@ -691,13 +691,13 @@ class McpMultiplexer:
     async def _ask_all(self, do: Any, among: Sequence[str] | None = None) -> dict[str, Any]:
         """Return each server's result or error."""
         names = list(self._servers) if among is None else list(among)
-        found = await asyncio.gather(
+        outcomes = await asyncio.gather(
             *(do(self._servers[name]) for name in names), return_exceptions=True
         )
-        for each in found:
+        for each in outcomes:
             if isinstance(each, BaseException) and not isinstance(each, NotDone | ServerGone):
                 raise each
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, outcomes, strict=True))
 
     async def _answers(
         self, frame: Request, among: Sequence[str] | None = None
@@ -779,11 +779,11 @@ class McpMultiplexer:
 
     async def _all_pages(self, frame: Request, field: str) -> Answer:
         """Return all pages of all servers, one after the other."""
-        found = await self._ask_all(lambda server: _pages(server, frame, field))
+        outcomes = await self._ask_all(lambda server: _pages(server, frame, field))
         result: dict[str, Any] = {}
         listed: list[Any] = []
         errors: list[Answer] = []
-        for name, each in found.items():
+        for name, each in outcomes.items():
             if isinstance(each, Answer):
                 errors.append(each)  # it has no such list
                 continue
@@ -793,10 +793,10 @@ class McpMultiplexer:
             first, items = each
             result = result or {k: v for k, v in first.items() if k not in (field, "nextCursor")}
             listed += [self._as_of(name, field, item) for item in items]
-        if len(errors) == len(found):
+        if len(errors) == len(outcomes):
             return errors[0]
-        if all(isinstance(each, BaseException) for each in found.values()):
-            raise next(iter(found.values()))
+        if all(isinstance(each, BaseException) for each in outcomes.values()):
+            raise next(iter(outcomes.values()))
         result[field] = listed
         return frames.result(frame.id, result)
 
@@ -1043,19 +1043,19 @@ class Bridge:
             INFO: frame.params.get("clientInfo", {}),
             CAPABILITIES: frame.params.get("capabilities", {}),
         }
-        found = await self._describe_server({VERSION_KEY: NEW, **self._client})
-        if found is None:
+        description = await self._describe_server({VERSION_KEY: NEW, **self._client})
+        if description is None:
             return refused
         self._settled, self._translates = True, NEW
         _log.warning("client and server share no version: translated", client=OLD, server=NEW)
         unnamed = {"name": "server", "version": "0"}
         result = {
             "protocolVersion": frame.params.get("protocolVersion", OLD),
-            "capabilities": found.get("capabilities", {}),
-            "serverInfo": frames.meta_of(found).get(SERVER_INFO, unnamed),
+            "capabilities": description.get("capabilities", {}),
+            "serverInfo": frames.meta_of(description).get(SERVER_INFO, unnamed),
         }
-        if found.get("instructions"):
-            result["instructions"] = found["instructions"]
+        if description.get("instructions"):
+            result["instructions"] = description["instructions"]
         return frames.result(frame.id, result)
 
     async def _describe_server(self, meta: dict[str, Any]) -> dict[str, Any] | None:
@@ -1134,8 +1134,8 @@ class Bridge:
             answer = await awaited
         if answer.error is not None:
             raise NotDone(f"the client did not answer the server's request: {answer.error}")
-        found: dict[str, Any] = answer.result
-        return found
+        content: dict[str, Any] = answer.result
+        return content
 
     # A client of the newer era, a server of the older
 

@@ -107,21 +107,21 @@ def chosen(selection: Sequence[str], known: Iterable[str]) -> list[str]:
     Raises BadValue for what is neither a group nor a tool.
     """
     tools = [*known]
-    found: set[str] = set()
+    selected: set[str] = set()
     for name in selection:
         if name == ALL:
-            found.update(tools)
+            selected.update(tools)
         elif name in GROUPS:
-            found.update(GROUPS[name])
+            selected.update(GROUPS[name])
         elif name in PREFIXED:
-            found.update(each for each in tools if each.startswith(f"{name}_"))
+            selected.update(each for each in tools if each.startswith(f"{name}_"))
         elif name in tools:
-            found.add(name)
+            selected.add(name)
         else:
             groups = [ALL, *GROUPS, *PREFIXED]
             remedy = f"{nearest(name, [*groups, *tools])}groups are {', '.join(groups)}"
             raise BadValue("--tools", f"{name!r:.80} is neither a group nor a tool", remedy)
-    return [each for each in tools if each in found]
+    return [each for each in tools if each in selected]
 
 
 def prefixed(prefix: str, name: str) -> str:
@@ -155,8 +155,8 @@ def for_client(text: str, names: Mapping[str, str]) -> str:
     return text
 
 
-def _offered(tool: str, names: Mapping[str, str], found: re.Match[str]) -> str:
-    name = found.expand(tool)
+def _offered(tool: str, names: Mapping[str, str], match: re.Match[str]) -> str:
+    name = match.expand(tool)
     return names.get(name, name)
 
 

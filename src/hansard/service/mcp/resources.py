@@ -165,25 +165,25 @@ def _on_record(name: str, version: int, reason: str, variables: tuple[str, ...])
 
 
 async def get_prompt(
-    sessions: Sessions, name: str, given: Mapping[str, str]
+    sessions: Sessions, name: str, arguments: Mapping[str, str]
 ) -> types.GetPromptResult:
     """Return a prompt's text with its arguments; the request for one on record is recorded.
 
     Raises BadValue, Refused.
     """
     if name in PROMPTS:
-        return _own(PROMPTS[name], given)
+        return _own(PROMPTS[name], arguments)
 
     async def reads() -> Answer:
         await sessions.demand(permits.prompts())
-        found = await sessions.record.prompts.get(name)
-        await sessions.shown(found.label)
-        content = {"text": str(found.format(**given)), "reference": found.reference}
+        prompt = await sessions.record.prompts.get(name)
+        await sessions.shown(prompt.label)
+        content = {"text": str(prompt.format(**arguments)), "reference": prompt.reference}
         return Answer(content, replayable=False)
 
     try:
         answer = await in_own_run(
-            sessions, "prompts/get", {"name": name, "arguments": {**given}}, reads
+            sessions, "prompts/get", {"name": name, "arguments": {**arguments}}, reads
         )
     except (NotFound, BadName, NotOffered, RoleRefused):  # a hidden prompt does not exist for it
         remedy = f"{nearest(name, PROMPTS)}there are {', '.join(PROMPTS)}, and those on record"
@@ -194,13 +194,13 @@ async def get_prompt(
     return _filled(does, content["text"], meta)
 
 
-def _own(own: Own, given: Mapping[str, str]) -> types.GetPromptResult:
+def _own(own: Own, values: Mapping[str, str]) -> types.GetPromptResult:
     names = own.arguments
-    for each in [*names, *given]:
-        if each not in names or not given.get(each):
+    for each in [*names, *values]:
+        if each not in names or not values.get(each):
             fact = f"{each!r:.80} is " + ("missing" if each in names else "not an argument")
             raise BadValue(f"prompt {own.name}", fact, f"give {', '.join(names)}")
-    return _filled(own.does, own.text.format(**given))
+    return _filled(own.does, own.text.format(**values))
 
 
 def _filled(does: str, text: str, meta: dict[str, Any] | None = None) -> types.GetPromptResult:
@@ -291,12 +291,12 @@ async def read(
         work = await sessions.of(address.of)
         async with sessions.at_work(work):
             if address.kind == "task":
-                found = _task(address, await work.session.team.tasks())
+                value = _task(address, await work.session.team.tasks())
             elif address.key is not None:
-                found = await work.session.board.entry(address.key)
+                value = await work.session.board.entry(address.key)
             else:
-                found = await work.session.view()
-        return Answer(msgspec.json.decode(await shapes.encode_result(found)), work)
+                value = await work.session.view()
+        return Answer(msgspec.json.decode(await shapes.encode_result(value)), work)
     if address.kind == "memory":
         work = await sessions.own()
         async with sessions.at_work(work):
@@ -320,19 +320,19 @@ async def _steps(sessions: Sessions, address: Address) -> Answer:
 
 
 async def _state(sessions: Sessions, address: Address) -> Answer:
-    found = await state(_workspace(sessions), address.of, address.at, None)
-    return Answer(lines(found), replayable=False, position=found.position)
+    report = await state(_workspace(sessions), address.of, address.at, None)
+    return Answer(lines(report), replayable=False, position=report.position)
 
 
 async def _reason(sessions: Sessions, address: Address) -> Answer:
-    found = await sessions.record.why(address.of)
-    return Answer(lines(found), replayable=False, position=found.position)
+    report = await sessions.record.why(address.of)
+    return Answer(lines(report), replayable=False, position=report.position)
 
 
 async def _seen_by(sessions: Sessions, address: Address) -> Answer:
     await sessions.demand(permits.views(address.role or ""))
-    found = await sessions.record.view(address.of, role=address.role)
-    content = msgspec.json.decode(await shapes.encode_result(found))
+    shown = await sessions.record.view(address.of, role=address.role)
+    content = msgspec.json.decode(await shapes.encode_result(shown))
     return Answer(content, replayable=False)
 
 
@@ -360,10 +360,10 @@ async def list_files(sessions: Sessions) -> list[types.Resource]:
     """List the first files of the agent's memory, by path. Raises RoleRefused."""
     work = await sessions.own()
     async with sessions.at_work(work):
-        found = await work.session.memory.ls()
+        paths = await work.session.memory.ls()
     return [
         _resource(f"memory://{quote(path)}", path, f"The file of memory {path}.")
-        for path in found[:FILES_MAX]
+        for path in paths[:FILES_MAX]
     ]
 
 
@@ -374,8 +374,8 @@ async def list_traces(sessions: Sessions) -> list[types.Resource]:
     """
 
     async def reads() -> Answer:
-        found = (await sessions.record.runs())[:LISTED_MAX]
-        content = [[run, life.workflow, life.status.value] for run, life in found]
+        newest = (await sessions.record.runs())[:LISTED_MAX]
+        content = [[run, life.workflow, life.status.value] for run, life in newest]
         return Answer(content, replayable=False)
 
     return [
@@ -437,14 +437,14 @@ async def complete(
 
     try:
         if source is _files:  # a step itself
-            found = await source(sessions, begun, run)
+            offered = await source(sessions, begun, run)
         else:
-            found = (await in_own_run(sessions, "completion/complete", request, reads)).result
+            offered = (await in_own_run(sessions, "completion/complete", request, reads)).result
     except (NotOffered, RoleRefused):  # its role may not even request it
-        found = []
-    has_more = len(found) > VALUES_MAX
-    total = None if has_more else len(found)
-    return types.Completion(values=found[:VALUES_MAX], total=total, has_more=has_more)
+        offered = []
+    has_more = len(offered) > VALUES_MAX
+    total = None if has_more else len(offered)
+    return types.Completion(values=offered[:VALUES_MAX], total=total, has_more=has_more)
 
 
 def _source(ref: str, argument: str) -> Source:
@@ -470,12 +470,12 @@ async def _nothing(sessions: Sessions, begun: str, run: str) -> list[str]:
 
 def _from(statement: str) -> Source:
     async def source(sessions: Sessions, begun: str, run: str) -> list[str]:
-        given = [begun, run] if "$2" in statement else [begun]
+        parameters = [begun, run] if "$2" in statement else [begun]
         try:
-            found = await sessions.record.sql(f"{statement} LIMIT {VALUES_MAX + 1}", *given)
+            answer = await sessions.record.sql(f"{statement} LIMIT {VALUES_MAX + 1}", *parameters)
         except (NotOffered, RoleRefused):
             return []
-        return [str(value) for (value,) in found.rows]
+        return [str(value) for (value,) in answer.rows]
 
     return source
 
@@ -511,16 +511,16 @@ async def _in_run(
     if work is None:
         return await _from(statement)(sessions, begun, run)
     async with sessions.at_work(work):
-        found = await reads(work.session)
-    return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
+        values = await reads(work.session)
+    return [each for each in values if each.startswith(begun)][: VALUES_MAX + 1]
 
 
 async def _files(sessions: Sessions, begun: str, run: str) -> list[str]:
     del run
     work = await sessions.own()
     async with sessions.at_work(work):
-        found = await work.session.memory.ls()
-    return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
+        paths = await work.session.memory.ls()
+    return [each for each in paths if each.startswith(begun)][: VALUES_MAX + 1]
 
 
 async def _points(sessions: Sessions, begun: str, run: str) -> list[str]:
@@ -531,12 +531,12 @@ async def _points(sessions: Sessions, begun: str, run: str) -> list[str]:
 
 async def _roles(sessions: Sessions, begun: str, run: str) -> list[str]:
     del run
-    found: list[str] = await sessions.record.roles.viewable()
+    names: list[str] = await sessions.record.roles.viewable()
     if sessions.workspace is not None:
         mine = (await sessions.own()).session.role
         permit = await permits.read(sessions.workspace, mine)
-        found = [each for each in found if permit.ask(permits.views(each)).allowed]
-    return [each for each in found if each.startswith(begun)][: VALUES_MAX + 1]
+        names = [each for each in names if permit.ask(permits.views(each)).allowed]
+    return [each for each in names if each.startswith(begun)][: VALUES_MAX + 1]
 
 
 OF_ADDRESSES: dict[str, Source] = {
@@ -637,7 +637,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
     """Return for each of an agent's events whether it only records a read by the agent."""
-    found: list[bool] = []
+    are_reads: list[bool] = []
     steps: set[object] = set()
     for tag, data in events:
         kind = tag.rpartition(".v")[0]
@@ -649,8 +649,8 @@ def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
                 steps |= {event.get("step")} if reads else set()
             else:
                 reads = event.get("step") in steps
-        found.append(reads)
-    return found
+        are_reads.append(reads)
+    return are_reads
 
 
 class Updates:
@@ -868,18 +868,18 @@ class Updates:
         each.work = await self._sessions.of(each.work.session.run)
         async with self._sessions.at_work(each.work):
             try:
-                found = await each.work.session.memory.entry(each.address.key)
+                file = await each.work.session.memory.entry(each.address.key)
             except NotFound:
                 return b""
-        return f"{found.space} {found.digest}".encode()
+        return f"{file.space} {file.digest}".encode()
 
     async def _shown(self, each: _Watched) -> _Shown:
         """Return the part of a run that the role is shown."""
         if self._sessions.workspace is None:
             return _Shown((await self._sessions.record.view(each.address.of)).events)
         role = each.work.session.engine.stream.role
-        made = await roles.derive(self._sessions.workspace.states, role, each.address.of)
-        return _Shown(made.view.events, made.label)
+        derived = await roles.derive(self._sessions.workspace.states, role, each.address.of)
+        return _Shown(derived.view.events, derived.label)
 
     async def _prompts(self) -> dict[str, Any]:
         """Return the prompts that the client may see; empty if it may see none."""

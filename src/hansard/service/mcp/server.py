@@ -149,24 +149,24 @@ class _Server(Server[Any]):
     """
 
     def get_capabilities(
-        self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> types.ServerCapabilities:
         """Return the SDK's capabilities, which since 2026-07-28 declare each list that notifies."""
         options = notification_options or NotificationOptions(prompts_changed=True)
-        found = super().get_capabilities(options, *given, **named)
+        capabilities = super().get_capabilities(options, *args, **kwargs)
         lists = {
             name: kind.model_copy(update={"list_changed": False})
-            for name, kind in (("tools", found.tools), ("resources", found.resources))
+            for name, kind in (("tools", capabilities.tools), ("resources", capabilities.resources))
             if kind is not None
         }
-        return found.model_copy(update=lists)
+        return capabilities.model_copy(update=lists)
 
     def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *given: Any, **named: Any
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> InitializationOptions:
         """Return the SDK's options, with notifications of prompts."""
         options = notification_options or NotificationOptions(prompts_changed=True)
-        return super().create_initialization_options(options, *given, **named)
+        return super().create_initialization_options(options, *args, **kwargs)
 
 
 def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
@@ -249,15 +249,15 @@ class _Requests:
         uri = str(params.uri)
         try:
             async with reporting(self._sessions, "resources/read", {}, _report(context)):
-                found = await resources.read(self._sessions, uri, Address.read(uri))
+                answer = await resources.read(self._sessions, uri, Address.read(uri))
         except HansardError as error:
             self._sessions.note(error)
             await refused(self._sessions, "resources/read", {"uri": uri}, str(error))
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
         is_text = uri.startswith("memory:")
-        text = found.result if is_text else msgspec.json.encode(found.result).decode()
+        text = answer.result if is_text else msgspec.json.encode(answer.result).decode()
         result = types.TextResourceContents(uri=uri, mime_type=resources.mime_of(uri), text=text)
-        return types.ReadResourceResult(contents=[result], _meta=found.meta)
+        return types.ReadResourceResult(contents=[result], _meta=answer.meta)
 
     async def list_prompts(
         self, context: Context, _: types.PaginatedRequestParams | None
