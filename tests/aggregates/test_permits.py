@@ -11,7 +11,7 @@ from hansard.domain.roles import authorize
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.roles.view import facts, judge
-from tests.agents.twins import Lab
+from tests.agents.twins import TwinRecord
 from tests.aggregates.book import Account, Order
 from tests.aggregates.test_session import changes, commits_of
 
@@ -39,20 +39,19 @@ def rules(text: str) -> RoleDefined:
     return role_file.parse("[roles.writer]\n" + text)["writer"]
 
 
-async def test_a_role_saves_and_gets_what_it_sees_whole(lab: Lab):
+async def test_a_role_saves_and_gets_what_it_sees_whole(record: TwinRecord):
     """One that may save accounts saves no order, and of both nothing: the refusal is on record."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules(SEES + MAY))
-        async with record.run(run="r") as session:
-            account, order = Account("ada"), Order("SYN", 1, Decimal(1))
-            with pytest.raises(hansard.errors.RoleRefused, match=r"aggregates = \[\\?\"order/\*"):
-                await session.save(account, order)
-            assert not await changes(record, account.id)
-            assert await session.save(account) == [1]
-            with pytest.raises(hansard.errors.RoleRefused, match="order"):
-                await session.get(Order, order.id)
-            assert await session.get(Account, account.id) == account
-        assert (await record.tags("r")).count("agent.refused.v1") == 2
+    await record.roles.apply("writer", rules(SEES + MAY))
+    async with record.run(run="r") as session:
+        account, order = Account("ada"), Order("SYN", 1, Decimal(1))
+        with pytest.raises(hansard.errors.RoleRefused, match=r"aggregates = \[\\?\"order/\*"):
+            await session.save(account, order)
+        assert not await changes(record, account.id)
+        assert await session.save(account) == [1]
+        with pytest.raises(hansard.errors.RoleRefused, match="order"):
+            await session.get(Order, order.id)
+        assert await session.get(Account, account.id) == account
+    assert (await record.tags("r")).count("agent.refused.v1") == 2
 
 
 CASES = [
@@ -113,35 +112,34 @@ kinds = ["aggregate.*"]
 """
 
 
-async def test_what_was_saved_after_a_secret_is_labelled(lab: Lab):
+async def test_what_was_saved_after_a_secret_is_labelled(record: TwinRecord):
     """A saved aggregate has its agent's label, passes it on and is refused without clearance."""
-    async with lab.connect() as record:
-        for role, clearance in (("writer", "secret"), ("reader", "secret"), ("clerk", "public")):
-            text = CLEARED.format(role=role, clearance=clearance)
-            await record.roles.apply(role, role_file.parse(text)[role])
-        account = Account("ada")
-        async with record.run(run="r") as session:
+    for role, clearance in (("writer", "secret"), ("reader", "secret"), ("clerk", "public")):
+        text = CLEARED.format(role=role, clearance=clearance)
+        await record.roles.apply(role, role_file.parse(text)[role])
+    account = Account("ada")
+    async with record.run(run="r") as session:
+        await session.save(account)
+        async with record.run(run="r", agent="carl", role="clerk") as clerk:
+            early = await clerk.get(Account, account.id)
+
+            @session.tool(effects="pure", gives="secret untrusted")
+            async def look() -> str:
+                return "it rises"
+
+            await look()
+            account.credit(Decimal(7))
             await session.save(account)
-            async with record.run(run="r", agent="carl", role="clerk") as clerk:
-                early = await clerk.get(Account, account.id)
-
-                @session.tool(effects="pure", gives="secret untrusted")
-                async def look() -> str:
-                    return "it rises"
-
-                await look()
-                account.credit(Decimal(7))
-                await session.save(account)
-                early.credit(Decimal(1))
-                with pytest.raises(hansard.Blocked, match="labelled higher"):
-                    await clerk.save(early)
-                with pytest.raises(hansard.Blocked, match="labelled higher"):
-                    await clerk.get(Account, account.id)
-                assert all(b'"7"' not in bytes(s.result) for s in clerk.raw.state.steps.values())
-        labels = [each.commit.label for each in await commits_of(record, account.id)]
-        assert [str(each) for each in labels] == ["None", "secret untrusted"]
-        async with record.run(run="s", agent="rita", role="reader") as session:
-            assert (await session.get(Account, account.id, version=1)).balance == 0
-            assert str(session.raw.label) == "public"
-            assert (await session.get(Account, account.id)).balance == 7
-            assert str(session.raw.label) == "secret untrusted"
+            early.credit(Decimal(1))
+            with pytest.raises(hansard.Blocked, match="labelled higher"):
+                await clerk.save(early)
+            with pytest.raises(hansard.Blocked, match="labelled higher"):
+                await clerk.get(Account, account.id)
+            assert all(b'"7"' not in bytes(s.result) for s in clerk.raw.state.steps.values())
+    labels = [each.commit.label for each in await commits_of(record, account.id)]
+    assert [str(each) for each in labels] == ["None", "secret untrusted"]
+    async with record.run(run="s", agent="rita", role="reader") as session:
+        assert (await session.get(Account, account.id, version=1)).balance == 0
+        assert str(session.raw.label) == "public"
+        assert (await session.get(Account, account.id)).balance == 7
+        assert str(session.raw.label) == "secret untrusted"

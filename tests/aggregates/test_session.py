@@ -122,23 +122,22 @@ async def _trade(record: TwinRecord, **options: Any) -> list[Any]:
     return told
 
 
-async def test_a_program_that_runs_again_is_given_what_was_saved(lab: Lab):
+async def test_a_program_that_runs_again_is_given_what_was_saved(record: TwinRecord):
     """A replayed save writes nothing and restores the recorded ids and times."""
-    async with lab.connect() as record:
-        told = await _trade(record)
-        commits = await head(record)
-        for options in ({"mode": "strict"}, {"mode": "offline"}):
-            assert await _trade(record, **options) == told
-            assert await head(record) == commits
-        assert await _trade(record) == told
-        [order] = {each for each in told if isinstance(each, UUID)}
-        assert [each.event for each in await changes(record, order)] == [
-            "order-placed.v1",
-            "order-cancelled.v1",
-        ]
+    told = await _trade(record)
+    commits = await head(record)
+    for options in ({"mode": "strict"}, {"mode": "offline"}):
+        assert await _trade(record, **options) == told
+        assert await head(record) == commits
+    assert await _trade(record) == told
+    [order] = {each for each in told if isinstance(each, UUID)}
+    assert [each.event for each in await changes(record, order)] == [
+        "order-placed.v1",
+        "order-cancelled.v1",
+    ]
 
 
-async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
+async def test_who_comes_second_is_told_and_decides_again(record: TwinRecord):
     """One of two conflicting saves fails and shows both sides; its replay fails, too."""
 
     async def second(record: TwinRecord, **options: Any) -> list[Any]:
@@ -158,22 +157,21 @@ async def test_who_comes_second_is_told_and_decides_again(lab: Lab):
             await session.save(account)
             return [*conflict.value.args[1:4], *conflict.value.args[5:], account.balance, other.id]
 
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
-            account = Account("ada")
-            account.credit(Decimal(100))
-            await session.save(account)
-        *told, balance, refused = await second(record)
-        assert told[:2] == ["account", str(account.id)]
-        assert told[2] == 2
-        mine, theirs, author = told[3:]
-        assert '"account-paid.v1"' in mine
-        assert '"$decimal":"80"' in mine
-        assert '"$decimal":"70"' in theirs
-        assert author == "ada"
-        assert balance == 35
-        assert not await changes(record, refused)
-        assert (await second(record, mode="strict"))[:-1] == [*told, balance]
+    async with record.run(run="r") as session:
+        account = Account("ada")
+        account.credit(Decimal(100))
+        await session.save(account)
+    *told, balance, refused = await second(record)
+    assert told[:2] == ["account", str(account.id)]
+    assert told[2] == 2
+    mine, theirs, author = told[3:]
+    assert '"account-paid.v1"' in mine
+    assert '"$decimal":"80"' in mine
+    assert '"$decimal":"70"' in theirs
+    assert author == "ada"
+    assert balance == 35
+    assert not await changes(record, refused)
+    assert (await second(record, mode="strict"))[:-1] == [*told, balance]
 
 
 async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):

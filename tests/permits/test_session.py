@@ -11,7 +11,7 @@ from hansard.agents.errors import RoleRefused
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.roles.model import KIND as ROLE
 from hansard.domain.roles.model import RoleWithdrawn
-from tests.agents.twins import Lab, TwinSession, twins
+from tests.agents.twins import TwinRecord, TwinSession
 from tests.permits.support import RULES, board_of, events, rules
 from tests.team.support import team_of
 
@@ -133,24 +133,22 @@ REFUSED: dict[str, tuple[Deed, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-@twins
-async def test_what_a_role_may_not_do_is_refused_and_on_record(lab: Lab, name: str):
+async def test_what_a_role_may_not_do_is_refused_and_on_record(record: TwinRecord, name: str):
     """A refusal names the missing permission and is the only event; the session goes on."""
     deed, what, of, ask_for = REFUSED[name]
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        async with record.run(run="r") as session:
-            before = await events(record, "r")
-            with pytest.raises(hansard.Blocked) as refused:
-                await deed(session)
-            assert (refused.value.rule, refused.value.tool) == ("role writer", of)
-            assert ask_for in str(refused.value)
-            made = [each for each in (await events(record, "r"))[len(before) :] if not _own(each)]
-            [(stream, tag, data)] = made
-            assert (stream, tag) == ("agent/writer/ada", "agent.refused.v1")
-            assert (data["what"], data["name"], data["rule"]) == (what, of, "role writer")
-            assert ask_for in data["because"]
-            await session.message("user", "and on")
+    await record.roles.apply("writer", rules())
+    async with record.run(run="r") as session:
+        before = await events(record, "r")
+        with pytest.raises(hansard.Blocked) as refused:
+            await deed(session)
+        assert (refused.value.rule, refused.value.tool) == ("role writer", of)
+        assert ask_for in str(refused.value)
+        made = [each for each in (await events(record, "r"))[len(before) :] if not _own(each)]
+        [(stream, tag, data)] = made
+        assert (stream, tag) == ("agent/writer/ada", "agent.refused.v1")
+        assert (data["what"], data["name"], data["rule"]) == (what, of, "role writer")
+        assert ask_for in data["because"]
+        await session.message("user", "and on")
 
 
 def _own(event: tuple[str, str, Any]) -> bool:
@@ -165,129 +163,114 @@ def _own(event: tuple[str, str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("deed", [call_send, call_model, stream_items])
-@twins
-async def test_a_tool_that_a_role_may_not_call_is_a_blocked_step(lab: Lab, deed: Deed):
+async def test_a_tool_that_a_role_may_not_call_is_a_blocked_step(record: TwinRecord, deed: Deed):
     """The body of a refused tool never runs, and the step has the reason and the missing
     permission.
     """
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        async with record.run(run="r") as session:
-            with pytest.raises(hansard.Blocked, match=r"ask for: tools = \[\"\w+\"\] in \[roles"):
-                await deed(session)
-        [step] = await record.steps("r")
-        assert (step.status, step.rule) == ("blocked", "role writer")
-        assert "agent.refused.v1" not in await record.tags("r")
+    await record.roles.apply("writer", rules())
+    async with record.run(run="r") as session:
+        with pytest.raises(hansard.Blocked, match=r"ask for: tools = \[\"\w+\"\] in \[roles"):
+            await deed(session)
+    [step] = await record.steps("r")
+    assert (step.status, step.rule) == ("blocked", "role writer")
+    assert "agent.refused.v1" not in await record.tags("r")
 
 
-@twins
-async def test_what_a_role_may_do_it_does(lab: Lab):
+async def test_what_a_role_may_do_it_does(record: TwinRecord):
     """A role can use the tools, messages and keys of its rules, and the rights of any run
     member.
     """
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        async with record.run(run="r") as session:
+    await record.roles.apply("writer", rules())
+    async with record.run(run="r") as session:
 
-            @session.tool(effects="pure")
-            async def search_web(word: str) -> str:
-                return word
+        @session.tool(effects="pure")
+        async def search_web(word: str) -> str:
+            return word
 
-            assert await search_web("x") == "x"
-            await session.message("user", "hello")
-            assert await board_of(session).put("notes/a", 1) == 1
-            assert await board_of(session).get("facts", "none") == "none"
-            assert await team_of(session).inbox() == []
-            assert await team_of(session).claim() is None
-            assert await team_of(session).tasks() == []
-        assert "agent.refused.v1" not in await record.tags("r")
+        assert await search_web("x") == "x"
+        await session.message("user", "hello")
+        assert await board_of(session).put("notes/a", 1) == 1
+        assert await board_of(session).get("facts", "none") == "none"
+        assert await team_of(session).inbox() == []
+        assert await team_of(session).claim() is None
+        assert await team_of(session).tasks() == []
+    assert "agent.refused.v1" not in await record.tags("r")
 
 
-@twins
-async def test_keys_lists_what_may_be_read(lab: Lab):
+async def test_keys_lists_what_may_be_read(record: TwinRecord):
     """Not even the name of a key that is not seen whole is listed."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        async with (
-            record.run(run="r", agent="bob", role="boss") as boss,
-            record.run(run="r") as session,
-        ):
-            for key in ("notes/a", "scores", "facts"):
-                await board_of(boss).put(key, 1)
-            assert await board_of(session).keys() == ["facts", "notes/a"]
-            assert await board_of(boss).keys() == ["facts", "notes/a", "scores"]
+    await record.roles.apply("writer", rules())
+    async with (
+        record.run(run="r", agent="bob", role="boss") as boss,
+        record.run(run="r") as session,
+    ):
+        for key in ("notes/a", "scores", "facts"):
+            await board_of(boss).put(key, 1)
+        assert await board_of(session).keys() == ["facts", "notes/a"]
+        assert await board_of(boss).keys() == ["facts", "notes/a", "scores"]
 
 
-@twins
-async def test_a_role_that_was_never_defined_is_a_name(lab: Lab):
+async def test_a_role_that_was_never_defined_is_a_name(record: TwinRecord):
     """Agents of an undefined role can do everything, as without roles."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        async with record.run(run="r", agent="bob", role="writers") as session:
-            for deed in KINDS.values():
-                await deed(session)
-            await board_of(session).put("scores", 1)
-            assert await board_of(session).get("scores") == 1
-        assert "agent.refused.v1" not in await record.tags("r", "bob")
+    await record.roles.apply("writer", rules())
+    async with record.run(run="r", agent="bob", role="writers") as session:
+        for deed in KINDS.values():
+            await deed(session)
+        await board_of(session).put("scores", 1)
+        assert await board_of(session).get("scores") == 1
+    assert "agent.refused.v1" not in await record.tags("r", "bob")
 
 
-@twins
-async def test_a_restricted_session_needs_a_role_that_is_defined(lab: Lab):
+async def test_a_restricted_session_needs_a_role_that_is_defined(record: TwinRecord):
     """A role that is not defined may do nothing, as with the service."""
-    async with lab.connect() as record:
-        async with record.run(run="r", role="nobody", restricted=True) as session:
-            for deed in (KINDS["decision.made"], lambda s: board_of(s).get("k"), call_send):
-                with pytest.raises(hansard.Blocked):
-                    await deed(session)
-        assert (await record.tags("r")).count("agent.refused.v1") == 2
+    async with record.run(run="r", role="nobody", restricted=True) as session:
+        for deed in (KINDS["decision.made"], lambda s: board_of(s).get("k"), call_send):
+            with pytest.raises(hansard.Blocked):
+                await deed(session)
+    assert (await record.tags("r")).count("agent.refused.v1") == 2
 
 
-@twins
-async def test_a_role_that_was_withdrawn_may_do_nothing(lab: Lab):
+async def test_a_role_that_was_withdrawn_may_do_nothing(record: TwinRecord):
     """A session with a withdrawn role can only begin and leave, and receives the reason."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        await record.io(
-            record.raw.workspace.repository.record(
-                WorkspaceStream(ROLE, "writer"), "eva", lambda _: [RoleWithdrawn(because="over")]
-            )
+    await record.roles.apply("writer", rules())
+    await record.io(
+        record.raw.workspace.repository.record(
+            WorkspaceStream(ROLE, "writer"), "eva", lambda _: [RoleWithdrawn(because="over")]
         )
-        async with record.run(run="r") as session:
-            for deed in (
-                lambda: session.message("user", "x"),
-                lambda: board_of(session).get("notes/a"),
-                lambda: board_of(session).put("notes/a", 1),
-                lambda: team_of(session).claim(),
-                lambda: call_send(session),
-            ):
-                with pytest.raises(hansard.Blocked, match="it has no rules"):
-                    await deed()
-            assert await board_of(session).keys() == []
+    )
+    async with record.run(run="r") as session:
+        for deed in (
+            lambda: session.message("user", "x"),
+            lambda: board_of(session).get("notes/a"),
+            lambda: board_of(session).put("notes/a", 1),
+            lambda: team_of(session).claim(),
+            lambda: call_send(session),
+        ):
+            with pytest.raises(hansard.Blocked, match="it has no rules"):
+                await deed()
+        assert await board_of(session).keys() == []
 
 
-@twins
-async def test_rules_hold_from_the_next_session_on(lab: Lab):
+async def test_rules_hold_from_the_next_session_on(record: TwinRecord):
     """A session goes by the rules of its opening; a refusal is recorded once a session."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        async with record.run(run="r") as session:
-            for _ in range(3):
-                with pytest.raises(RoleRefused):
-                    await session.decide("which?", selected="a")
-        assert (await record.tags("r")).count("agent.refused.v1") == 1
-        async with record.run(run="r") as session:
+    await record.roles.apply("writer", rules())
+    async with record.run(run="r") as session:
+        for _ in range(3):
             with pytest.raises(RoleRefused):
                 await session.decide("which?", selected="a")
-        assert (await record.tags("r")).count("agent.refused.v1") == 2
-        text = RULES.replace('"message.added"', '"message.added", "decision.made"')
-        await record.roles.apply("writer", rules(text))
-        async with record.run(run="r") as session:
+    assert (await record.tags("r")).count("agent.refused.v1") == 1
+    async with record.run(run="r") as session:
+        with pytest.raises(RoleRefused):
             await session.decide("which?", selected="a")
-        assert (await record.tags("r")).count("decision.made.v1") == 1
+    assert (await record.tags("r")).count("agent.refused.v1") == 2
+    text = RULES.replace('"message.added"', '"message.added", "decision.made"')
+    await record.roles.apply("writer", rules(text))
+    async with record.run(run="r") as session:
+        await session.decide("which?", selected="a")
+    assert (await record.tags("r")).count("decision.made.v1") == 1
 
 
-@twins
-async def test_a_replay_meets_the_same_refusals(lab: Lab):
+async def test_a_replay_meets_the_same_refusals(record: TwinRecord):
     """A strict replay raises the recorded refusal under any later rules, and writes nothing."""
 
     async def story(session: TwinSession) -> list[str]:
@@ -301,22 +284,18 @@ async def test_a_replay_meets_the_same_refusals(lab: Lab):
         await session.message("user", "and on")
         return told
 
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        async with record.run(run="r") as session:
-            first = await story(session)
-        before = await record.commits("r")
-        await record.roles.apply("writer", rules("[roles.writer.may]\nquery = true\n"))
-        async with record.run(run="r", mode="strict") as session:
-            again = await story(session)
-        assert [text.partition(":")[0] for text in again] == [
-            text.partition(":")[0] for text in first
-        ]
-        assert await record.commits("r") == before
+    await record.roles.apply("writer", rules())
+    async with record.run(run="r") as session:
+        first = await story(session)
+    before = await record.commits("r")
+    await record.roles.apply("writer", rules("[roles.writer.may]\nquery = true\n"))
+    async with record.run(run="r", mode="strict") as session:
+        again = await story(session)
+    assert [text.partition(":")[0] for text in again] == [text.partition(":")[0] for text in first]
+    assert await record.commits("r") == before
 
 
-@twins
-async def test_a_policy_settles_where_the_role_may(lab: Lab):
+async def test_a_policy_settles_where_the_role_may(record: TwinRecord):
     """Without `settle` the session's policy is not called: a person must settle the doubt."""
     asked: list[int] = []
 
@@ -340,18 +319,17 @@ async def test_a_policy_settles_where_the_role_may(lab: Lab):
         return ran
 
     await_calls: list[int] = []
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules())
-        with pytest.raises(TimeoutError):
-            await story(record)
-        with pytest.raises(hansard.InDoubt) as doubt:
-            await story(record)
-        assert "settle = true in [roles.writer.may]" in str(doubt.value)
-        assert asked == []
-        assert (await record.tags("r")).count("agent.refused.v1") == 1
-        await record.roles.apply("writer", rules(SETTLES))
-        assert await story(record) == ["x"]
-        assert asked == [1]
+    await record.roles.apply("writer", rules())
+    with pytest.raises(TimeoutError):
+        await story(record)
+    with pytest.raises(hansard.InDoubt) as doubt:
+        await story(record)
+    assert "settle = true in [roles.writer.may]" in str(doubt.value)
+    assert asked == []
+    assert (await record.tags("r")).count("agent.refused.v1") == 1
+    await record.roles.apply("writer", rules(SETTLES))
+    assert await story(record) == ["x"]
+    assert asked == [1]
 
 
 SETTLES = """
@@ -360,8 +338,7 @@ may = { tools = ["search_*"], settle = true }
 """
 
 
-@twins
-async def test_a_fork_goes_by_the_rules_of_now(lab: Lab):
+async def test_a_fork_goes_by_the_rules_of_now(record: TwinRecord):
     """A parent's result is returned only to a role that may make the call."""
 
     async def story(session: TwinSession) -> str:
@@ -372,14 +349,13 @@ async def test_a_fork_goes_by_the_rules_of_now(lab: Lab):
         found: str = await search_web("x")
         return found
 
-    async with lab.connect() as record:
-        async with record.run(run="r") as session:
+    async with record.run(run="r") as session:
+        await story(session)
+    child = await record.fork("r")
+    await record.roles.apply("writer", rules("[roles.writer.may]\nquery = true\n"))
+    async with record.run(run=child) as session:
+        with pytest.raises(hansard.Blocked, match='ask for: tools = \\["search_web"\\]'):
             await story(session)
-        child = await record.fork("r")
-        await record.roles.apply("writer", rules("[roles.writer.may]\nquery = true\n"))
-        async with record.run(run=child) as session:
-            with pytest.raises(hansard.Blocked, match='ask for: tools = \\["search_web"\\]'):
-                await story(session)
-        await record.roles.apply("writer", rules())
-        async with record.run(run=child) as session:
-            assert await story(session) == "x"
+    await record.roles.apply("writer", rules())
+    async with record.run(run=child) as session:
+        assert await story(session) == "x"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import hansard
-from tests.agents.twins import Lab, TwinRecord, twins
+from tests.agents.twins import Lab, TwinRecord
 from tests.permits.support import events, rules
 from tests.team.support import team_of
 
@@ -77,7 +77,6 @@ def _plain(entry: Any) -> dict[str, Any]:
 
 
 @pytest.mark.fast(cases=0, slow=1)
-@twins
 async def test_tasks_of_others_leave_no_trace(lab: Lab):
     """A restricted agent's tasks, ids, errors and waits are the same with and without others'."""
     async with lab.connect() as record:
@@ -93,67 +92,58 @@ async def test_tasks_of_others_leave_no_trace(lab: Lab):
     assert added == "ada-1"
 
 
-@twins
-async def test_tasks_that_its_rules_show_are_seen(lab: Lab):
+async def test_tasks_that_its_rules_show_are_seen(record: TwinRecord):
     """A task is seen where the rules show everything stated by the agents involved in it."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules(WATCHER))
-        async with (
-            record.run(run="r", agent="cyd", role="clerk") as clerk,
-            record.run(run="r", agent="max", role="boss") as boss,
-            record.run(run="r") as session,
-        ):
-            await team_of(clerk).add("of clerks", role="clerk", task="theirs")
-            await team_of(clerk).add("of the boss", role="boss", task="hers")
-            await team_of(boss).add("by the boss", role="clerk", task="by her")
-            await team_of(clerk).add("waits", role="clerk", waits_for=["hers"], task="waits")
-            seen = {each.id: each for each in await team_of(session).tasks()}
-            assert set(seen) == {"theirs", "waits"}
-            assert (seen["waits"].status, seen["waits"].waits_for) == ("waiting", [])
-            assert len(await team_of(boss).tasks()) == 4
+    await record.roles.apply("writer", rules(WATCHER))
+    async with (
+        record.run(run="r", agent="cyd", role="clerk") as clerk,
+        record.run(run="r", agent="max", role="boss") as boss,
+        record.run(run="r") as session,
+    ):
+        await team_of(clerk).add("of clerks", role="clerk", task="theirs")
+        await team_of(clerk).add("of the boss", role="boss", task="hers")
+        await team_of(boss).add("by the boss", role="clerk", task="by her")
+        await team_of(clerk).add("waits", role="clerk", waits_for=["hers"], task="waits")
+        seen = {each.id: each for each in await team_of(session).tasks()}
+        assert set(seen) == {"theirs", "waits"}
+        assert (seen["waits"].status, seen["waits"].waits_for) == ("waiting", [])
+        assert len(await team_of(boss).tasks()) == 4
 
 
-@twins
-async def test_a_circle_names_no_task_of_others(lab: Lab):
+async def test_a_circle_names_no_task_of_others(record: TwinRecord):
     """A dependency cycle is refused without naming tasks of others."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules(WORKER))
-        async with (
-            record.run(run="r", agent="max", role="boss") as boss,
-            record.run(run="r") as session,
-        ):
-            await team_of(boss).add("x", role="clerk", waits_for_roles=["writer"], task=SECRET)
-            with pytest.raises(hansard.errors.Refused, match="would wait for itself") as refused:
-                await team_of(session).add(
-                    "y", role="writer", waits_for_roles=["clerk"], task="mine"
-                )
-            assert SECRET not in str(refused.value)
-            with pytest.raises(hansard.errors.Refused, match="cannot be added under this id"):
-                await team_of(session).add("y", role="writer", task=SECRET)
+    await record.roles.apply("writer", rules(WORKER))
+    async with (
+        record.run(run="r", agent="max", role="boss") as boss,
+        record.run(run="r") as session,
+    ):
+        await team_of(boss).add("x", role="clerk", waits_for_roles=["writer"], task=SECRET)
+        with pytest.raises(hansard.errors.Refused, match="would wait for itself") as refused:
+            await team_of(session).add("y", role="writer", waits_for_roles=["clerk"], task="mine")
+        assert SECRET not in str(refused.value)
+        with pytest.raises(hansard.errors.Refused, match="cannot be added under this id"):
+            await team_of(session).add("y", role="writer", task=SECRET)
 
 
-@twins
-async def test_a_task_that_went_to_others_is_gone(lab: Lab):
+async def test_a_task_that_went_to_others_is_gone(record: TwinRecord):
     """A slow agent learns that its task is no longer its own, but not who has it."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules(WORKER))
-        async with (
-            record.run(run="r", agent="max", role="boss") as boss,
-            record.run(run="r") as session,
-            record.run(run="r", agent="bob") as other,
-        ):
-            await team_of(boss).add("x", role="writer", task="x")
-            slow = await team_of(session).claim()
-            await team_of(other).tasks()
-            await team_of(session).hand_off(slow, role="boss")
-            with pytest.raises(hansard.errors.ClaimLost, match="task 'x' is not yours") as lost:
-                await team_of(session).complete(slow)
-            assert lost.value.holder == ""
-            assert await team_of(session).tasks() == []
+    await record.roles.apply("writer", rules(WORKER))
+    async with (
+        record.run(run="r", agent="max", role="boss") as boss,
+        record.run(run="r") as session,
+        record.run(run="r", agent="bob") as other,
+    ):
+        await team_of(boss).add("x", role="writer", task="x")
+        slow = await team_of(session).claim()
+        await team_of(other).tasks()
+        await team_of(session).hand_off(slow, role="boss")
+        with pytest.raises(hansard.errors.ClaimLost, match="task 'x' is not yours") as lost:
+            await team_of(session).complete(slow)
+        assert lost.value.holder == ""
+        assert await team_of(session).tasks() == []
 
 
-@twins
-async def test_messages_of_others_are_not_counted(lab: Lab):
+async def test_messages_of_others_are_not_counted(record: TwinRecord):
     """Other mail changes neither numbers nor inboxes; each message is given once."""
 
     async def story(record: TwinRecord, run: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
@@ -175,15 +165,13 @@ async def test_messages_of_others_are_not_counted(lab: Lab):
         ]
         return found, own
 
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules(WORKER))
-        alone = await story(record, "r1", busy=False)
-        assert await story(record, "r2", busy=True) == alone
-        contents = [each["content"] for each in alone[0][0]]
-        assert contents == ["0 0", "0 1"]
+    await record.roles.apply("writer", rules(WORKER))
+    alone = await story(record, "r1", busy=False)
+    assert await story(record, "r2", busy=True) == alone
+    contents = [each["content"] for each in alone[0][0]]
+    assert contents == ["0 0", "0 1"]
 
 
-@twins
 async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: Lab):
     """Each message is given once: numbers of before and of after mean the same place."""
     async with lab.connect() as record, record.run(run="r", agent="max", role="boss") as boss:
@@ -200,25 +188,25 @@ async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: La
         assert given == ["0", "1", "2", "3"]
 
 
-@twins
-async def test_what_a_role_may_not_do_is_refused_before_its_labels_are_looked_at(lab: Lab):
+async def test_a_role_s_refusal_precedes_that_of_its_labels(
+    record: TwinRecord,
+):
     """Whatever the agent was shown: one refusal, by the role."""
-    async with lab.connect() as record:
-        await record.roles.apply("writer", rules("[roles.writer.may]\ntools = ['look']\n"))
-        await record.roles.apply("clerk", rules(WORKER))
-        async with record.run(run="r") as session:
+    await record.roles.apply("writer", rules("[roles.writer.may]\ntools = ['look']\n"))
+    await record.roles.apply("clerk", rules(WORKER))
+    async with record.run(run="r") as session:
 
-            @session.tool(effects="pure", gives="secret")
-            async def look() -> str:
-                return SECRET
+        @session.tool(effects="pure", gives="secret")
+        async def look() -> str:
+            return SECRET
 
-            await look()
-            for deed in (
-                lambda: team_of(session).send("x", role="clerk"),
-                lambda: team_of(session).add("x", role="clerk"),
-            ):
-                with pytest.raises(hansard.Blocked) as refused:
-                    await deed()
-                assert refused.value.rule == "role writer"
-        tags = [tag for tag in await record.tags("r") if "refused" in tag or "blocked" in tag]
-        assert tags == ["agent.refused.v1"] * 2
+        await look()
+        for deed in (
+            lambda: team_of(session).send("x", role="clerk"),
+            lambda: team_of(session).add("x", role="clerk"),
+        ):
+            with pytest.raises(hansard.Blocked) as refused:
+                await deed()
+            assert refused.value.rule == "role writer"
+    tags = [tag for tag in await record.tags("r") if "refused" in tag or "blocked" in tag]
+    assert tags == ["agent.refused.v1"] * 2
