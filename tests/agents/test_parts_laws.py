@@ -17,6 +17,7 @@ from hansard.bus.commits import record
 from hansard.bus.reads import RunInFull
 from hansard.domain import agent, payload
 from hansard.domain.agent import AgentState
+from hansard.domain.decider import evolve
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import AgentStream
@@ -38,7 +39,7 @@ class Told:
     """Steps of an agent, written one after the other, as a session writes them."""
 
     def __init__(self) -> None:
-        self.state = agent.initial()
+        self.state = agent.AgentState()
         self.shared = Shared()
         self.events: list[Any] = []
         self.blobs: dict[str, bytes] = {}
@@ -66,7 +67,7 @@ class Told:
 
     def _tell(self, event: Any, packed: payloads.Packed) -> None:
         self.blobs.update({hashlib.sha256(blob).hexdigest(): blob for blob in packed.blobs})
-        agent.evolve(self.state, event)
+        evolve(self.state, event)
         self.events.append(event)
 
     def resume(self) -> None:
@@ -206,7 +207,7 @@ TEXT = "What was said before. " * 30
 
 def _state(values: dict[int, Any]) -> AgentState:
     """Return an agent of whose steps these are the arguments, as recorded."""
-    state = agent.initial()
+    state = agent.AgentState()
     for number, value in values.items():
         arguments = msgspec.Raw(msgspec.json.encode({"prompt": value}))
         event = StepRequested(
@@ -217,7 +218,7 @@ def _state(values: dict[int, Any]) -> AgentState:
             call=f"c{number}",
             fingerprint=f"f{number}",
         )
-        agent.evolve(state, event)
+        evolve(state, event)
     return state
 
 
@@ -237,7 +238,7 @@ def test_the_stored_form_is_read_for_ever():
     state = _state({1: "Begin here. " * 3})
     for name in ("step.requested.v1.full-4.json", "step.completed.v1.full-2.json"):
         data = (GOLDEN / name).read_bytes()
-        agent.evolve(state, msgspec.json.decode(data, type=_type_of(name)))
+        evolve(state, msgspec.json.decode(data, type=_type_of(name)))
     assert _read(state, 2) == {"model": "m", "prompt": "Begin here. Begin here. And go on — é."}
     reader = payloads.Reader(lambda: state)
     result = payload.run_fetch(reader.result(state.steps[2]), lambda *_: b"")

@@ -8,6 +8,7 @@ import hansard
 from hansard.bus.commits import revive, whole_at
 from hansard.bus.log import AtPosition
 from hansard.domain import agent as agents
+from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import snapshot_id
 from tests.agents.twins import TwinRecord
@@ -51,7 +52,7 @@ async def test_the_state_at_every_version_is_a_fresh_fold(record: TwinRecord):
     await _busy(record)
     commits = [s for s in await record.commits("r") if isinstance(s.stream, AgentStream)]
     events = [(s, e) for s in commits for e in s.commit.events]
-    states = [agents.fold(agents.initial(), [revive(e) for _, e in events[:k]])
+    states = [fold(agents.AgentState(), [revive(e) for _, e in events[:k]])
               for k in range(len(events) + 1)]  # fmt: skip
     for stored in commits:
         last = stored.commit.last_version

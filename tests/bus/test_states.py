@@ -15,6 +15,7 @@ from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState
+from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream, StreamId
 from hansard.state import histories
 from hansard.state.replay import States, fold_agent
@@ -106,10 +107,10 @@ async def told(data_dir: str, read_by_all: tuple[str, str]) -> AsyncIterator[Wor
 
 def folds(commits: Iterable[Stored]) -> list[AgentState]:
     """Return the state at every version, each folded on from a copy of the one before."""
-    states = [agents.initial()]
+    states = [agents.AgentState()]
     for stored in commits:
         for recorded in stored.commit.events:
-            states.append(agents.fold(states[-1], [revive(recorded)]))
+            states.append(fold(states[-1], [revive(recorded)]))
     return states
 
 
@@ -146,7 +147,7 @@ async def test_a_run_at_any_position_holds_whole_commits_up_to_it(world):
             inherited = [stored for stored in history if stored not in own]
             mine = [s for s in (*inherited, *kept) if str(s.stream) == str(stream)]
             view = await states.run(run, AtPosition(position))
-            assert view.agents.get("a", agents.initial()) == fold_agent(mine), position
+            assert view.agents.get("a", agents.AgentState()) == fold_agent(mine), position
             assert view.vector.get(str(stream), 0) == view.agents["a"].version
 
 

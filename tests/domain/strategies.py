@@ -22,6 +22,7 @@ from hansard.domain import (
     team,
 )
 from hansard.domain import run as imported
+from hansard.domain.decider import fold
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
 from hansard.domain.memory import events as memory_events
@@ -420,10 +421,10 @@ def _happen(commands: st.SearchStrategy[Any], initial: Any, decide: Any) -> Any:
 
 
 agent_histories = agent_command_lists.map(
-    lambda commands: happened(commands, agent.initial(), agent.fold, agent.decide)
+    lambda commands: happened(commands, agent.AgentState(), fold, agent.decide)
 )
 run_histories = st.lists(run_commands, max_size=15).map(
-    lambda commands: happened([START, *commands], run.initial(), run.fold, run.decide)
+    lambda commands: happened([START, *commands], run.RunState(), fold, run.decide)
 )
 budget_histories = st.lists(budget_commands, max_size=12).map(
     lambda commands: happened(commands, approval.BudgetState(), decider.fold, budget_decide)
@@ -515,5 +516,5 @@ def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:
 
 
 memory_histories = memory_commands.map(
-    lambda commands: happened(commands, space.initial(), space.fold, memory_decide)
+    lambda commands: happened(commands, space.MemoryState(), fold, memory_decide)
 )

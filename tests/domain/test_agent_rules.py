@@ -5,6 +5,7 @@ import pytest
 
 from hansard.domain import agent
 from hansard.domain.agent import Alternative, Begin, Declare, Leave, Note, Tell
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.steps import (
     NULL,
@@ -48,7 +49,7 @@ def _settled(verdict: Verdict, digest: str = "") -> StepSettled:
 
 def an_agent() -> Decider:
     """Return the agent's decider."""
-    return decider(agent.initial, agent.fold, agent.decide)
+    return decider(agent.AgentState, fold, agent.decide)
 
 
 def a_call() -> Decider:
@@ -170,8 +171,8 @@ def test_a_completed_step_is_not_tried_again():
 @pytest.mark.parametrize("before", [failed, not_done, blocked, in_doubt])
 def test_an_attempt_opens_a_step_that_did_not_complete(before):
     """Trying again makes the step an open intent, its items gone."""
-    state = agent.fold(
-        agent.initial(),
+    state = fold(
+        agent.AgentState(),
         [began, requested, StepYielded(step=1, index=0, items=(ONE,)), before, attempted],
     )
     assert state.steps[1].status is StepStatus.REQUESTED
@@ -197,7 +198,7 @@ def test_a_settlement_says_what_is_true(before, verdict, status):
     story = a_call().given(*before)
     story.when(Tell(_settled(verdict, digest))).then(_settled(verdict, digest))
     story.given(_settled(verdict, digest)).when(Tell(_settled(verdict, digest))).then()
-    state = agent.fold(agent.initial(), [began, requested, *before, _settled(verdict, digest)])
+    state = fold(agent.AgentState(), [began, requested, *before, _settled(verdict, digest)])
     assert state.steps[1].status is status
     assert state.steps[1].settled_by == "a person"
 
@@ -249,7 +250,7 @@ def test_what_the_state_says_of_its_facts():
     late = agent.CheckpointSaved(name="plan", data=TWO, fingerprint="c2")
     chosen = agent.DecisionMade(question="?", selected="a", fingerprint="d")
     used = agent.ResourceAccessed(uri="file:x", operation="read", fingerprint="r")
-    state = agent.fold(agent.initial(), [began, early, message, chosen, used, late])
+    state = fold(agent.AgentState(), [began, early, message, chosen, used, late])
     assert state.checkpoints == {"plan": late}
     assert (state.messages, state.decisions) == ([message], [chosen])
     assert [(noted.version, noted.fact) for noted in state.resources] == [(5, used)]
@@ -272,4 +273,4 @@ def test_alternatives_may_be_told_in_three_ways():
 def test_a_refusal_is_the_caller_s_error():
     """Refused names the command, so that the caller can act."""
     with pytest.raises(Refused, match="start or resume the run first"):
-        agent.decide(agent.initial(), Leave("completed"))
+        agent.decide(agent.AgentState(), Leave("completed"))

@@ -81,7 +81,7 @@ def test_what_is_long_is_cut():
 
 def test_a_state_tells_what_label_it_carries():
     """An agent's state shows its name, version, and label if it has one."""
-    state = agent.initial()
+    state = agent.AgentState()
     assert "label" not in repr(state)
     state.label = "confidential"
     assert "label='confidential'" in repr(state)

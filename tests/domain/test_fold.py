@@ -23,7 +23,7 @@ from hansard.domain import (
 )
 from hansard.domain.actions import cache as actions
 from hansard.domain.conversation import RunJoined
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import Quarantined, fold
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
 from hansard.domain.experience import kept as experience
@@ -35,15 +35,15 @@ from tests.reach import not_reached
 
 AGGREGATES: dict[str, tuple[Any, Any, Any]] = {
     "actions": (actions.initial, actions.fold, kept_strategies.action_histories),
-    "agent": (agent.initial, agent.fold, strategies.lowered(strategies.agent_histories)),
-    "run": (run.initial, run.fold, strategies.run_histories),
+    "agent": (agent.AgentState, fold, strategies.lowered(strategies.agent_histories)),
+    "run": (run.RunState, fold, strategies.run_histories),
     "approval": (approval.initial, decider.fold, strategies.approval_histories),
     "board": (board.BoardState, decider.fold, strategies.lowered(strategies.board_histories)),
     "budget": (approval.BudgetState, decider.fold, strategies.budget_histories),
     "experience": (experience.initial, experience.fold, kept_strategies.experience_histories),
     "experiment": (experiment.ExperimentState, decider.fold, strategies.experiment_histories),
     "import": (run.ImportState, decider.fold, strategies.import_histories),
-    "memory": (space.initial, space.fold, strategies.memory_histories),
+    "memory": (space.MemoryState, fold, strategies.memory_histories),
     "prompt": (prompt.initial, prompt.fold, strategies.prompt_histories),
     "price": (experiment.PriceState, decider.fold, strategies.price_histories),
     "principal": (principal.PrincipalState, decider.fold, strategies.principal_histories),
@@ -122,8 +122,8 @@ def _once(state, command, fold, decide):
 @given(strategies.agent_histories, strategies.agent_commands)
 def test_an_agent_s_command_yields_its_events_once(events, command):
     """A repeated statement, note, declaration or leave adds nothing; `Begin` takes a new epoch."""
-    state = agent.fold(agent.initial(), events)
-    first, second = _once(state, command, agent.fold, agent.decide)
+    state = fold(agent.AgentState(), events)
+    first, second = _once(state, command, fold, agent.decide)
     if isinstance(command, agent.Begin):
         assert [event.epoch for event in (*first, *second)] == [
             state.epoch + 1 + i for i in range(len(first) + len(second))
@@ -135,9 +135,9 @@ def test_an_agent_s_command_yields_its_events_once(events, command):
 @given(strategies.run_histories, strategies.run_commands)
 def test_a_run_s_command_yields_its_events_once(events, command):
     """Repeating a fact about a run adds nothing; beginning it twice is refused."""
-    state = run.fold(run.initial(), events)
+    state = fold(run.RunState(), events)
     try:
-        _, second = _once(state, command, run.fold, run.decide)
+        _, second = _once(state, command, fold, run.decide)
     except Refused:
         assert isinstance(command, RunStarted | RunForked)
     else:
@@ -155,22 +155,22 @@ def test_a_budget_s_command_yields_its_events_once(events, command):
 @given(strategies.agent_histories, strategies.agent_commands)
 def test_what_is_decided_can_be_folded(events, command):
     """No decision leads to an event that the fold cannot take, and each one counts one version."""
-    state = agent.fold(agent.initial(), events)
+    state = fold(agent.AgentState(), events)
     try:
         news = agent.decide(state, command)
     except Refused:
         news = ()
-    assert agent.fold(state, news).version == state.version + len(news)
+    assert fold(state, news).version == state.version + len(news)
 
 
 @given(strategies.agent_command_lists)
 def test_an_outcome_stands(commands):
     """No command to an agent replaces the result of a completed step."""
-    state = agent.initial()
+    state = agent.AgentState()
     results: dict[int, bytes] = {}
     for command in commands:
-        for event in strategies.happened([command], state, agent.fold, agent.decide):
-            state = agent.fold(state, [event])
+        for event in strategies.happened([command], state, fold, agent.decide):
+            state = fold(state, [event])
         for number, step in state.steps.items():
             if step.status == "completed":
                 results.setdefault(number, bytes(step.result))

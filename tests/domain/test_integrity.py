@@ -7,6 +7,7 @@ from hansard.bus import subjects
 from hansard.bus.commits import encode, revive
 from hansard.bus.recheck import Recheck
 from hansard.domain import run as runs
+from hansard.domain.decider import fold
 from hansard.domain.events import Commit, Event
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.integrity import Fold, Members
@@ -40,7 +41,7 @@ def test_a_run_has_the_agents_that_its_state_has(first, forks):
         for number, event in enumerate(events, version):
             assert not integrity.misfit(RunStream(run), by_itself(number, event))
         lives[run] = [*before, *events]
-        state = runs.fold(runs.initial(), lives[run])
+        state = fold(runs.RunState(), lives[run])
         assert integrity.members(run).roles == state.roster
 
 
@@ -48,7 +49,7 @@ def test_who_joins_again_in_another_role_has_the_first_one_and_is_told():
     """The run's state shows it to readers, and `hansard check` reports it."""
     life = [RunStarted(workflow="w"), AgentJoined(agent="a", role="reader")]
     again = AgentJoined(agent="a", role="approver")
-    assert runs.fold(runs.initial(), [*life, again]).roster == {"a": "reader"}
+    assert fold(runs.RunState(), [*life, again]).roster == {"a": "reader"}
     found: list[str] = []
     recheck = Recheck(lambda kind, fact, where, *, wrong=True: found.append(f"{kind}: {fact}"))
     for number, event in enumerate([*life, again], 1):

@@ -36,7 +36,7 @@ failed = RunFailed(error=Failure("ValueError", "no"))
 
 def a_run() -> Decider:
     """Return the run's decider."""
-    return decider(run.initial, run.fold, run.decide)
+    return decider(run.RunState, fold, run.decide)
 
 
 def test_a_run_begins_once():

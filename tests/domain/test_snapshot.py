@@ -9,6 +9,7 @@ from hypothesis import given
 
 from hansard.domain import agent, steps
 from hansard.domain.agent import Moment
+from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream
 from hansard.domain.snapshot import Outcome, Snapshot, SnapshotResult, snapshot, snapshot_id
 from hansard.domain.steps import Effects, Failure
@@ -53,7 +54,7 @@ left = agent.AgentLeft(outcome="completed")
 
 def shot(*events: Any) -> Snapshot:
     """Return the snapshot after some events of the agent."""
-    state = agent.fold(agent.initial(), events)
+    state = fold(agent.AgentState(), events)
     return snapshot(STREAM, state, {3: NOW}, NOW)
 
 
@@ -153,10 +154,10 @@ def test_a_later_fact_is_a_state_of_its_own_outside_of_the_chain():
 @given(strategies.agent_histories)
 def test_the_chain_has_every_intent_and_outcome_once(events):
     """Any history has one writable snapshot per begin and end, each naming the one before."""
-    state = agent.initial()
+    state = agent.AgentState()
     chain: list[Snapshot] = []
     for event in events:
-        state = agent.fold(state, [event])
+        state = fold(state, [event])
         made = snapshot(STREAM, state, {}, NOW)
         assert msgspec.json.encode(made)
         if state.moment_version == state.version:

@@ -169,8 +169,7 @@ def test_mcp_clients_have_the_operations_as_tools(run: Run, opened: str):
 BROKEN = {
     "raises": "raise LookupError('no such library')",
     "taken": (
-        "from hansard.extending import Slice\n"
-        "SLICE = Slice(name='taken', streams={'prompt': ()})"
+        "from hansard.extending import Slice\nSLICE = Slice(name='taken', streams={'prompt': ()})"
     ),
     "another": "SLICE = None",
 }

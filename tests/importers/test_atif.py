@@ -9,6 +9,7 @@ from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_i
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
 from hansard.domain.agent import MessageAdded
+from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import StepCompleted, StepFailed, StepRequested
 from tests.importers.support import NOW, events, log_of, of_type, rederived
@@ -87,7 +88,7 @@ def test_a_trajectory_is_a_run(tmp_path):
         "cost": 0.25,
     }
     assert plain(messages[2].fields)["reasoning_content"] == "One command does."
-    state = runs.fold(runs.initial(), events(out, "life"))
+    state = fold(runs.RunState(), events(out, "life"))
     assert state.scores == TRAJECTORY["final_metrics"]
     assert (state.workflow, state.status) == ("atif", "completed")
     assert state.labels == {
@@ -151,7 +152,7 @@ def test_a_sub_agent_is_an_agent_of_the_run(tmp_path):
 def test_without_final_metrics_it_is_open(tmp_path):
     """A run without final metrics is open, since its trajectory does not tell how it ended."""
     out = read(tmp_path, {**TRAJECTORY, "final_metrics": None})
-    assert runs.fold(runs.initial(), events(out, "life")).status == "open"
+    assert fold(runs.RunState(), events(out, "life")).status == "open"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_i
 from hansard.agents.importers.sources import recognised, records
 from hansard.domain import run as runs
 from hansard.domain.agent import MessageAdded
+from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import StepCompleted, StepFailed, StepRequested
 from tests.importers.support import NOW, events, log_of, of_type, rederived, written
@@ -99,7 +100,7 @@ def test_a_session_is_a_run(tmp_path):
     assert messages[1].usage == usage
     blocks = plain(messages[1].content)
     assert [block["type"] for block in blocks] == ["thinking", "text"]
-    state = runs.fold(runs.initial(), events(out, "life"))
+    state = fold(runs.RunState(), events(out, "life"))
     assert (state.workflow, state.status) == ("claude-code", "open")
     assert state.labels == {
         "source": "claude-code",
@@ -157,7 +158,7 @@ def test_a_sub_agent_has_a_stream_of_its_own(tmp_path):
     }
     assert streams == {("assistant", "claude-code"), ("subagent", "subagent-a1b2")}
     own = read(written(tmp_path / "agent-a1b2.jsonl", inner))
-    state = runs.fold(runs.initial(), events(own, "life"))
+    state = fold(runs.RunState(), events(own, "life"))
     assert state.labels["source_run"] == "5e55-1/subagent-a1b2"
 
 
@@ -237,7 +238,7 @@ def test_an_answer_of_the_program_itself_names_no_model(tmp_path):
     failed = answer("e", "msg_0", {"type": "text", "text": "API Error: 529"}, output=0)
     failed["message"]["model"] = "<synthetic>"
     out = read(written(tmp_path / "s.jsonl", [failed, *SESSION]))
-    state = runs.fold(runs.initial(), events(out, "life"))
+    state = fold(runs.RunState(), events(out, "life"))
     assert state.labels["model"] == "claude-opus-4-6"
 
 

@@ -15,6 +15,7 @@ from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_i
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
 from hansard.domain.agent import MessageAdded
+from hansard.domain.decider import fold
 from hansard.domain.run import RunFailed, RunScored
 from hansard.domain.steps import StepCompleted, StepFailed, StepRequested
 from tests.importers.support import NOW, events, log_of, of_type, rederived
@@ -63,7 +64,7 @@ def test_a_sample_is_a_run():
     """Sample, epoch, scores and log become task, trial, metrics and labels."""
     made = read(CORRECT)
     assert sorted(made) == ["3", "small", "unlucky"]
-    state = runs.fold(runs.initial(), events(made["small"], "life"))
+    state = fold(runs.RunState(), events(made["small"], "life"))
     assert state.assigned == runs.RunAssigned(task="small", trial=1)
     assert state.scores == {"includes": 1.0, "brevity": 1.44, "model_graded_qa": 1.0}
     assert (state.workflow, state.status) == ("arithmetic", "completed")

@@ -17,6 +17,7 @@ from hansard.domain import agent as agents
 from hansard.domain import run as runs
 from hansard.domain import values
 from hansard.domain.agent import AgentLeft, MessageAdded, SessionBegan
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.events import Actor
 from hansard.domain.run import (
@@ -261,7 +262,7 @@ def test_a_call_without_a_result_stays_open_and_is_listed():
     """The step is there without an outcome, and the importer says so."""
     out = made(chat(asks(call("c1", "t"), call("c2", "t"), call(None, "t")), answer("c2", "r")))
     assert [call for _, call in out.tally.unanswered] == ["c1", ""]
-    state = agents.fold(agents.initial(), events(out, MAIN))
+    state = fold(agents.AgentState(), events(out, MAIN))
     assert [step.number for step in state.open_steps] == [1, 3]
 
 
@@ -341,7 +342,7 @@ def test_two_roles_for_one_agent_are_refused():
 
 def life(record: dict[str, Any], given_: ImportDefaults | None = None) -> runs.RunState:
     """Return a run's life, folded."""
-    return runs.fold(runs.initial(), events(made(record, given_), "life"))
+    return fold(runs.RunState(), events(made(record, given_), "life"))
 
 
 def test_the_life_says_what_the_run_was():
@@ -492,7 +493,7 @@ def check_lawful(out: Any) -> None:
         assert len(encode(append.stream, append.commit)) <= COMMIT_BYTES_MAX
     for name, version in versions.items():
         if name == "life":
-            assert runs.fold(runs.initial(), events(out, name)).version == version
+            assert fold(runs.RunState(), events(out, name)).version == version
         else:
             check_agent(events(out, name))
     checked = rederived(out)
@@ -502,7 +503,7 @@ def check_lawful(out: Any) -> None:
 
 def check_agent(told: list[Any]) -> None:
     """Check that the domain's rules accept every event as news of a session."""
-    state = agents.initial()
+    state = agents.AgentState()
     for event in told:
         match event:
             case SessionBegan():
@@ -516,7 +517,7 @@ def check_agent(told: list[Any]) -> None:
             case _:
                 news = agents.decide(state, agents.Tell(event))
         assert list(news) == [event]
-        state = agents.fold(state, [event])
+        state = fold(state, [event])
 
 
 ids = st.sampled_from(["c1", "c2", "", None])

@@ -8,6 +8,7 @@ import pytest
 from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_id
 from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadValue
 from hansard.domain.run import RunCompleted, RunFailed, RunStarted
 from hansard.domain.steps import StepFailed
@@ -44,7 +45,7 @@ def read(tmp_path, format_: str, document: Any, given: ImportDefaults | None = N
 
 def life(out: Any) -> runs.RunState:
     """Return a run's life, folded."""
-    return runs.fold(runs.initial(), events(out, "life"))
+    return fold(runs.RunState(), events(out, "life"))
 
 
 TAU = {

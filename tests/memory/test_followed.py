@@ -10,7 +10,7 @@ from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.store import MemoryStore
 from hansard.bus.errors import Unreachable
 from hansard.bus.log import EventLog, Stored
-from hansard.domain.memory.space import initial
+from hansard.domain.memory.space import MemoryState
 from hansard.state.memories import SPACES_MAX, Memories
 from hansard.testing.programs import Memory, workspace_of
 
@@ -167,7 +167,7 @@ async def test_a_space_that_is_dropped_while_it_is_read_is_as_new_as_the_log(pai
         await pair.write_and_pass()
         assert pair.files() == {"a.md", "b.md"}
         for number in range(SPACES_MAX):
-            pair.memories.keep(f"agent/{number}", initial())
+            pair.memories.keep(f"agent/{number}", MemoryState())
         assert pair.files() is None
 
     pair.log.happens = drops

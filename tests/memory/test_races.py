@@ -16,7 +16,7 @@ from hansard.agents.memory.validate import problems
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.memory.events import stream_of
-from hansard.domain.memory.space import initial
+from hansard.domain.memory.space import MemoryState
 from tests.evidence import Evidence
 from tests.faults._warm import python
 
@@ -66,7 +66,7 @@ def test_nothing_that_is_not_valid_stands_at_any_version(
             writer.stdout.close()
     assert kills == WRITERS * tries
     assert set(told) == ANSWERS
-    state = initial()
+    state = MemoryState()
     for stored in portal().run(record.workspace.log.read(stream_of(SPACE))):
         state = portal().run(record.workspace.memories.folded(state, [stored]))
         assert (problems(of_space(state.files)), state.unfit) == ([], []), state.version

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.bus.commits import record
+from hansard.domain.decider import fold
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import space
 from hansard.domain.memory.events import KIND, MemoryChanged
@@ -38,14 +39,14 @@ writes = st.lists(
 
 def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, UnjudgedEvent]]:
     """Return the events of some writes, each with whether all of its files may be seen."""
-    state, found = space.initial(), list[tuple[bool, UnjudgedEvent]]()
+    state, found = space.MemoryState(), list[tuple[bool, UnjudgedEvent]]()
     for number, (paths, text) in enumerate(made):
         changes = [space.change_of(path, state.files.get(path), text) for path in paths]
         files = tuple(change for change in changes if change is not None)
         event = MemoryChanged(files=files, because=f"write of {[each.path for each in files]}")
         if not files:
             continue
-        state = space.fold(state, [event])
+        state = fold(state, [event])
         data = record(event, "").data
         judged = facts(event.tag, STREAM, "ada", {}, {})
         judged = msgspec.structs.replace(judged, paths=files_of(STREAM, bytes(data)))

@@ -18,6 +18,7 @@ from hansard.agents.memory.search import Rankers, grep, paths_matching, search
 from hansard.agents.memory.store import check_change
 from hansard.agents.policy.permits import Permit
 from hansard.bus.log import Stored
+from hansard.domain.decider import fold
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor, Commit
 from hansard.domain.label import Confidentiality, Label
@@ -92,7 +93,7 @@ def is_mine(path: str) -> bool:
 
 def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[MemoryEventAt]:
     """Return the changes of some writes; without `all_of` those that the role sees."""
-    state, found = space.initial(), list[MemoryEventAt]()
+    state, found = space.MemoryState(), list[MemoryEventAt]()
     for number, files in enumerate(made):
         secret = "notes/secret.md" in files
         wanted = {
@@ -115,15 +116,15 @@ def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[Mem
         )
         stored = Stored(state.version + 7, number * 10**9, stream_of("org"), commit, b"")
         found.append(MemoryEventAt(stored, state.version + 1, f"e{number}", event))
-        state = space.fold(state, [event], by_of(stored, f"e{number}"))
+        state = fold(state, [event], by_of(stored, f"e{number}"))
     return found
 
 
 def stands(history: Sequence[MemoryEventAt]) -> MemoryState:
     """Return the space after these changes."""
-    state = space.initial()
+    state = space.MemoryState()
     for each in history:
-        state = space.fold(state, [each.event], by_of(each.stored, each.id))
+        state = fold(state, [each.event], by_of(each.stored, each.id))
     return state
 
 

@@ -13,7 +13,7 @@ from hansard.agents.memory.store import pack
 from hansard.bus import recheck as _recheck_memory
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit
-from hansard.domain.decider import By
+from hansard.domain.decider import By, fold
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.label import Label
@@ -49,7 +49,7 @@ def change_of(
 
 def having(**files: str) -> MemoryState:
     """Return a space with files, each made by its own change."""
-    state = space.initial()
+    state = space.MemoryState()
     for name, text in files.items():
         state = put(state, name.replace("__", "/").replace("_", "."), text)
     return state
@@ -58,7 +58,7 @@ def having(**files: str) -> MemoryState:
 def put(state: MemoryState, path: str, text: str | None, link: bool = False) -> MemoryState:
     """Return the space after a file got another text, or was deleted."""
     change = change_of(path, state.files.get(path), text, link=link)
-    return space.fold(state, space.decide("org", state, MemoryChanged(files=(change,))), By("ada"))
+    return fold(state, space.decide("org", state, MemoryChanged(files=(change,))), By("ada"))
 
 
 @given(texts, texts)
@@ -100,7 +100,7 @@ def test_changes_to_different_files_commute(first, second, text):
     for order in ((one, other), (other, one)):
         state = start
         for wanted in order:
-            state = space.fold(state, space.decide("org", state, wanted))
+            state = fold(state, space.decide("org", state, wanted))
         results.append({path: file.text for path, file in state.files.items()})
     assert results[0] == results[1] == {"a.md": first + "1", "b.md": second + "2"}
 
@@ -135,7 +135,7 @@ def test_a_rename_takes_the_text_along_and_leaves_nothing_behind():
     state = having(a_md="x\n", b_md="y\n")
     moved = change_of("docs/c.md", state.files["a.md"], "x\nz\n")
     assert (moved.op, moved.was) == (FileOp.RENAMED, "a.md")
-    after = space.fold(state, space.decide("org", state, MemoryChanged(files=(moved,))))
+    after = fold(state, space.decide("org", state, MemoryChanged(files=(moved,))))
     assert sorted(after.files) == ["b.md", "docs/c.md"]
     assert after.files["docs/c.md"].text == "x\nz\n"
     onto = change_of("b.md", state.files["a.md"], "x\n")
@@ -149,12 +149,12 @@ def test_an_event_that_does_not_follow_changes_nothing():
     forged = change_of(
         "a.md", MemoryFile(path="a.md", body=lines.FileText("?"), digest="?", version=1), "y\n"
     )
-    after = space.fold(state, [MemoryChanged(files=(forged,))])
+    after = fold(state, [MemoryChanged(files=(forged,))])
     assert after.files == state.files
     assert after.version == 2
     assert after.unfit == [(2, "'a.md' is not what it was changed from")]
     real = change_of("a.md", state.files["a.md"], "y\n")
-    assert space.fold(state, [MemoryChanged(files=(real,))]).unfit == []
+    assert fold(state, [MemoryChanged(files=(real,))]).unfit == []
 
 
 @pytest.mark.parametrize("edit", [b'[[9,9,"z"]]', b'[[0,1,"z"]]', b"7"])
@@ -164,7 +164,7 @@ def test_a_text_that_is_not_what_its_change_says_is_found_where_it_is_used(edit)
     real = change_of("a.md", state.files["a.md"], "y\n")
     forged = msgspec.structs.replace(real, edit=msgspec.Raw(edit))
     other = change_of("b.md", state.files["b.md"], "B\n")
-    after = space.fold(state, [MemoryChanged(files=(forged, other))])
+    after = fold(state, [MemoryChanged(files=(forged, other))])
     assert (after.unfit, after.files["b.md"].text) == ([], "B\n")
     for _ in range(2):
         with pytest.raises(Corrupt, match=r"a\.md"):
@@ -173,7 +173,7 @@ def test_a_text_that_is_not_what_its_change_says_is_found_where_it_is_used(edit)
         real, before=real.after, after=digest_of("z\n"), edit=msgspec.Raw(b'"z\\n"')
     )
     mended = msgspec.structs.replace(whole, op=FileOp.CREATED)
-    assert space.fold(after, [MemoryChanged(files=(mended,))]).files["a.md"].text == "z\n"
+    assert fold(after, [MemoryChanged(files=(mended,))]).files["a.md"].text == "z\n"
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_path_says_what_kind_of_memory_it_is(path, kind):
 def test_refusals_in_a_row_are_counted_a_run_until_a_change():
     """Refusals in a row are counted by run, until a change is made."""
     refused = MemoryRejected(problems=(Problem("a", 1, "r", "", ""),), run="r1")
-    state = space.fold(having(), [refused, refused], By("ada"))
+    state = fold(having(), [refused, refused], By("ada"))
     assert (state.refusals("ada", "r1"), state.refusals("ada", "r2")) == (2, 0)
     assert state.refusals("bob", "r1") == 0
     assert put(state, "a.md", "x").refusals("ada", "r1") == 0
@@ -308,7 +308,7 @@ def test_changes_are_asked_about_unless_a_policy_says_otherwise():
     state = having()
     assert state.asks(0, None, ["a"])
     policy = MemoryPolicySet(approval=MemoryApproval.OFF, until=until, untrusted=("web/**",))
-    state = space.fold(state, space.decide("org", state, policy))
+    state = fold(state, space.decide("org", state, policy))
     assert not state.asks(ends - 1_000, None, ["a"])
     assert state.asks(ends, None, ["a"])
     assert state.depends_on_time
@@ -323,7 +323,7 @@ def test_a_label_goes_along_with_the_text():
     untrusted = Label(untrusted=True)
     state = having(a_md="x\n")
     change = change_of("a.md", state.files["a.md"], "x\ny\n")
-    state = space.fold(state, [MemoryChanged(files=(change,))], By(label=untrusted))
+    state = fold(state, [MemoryChanged(files=(change,))], By(label=untrusted))
     state = put(state, "a.md", "x\ny\nz\n")
     assert state.files["a.md"].label == untrusted
     assert put(put(state, "a.md", None), "a.md", "new").files["a.md"].label is None

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hansard.domain import agent, run
+from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.projections.store import Store
 from tests.conftest import ROUNDS
@@ -79,11 +80,11 @@ def test_tables_are_what_the_domain_folds(shared, events, life, counts, seed):
     _append(shared.messages, RunStream(name), 0, life, counts)
     _append(shared.messages, AgentStream(name, "writer", "ada"), 0, events, counts)
     shared.news(since, some_borders(shared.messages.all[since:], seed))
-    state = agent.fold(agent.initial(), events)
+    state = fold(agent.AgentState(), events)
     check_agent(shared.store, name, state)
     check_steps(shared.store, name, state)
     check_facts(shared.store, name, state)
-    check_life(shared.store, name, run.fold(run.initial(), life))
+    check_life(shared.store, name, fold(run.RunState(), life))
 
 
 @pytest.mark.thorough
@@ -110,19 +111,19 @@ def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, li
         at = {"life": life_cut, "agent/writer/ada": cut}
         forked = run.RunForked(parent=parent, at=at, labels={"depth": str(depth)})
         before, lived = events[:cut], life[:life_cut]
-        state = agent.fold(agent.initial(), before)
-        went_on = happened(commands, state, agent.fold, agent.decide)
+        state = fold(agent.AgentState(), before)
+        went_on = happened(commands, state, fold, agent.decide)
         other = happened(
             [agent.Leave("cancelled")],
-            agent.fold(agent.initial(), events),
-            agent.fold,
+            fold(agent.AgentState(), events),
+            fold,
             agent.decide,
         )
         messages.add(RunStream(name), life_cut + 1, [forked])
         _append(messages, AgentStream(parent, "writer", "ada"), len(events), other, [1])
         _append(messages, AgentStream(name, "writer", "ada"), cut, went_on, [1])
         lived = [*lived, forked]
-        ended = happened(lives[depth], run.fold(run.initial(), lived), run.fold, run.decide)
+        ended = happened(lives[depth], fold(run.RunState(), lived), fold, run.decide)
         ended = [event for event in ended if not isinstance(event, run.RunForked)]
         _append(messages, RunStream(name), len(lived), ended, [1])
         life = [*lived, *ended]
@@ -130,11 +131,11 @@ def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, li
         checks.append((name, cut, life_cut, events, life))
     shared.news(since, some_borders(messages.all[since:], seed))
     for run_name, cut, life_cut, told, lived in checks:
-        state = agent.fold(agent.initial(), told)
+        state = fold(agent.AgentState(), told)
         last = run_name == checks[-1][0]
         if len(told) > cut:
             if last:
                 check_agent(shared.store, run_name, state)
             check_steps(shared.store, run_name, state, cut)
         check_facts(shared.store, run_name, state, cut)
-        check_life(shared.store, run_name, run.fold(run.initial(), lived), life_cut)
+        check_life(shared.store, run_name, fold(run.RunState(), lived), life_cut)

@@ -44,10 +44,10 @@ from hansard.bus.log import Append, NothingUnder, Stored
 from hansard.bus.writer import Identity, StreamWriter, Ticket
 from hansard.domain import agent as agents
 from hansard.domain import ids, team, values
-from hansard.domain import run as runs
 from hansard.domain.agent import AgentRefused, AgentState, Begin, Leave, MessageAdded, Tell
 from hansard.domain.choices import chosen, counted
 from hansard.domain.conversation import KIND, RunJoined
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Recorded
 from hansard.domain.fingerprint import canonical, digest
@@ -446,7 +446,7 @@ async def _member(workspace: Workspace, stream: AgentStream, commits: list[Store
         parent = await workspace.states.agent(AgentStream(life.forked.parent, role, agent))
     known = life.roster.get(agent)
     if known is None:
-        return _Member(life, agents.initial(), parent, arm=arm, first=first)
+        return _Member(life, agents.AgentState(), parent, arm=arm, first=first)
     if known != role:
         message = (
             f"agent {agent!r} has role {known!r} in this run, not {role!r}: "
@@ -479,7 +479,7 @@ async def open_agent(
 
     async def attempt() -> _Member:
         nonlocal is_new
-        member = _Member(RunState(), agents.initial())
+        member = _Member(RunState(), agents.AgentState())
         if not is_new:
             member = await _find(workspace, run, agent, role, options.opening)
         is_new = False  # after a lost race it may exist
@@ -709,7 +709,7 @@ async def _take_part(
         turns_before=before,
     )
     began = agents.decide(member.state, begin)
-    state = agents.fold(member.state, began)
+    state = fold(member.state, began)
     joined = AgentJoined(agent=agent, role=role)
     resumed = RunResumed(agent=agent, epoch=state.epoch)
     if not member.state.epoch:
@@ -731,7 +731,7 @@ async def _take_part(
     if place is not None and place.condition is not None:
         lives = msgspec.structs.replace(lives, expected=place.condition)
     await workspace.log.append_all([lives, mine, *extra])
-    return msgspec.structs.replace(member, life=runs.fold(member.life, life), state=state)
+    return msgspec.structs.replace(member, life=fold(member.life, life), state=state)
 
 
 def _started(workspace: Workspace, options: Options) -> RunStarted:
@@ -920,7 +920,7 @@ async def _write_leave(
         ticket: Ticket | None = None
         try:
             ticket = await put_together(boards.sender, writer.log, appends, after)
-            boards.leaves(life, runs.fold(state, news), ticket)
+            boards.leaves(life, fold(state, news), ticket)
             give_back()
             [mine, *_] = await stored_together(writer, ticket)
         except Conflict:

@@ -18,6 +18,7 @@ from hansard.bus.redacted_log import RedactedBlobs, RedactedLog
 from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain import run as runs
 from hansard.domain.choices import check_options, chosen, claimed_time, moment, nearest
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, RunStream
@@ -423,6 +424,6 @@ def decided(state: RunState, events: Sequence[RunEvent]) -> list[RunEvent]:
     items: list[RunEvent] = []
     for event in events:
         news = runs.decide(state, event)
-        state = runs.fold(state, news)
+        state = fold(state, news)
         items.extend(news)
     return items

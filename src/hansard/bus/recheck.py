@@ -27,7 +27,7 @@ from hansard.domain import agent, decider, payload, principal, run, steps
 from hansard.domain.approval import ApprovalGranted, ApprovalRequested
 from hansard.domain.choices import counted
 from hansard.domain.conversation import ContextCompacted, RunJoined
-from hansard.domain.decider import By, LabelDeclassified
+from hansard.domain.decider import By, LabelDeclassified, evolve
 from hansard.domain.errors import Corrupt, Refused, UnknownEvent
 from hansard.domain.events import Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
@@ -642,7 +642,7 @@ class Memory:
         """
         if not isinstance(stream, WorkspaceStream) or stream.kind != KIND:
             return []
-        state = self._states.setdefault(stream.id, space.initial())
+        state = self._states.setdefault(stream.id, space.MemoryState())
         if state is None:
             return []
         state.version, known = commit.version - 1, len(state.unfit)
@@ -663,7 +663,7 @@ class Memory:
         ones, with the reason.
         """
         unfit = len(state.unfit)
-        space.evolve(state, await self._with_links(event), by)
+        evolve(state, await self._with_links(event), by)
         if not isinstance(event, MemoryChanged) or len(state.unfit) > unfit:
             return []
         texts = [state.files[each.path].body for each in event.files if each.after]

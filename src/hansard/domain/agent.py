@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 import msgspec
 
 from hansard.domain import steps
 from hansard.domain.choices import Brief, first
 from hansard.domain.conversation import ContextCompacted, replaced
-from hansard.domain.decider import LabelDeclassified, Quarantined
+from hansard.domain.decider import By, LabelDeclassified, State
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.steps import (
@@ -301,7 +301,7 @@ class Moment(StrEnum):
     NOW = "now"
 
 
-class AgentState(Brief, msgspec.Struct, kw_only=True):
+class AgentState(Brief, State, kw_only=True):
     """An agent at a version. The fold owns its state: `copy()` it before you change it.
 
     `version` counts the stream's events, `epoch` the sessions of the `agent` in its `role`;
@@ -318,7 +318,8 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     commits raise it, a declassification sets it. `quarantined` counts its invalid events.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "an agent's stream"
+
     epoch: int = 0
     agent: str = ""
     role: str = ""
@@ -342,17 +343,63 @@ class AgentState(Brief, msgspec.Struct, kw_only=True):
     known: set[str] = msgspec.field(default_factory=set)
     refused: Refusals = msgspec.field(default_factory=dict)
 
-    def copy(self) -> AgentState:
-        """Return a copy that can be folded on without changing this one; O(steps), shallow."""
-        return msgspec.structs.replace(
-            self,
-            tools=dict(self.tools),
-            edited=dict(self.edited),
-            steps=dict(self.steps),
-            facts=list(self.facts),
-            known=set(self.known),
-            refused=dict(self.refused),
-        )
+    def _quarantined(self) -> None:
+        self.quarantined += 1
+
+    def _evolve(self, event: Event, by: By) -> None:
+        version = self.version
+        match event:
+            case StepRequested():
+                self.steps[event.step] = steps.requested(event, version)
+                replaced_step = self.steps.get(event.instead_of or 0)
+                if replaced_step is not None:  # its verdict was a decision on this new call
+                    self.steps[replaced_step.number] = msgspec.structs.replace(
+                        replaced_step, verdict=None
+                    )
+                self.last_step = max(self.last_step, event.step)
+                self.call_step = event.step
+                _moment(self, Moment.BEFORE)
+            case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt() | StepSettled():
+                step = steps.evolve(_requested(self, event), event, version)
+                if self.left is not None and isinstance(event, StepCompleted | StepFailed):
+                    step = msgspec.structs.replace(step, late=True)  # it ran when the agent left
+                self.steps[event.step] = step
+                self.call_step = event.step
+                _moment(self, Moment.AFTER)
+            case StepAttempted() | StepYielded() | StepWithheld():
+                self.steps[event.step] = steps.evolve(_requested(self, event), event, version)
+            case (
+                MessageAdded()
+                | ContextCompacted()
+                | CheckpointSaved()
+                | ResourceAccessed()
+                | DecisionMade()
+                | HandedOff()
+            ):
+                self.facts.append(StatedFact(version, event))
+                self.known.add(event.fingerprint)
+                if isinstance(event, MessageAdded):
+                    self.total_tokens += event.tokens or 0
+                    if (
+                        event.role == "user" and self.moment_version == 1
+                    ):  # the first, before any call
+                        self.moment_version = version
+            case SessionBegan():
+                _began(self, event)
+            case ToolDeclared(tool=tool):
+                before = self.tools.get(tool)
+                if before is not None:
+                    self.edited[tool] = (*self.edited.get(tool, ()), (version, before))
+                self.tools[tool] = event
+            case AgentRefused():
+                fold_refusal(self.refused, event, self.epoch)
+            case LabelDeclassified():
+                self.label = event.to
+            case AgentLeft():
+                self.left = event.outcome
+                _moment(self, Moment.FINAL)
+            case _:
+                super()._evolve(event, by)
 
     def _brief(self) -> dict[str, Any]:
         """Return its identity and its newest steps."""
@@ -460,19 +507,6 @@ def _is_gone(change: ContextCompacted, each: StatedFact) -> bool:
     return change.stands_for_version(each.version)
 
 
-def initial() -> AgentState:
-    """Return the state before the first event."""
-    return AgentState()
-
-
-def fold(state: AgentState, events: Iterable[Event]) -> AgentState:
-    """Return the state after more events; the given state is not changed."""
-    state = state.copy()
-    for each in events:
-        evolve(state, each)
-    return state
-
-
 def reserve_version(state: AgentState, step: int) -> None:
     """Reserve the next version for the outcome of a step.
 
@@ -506,64 +540,6 @@ def undo(state: AgentState, before: Mark) -> None:
     del state.facts[before.facts :]
     if before.step is not None:
         state.steps[before.step.number] = before.step
-
-
-def evolve(state: AgentState, event: Event) -> None:
-    """Fold one event into a state that the caller owns."""
-    version = state.version = state.version + 1
-    match event:
-        case StepRequested():
-            state.steps[event.step] = steps.requested(event, version)
-            replaced_step = state.steps.get(event.instead_of or 0)
-            if replaced_step is not None:  # its verdict was a decision on this new call
-                state.steps[replaced_step.number] = msgspec.structs.replace(
-                    replaced_step, verdict=None
-                )
-            state.last_step = max(state.last_step, event.step)
-            state.call_step = event.step
-            _moment(state, Moment.BEFORE)
-        case StepCompleted() | StepFailed() | StepBlocked() | StepInDoubt() | StepSettled():
-            step = steps.evolve(_requested(state, event), event, version)
-            if state.left is not None and isinstance(event, StepCompleted | StepFailed):
-                step = msgspec.structs.replace(step, late=True)  # it ran when the agent left
-            state.steps[event.step] = step
-            state.call_step = event.step
-            _moment(state, Moment.AFTER)
-        case StepAttempted() | StepYielded() | StepWithheld():
-            state.steps[event.step] = steps.evolve(_requested(state, event), event, version)
-        case (
-            MessageAdded()
-            | ContextCompacted()
-            | CheckpointSaved()
-            | ResourceAccessed()
-            | DecisionMade()
-            | HandedOff()
-        ):
-            state.facts.append(StatedFact(version, event))
-            state.known.add(event.fingerprint)
-            if isinstance(event, MessageAdded):
-                state.total_tokens += event.tokens or 0
-                if event.role == "user" and state.moment_version == 1:  # the first, before any call
-                    state.moment_version = version
-        case SessionBegan():
-            _began(state, event)
-        case ToolDeclared(tool=tool):
-            before = state.tools.get(tool)
-            if before is not None:
-                state.edited[tool] = (*state.edited.get(tool, ()), (version, before))
-            state.tools[tool] = event
-        case AgentRefused():
-            fold_refusal(state.refused, event, state.epoch)
-        case LabelDeclassified():
-            state.label = event.to
-        case AgentLeft():
-            state.left = event.outcome
-            _moment(state, Moment.FINAL)
-        case Quarantined():
-            state.quarantined += 1
-        case _:
-            message = f"{event.tag} is not an event of an agent's stream"
-            raise Refused(message)
 
 
 def _requested(state: AgentState, event: steps.StepEvent) -> Step:

@@ -19,7 +19,7 @@ import msgspec
 
 from hansard.domain.agent import AgentLeft, SessionBegan
 from hansard.domain.choices import Brief
-from hansard.domain.decider import By, Decider, Quarantined, State
+from hansard.domain.decider import By, Decider, State, fold
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event, event
 from hansard.domain.label import Label, raised
@@ -427,7 +427,7 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class RunState(Brief, msgspec.Struct, kw_only=True):
+class RunState(Brief, State, kw_only=True):
     """A run's life at a `version`, a count of its events.
 
     `workflow` and `program` are those it executes, then its `status`, `conversation_id` and
@@ -442,7 +442,8 @@ class RunState(Brief, msgspec.Struct, kw_only=True):
     parent's.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "a run's life"
+
     label: str = ""
     workflow: str = ""
     chain: Chain = Chain.RESULT
@@ -469,78 +470,47 @@ class RunState(Brief, msgspec.Struct, kw_only=True):
         """The newest value of each metric."""
         return {metric: value for each in self.judged for metric, value in each.metrics.items()}
 
-    def copy(self) -> RunState:
-        """Return a copy that can be folded on without changing this one."""
-        return msgspec.structs.replace(
-            self,
-            labels=dict(self.labels),
-            roster=dict(self.roster),
-            epochs=dict(self.epochs),
-            at_work=list(self.at_work),
-            ends=dict(self.ends),
-            judged=list(self.judged),
-        )
+    def _evolve(self, event: Event, by: By) -> None:
+        match event:
+            case RunStarted():
+                self.workflow = event.workflow
+                self.conversation_id = event.conversation_id
+                self.program = event.program
+                self.labels = dict(event.labels)
+                self.chain = event.chain
+                self.status = RunStatus.OPEN
+            case RunForked():
+                self.forked = event
+                self.labels = {**self.labels, **event.labels}
+                self.status = RunStatus.OPEN
+                self.error = None
+                self.at_work = []  # nobody has taken part in the fork yet
+                self.ends = {}
+            case AgentJoined():
+                self.roster.setdefault(event.agent, event.role)  # as in `hansard.domain.integrity`
+                self.epochs[event.agent] = 1
+                _add_participant(self, event.agent)
+            case RunAssigned():
+                self.assigned = event
+            case RunScored():
+                self.judged.append(event)
+            case RunResumed():
+                self.epochs[event.agent] = event.epoch
+                self.status = RunStatus.OPEN
+                self.error = None
+                _add_participant(self, event.agent)
+            case RunAgentLeft():
+                _apply_leave(self, event)
+            case RunCompleted() | RunFailed() | RunCancelled():
+                _apply_end(self, event)
+            case _:
+                super()._evolve(event, by)
 
 
 def begun_under(state: RunState, events: Iterable[Event], label: Label | None) -> None:
     """Apply the label of a commit that begins the run to a state that the caller owns."""
     if label is not None and any(isinstance(each, RunStarted | RunForked) for each in events):
         state.label = raised(state.label, label)
-
-
-def initial() -> RunState:
-    """Return the state before the first event."""
-    return RunState()
-
-
-def fold(state: RunState, events: Iterable[Event]) -> RunState:
-    """Return the state after more events; the given state is not changed."""
-    state = state.copy()
-    for each in events:
-        evolve(state, each)
-    return state
-
-
-def evolve(state: RunState, event: Event) -> None:
-    """Fold one event into a state that the caller owns."""
-    state.version += 1
-    match event:
-        case RunStarted():
-            state.workflow = event.workflow
-            state.conversation_id = event.conversation_id
-            state.program = event.program
-            state.labels = dict(event.labels)
-            state.chain = event.chain
-            state.status = RunStatus.OPEN
-        case RunForked():
-            state.forked = event
-            state.labels = {**state.labels, **event.labels}
-            state.status = RunStatus.OPEN
-            state.error = None
-            state.at_work = []  # nobody has taken part in the fork yet
-            state.ends = {}
-        case AgentJoined():
-            state.roster.setdefault(event.agent, event.role)  # as in `hansard.domain.integrity`
-            state.epochs[event.agent] = 1
-            _add_participant(state, event.agent)
-        case RunAssigned():
-            state.assigned = event
-        case RunScored():
-            state.judged.append(event)
-        case RunResumed():
-            state.epochs[event.agent] = event.epoch
-            state.status = RunStatus.OPEN
-            state.error = None
-            _add_participant(state, event.agent)
-        case RunAgentLeft():
-            _apply_leave(state, event)
-        case RunCompleted() | RunFailed() | RunCancelled():
-            _apply_end(state, event)
-        case Quarantined():
-            return
-        case _:
-            message = f"{event.tag} is not an event of a run's life"
-            raise Refused(message)
 
 
 def _add_participant(state: RunState, agent: str) -> None:

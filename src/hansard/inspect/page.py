@@ -204,7 +204,7 @@ class _Builder:
         self._actors: dict[str, int] = {}
         self._newest: dict[tuple[str, int], int] = {}
         """Number of the newest event of each step, by its agent's stream."""
-        self._life_state = runs.initial()
+        self._life_state = runs.RunState()
         self._life_written: dict[str, Any] = {}
         self._agent_states: dict[str, AgentState] = {}
         self._agent_written: dict[str, tuple[str | int | None, ...]] = {}
@@ -287,7 +287,7 @@ class _Builder:
 
     def _fold_life(self, event: Any, number: int) -> int:
         state = self._life_state
-        runs.evolve(state, event)
+        evolve(state, event)
         before, self._life_written = self._life_written, _plain_fields(state, _LIFE_FIELDS)
         changed = _changes(before, self._life_written)
         if isinstance(event, AgentJoined):
@@ -299,8 +299,8 @@ class _Builder:
         name = str(stream)
         state = self._agent_states.get(name)
         if state is None:
-            state = self._agent_states[name] = agents.initial()
-        agents.evolve(state, event)
+            state = self._agent_states[name] = agents.AgentState()
+        evolve(state, event)
         before, record = self._agent_written.get(name), _agent_values(state)
         if record != before:
             self._agent_written[name] = record

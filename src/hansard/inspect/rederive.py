@@ -23,6 +23,7 @@ from hansard.bus.log import Stored
 from hansard.domain import agent as agents
 from hansard.domain import payload
 from hansard.domain.agent import CheckpointSaved
+from hansard.domain.decider import evolve
 from hansard.domain.errors import Corrupt
 from hansard.domain.fingerprint import (
     UNORDERED,
@@ -178,7 +179,7 @@ class Rederiver:
         """full: whether the run's chain is the full one (`hansard.domain.run.Chain`)."""
         self._agent = agent
         self._fetch = fetch
-        self._state = agents.initial()
+        self._state = agents.AgentState()
         self._reader = payloads.Reader(lambda: self._state)
         self._versions: dict[str, list[str]] = {}
         self._equals: dict[str, int] = {}
@@ -190,7 +191,7 @@ class Rederiver:
         """Re-derive the calls of a commit."""
         for recorded in stored.commit.events:
             event: Any = revive(recorded)
-            agents.evolve(self._state, event)
+            evolve(self._state, event)
             await self._event(event)
             if isinstance(event, StepEvent):
                 self.checked[event.step].step = self._state.steps[event.step]

@@ -36,6 +36,7 @@ from hansard.domain.agent import (
 from hansard.domain.board import BoardState
 from hansard.domain.choices import counted
 from hansard.domain.conversation import ContextCompacted, RunJoined
+from hansard.domain.decider import evolve
 from hansard.domain.errors import BadName
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.snapshot import Snapshot, snapshot, snapshot_id
@@ -727,14 +728,14 @@ class _Fold:
 
     def __init__(self, workspace: Workspace) -> None:
         self.fetch = Fetcher(workspace)
-        self.state = agents.initial()
+        self.state = agents.AgentState()
         self.times: dict[int, datetime] = {}
         self.streams: dict[int, AgentStream] = {}
         self.reader = payloads.Reader(lambda: self.state)
 
     def take(self, stored: Stored, event: agents.AgentEvent) -> None:
         """Fold one event."""
-        agents.evolve(self.state, event)
+        evolve(self.state, event)
         self.times[self.state.version] = stored.time
         if isinstance(stored.stream, AgentStream):
             self.streams[self.state.version] = stored.stream

@@ -21,6 +21,7 @@ from hansard.domain import agent as agents
 from hansard.domain import payload, values
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import counted
+from hansard.domain.decider import evolve
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Recorded
 from hansard.domain.ids import AgentStream, run_of
@@ -140,12 +141,12 @@ class AgentHistory(msgspec.Struct):
 
 def folded(name: str, commits: Iterable[Stored]) -> AgentHistory:
     """Fold an agent from its stream's commits, from the first. Raises UnknownEvent, Corrupt."""
-    made = AgentHistory(name, agents.initial())
+    made = AgentHistory(name, agents.AgentState())
     for stored in commits:
         made.state.label = raised(made.state.label, stored.commit.label)
         for recorded in stored.commit.events:
             event = revive(recorded)
-            agents.evolve(made.state, event)
+            evolve(made.state, event)
             version = made.state.version
             made.events[version] = StoredEvent(stored, recorded)
             if isinstance(event, StepRequested):

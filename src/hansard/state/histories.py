@@ -24,8 +24,8 @@ from hansard.bus.commits import record, revive, whole_at
 from hansard.bus.errors import BusError
 from hansard.bus.log import AtPosition, EventLog, Snapshots, Stored, as_read
 from hansard.bus.loggers import logger
-from hansard.domain import agent as agents
 from hansard.domain.agent import AgentState, Refusal, SessionBegan, StatedFact
+from hansard.domain.decider import evolve
 from hansard.domain.errors import HansardError
 from hansard.domain.events import Event, Recorded
 from hansard.domain.fingerprint import digest
@@ -607,7 +607,7 @@ def fold_segment(
         for event in events:
             if version is not None and state.version >= version:
                 return state
-            agents.evolve(state, event)
+            evolve(state, event)
     return state
 
 

@@ -30,7 +30,7 @@ from hansard.bus.commits import revive
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Blobs, EventLog, Kind, Snapshots, Stored, in_parts
 from hansard.domain import payload
-from hansard.domain.decider import By
+from hansard.domain.decider import By, evolve
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.events import Commit, Event
 from hansard.domain.fingerprint import digest
@@ -277,7 +277,7 @@ class Memories:
             if [each.commit.id for each in ends] == [commit]:
                 self._saved[space] = state.version, 0
                 return state
-        return spaces.initial()
+        return spaces.MemoryState()
 
     async def _after(self, space: str, state: MemoryState) -> MemoryState:
         commits = await self.log.read(stream_of(space), after=state.version)
@@ -291,7 +291,7 @@ class Memories:
             return await self.state(space)
         to, up_to, version_wanted = point_in(at)
         known = self._known.get(space)
-        begin = spaces.initial()
+        begin = spaces.MemoryState()
         if to is not None and known is not None and known.version == to:
             return known
         if to is not None:
@@ -361,7 +361,7 @@ class Memories:
                 await asyncio.sleep(0)
             for each in _events(stored):
                 event = await self._with_links(state, each.event)
-                spaces.evolve(state, event, by_of(stored, each.id))
+                evolve(state, event, by_of(stored, each.id))
                 await self._shorten(state, event)
             state.end = stored.commit.version, stored.commit.id
         return state

@@ -35,7 +35,7 @@ from hansard.domain import team as task
 from hansard.domain.agent import AgentState
 from hansard.domain.board import RESERVED, BoardState
 from hansard.domain.choices import Brief, first
-from hansard.domain.decider import Quarantined
+from hansard.domain.decider import Quarantined, evolve
 from hansard.domain.errors import BadName, Corrupt, Refused
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, in_run, run_of
 from hansard.domain.label import Label, raised
@@ -241,7 +241,7 @@ class States:
         forked = await self.forked(stream.run)
         cut = forked.at.get(str(stream), 0) if forked is not None else 0
         if forked is None or not cut:
-            return agents.initial(), 0
+            return agents.AgentState(), 0
         parent = msgspec.structs.replace(stream, run=forked.parent)
         return await self.agent(parent, cut), 0
 
@@ -444,7 +444,7 @@ def _no_run(run: str) -> NotFound:
 
 def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
     """Fold an agent's state from its stream's commits, from the first."""
-    state = agents.initial()
+    state = agents.AgentState()
     for stored in commits:
         if to is not None and state.version >= to:
             return state
@@ -452,7 +452,7 @@ def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
         for recorded in stored.commit.events:
             if to is not None and state.version >= to:
                 return state
-            agents.evolve(state, revive(recorded))
+            evolve(state, revive(recorded))
     return state
 
 
@@ -469,12 +469,12 @@ def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
 
 def fold_life(commits: Iterable[Stored]) -> RunState:
     """Fold a run's life from its stream's commits."""
-    state = runs.initial()
+    state = runs.RunState()
     for stored in commits:
         events = [revive(recorded) for recorded in stored.commit.events]
         runs.begun_under(state, events, stored.commit.label)
         for event in events:
-            runs.evolve(state, event)
+            evolve(state, event)
     return state
 
 

@@ -157,7 +157,7 @@ def facts_of_run(
     References to earlier values are resolved, so that rules see the agent's full value. shares:
     whether any commit `refers`, if known.
     """
-    life = runs.initial()
+    life = runs.RunState()
     if shares is None:
         shares = any(map(refers, history))
     in_full = RunInFull() if shares else None
@@ -186,7 +186,7 @@ def _live(life: RunState, commit: Commit) -> None:
         try:
             event = revive(recorded)
             runs.begun_under(life, [event], commit.label)
-            runs.evolve(life, event)
+            evolve(life, event)
         except (UnknownEvent, Refused):
             continue
 

@@ -20,6 +20,7 @@ from hansard.agents.policy.permits import FREE, Permit, changes_file, refused, s
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, utc
 from hansard.domain.choices import Brief
+from hansard.domain.decider import evolve, fold
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Confidentiality, Label, join
 from hansard.domain.label import text as label_text
@@ -391,9 +392,9 @@ def files_of(
     events = list(history)
     fields = {each.id: each for each in (events if shown is None else shown)}
     names = {each.version: file.path for each, _, file in _changes_of(fields.values(), path)}
-    state, versions = spaces.initial(), list[tuple[MemoryEventAt, MemoryFile | None]]()
+    state, versions = spaces.MemoryState(), list[tuple[MemoryEventAt, MemoryFile | None]]()
     for each in events:
-        spaces.evolve(state, each.event, by_of(each.stored, each.id))
+        evolve(state, each.event, by_of(each.stored, each.id))
         named = names.get(each.version)
         if named is not None:
             versions.append((fields[each.id], state.files.get(named)))
@@ -449,14 +450,14 @@ def undo_of(space: str, history: Sequence[MemoryEventAt], target: str) -> Undo:
     """Return the inverse of a change, named by its version ('@3'), or the id of its event or
     commit. Raises NotFound.
     """
-    before = spaces.initial()
+    before = spaces.MemoryState()
     for each in history:
         if target not in (f"@{each.version}", each.id, each.stored.commit.id):
-            spaces.evolve(before, each.event, by_of(each.stored, each.id))
+            evolve(before, each.event, by_of(each.stored, each.id))
             continue
         if not isinstance(each.event, MemoryChanged):
             break
-        after = spaces.fold(before, [each.event], by_of(each.stored, each.id))
+        after = fold(before, [each.event], by_of(each.stored, each.id))
         files = tuple(
             (
                 file,

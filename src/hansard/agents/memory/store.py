@@ -49,6 +49,7 @@ from hansard.bus.loggers import logger
 from hansard.domain import ids
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import Brief, counted
+from hansard.domain.decider import fold
 from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import WorkspaceStream
@@ -288,7 +289,7 @@ async def check_change(
         raise MemoryInvalid(name, bad, refusals + 1)
     events = await using(functools.partial(spaces.decide, name, state, command))
     if events and validate is not None:
-        after = spaces.fold(state, events)
+        after = fold(state, events)
         hidden = [
             each for path in changed for each in secrets(path, _legible(after.files[path]), scrub)
         ]

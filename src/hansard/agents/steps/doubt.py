@@ -37,7 +37,7 @@ from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import NotFound
 from hansard.domain import values
-from hansard.domain.agent import Refuse, Tell, initial
+from hansard.domain.agent import AgentState, Refuse, Tell
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.fingerprint import call_base, canonical, digest
 from hansard.domain.payload import MARK, WholeSteps, arguments_of
@@ -234,7 +234,7 @@ class DoubtSettler:
         self.ledger = outcomes.ledger
         self.settings = outcomes.settings
         self.stream = outcomes.stream
-        self._parent = payloads.Reader(lambda: self.settings.parent or initial())
+        self._parent = payloads.Reader(lambda: self.settings.parent or AgentState())
 
     def diverged(
         self, call: Call, old: Step, reason: str = EARLIER_STEP_CHANGED
@@ -501,7 +501,7 @@ class DoubtSettler:
         if same is not None and same.status is StepStatus.COMPLETED:
             return same
         newest: Step | None = None
-        parent = self.settings.parent or initial()
+        parent = self.settings.parent or AgentState()
         for step in parent.steps.values():
             if step.tool == swap.tool and step.status is StepStatus.COMPLETED:
                 arguments = yield from self.outcomes.fetch(self._parent.arguments(step))

@@ -23,6 +23,7 @@ from hansard.bus.writer import HandOver, StreamWriter
 from hansard.domain import agent, fingerprint, steps
 from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
 from hansard.domain.conversation import ranges
+from hansard.domain.decider import evolve
 from hansard.domain.errors import HansardError, Refused
 from hansard.domain.events import Actor, Event, Recorded
 from hansard.domain.ids import AgentStream
@@ -621,7 +622,7 @@ class Ledger(OpenCalls):
         return begin
 
     def _evolve(self, event: AgentEvent, recorded: Recorded) -> None:
-        agent.evolve(self.state, event)
+        evolve(self.state, event)
         if isinstance(event, FINAL_EVENTS):
             self.ids[event.step] = recorded.id
         if isinstance(event, StepRequested):

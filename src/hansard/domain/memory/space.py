@@ -25,12 +25,12 @@ from collections.abc import (
     Sequence,
 )
 from datetime import UTC, datetime, timedelta
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
 from hansard.domain.choices import Brief, counted
-from hansard.domain.decider import By, Quarantined
+from hansard.domain.decider import By, State, evolve
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.events import Event
 from hansard.domain.label import Label, join
@@ -195,7 +195,7 @@ class Files(MutableMapping[str, MemoryFile]):
         return copied
 
 
-class MemoryState(Brief, msgspec.Struct, kw_only=True):
+class MemoryState(Brief, State, kw_only=True):
     """A space at a version of its stream. The fold owns its state: `copy()` before changing it.
 
     Attributes:
@@ -211,7 +211,8 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
         end: The first version and the id of the newest commit read from the log.
     """
 
-    version: int = 0
+    noun: ClassVar[str] = "a memory"
+
     files: Files = msgspec.field(default_factory=Files)
     size: int = 0
     policy: MemoryPolicySet | None = None
@@ -240,6 +241,29 @@ class MemoryState(Brief, msgspec.Struct, kw_only=True):
             links=dict(self.links),
             known_names=self.known_names.copy() if self.known_names is not None else None,
         )
+
+    def _evolve(self, event: Event, by: By) -> None:
+        match event:
+            case MemoryChanged():
+                made = _made(self, event, by)
+                if isinstance(made, str):
+                    self.unfit.append((self.version, made))
+                    return
+                for change in event.files:  # all of them first: files may swap their paths
+                    self.take(change.was or change.path)
+                for file in made:
+                    self.take(file.path)
+                    self.put(file)
+                self.refused.pop(by.author, None)
+            case MemoryRejected():
+                count = self.refusals(by.author, event.run)
+                self.refused[by.author] = (event.run, count + 1)
+            case MemoryPolicySet():
+                self.policy = event
+            case MemoryReflected():
+                self.reflected.update(dict.fromkeys(event.runs, by.event))
+            case _:
+                super()._evolve(event, by)
 
     def limited_to(self, files: Iterable[MemoryFile]) -> MemoryState:
         """Return the state with some of its files only; O(those files)."""
@@ -392,52 +416,6 @@ def problem(path: str, line: int, rule: str, stood: str, allowed: str) -> Proble
 
 
 # Fold
-
-
-def initial() -> MemoryState:
-    """Return the state before the first event."""
-    return MemoryState()
-
-
-def fold(state: MemoryState, events: Iterable[Event], by: By = By()) -> MemoryState:  # noqa: B008 -- By is frozen
-    """Return the state after more events of one commit, with large edits resolved; the given state
-    is not changed.
-    """
-    state = state.copy()
-    for each in events:
-        evolve(state, each, by)
-    return state
-
-
-def evolve(state: MemoryState, event: Event, by: By) -> None:
-    """Fold one event into a state that the caller owns. Raises Refused for an event of another
-    stream.
-    """
-    state.version += 1
-    match event:
-        case MemoryChanged():
-            made = _made(state, event, by)
-            if isinstance(made, str):
-                state.unfit.append((state.version, made))
-                return
-            for change in event.files:  # all of them first: files may swap their paths
-                state.take(change.was or change.path)
-            for file in made:
-                state.take(file.path)
-                state.put(file)
-            state.refused.pop(by.author, None)
-        case MemoryRejected():
-            count = state.refusals(by.author, event.run)
-            state.refused[by.author] = (event.run, count + 1)
-        case MemoryPolicySet():
-            state.policy = event
-        case MemoryReflected():
-            state.reflected.update(dict.fromkeys(event.runs, by.event))
-        case Quarantined():
-            return
-        case _:
-            message = f"{event.tag} is not an event of a memory"
-            raise Refused(message)
 
 
 def _made(state: MemoryState, event: MemoryChanged, by: By) -> list[MemoryFile] | str:
