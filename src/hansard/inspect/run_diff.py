@@ -1,4 +1,7 @@
-"""Two runs beside each other: their differences, and in which respects they compare."""
+"""Two runs beside each other: their differences, and in which respects they compare.
+
+Long because the moves, their alignment and the comparison of the runs are one answer.
+"""
 
 from __future__ import annotations
 
