@@ -146,7 +146,7 @@ def test_a_loss_that_is_accepted_is_gone_on_with(damage: Damage, files: Files, c
     stopped(files.home)
     files.mark.unlink()
     assert opened(files) == ""
-    assert "only then, or to go on without them, 'hansard rebuild'" in cli("sql", COUNT).err
+    assert "go on without them, make it again with 'hansard rebuild'" in cli("sql", COUNT).err
     assert cli("rebuild").code == 0
     told = cli("check")
     assert "note: mark: the broker's mark was begun on" in told.out
