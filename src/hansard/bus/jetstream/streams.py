@@ -253,6 +253,10 @@ async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:
     return config
 
 
+_OMITTED: dict[type, object] = {bool: False, int: 0, str: "none"}
+"""Values of settings that the server omits, by their type."""
+
+
 def compare(config: dict[str, Any], existing: dict[str, Any]) -> None:
     """Raise Contradiction unless every setting that we require is as required.
 
@@ -261,8 +265,8 @@ def compare(config: dict[str, Any], existing: dict[str, Any]) -> None:
     """
     differences: dict[str, tuple[object, object]] = {}
     for key, target in config.items():
-        has = existing.get(key)
-        if has != target and not (has is None and target in (False, 0, "none")):
+        has = existing.get(key, _OMITTED.get(type(target)))
+        if has != target:
             differences[key] = (has, target)
     if "mirror" in existing or "sources" in existing:
         copied = existing.get("mirror") or existing.get("sources")
