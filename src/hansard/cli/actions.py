@@ -34,10 +34,9 @@ from hansard.agents.artifacts.experiences import verify as verified
 from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
 from hansard.agents.steps import reused as reusing
 from hansard.bus.clock import OS_USER
-from hansard.bus.file_lock import write_whole
 from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
-from hansard.cli.opening import answering, beginning, reading, settings
+from hansard.cli.opening import answering, beginning, reading, settings, variable
 from hansard.cli.output import Bytes, Column, Part
 from hansard.client.browser.browser import AsyncBrowser
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
@@ -166,7 +165,7 @@ async def run_actions(
     """
     allowed = allowed_once(once)
     name, version = _reference(which)
-    secrets = {name: _variable(each) for name, each in pairs(secret, "--secret").items()}
+    secrets = {name: variable("--secret", each) for name, each in pairs(secret, "--secret").items()}
     async with replaying(workflow, secrets) as (record, session, _):
         report = await session.run_actions(
             which if _is_file(which) else await record.actions.get(name, version),
@@ -192,11 +191,7 @@ async def write_script(
 ) -> None:
     """Write a program that does the actions without Hansard."""
     cache, _ = await _read(which)
-    data = written(cache, form, module)
-    if file is not None:
-        write_whole(file, data)
-    else:
-        output.write(Bytes(data))
+    output.deliver(written(cache, form, module), file)
 
 
 @actions.command("revert")
@@ -345,13 +340,6 @@ async def replaying(
         record.run(workflow, agent="replay", role="agent", secrets=secrets) as session,
     ):
         yield record, session, session.browser(page)
-
-
-def _variable(name: str) -> str:
-    value = os.environ.get(name)
-    if value is None:
-        raise BadValue("--secret", f"{name!r:.80} is not set", "set the environment variable")
-    return value
 
 
 def _render_actions(found: Replayed) -> Iterator[Part]:

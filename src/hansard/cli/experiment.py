@@ -12,12 +12,12 @@ import typer
 
 from hansard.agents.experiments import plans, scoring
 from hansard.bus.clock import OS_USER
-from hansard.bus.file_lock import read_text, write_whole
+from hansard.bus.file_lock import read_text
 from hansard.cli import output
 from hansard.cli import output as _show
 from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, reading
-from hansard.cli.output import Bytes, Column, Hint, Lines, Part
+from hansard.cli.output import Column, Hint, Lines, Part
 from hansard.domain.choices import counted, moment
 from hansard.domain.errors import BadValue
 from hansard.domain.experiment import Better, ExperimentRegistered
@@ -376,10 +376,8 @@ def _render_comparison(
             data = markdown(made, show)
         case _:
             data = _show.plain(table(made, show))
-    if output is None:
-        yield Bytes(data)
-    else:
-        write_whole(output, data)
+    _show.deliver(data, output)
+    if output not in (None, _show.STDOUT):
         yield Hint(f"wrote {output}")
     if form == "html":
         from hansard.web.pages import installed_draw

@@ -22,8 +22,8 @@ from hansard.agents.steps.gating import watching_questions
 from hansard.broker import access
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
-from hansard.cli.common import By, Command, Commands, GlobalOptions, argument, flag, option
-from hansard.cli.opening import connecting, settings
+from hansard.cli.common import By, Command, Commands, argument, flag, option
+from hansard.cli.opening import connecting, settings, variable
 from hansard.cli.output import Bytes, Hint, Part
 from hansard.cli.processes import termination_event, until
 from hansard.client.connect import connect, connect_async
@@ -177,12 +177,12 @@ def _demand_http(http: str | None, *of_http: object) -> None:
 
 def _headers(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]:
     """Return the request headers, with values from environment variables. Raises BadValue."""
-    headers = {} if token_env is None else server_files.bearer(_variable("--token-env", token_env))
+    headers = {} if token_env is None else server_files.bearer(variable("--token-env", token_env))
     for each in header_env:
         header, _, name = each.partition("=")
         if not _HEADER.fullmatch(header) or not name:
             raise BadValue("--header-env", f"{each!r:.80}", "give HEADER=NAME of a variable")
-        headers[header] = _variable("--header-env", name)
+        headers[header] = variable("--header-env", name)
     return headers
 
 
@@ -191,20 +191,12 @@ def _login(
 ) -> server_files.Login | None:
     """Return the proxy's OAuth client for its server. Raises BadValue."""
     if client_id and secret_env and issuer:
-        secret = _variable("--client-secret-env", secret_env)
+        secret = variable("--client-secret-env", secret_env)
         return server_files.Login(client_id, secret, issuer, scope)
     if client_id or secret_env or issuer or scope:
         options = "--client-id, --client-secret-env, --issuer"
         raise BadValue(options, "some are missing", "give all three, or none of them")
     return None
-
-
-def _variable(option: str, name: str) -> str:
-    """Return the value of an environment variable. Raises BadValue if it is not set."""
-    found = os.environ.get(name)
-    if not found:
-        raise BadValue(option, f"{name!r:.80} is not set", "set it, or name another")
-    return found
 
 
 @mcp.command("serve", plain=True, service=True)
@@ -249,7 +241,7 @@ async def serve_record(
             if http is None:
                 from hansard.service.mcp.server import serve_stdio
 
-                record = await stack.enter_async_context(connect_async(**_options()))
+                record = await stack.enter_async_context(connect_async(**connecting()))
                 await until(stop, serve_stdio(opened(record, agent, role)))
                 return
             from hansard.client.listening import LOCAL, Address
@@ -259,23 +251,18 @@ async def serve_record(
             clients: list[Client] = []
             for file in as_ or ():
                 found = access.load(file)
-                restricted = connect_async(**_options(workspace=None, credentials=file))
+                restricted = connect_async(
+                    **connecting() | {"workspace": None, "credentials": file}
+                )
                 record = await stack.enter_async_context(restricted)
                 clients.append(Client(found.token, opened(record, agent, None)))
             if not as_ or token_file is not None:
                 token = _token(token_file)
-                record = await stack.enter_async_context(connect_async(**_options()))
+                record = await stack.enter_async_context(connect_async(**connecting()))
                 clients.append(Client(token, opened(record, agent, role)))
             if address.host not in LOCAL:
                 output.hint("tokens are not encrypted on their way: put TLS before it")
             await until(stop, serve_http(clients, address, output.hint))
-
-
-def _options(**more: Any) -> dict[str, Any]:
-    """Return the global options as arguments of `connect`, with `more` added."""
-    options = {name: value for name, value in GlobalOptions.values.items() if value is not None}
-    options["nats"] = options.pop("nats_url", None)
-    return options | more
 
 
 def _token(file: Path | None) -> str:
@@ -402,7 +389,7 @@ def _place(config: Settings) -> list[str]:
 
 async def _run_proxy(config: Serving, report: ProxyReport) -> None:
     rules = config.rules
-    async with connect_async(**_options(), gate=rules.rules(), redact=rules.secrets()) as record:
+    async with connect_async(**connecting(), gate=rules.rules(), redact=rules.secrets()) as record:
         began = partial(_print_run, config)
         await serve(record, config, report, began, _print_effects, _print_url, _print_approval)
 

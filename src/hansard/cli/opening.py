@@ -112,6 +112,14 @@ def connecting() -> dict[str, Any]:
     return options
 
 
+def variable(option: str, name: str) -> str:
+    """Return the value of an environment variable that an option names. Raises BadValue."""
+    value = os.environ.get(name)
+    if not value:
+        raise BadValue(option, f"{name!r:.80} is not set", "set it, or name another")
+    return value
+
+
 @functools.cache
 def _warn_of_credentials(file: str) -> None:
     """Print that commands do not use a restricted agent's credentials."""

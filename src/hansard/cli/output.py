@@ -154,13 +154,19 @@ def show(answer: object, people: str | Iterable[Part]) -> None:
             write(part)
 
 
+def deliver(data: bytes, path: Path | None) -> None:
+    """Write data to a file, or to stdout without one. Raises Unwritable."""
+    if path is None or path == STDOUT:
+        write(Bytes(data))
+    else:
+        write_whole(path, data)
+
+
 def page(data: bytes, path: Path, plain: object, *more: Hint) -> None:
     """Write a page to a file and print its path, or write it to stdout alone. Raises Unwritable."""
-    if path == STDOUT:
-        write(Bytes(data))
-        return
-    write_whole(path, data)
-    show(plain, [str(path), *more])
+    deliver(data, path)
+    if path != STDOUT:
+        show(plain, [str(path), *more])
 
 
 def lines(answer: Any) -> Iterator[Any]:

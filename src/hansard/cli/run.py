@@ -178,9 +178,8 @@ def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
     """Yield the differences of one kind of thing, or of one field."""
     if kind not in KINDS or len(found[0].path) == 1:
         for change in found:
-            yield _line(
-                1, f"{_sign(change)} {_path(change.path)}: {_sides(change)}", _style(change)
-            )
+            sign, style = _SIGNS[change.change]
+            yield _line(1, f"{sign} {_path(change.path)}: {_sides(change)}", style)
         return
     things = [list(group) for _, group in itertools.groupby(found, key=lambda c: c.path[1])]
     counts = ", ".join(
@@ -208,14 +207,6 @@ def _thing(kind: str, thing: list[Change]) -> str:
     parts = [f"{_path(each.path[2:])}: {_sides(each)}" for each in items[:FIELDS_SHOWN_MAX]]
     more = len(thing) - len(parts)
     return head + "; ".join(parts) + (f"; and {more:,} more" if more else "")
-
-
-def _sign(change: Change) -> str:
-    return _SIGNS[change.change][0]
-
-
-def _style(change: Change) -> str:
-    return _SIGNS[change.change][1]
 
 
 def _path(path: Iterable[str | int]) -> str:
