@@ -146,7 +146,8 @@ def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
         record.roles.apply("auditor", RULES)
 
     async def seen(opened: Any) -> list[Any]:
-        return [await roles.visible_events(opened, "auditor", run) for run in (told, large)]
+        views = [await roles.derive(opened.states, "auditor", run) for run in (told, large)]
+        return [each.view.events for each in views]
 
     small_view, large_view = in_workspace(home, workspace, seen)
     asked = [json.loads(bytes(s.data)) for _, s in small_view if s.type == "step.requested.v1"]

@@ -127,7 +127,8 @@ def team(record: hansard.Record) -> str:
 
 def shown(record: hansard.Record, role: str, run: str, at: object = None) -> list[dict[str, Any]]:
     """Return a role's view as plain values, with its numbers."""
-    lines = record._portal.run(roles.visible_events(record.workspace, role, run, at, KEY))
+    derived = record._portal.run(roles.derive(record.workspace.states, role, run, at, KEY))
+    lines = derived.view.events
     assert [number for number, _ in lines] == list(range(1, len(lines) + 1))
     return [json.loads(msgspec.json.encode(line)) for _, line in lines]
 

@@ -44,14 +44,12 @@ from hansard.domain.roles.view import (
     Folding,
     Line,
     Serving,
-    ShownEvent,
     ShownState,
     UnjudgedEvent,
     aggregate_of,
     each_judged,
     facts,
     files_of,
-    view,
 )
 from hansard.domain.run import RunState
 from hansard.state.replay import Points, States
@@ -125,22 +123,6 @@ async def withdraw(
     """Withdraw a role's rules; return False if already withdrawn. Raises Refused, BadName."""
     command = RoleWithdrawn(because=workspace.text(reason))
     return await workspace.repository.decide(ROLES, name, command, by)
-
-
-async def visible_events(
-    workspace: Workspace, name: str, run: str, at: object = None, key: bytes | None = None
-) -> list[tuple[int, ShownEvent]]:
-    """Return the events of a run at a point that a role may see by its rules at that point,
-    numbered for that role.
-
-    key: key of hashed values (`hansard.domain.roles.view`). Reads the whole run, and does not
-    record that the events were served. Raises NotFound, BadName, UnknownEvent, and BadValue if a
-    mask needs the key.
-    """
-    position = await workspace.log.end(await workspace.points.up_to(run, at))
-    found = await read(workspace, name, AtPosition(position))
-    history = await workspace.states.history(run, AtPosition(position))
-    return list(view(found.rules, facts_of_run(run, history), key))
 
 
 def refers(stored: Stored) -> bool:

@@ -12,7 +12,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -61,7 +61,36 @@ class Verdict(msgspec.Struct, frozen=True):
     asks: AskFirst | None = None
 
 
-class CallRule(msgspec.Struct, frozen=True, kw_only=True):
+class _Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a rule that selects calls: their tool and role match the patterns, all `where`
+    conditions hold, and not all `unless` conditions hold.
+    """
+
+    tool: str = ALL
+    role: str = "*"
+    where: Mapping[str, Condition] = {}
+    unless: Mapping[str, Condition] = {}
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise BadValue for an invalid pattern."""
+        _check_patterns(self)
+
+    def matches(self, call: GateCall) -> bool:
+        """Return whether this rule applies to a call."""
+        if not _is_of(self, call) or not _all_hold(self.where, call.arguments):
+            return False
+        return not (self.unless and _all_hold(self.unless, call.arguments))
+
+    def _described(self, verb: str) -> str:
+        parts = [verb, self.tool]
+        parts += [f"role {self.role}"] if self.role != "*" else []
+        parts += [f"where {', '.join(sorted(self.where))}"] if self.where else []
+        parts += [f"unless {', '.join(sorted(self.unless))}"] if self.unless else []
+        return " ".join(parts)
+
+
+class CallRule(_Rule, frozen=True, kw_only=True):
     """A rule made by `allow(...)` or `deny(...)`.
 
     It matches a call whose tool and role match the patterns, if all `where` conditions hold and not
@@ -76,27 +105,14 @@ class CallRule(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     allows: bool
-    tool: str = ALL
-    role: str = "*"
-    where: Mapping[str, Condition] = {}
-    unless: Mapping[str, Condition] = {}
-    name: str = ""
     reason: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise BadValue for an invalid pattern."""
-        _check_patterns(self)
-
-    def matches(self, call: GateCall) -> bool:
-        """Return whether this rule applies to a call."""
-        return _fits(self, call)
 
     def title(self) -> str:
         """Return the rule's name, or a description of the rule."""
-        return self.name or _rule_text("allow" if self.allows else "deny", self)
+        return self.name or self._described("allow" if self.allows else "deny")
 
 
-class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
+class AskFirst(_Rule, frozen=True, kw_only=True):
     """A rule made by `ask_first(...)`: a matching call runs only after it was approved.
 
     Calls match as for a `CallRule` (see `hansard.domain.approval`). The call waits up to
@@ -110,54 +126,29 @@ class AskFirst(msgspec.Struct, frozen=True, kw_only=True):
         name: The rule's name; a description of the rule if empty.
     """
 
-    tool: str = ALL
-    role: str = "*"
-    where: Mapping[str, Condition] = {}
-    unless: Mapping[str, Condition] = {}
     timeout_s: float = 3_600.0
-    name: str = ""
 
     def __post_init__(self) -> None:
         """Raise BadValue for an invalid pattern or timeout."""
-        _check_patterns(self)
+        super().__post_init__()
         least, most = TIMEOUT_MS_MIN / 1_000, TIMEOUT_MS_MAX / 1_000
         if not _is_number(self.timeout_s) or not least <= self.timeout_s <= most:
             fact = f"timeout_s={self.timeout_s!r:.40}"
             raise BadValue("ask_first", fact, f"give {least:g} to {most:,.0f} seconds")
 
-    def matches(self, call: GateCall) -> bool:
-        """Return whether this rule applies to a call."""
-        return _fits(self, call)
-
     def title(self) -> str:
         """Return the rule's name, or a description of the rule."""
-        return self.name or _rule_text("ask first", self)
+        return self.name or self._described("ask first")
 
 
-def _is_of(rule: CallRule | AskFirst | Budget, call: GateCall) -> bool:
+def _is_of(rule: _Rule | Budget, call: GateCall) -> bool:
     return tool_matches(rule.tool, call.tool) and role_matches(rule.role, call.role)
 
 
-def _check_patterns(rule: CallRule | AskFirst | Budget) -> None:
+def _check_patterns(rule: _Rule | Budget) -> None:
     """Raise BadValue for an invalid pattern."""
     read(rule.tool, DOT, "tool")
     read(rule.role, NONE, "role")
-
-
-def _fits(rule: CallRule | AskFirst, call: GateCall) -> bool:
-    if not _is_of(rule, call):
-        return False
-    if not _all_hold(rule.where, call.arguments):
-        return False
-    return not (rule.unless and _all_hold(rule.unless, call.arguments))
-
-
-def _rule_text(verb: str, rule: CallRule | AskFirst) -> str:
-    parts = [verb, rule.tool]
-    parts += [f"role {rule.role}"] if rule.role != "*" else []
-    parts += [f"where {', '.join(sorted(rule.where))}"] if rule.where else []
-    parts += [f"unless {', '.join(sorted(rule.unless))}"] if rule.unless else []
-    return " ".join(parts)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,17 +193,6 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             tokens = [value for key, value in usage.items() if key.endswith("tokens")]
             return sum(tokens) if tokens else self.reserve
         return usage.get(self.unit, self.reserve)
-
-
-class Budgets(Protocol):
-    """Port to the place where budgets are counted."""
-
-    async def reserve(self, budget: Budget, call: str) -> bool:
-        """Reserve a call's share; return False if the limit does not allow it."""
-        ...
-
-    async def spend(self, budget: Budget, call: str, amount: float) -> None:
-        """Replace a call's reservation by its actual usage."""
 
 
 Check = Callable[[GateCall], "str | bool | None"]
@@ -414,14 +394,12 @@ def ask(rules: Sequence[GateRule], call: GateCall) -> Verdict:
     for rule in rules:
         if isinstance(rule, Budget):
             continue
-        if isinstance(rule, CallRule):
-            if rule.matches(call):
-                return Verdict(rule.allows, rule.title(), rule.reason or rule.title())
-            continue
-        if isinstance(rule, AskFirst):
-            if rule.matches(call):
+        if isinstance(rule, CallRule | AskFirst):
+            if not rule.matches(call):
+                continue
+            if isinstance(rule, AskFirst):
                 return Verdict(allowed=True, rule=rule.title(), asks=rule)
-            continue
+            return Verdict(rule.allows, rule.title(), rule.reason or rule.title())
         verdict: Any = rule(call)
         if inspect.isawaitable(verdict):
             if inspect.iscoroutine(verdict):

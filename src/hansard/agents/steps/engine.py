@@ -21,7 +21,7 @@ from hansard.agents.errors import (
     doubt,
 )
 from hansard.agents.flow import Body, Flow, Pause
-from hansard.agents.policy import gate as gates
+from hansard.agents.policy.approvals import LogBudgets
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled, from_plain
 from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls, before
@@ -51,7 +51,7 @@ class StepEngine(Gated):
         ledger: Ledger,
         settings: Settings,
         workspace: Workspace,
-        budgets: gates.Budgets,
+        budgets: LogBudgets,
     ) -> None:
         outcomes = StepRecorder(ledger, settings, workspace.blobs)
         super().__init__(outcomes, budgets, workspace.boards)

@@ -17,7 +17,7 @@ from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.errors import Blocked
 from hansard.agents.flow import Flow, Io, Watch
 from hansard.agents.policy import gate as gates
-from hansard.agents.policy.approvals import Approvals
+from hansard.agents.policy.approvals import Approvals, LogBudgets
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import RULE, TOOL, Clearances, Need, is_public, refused
 from hansard.agents.steps import payloads
@@ -89,7 +89,7 @@ class Reservation(msgspec.Struct):
 class Gated:
     """The part of a session's steps that admits or refuses calls."""
 
-    def __init__(self, outcomes: StepRecorder, budgets: gates.Budgets, boards: Boards) -> None:
+    def __init__(self, outcomes: StepRecorder, budgets: LogBudgets, boards: Boards) -> None:
         self.outcomes = outcomes
         self.ledger = outcomes.ledger
         self.settings = outcomes.settings
