@@ -12,7 +12,7 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -230,19 +230,22 @@ def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
 
 
 class _Reader:
-    """Reads front matter: its stream of YAML events is checked, then composed to values."""
+    """Builds values from the events of a YAML stream."""
 
     def __init__(self, text: str, start: int, *, flow: bool) -> None:
         self._text = text
         self._start = start
         self._flow = flow
+        self._open: list[tuple[Items | Fields, str | None]] = []
+        self._values = 0
+        self._root: Value | None = None
 
     def read(self, front: str) -> Fields:
         yaml = library("yaml")
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
-            self._check(yaml.events, yaml.parse(front, Loader=loader))
-            root = yaml.compose(front, Loader=loader)
+            for event in yaml.parse(front, Loader=loader):
+                self._take(yaml, event)
         except yaml.MarkedYAMLError as error:
             raise self._syntax(error) from error
         except yaml.reader.ReaderError as error:
@@ -253,12 +256,11 @@ class _Reader:
                 repr(front[at : at + 1]),
                 "no control characters",
             ) from error
-        value = self._value(root) if root is not None else None
-        if not isinstance(value, Fields):
-            line = value.line if value is not None else 1
-            actual = value.value if isinstance(value, Text) else "a list" if value else ""
-            raise _Bad(line, "frontmatter.fields", actual, SYNTAX)
-        return value
+        if not isinstance(self._root, Fields):
+            actual = self._root.value if isinstance(self._root, Text) else "a list"
+            line = self._root.line if self._root is not None else 1
+            raise _Bad(line, "frontmatter.fields", actual if self._root else "", SYNTAX)
+        return self._root
 
     def _line(self, mark: Any) -> int:
         return line_at(self._text, self._start + mark.index)
@@ -271,64 +273,74 @@ class _Reader:
         actual = self._text.split("\n")[line - 1]
         return _Bad(line, "yaml.syntax", actual, QUOTE)
 
-    def _check(self, kinds: Any, events: Iterable[Any]) -> None:
-        """Raise _Bad for anchors, aliases, tags, several documents, and what is too large."""
-        depth = values = documents = 0
-        for event in events:
-            line = self._line(event.start_mark)
-            match event:
-                case kinds.AliasEvent():
-                    allowed = "the value itself, written out"
-                    raise _Bad(line, "yaml.alias", f"*{event.anchor}", allowed)
-                case kinds.SequenceEndEvent() | kinds.MappingEndEvent():
-                    depth -= 1
-                case kinds.DocumentStartEvent():
-                    documents += 1
-                case kinds.NodeEvent():
-                    self._check_node(event, line)
-                    values += 1
-                    for rule, count, most, what in (
-                        ("yaml.size", values, VALUES_MAX, "values"),
-                        ("yaml.depth", depth + 1, DEPTH_MAX, "levels"),
-                    ):
-                        if count > most:
-                            bound = f"{most:,} {what}"
-                            raise _Bad(line, rule, f"more than {bound}", f"at most {bound}")
-                    depth += isinstance(event, kinds.CollectionStartEvent)
-                case _:
-                    pass
-            if documents > 1:
+    def _take(self, yaml: Any, event: Any) -> None:
+        line = self._line(event.start_mark)
+        events = yaml.events
+        match event:
+            case events.AliasEvent():
+                raise _Bad(line, "yaml.alias", f"*{event.anchor}", "the value itself, written out")
+            case events.ScalarEvent():
+                self._check(event, line, flow=False)
+                self._put(Text(event.value, line), line)
+            case events.SequenceStartEvent():
+                self._check(event, line, flow=event.flow_style)
+                self._put(Items([], line), line)
+            case events.MappingStartEvent():
+                self._check(event, line, flow=event.flow_style)
+                self._put(Fields({}, {}, line), line)
+            case events.SequenceEndEvent() | events.MappingEndEvent():
+                self._open.pop()
+            case events.DocumentStartEvent() if self._root is not None:
                 raise _Bad(line, "yaml.documents", MARK, "one document")
+            case _:
+                pass
 
-    def _check_node(self, event: Any, line: int) -> None:
+    def _check(self, event: Any, line: int, *, flow: bool) -> None:
         if event.anchor is not None:
             raise _Bad(line, "yaml.anchor", f"&{event.anchor}", "no anchors: write values out")
         if event.tag is not None:
             raise _Bad(line, "yaml.tag", event.tag, "no tags: every value is text")
-        if getattr(event, "flow_style", False) and not self._flow:
+        if flow and not self._flow:
             actual = self._text.split("\n")[line - 1]
-            allowed = "quotes around it, or a line a value under the name"
-            raise _Bad(line, "yaml.flow", actual, allowed)
+            raise _Bad(
+                line, "yaml.flow", actual, "quotes around it, or a line a value under the name"
+            )
+        self._values += 1
+        if self._values > VALUES_MAX:
+            raise _Bad(
+                line, "yaml.size", f"more than {VALUES_MAX:,} values", f"at most {VALUES_MAX:,}"
+            )
+        if len(self._open) >= DEPTH_MAX:
+            raise _Bad(
+                line, "yaml.depth", f"more than {DEPTH_MAX} levels", f"at most {DEPTH_MAX} levels"
+            )
 
-    def _value(self, node: Any) -> Value:
-        line = self._line(node.start_mark)
-        match node.id:
-            case "scalar":
-                return Text(node.value, line)
-            case "sequence":
-                return Items([self._value(each) for each in node.value], line)
-            case _:
-                made = Fields({}, {}, line)
-        for key, value in node.value:
-            line = self._line(key.start_mark)
-            if key.id != "scalar":
-                raise _Bad(line, "yaml.key", "a list or mapping as a name", "text as a name")
-            if key.value in made.fields:
-                allowed = f"each name once; it is in line {made.lines[key.value]}, too"
-                raise _Bad(line, "yaml.duplicate-key", key.value, allowed)
-            made.lines[key.value] = line
-            made.fields[key.value] = self._value(value)
-        return made
+    def _put(self, value: Value, line: int) -> None:
+        if not self._open:
+            self._root = value
+        else:
+            within, key = self._open[-1]
+            if isinstance(within, Items):
+                within.items.append(value)
+            elif key is None:
+                if not isinstance(value, Text):
+                    raise _Bad(line, "yaml.key", "a list or mapping as a name", "text as a name")
+                if value.value in within.fields:
+                    raise _Bad(
+                        line,
+                        "yaml.duplicate-key",
+                        value.value,
+                        f"each name once; it is in line {within.lines[value.value]}, too",
+                    )
+                within.lines[value.value] = line
+                within.fields[value.value] = value  # until its value is read
+                self._open[-1] = (within, value.value)
+                return
+            else:
+                within.fields[key] = value
+                self._open[-1] = (within, None)
+        if not isinstance(value, Text):
+            self._open.append((value, None))
 
 
 class Checked(msgspec.Struct):
