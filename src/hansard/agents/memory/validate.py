@@ -216,8 +216,10 @@ def problems(
         return [Problem(".", 0, "tree.size", actual, f"at most {FILES_MAX:,} files")]
     changed = list(tree) if only is None else [path for path in only if path in tree]
     links = {path: each.target for path, each in tree.items() if isinstance(each, Link)}
-    found = _problems(tree, changed, links, paths.Names(tree), offered)
-    return sorted([*found, *_twins(tree, set(changed))])
+    names = paths.Names(tree)
+    found = _problems(tree, changed, links, names, offered)
+    twins = _twins(tree, set(changed)) if names.has_twins(tree) else ()
+    return sorted([*found, *twins])
 
 
 def problems_of_change(

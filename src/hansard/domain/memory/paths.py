@@ -208,6 +208,12 @@ class Names:
             if left:
                 self._spellings[folded] = left
 
+    def has_twins(self, files: Iterable[str]) -> bool:
+        """Return whether any two names conflict. files: the paths of the tree's files."""
+        return any(len(each) > 1 for each in self._spellings.values()) or any(
+            self._counts[path] > 1 for path in files
+        )
+
     def twin(self, path: str, files: Container[str]) -> tuple[str, str]:
         """Return a file or folder that conflicts with a path, and the reason; two empty texts for
         none.
