@@ -142,7 +142,10 @@ if not TYPE_CHECKING:  # a type checker would take every misspelt name for an An
 
     def _absent(name: str) -> str:
         message = f"module 'hansard' has no attribute {name!r}"
-        if name[:1] != "_":
+        from importlib.util import find_spec  # noqa: PLC0415 -- few programs misspell a name
+
+        # `from hansard import settings` looks for an attribute before it imports the module.
+        if name[:1] != "_" and find_spec(f"hansard.{name}") is None:
             for each in _SUBMODULES[:-1]:  # all but `testing`, which is for tests
                 if hasattr(_importlib.import_module(f"hansard.{each}"), name):
                     return f"{message}: it is in 'hansard.{each}'"
