@@ -247,7 +247,9 @@ class SessionLock(msgspec.Struct, frozen=True):
         """Return whether the process of an agent is at work that last joined at a time (ns since
         1970); None if a later session took the agent over, whose process is not known.
         """
-        return True if self.is_locked else False if joined < self.began else None
+        if self.is_locked:
+            return True
+        return False if joined < self.began else None
 
 
 def session_file(settings: Settings, run: str, agent: str, role: str) -> SessionLock | None:
