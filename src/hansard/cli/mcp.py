@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hansard.agents.memory.search import import_extra
+from hansard.agents.memory.search import ExtraMissing, import_extra
 from hansard.agents.steps.gating import watching_questions
 from hansard.broker import access
 from hansard.bus.clock import OS_USER
@@ -41,7 +41,6 @@ from hansard.integrations.mcp.serving import (
     NEW,
     READS_ONLY,
     TIMEOUT_S,
-    NotInstalled,
     Serving,
     serve,
 )
@@ -292,14 +291,15 @@ def _opening(
 ) -> Callable[[Any, str | None, str | None], Sessions]:
     """Return a factory of client sessions; the import behind it is slow.
 
-    Raises NotInstalled, and BadValue for unknown tools or an invalid prefix.
+    Raises ExtraMissing, and BadValue for unknown tools or an invalid prefix.
     """
     _demand_http(http, *of_http)
     try:
         importlib.import_module("hansard.service.mcp.server")
         from hansard.service.mcp.offers import Sessions, offers
     except ModuleNotFoundError as error:
-        raise NotInstalled("hansard mcp serve", error.name or "mcp") from None
+        command = "hansard mcp serve"
+        raise ExtraMissing(repr(command), error.name or "mcp", "mcp") from None
     names = [name for each in tools for name in each.split(",")]
     offers(names, prefix)
     return partial(Sessions, tools=names, prefix=prefix)

@@ -27,13 +27,6 @@ app = Commands()
 _INDENT = "    "
 
 
-class Nothing(CallerError):
-    """Error: neither words nor --rebuild were given."""
-
-    def __init__(self) -> None:
-        super().__init__("there is nothing to search for: give words, or --rebuild")
-
-
 @app.command()
 async def search(
     words: Annotated[
@@ -56,7 +49,8 @@ async def search(
     """
     expression = " ".join(words or [])
     if not expression.strip() and not rebuild:
-        raise Nothing
+        message = "there is nothing to search for: give words, or --rebuild"
+        raise CallerError(message)
     given = settings()
     place = IndexPlace.of(data_dir_of(given), given.workspace)
     if run is not None:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from hansard.agents.memory.search import ExtraMissing
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.domain.approval import Approval
@@ -477,16 +478,8 @@ def _http(option: str) -> Any:
     try:
         return importlib.import_module("hansard.integrations.mcp.http_proxy")
     except ModuleNotFoundError as error:
-        raise NotInstalled(f"hansard mcp proxy {option}", error.name or "httpx2") from None
-
-
-class NotInstalled(CallerError):
-    """Error: a package for the protocol is not installed."""
-
-    def __init__(self, command: str, package: str) -> None:
-        super().__init__(
-            f"{command!r} takes {package}, which is not installed: pip install 'hansard[mcp]'"
-        )
+        command = f"hansard mcp proxy {option}"
+        raise ExtraMissing(repr(command), error.name or "httpx2", "mcp") from None
 
 
 @asynccontextmanager
