@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import workspace as run_index
-from hansard.agents.workspace import RunFilter, Workspace
+from hansard.agents.workspace import RunFilter, Workspace, read_lives
 from hansard.bus import subjects
 from hansard.bus.clock import Clock
 from hansard.bus.commits import record as recorded
@@ -138,7 +137,7 @@ async def test_damage_leaves_the_others(data_dir: Path, workspace: str):
         log = record.workspace.log
         await log.append(_commit("sound", 1, lives.RunStarted(workflow="w")))
         await log.append(_commit("cut", 3, lives.RunCompleted()))
-        found = {life.run: life for life in await run_index.read(log)}
+        found = {life.run: life for life in await read_lives(log)}
         assert found["sound"].state.status is RunStatus.OPEN
         assert "its life begins at version 3" in (found["cut"].problem or "")
         with pytest.raises(hansard.HansardError, match="its life begins at version 3"):
@@ -150,7 +149,7 @@ async def test_a_line_of_forks_has_an_end(data_dir: Path, workspace: str):
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         log = record.workspace.log
         await log.append(_commit("a", 2, lives.RunForked(parent="a", at={"life": 1})))
-        [life] = await asyncio.wait_for(run_index.read(log), 30)
+        [life] = await asyncio.wait_for(read_lives(log), 30)
         assert "more than 100 parents" in (life.problem or "")
 
 
@@ -179,7 +178,7 @@ async def test_runs_are_found_by_what_they_are(record: TwinRecord):
     assert await found(experiment="e") == ["two"]  # a fork is no trial of its own
     assert await found(status="failed") == ["three"]
     assert await found(status=RunStatus.OPEN) == [fork]
-    index = await record.io(run_index.read(record.raw.workspace.log))
+    index = await record.io(read_lives(record.raw.workspace.log))
     began = {life.run: life.began_at for life in index}
     assert await found(since=began["two"]) == ["three", fork, "two"]
     assert await found(until=began["two"]) == ["two", "one"]

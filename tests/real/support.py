@@ -17,8 +17,7 @@ import structlog
 
 import hansard
 from hansard import settings as configuration
-from hansard.agents import workspace as run_index
-from hansard.agents.workspace import RunLife
+from hansard.agents.workspace import RunLife, read_lives
 from hansard.cli import main
 from hansard.client.opening import reading, reading_raw
 from hansard.domain.run import RunAssigned
@@ -111,7 +110,7 @@ class Place(msgspec.Struct, frozen=True):
 
         async def work() -> list[RunLife]:
             async with reading(self.settings) as workspace:
-                return await run_index.read(workspace.log)
+                return await read_lives(workspace.log)
 
         found = asyncio.run(work())
         assert not [life.problem for life in found if life.problem]

@@ -197,7 +197,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"no run has {name} {value!r}: {like}there are: {shown}{more}"
 
 
-async def read(log: EventLog) -> list[RunLife]:
+async def read_lives(log: EventLog) -> list[RunLife]:
     """Read every run's life, newest first, in one request for 200 runs and for each 1,000 of their
     commits. Unreadable ones are last.
     """
@@ -223,7 +223,7 @@ async def read(log: EventLog) -> list[RunLife]:
     return lives + damaged
 
 
-async def assigned(log: EventLog, experiment: str) -> tuple[list[str], int]:
+async def assigned_runs(log: EventLog, experiment: str) -> tuple[list[str], int]:
     """Return the runs assigned to an experiment, and the position of the newest commit of all runs'
     lives (0 if there is no run), both at one position. Reads every life. Raises RecordError if one
     cannot be read, since it might be such a run.
@@ -411,7 +411,7 @@ class Workspace:
         Raises Corrupt and UnknownEvent if a run's life cannot be read.
         """
         runs: list[tuple[str, RunState]] = []
-        for life in await read(self.log):
+        for life in await read_lives(self.log):
             if life.error is not None:
                 raise life.error
             if filters is None or filters.takes(life):

@@ -13,10 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from hansard.agents import workspace as run_index
 from hansard.agents.errors import NotAnswered, ShadowedEffect
 from hansard.agents.runs import fork_swapped
-from hansard.agents.workspace import RunLife, Workspace
+from hansard.agents.workspace import RunLife, Workspace, read_lives
 from hansard.bus.clock import OS_USER
 from hansard.cli import output, processes
 from hansard.cli.common import By, Command, Commands, argument, flag, option
@@ -184,7 +183,7 @@ async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probe
 
 async def _select_runs(workspace: Workspace, text: str, workflow: str | None) -> list[RunLife]:
     """Return the selected runs, oldest first. Raises NotFound, Ambiguous, BadValue."""
-    lives = [life for life in await run_index.read(workspace.log) if life.error is None]
+    lives = [life for life in await read_lives(workspace.log) if life.error is None]
     roots = {life.run: life for life in reversed(lives) if life.state.forked is None}
     targets: list[str] = []
     for part in (each.strip() for each in text.split(",")):

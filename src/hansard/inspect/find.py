@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hansard.agents import workspace as run_index
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, read_lives
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
@@ -43,7 +42,7 @@ async def find_run(workspace: Workspace, text: str) -> str:
     Raises NotFound, Ambiguous.
     """
     if text == "last":
-        newest = [life for life in await run_index.read(workspace.log) if life.probe is None]
+        newest = [life for life in await read_lives(workspace.log) if life.probe is None]
         if not newest:
             raise NotFound("the last run", f"workspace {workspace.log.workspace!r} has no runs yet")
         return newest[0].run

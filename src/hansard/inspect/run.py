@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hansard.agents import workspace as run_index
 from hansard.agents.team.tasks import task_records
-from hansard.agents.workspace import RunFilter, RunLife, Workspace, is_import
+from hansard.agents.workspace import RunFilter, RunLife, Workspace, is_import, read_lives
 from hansard.bus import reads
 from hansard.bus.commits import revive, until
 from hansard.bus.errors import NotFound
@@ -646,7 +645,7 @@ async def list_runs(
 
     Reads each returned run completely.
     """
-    lives = await run_index.read(workspace.log)
+    lives = await read_lives(workspace.log)
     taken = [life for life in lives if filters.takes(life)]
     found = [life for life in taken if probes or life.probe is None]
     given = found[:limit] if limit > 0 else found

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.agents import workspace as run_index
 from hansard.agents.access.principals import Authenticator, Denials
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, read_lives
 from hansard.broker import private_copy
 from hansard.broker.lease import peek
 from hansard.bus import subjects
@@ -339,7 +338,7 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
             lives, damage = [], []
             try:
                 async with reading(settings) as workspace:
-                    lives = await run_index.read(workspace.log)
+                    lives = await read_lives(workspace.log)
             except Corrupt as error:
                 damage.append(str(error))
             held = workspace_status(

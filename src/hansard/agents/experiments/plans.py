@@ -12,11 +12,10 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from hansard.agents import workspace as run_index
 from hansard.agents.artifacts.prompts import demand_usable
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Permit
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, assigned_runs
 from hansard.bus.clock import OS_USER
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
@@ -226,7 +225,7 @@ async def replace(
     await _demand_prompts(workspace, plan)
 
     async def read_all() -> tuple[list[Stored], list[str], int]:
-        runs, lives = await run_index.assigned(workspace.log, name)
+        runs, lives = await assigned_runs(workspace.log, name)
         return await workspace.log.read(stream), runs, lives
 
     def next_append(read_state: tuple[list[Stored], list[str], int]) -> Append | None:

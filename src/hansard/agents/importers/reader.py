@@ -14,7 +14,6 @@ from typing import Self
 import msgspec
 from cachetools import LRUCache
 
-from hansard.agents import workspace as run_index
 from hansard.agents.importers import sources
 from hansard.agents.importers.chat import (
     SOURCE,
@@ -29,7 +28,7 @@ from hansard.agents.importers.chat import (
 )
 from hansard.agents.importers.formats import CLAUDE_CODE, Claims
 from hansard.agents.importers.sources import Bad, BadRecord, Watcher
-from hansard.agents.workspace import Workspace
+from hansard.agents.workspace import Workspace, read_lives
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append
 from hansard.domain.errors import CallerError
@@ -298,7 +297,7 @@ _Name = tuple[str, str, str, str]
 async def _names(workspace: Workspace) -> dict[_Name, set[str]]:
     """Return the runs of earlier imports, by their names in the source."""
     runs: dict[_Name, set[str]] = {}
-    for life in await run_index.read(workspace.log):
+    for life in await read_lives(workspace.log):
         labels, placed = life.state.labels, life.state.assigned or RunAssigned()
         if SOURCE_RUN in labels and life.state.forked is None:
             key = (labels.get(SOURCE, ""), placed.experiment, placed.arm, labels[SOURCE_RUN])

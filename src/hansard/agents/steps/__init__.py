@@ -1,7 +1,7 @@
 """A step: one call an agent makes to the world, from resolve to record.
 
 Uses the agent's stream through its ledger, blobs, and the tool's own function. Exports the engine
-(`engine`), the checks of a call in order (`gating`, `asking`), tools (`tools`), scopes, the ledger,
-the recorder, doubt, streamed results, steps that write shared state (`atomic`), a role's view as a
-step (`view_steps`), and the recorded form of values (`payloads`).
+(`engine`), the checks of a call in order (`gating`), tools (`tools`), scopes, the ledger, the
+recorder, doubt and probes (`doubt`), streamed results, steps that write shared state and a role's
+view (`atomic`), and the recorded form of values (`payloads`).
 """
