@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from hansard.bus.errors import Unreachable as Unreachable
     from hansard.client.connect import connect as connect
     from hansard.client.connect import connect_async as connect_async
-    from hansard.client.person import ask_person as ask_person
+    from hansard.client.options import ask_person as ask_person
     from hansard.client.record import AsyncRecord as AsyncRecord
     from hansard.client.record import Record as Record
     from hansard.client.record import current_session as current_session
@@ -112,7 +112,7 @@ _HOME = {
     "hansard.broker.lease": "Durability",
     "hansard.bus.errors": "Conflict NotFound Unreachable",
     "hansard.client.connect": "connect connect_async",
-    "hansard.client.person": "ask_person",
+    "hansard.client.options": "ask_person",
     "hansard.client.record": "AsyncRecord Record current_session sessions",
     "hansard.client.session": "AsyncSession Session",
     "hansard.domain.board": "KeyKind Merge",

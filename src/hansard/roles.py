@@ -2,9 +2,9 @@
 
 from hansard.agents.access.roles import View as View
 from hansard.client.restricted.record import AsyncRestrictedRecord as AsyncRestrictedRecord
+from hansard.client.restricted.record import AsyncRestrictedSession as AsyncRestrictedSession
 from hansard.client.restricted.record import RestrictedRecord as RestrictedRecord
-from hansard.client.restricted.session import AsyncRestrictedSession as AsyncRestrictedSession
-from hansard.client.restricted.session import RestrictedSession as RestrictedSession
+from hansard.client.restricted.record import RestrictedSession as RestrictedSession
 from hansard.domain.agent import AgentRefused as AgentRefused
 from hansard.domain.agent import Refusal as Refusal
 from hansard.domain.roles.model import Mask as Mask

@@ -25,7 +25,7 @@ from hansard.domain.access import KIND, AccessRefused
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.errors import NotOffered, ServiceBusy, ServiceGone
 from hansard.operations.protocol.wire import Do, Failed, Open, Request
-from hansard.service import hosted, proxies
+from hansard.service import hosted
 from hansard.service import server as service_server
 from tests.service._exchange import do, request
 from tests.service.support import House
@@ -572,7 +572,7 @@ def test_heard_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_resolver_that_never_answers(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that never resolves a put delays others only shortly."""
-    monkeypatch.setattr(proxies, "RESOLVE_S_MAX", 0.3)
+    monkeypatch.setattr(hosted, "RESOLVE_S_MAX", 0.3)
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="writer") as eve:
         eve.board.put("k", 1)
 

@@ -24,7 +24,7 @@ from hansard.operations.protocol.wire import (
     Run,
     Value,
 )
-from hansard.service import hosted, operations, server
+from hansard.service import hosted, server
 from tests.service._exchange import do, request
 from tests.service.support import House
 
@@ -191,7 +191,7 @@ def test_who_frees_places_holds_no_more_of_them(house, monkeypatch):
                 manager, "__aexit__", slowly("exit", manager.__aexit__), raising=False
             )
             monkeypatch.setattr(host, "close", slowly("close", host.close))
-            monkeypatch.setattr(operations, "run", held)
+            monkeypatch.setattr(hosted, "run", held)
             async with full(house, session, 1) as numbers:
                 told: list[list[asyncio.Future[Any]]] = []
                 for verb, data, turn in (

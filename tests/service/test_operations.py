@@ -20,7 +20,7 @@ from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.errors import NotOffered
 from hansard.operations.protocol.wire import Answer, BlockExit, Do, Failed, Open
 from hansard.operations.session import OPERATIONS, read
-from hansard.service import operations
+from hansard.service import hosted
 from hansard.service.hosted import BLOCKS
 from hansard.service.workspace_requests import RoleRecord
 from tests.service._exchange import request
@@ -236,9 +236,9 @@ def refusal(answer: Answer) -> Any:
 def test_each_is_answered() -> None:
     """Each operation has a sample here, and a method of its name."""
     assert sorted(SAMPLES) == NAMES
-    answers = {**operations.ANSWERS, "record": RoleRecord}
+    answers = {**hosted.ANSWERS, "record": RoleRecord}
     assert {each.group for each in OPERATIONS.values()} == set(answers)
-    operations.demand_handlers(operations.ANSWERS)
+    hosted.demand_handlers(hosted.ANSWERS)
 
 
 class Silent:
@@ -257,12 +257,12 @@ def test_none_is_served_without_its_answer() -> None:
     fields.
     """
     with pytest.raises(TypeError, match=r"Silent has no \w+ for board\.\w+"):
-        operations.demand_handlers({"board": Silent})
+        hosted.demand_handlers({"board": Silent})
     only = {name: each for name, each in OPERATIONS.items() if name == "board.keys"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(declared, "OPERATIONS", only)
         with pytest.raises(TypeError, match=r"board\.keys is declared with fields"):
-            operations.demand_handlers({"board": Another})
+            hosted.demand_handlers({"board": Another})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -20,7 +20,7 @@ from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument,
 from hansard.cli.experiment import numbers
 from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.client.person import result_from
+from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
 from hansard.domain.run import ForkEffects, RunState, RunStatus

@@ -31,9 +31,8 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.answer import masked
 from hansard.inspect.status import BrokerStatus, CorruptLine, LogEntry, logged
-from hansard.service.projecting import projecting, workspaces
 from hansard.service.running import broker_status, reflecting, served
-from hansard.service.watching import Watcher
+from hansard.service.watching import Watcher, projecting, workspaces
 from hansard.settings import Settings
 
 app = Commands()

@@ -27,10 +27,10 @@ from hansard.client.options import (
     BeginOptions,
     Defaults,
     SessionOptions,
+    hide_if_uncaught,
     program_name,
     session_options,
 )
-from hansard.client.tracebacks import hide_if_uncaught
 from hansard.client.unfinished import ProgramStart, SessionFile
 from hansard.domain.choices import check_options, counted
 from hansard.domain.errors import Corrupt

@@ -31,7 +31,7 @@ from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness
 from hansard.client import unfinished
 from hansard.client.open_tables import OpenTables, Tables
-from hansard.client.tracebacks import show_own_frames
+from hansard.client.options import show_own_frames
 from hansard.domain.choices import chosen
 from hansard.domain.redaction import Redaction
 from hansard.settings import Settings, SettingsError

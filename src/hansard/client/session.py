@@ -79,8 +79,7 @@ from hansard.client.beginning import OpeningRequest, open_session, open_session_
 from hansard.client.browser import replay
 from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, pure
 from hansard.client.browser.replay import Teaching
-from hansard.client.options import SessionOptions
-from hansard.client.tracebacks import explain
+from hansard.client.options import SessionOptions, explain
 from hansard.domain import ids
 from hansard.domain.actions.cache import ACTIONS, ActionCache, ActionsHealed, CachedAction
 from hansard.domain.agent import AgentState

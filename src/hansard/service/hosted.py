@@ -8,46 +8,509 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import keyword
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
 
 import msgspec
 from cachetools import FIFOCache
+from tenacity import wait_chain, wait_fixed
 
 from hansard.agents import runs
 from hansard.agents.access.carried import AccumulatedLabel
+from hansard.agents.access.roles import View, derive
+from hansard.agents.annotations.statements import Annotations, Progress
+from hansard.agents.board import SPECS as BOARD
+from hansard.agents.board import AsyncBoard, AsyncTransaction
+from hansard.agents.errors import ToolError
+from hansard.agents.flow import Flow, drive_async
+from hansard.agents.memory.twins import AsyncMemory
 from hansard.agents.runs import Opened
+from hansard.agents.steps.payloads import Approximation
 from hansard.agents.steps.scope import Scope, current, enter
+from hansard.agents.steps.tools import DOES_CHARACTERS_MAX, RETRY_WAIT, ToolSpec, check_reuse
 from hansard.agents.team.tasks import Task
+from hansard.agents.team.twins import AsyncTeam
 from hansard.agents.workspace import Workspace
-from hansard.bus.errors import AppendUnknown, BusError
+from hansard.bus.errors import AppendUnknown, BusError, NotFound
+from hansard.bus.loggers import logger, unexpected
 from hansard.client.session import AsyncSession, async_session_of
-from hansard.domain.errors import BadValue, HansardError
+from hansard.domain import ids, label, values
+from hansard.domain.errors import BadValue, HansardError, Refused
+from hansard.domain.prompt import checked
+from hansard.domain.reuse import Reuse, reuse
+from hansard.domain.steps import Effects
 from hansard.domain.value_types import reading_context
-from hansard.operations.declare import Operation, Takes
+from hansard.domain.values import Secret
+from hansard.operations import session as operations
+from hansard.operations.declare import Ask, Kind, Operation, SecretName, Takes, data_of
+from hansard.operations.memory import FileOp
 from hansard.operations.protocol import faults, shapes, wire
 from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
-from hansard.operations.protocol.faults import ClientGone
-from hansard.operations.protocol.remote_call import Program, RemoteCall, value
+from hansard.operations.protocol.faults import ClientGone, Doubtful
+from hansard.operations.protocol.remote_call import Program, RemoteCall, settlement, value
 from hansard.operations.protocol.wire import (
     Answer,
     Began,
     BlockExit,
     BodyResult,
     Call,
+    Declared,
     Do,
     Failed,
+    Fault,
     Joined,
     Next,
     Request,
 )
-from hansard.operations.session import read
-from hansard.service import operations, proxies
-from hansard.service.operations import Loop
-from hansard.service.proxies import Proxy
+from hansard.operations.session import Claim, Function, Raised, read
+
+# The operations of a session, each answered by the method of its name.
+
+# A client's `resumable` loop; the session keeps its progress.
+
+
+class Loop:
+    """One loop, and the scope of its present item. `scopes` are those that the client knows.
+
+    Its methods answer the operations of their names.
+    """
+
+    def __init__(self, session: AsyncSession, scopes: dict[str, Scope]) -> None:
+        self._session = session
+        self._scopes = scopes
+        self._progress: Any = None
+        self._child: Scope | None = None
+
+    async def begin(self, name: str, every: int) -> list[Any]:
+        """Find the items done before; return their results. Raises BadValue."""
+        self._progress = Progress(self._session.facts, name, every)
+        found: list[Any] = await drive_async(self._progress.begin())
+        return found
+
+    def skips(self, item: object) -> Flow[str | None]:
+        """Begin the next item; return the path of its scope, None if it was done before."""
+        skipped = yield from self._progress.skips(item)
+        child = None if skipped else current(self._session.engine.ledger)
+        if child is None:
+            return None
+        self._scopes[child.path] = self._child = child
+        return child.path
+
+    async def done(self, results: list[Any]) -> None:
+        """Mark the item as done."""
+        await drive_async(self._progress.done(results))
+        self._ended()
+
+    def leave(self) -> Flow[None]:
+        """Leave the loop, completed or not."""
+        yield from self._progress.leave()
+        self._ended()
+
+    def end(self, results: list[Any]) -> Flow[None]:
+        """Mark all items as done."""
+        flow: Flow[None] = self._progress.end(results)
+        return flow
+
+    def _ended(self) -> None:
+        """Forget the scope of an item."""
+        if self._child is not None:
+            self._scopes.pop(self._child.path, None)
+            self._child = None
+
+
+GRACE_S = 5.0
+"""Seconds in which turns under way may be recorded after their client is gone."""
+
+_log = logger(__name__)
+
+Claims = set[tuple[str, int]]
+"""The session's own claims, by task and number."""
+
+
+class Views:
+    """The views of a session's role."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def view(self, at: str | None, key: bytes | None) -> View:
+        """Return the run as the role sees it: now, or at an event that it sees.
+
+        An event that it does not see does not exist for it. Raises NotFound.
+        """
+        engine = self._session.engine
+        if at is not None:
+            made = await derive(engine.boards.states, engine.stream.role, engine.stream.run)
+            if all(shown.id != at for _, shown in made.view.events):
+                raise not_shown(at)
+        return await self._session.view(at, key=key)
+
+
+async def _lines(memory: AsyncMemory, pattern: str, glob: str) -> list[list[Any]]:
+    return [list(each) for each in await memory.grep(pattern, glob=glob)]
+
+
+async def _change(
+    memory: AsyncMemory, ops: list[FileOp], reason: str, space: str | None, sources: list[str]
+) -> None:
+    async with memory.change(reason, space=space, sources=sources) as change:
+        for each in ops:
+            each.add_to(change)
+
+
+OTHERWISE: dict[str, Callable[..., Any]] = {"memory.grep": _lines, "memory.change": _change}
+"""Functions that answer operations of memory instead of the session's own methods."""
+
+IN_BLOCKS: dict[str, type[Any]] = {"transaction": AsyncTransaction, "loop": Loop}
+"""Classes that answer the operations of a block, by group."""
+
+ANSWERS: dict[str, type[Any]] = {
+    "facts": Annotations,
+    "board": AsyncBoard,
+    "memory": AsyncMemory,
+    "team": AsyncTeam,
+    "session": Views,
+    **IN_BLOCKS,
+}
+"""Classes that answer the operations of a session, by group."""
+
+
+def demand_handlers(answers: dict[str, type[Any]]) -> None:
+    """Raise TypeError if a declared operation has no method that takes its fields."""
+    for each in operations.OPERATIONS.values():
+        if each.group not in answers:
+            continue
+        method = OTHERWISE.get(each.name, getattr(answers[each.group], each.method, None))
+        if method is None:
+            message = f"{answers[each.group].__name__} has no {each.method} for {each.name}"
+            raise TypeError(message)
+        try:
+            inspect.signature(method).bind(None, **dict.fromkeys(each.fields))
+        except TypeError as error:
+            message = f"{each.name} is declared with fields that its method does not take: {error}"
+            raise TypeError(message) from error
+
+
+demand_handlers(ANSWERS)
+
+
+def given(
+    operation: Operation,
+    request: Ask,
+    claims: Claims,
+    resolving: Callable[[str], Callable[..., Any]],
+) -> dict[str, Any]:
+    """Return the arguments of a request by field; `resolving` makes proxies of client functions.
+
+    Raises BadValue, and Refused for a claim that is not the session's.
+    """
+
+    def one(value: Any) -> Any:
+        match value:
+            case SecretName():
+                return Secret(value.name)
+            case Function():
+                return resolving(value.name)
+            case Raised():
+                return faults.rebuilt(value.fault)
+            case Claim():
+                return _claimed(value, claims)
+            case dict():
+                return {key: one(each) for key, each in value.items()}
+            case _:
+                return value
+
+    found: dict[str, Any] = {}
+    for field, kind in operation.fields.items():
+        value = getattr(request, field)
+        match kind:
+            case Kind.DATA:
+                found[field] = data_of(value, f"{operation.called}({field})")
+            case Kind.VALUE:
+                found[field] = wire.load(value)
+            case Kind.VALUES:
+                found[field] = [wire.load(each) for each in value]
+            case _:
+                found[field] = one(value)
+    return found
+
+
+async def run(target: Any, operation: Operation, fields: dict[str, Any], claims: Claims) -> Any:
+    """Run an operation on a session, or a block in it. Raises the operation's error."""
+    answering = _answering(target, operation)
+    if operation.name in OTHERWISE:
+        found: Any = OTHERWISE[operation.name](answering, **fields)
+    else:
+        found = getattr(answering, operation.method)(**fields)
+    if inspect.isgenerator(found):
+        flow: Any = found
+        found = await drive_async(flow)
+    elif inspect.isawaitable(found):
+        found = await found
+    note(claims, found)
+    return found
+
+
+def _answering(target: Any, operation: Operation) -> Any:
+    match operation.group:
+        case "facts" | "board" | "team" | "memory":
+            return getattr(target, operation.group)
+        case "session":
+            return Views(target)
+        case _:
+            return target
+
+
+def note(claims: Claims, task: object) -> None:
+    """Add a claim to the session's own."""
+    if isinstance(task, Task):
+        claims.add((task.id, task.number))
+
+
+def _claimed(claim: Claim, claims: Claims) -> Task:
+    """Return a task that the session has claimed; numbers of claims are not secret."""
+    if (claim.id, claim.number) not in claims:
+        message = f"claim {claim.number} of task {claim.id!r:.80} is not of this session: claim it"
+        raise Refused(message)
+    return Task(claim.id, "", claim.number)
+
+
+def not_shown(at: str) -> NotFound:
+    """Build the error for an event that a role does not see."""
+    return NotFound(f"event {at!r:.80}", "give the id of an event that the role is shown")
+
+
+def log_unexpected(error: BaseException, fault: Fault) -> None:
+    """Log an error whose text the client may not see."""
+    if fault.type == "ServiceFailed":
+        _log.warning("an operation failed", **unexpected(error))
+
+
+# A client's tool as one of the service's session: all its functions run in the client.
+
+ATTEMPTS_MAX = 1_000
+WAIT_S_MAX = 3_600.0
+"""Longest wait between two attempts, in seconds."""
+
+RESOLVE_S_MAX = 5.0
+"""Seconds a client may take to resolve a conflicting put, while others cannot write the key."""
+
+ARGUMENTS_MAX = 1_000
+RESERVED_KINDS = frozenset({"aggregate", "board", "memory", "team", "view", "shadow"})
+RESERVED_NAMES = tuple(
+    {f"{spec.kind}." for spec in BOARD.values()} | {"aggregate.", "memory.", "team.", "session."}
+)
+"""Names of the session's own operations, which a client's tool may not have."""
+
+
+class Proxy:
+    """One tool of a client, as called in one turn; for a stream `turn` changes with each item."""
+
+    def __init__(
+        self,
+        turn: RemoteCall,
+        call: Call,
+        here: Callable[[RemoteCall], Scope | None],
+        report: Callable[[dict[str, float]], None],
+    ) -> None:
+        self.turn = turn
+        self.declared = call.tool
+        self.arguments = _arguments(call)
+        self.defaults = call.defaults
+        self.prompts = checked(call.prompts)
+        self._here = here
+        self._report = report
+
+    def spec(self, *, streams: bool = False) -> ToolSpec:
+        """Return the tool for the session. Raises ToolError, BadName, BadValue."""
+        declared = self.declared
+        _check(declared)
+        names = [*self.arguments]
+        if declared.key_argument is not None and declared.key_argument not in names:
+            names.append(declared.key_argument)
+        effects = Effects(declared.effects)
+        function: Callable[..., Any] = _generating(self) if streams else _coroutine(self)
+        waits = [wait_fixed(wait_s) for wait_s in declared.waits]
+        spec = ToolSpec(
+            function=function,
+            name=ids.name("tool", declared.name),
+            effects=effects,
+            aliases=tuple(ids.name("tool", each) for each in declared.aliases),
+            version=declared.version,
+            kind=declared.kind,
+            attempts=declared.attempts,
+            wait=wait_chain(*waits) if waits else RETRY_WAIT,
+            doubtful_errors=(Doubtful,),
+            reconcile=_asking(self) if declared.asks else None,
+            shadow=_shadowing(self) if declared.shadows else None,
+            key_argument=declared.key_argument,
+            source=declared.source,
+            does=declared.does[:DOES_CHARACTERS_MAX],
+            gives=str(label.parse(declared.gives, "gives")) if declared.gives else "",
+            takes=label.level(declared.takes, "takes").value if declared.takes else "",
+            signature=_signature(names),
+            defaults={
+                name: values.plain(value, name)
+                for name, value in self.arguments.items()
+                if name in self.defaults
+            },
+            prompts=self.prompts,
+            reuse=_reuse(declared),
+        )
+        check_reuse(spec.reuse, spec)
+        return spec
+
+    async def run(self, what: str, given: dict[str, Any]) -> BodyResult:
+        """Run a part of the tool in the client, in the current scope."""
+        key = self.declared.key_argument
+        value = wire.dump({key: given[key]} if key is not None and key in given else {})
+        scope = self._here(self.turn)
+        try:
+            outcome = await self.turn.run(what, value, scope.path if scope is not None else "")
+        finally:
+            self.turn.warning = ""
+        if outcome.usage:
+            if scope is not None:
+                scope.usage.clear()
+            self._report(outcome.usage)
+        return outcome
+
+    def result(self, outcome: BodyResult) -> Any:
+        """Return the body's result, as far as it can be recorded."""
+        found: Any = wire.load(outcome.result)
+        if outcome.inexact:
+            found = Approximation(found, outcome.inexact)
+        self.turn.own = [found]
+        return found
+
+    async def items(self, given: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        """Iterate over the items of a streaming tool."""
+        ended = False
+        try:
+            while True:
+                try:
+                    outcome = await self.run("item", given)
+                except BaseException:
+                    ended = True
+                    raise
+                if outcome.end:
+                    ended = True
+                    return
+                yield self.result(outcome)
+        finally:
+            if not ended:
+                await self.run("shut", {})
+
+
+def _reuse(declared: Declared) -> Reuse | None:
+    if declared.reuse is None:
+        return None
+    ttl_s, scope = declared.reuse
+    return reuse(ttl_s=ttl_s, scope=scope)
+
+
+def _coroutine(proxy: Proxy) -> Callable[..., Any]:
+    async def body(**given: Any) -> Any:
+        return proxy.result(await proxy.run("body", given))
+
+    return _called(body, proxy.declared.name)
+
+
+def _generating(proxy: Proxy) -> Callable[..., Any]:
+    async def body(**given: Any) -> AsyncGenerator[Any, None]:
+        items = proxy.items(given)
+        try:
+            async for item in items:
+                yield item
+        finally:
+            await items.aclose()
+
+    return _called(body, proxy.declared.name)
+
+
+def _asking(proxy: Proxy) -> Callable[..., Any]:
+    async def ask(**given: Any) -> Any:
+        outcome = await proxy.run("ask", given)
+        return settlement(outcome.result)
+
+    return _called(ask, proxy.declared.asks)
+
+
+def _shadowing(proxy: Proxy) -> Callable[..., Any]:
+    async def shadow(**given: Any) -> Any:
+        return proxy.result(await proxy.run("shadow", given))
+
+    return _called(shadow, proxy.declared.name)
+
+
+def resolving(turn: RemoteCall, name: str) -> Callable[[Any, Any], Any]:
+    """Return a proxy of a client's function that resolves a conflicting put, for a thread."""
+    loop = asyncio.get_running_loop()
+
+    async def call(mine: Any, theirs: Any) -> BodyResult:
+        work = turn.run("resolve", wire.dump([mine, theirs], "key"))
+        return await asyncio.wait_for(work, RESOLVE_S_MAX)
+
+    def resolve(mine: Any, theirs: Any) -> Any:
+        outcome = asyncio.run_coroutine_threadsafe(call(mine, theirs), loop).result()
+        if outcome.inexact:
+            raise BadValue("resolve", outcome.inexact, "return a smaller value")
+        return wire.load(outcome.result)
+
+    return _called(resolve, name)
+
+
+def _called(function: Any, name: str) -> Callable[..., Any]:
+    function.__name__ = name
+    found: Callable[..., Any] = function
+    return found
+
+
+def _arguments(call: Call) -> dict[str, Any]:
+    given = wire.load(call.arguments)
+    if type(given) is not dict or len(given) > ARGUMENTS_MAX:
+        raise BadValue("arguments", f"a {type(given).__name__}", "give them by name")
+    return given
+
+
+def _signature(names: list[str]) -> inspect.Signature:
+    for name in names:
+        if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
+            raise BadValue(
+                "arguments", f"{name!r:.80} is not a parameter name", "give an identifier"
+            )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
+
+
+def _check(declared: Declared) -> None:
+    """Raise ToolError for a declaration that a program could not make."""
+    if declared.kind in RESERVED_KINDS or declared.name.startswith(RESERVED_NAMES):
+        message = (
+            f"{declared.name!r:.80} of kind {declared.kind!r:.40} is reserved for the session's "
+            "own operations: give the tool another name and kind"
+        )
+        raise ToolError(message)
+    known = {each.value for each in Effects}
+    if declared.effects not in known or (declared.effects == Effects.RECONCILE) != bool(
+        declared.asks
+    ):
+        message = f"effects={declared.effects!r:.40} of {declared.name!r:.80} is not a policy"
+        raise ToolError(message)
+    waits_fit = all(0 <= wait_s <= WAIT_S_MAX for wait_s in declared.waits)
+    if not 1 <= declared.attempts <= ATTEMPTS_MAX or not waits_fit:
+        message = (
+            f"{declared.attempts} attempts of {declared.name!r:.80}, up to "
+            f"{max(declared.waits, default=0):g} s apart: at most {ATTEMPTS_MAX:,} are made, "
+            f"{WAIT_S_MAX:g} s apart"
+        )
+        raise ToolError(message)
+
 
 SCOPES_MAX = 100_000
 """Most scopes of one session that are open at a time."""
@@ -119,7 +582,7 @@ class Hosted:
         self._leaving: set[int] = set()
         """Open blocks and streams that an operation is about to leave."""
         self._known: FIFOCache[int, BaseException] = FIFOCache(FAULTS_MAX)
-        self._claims: operations.Claims = set()
+        self._claims: Claims = set()
         self._number = 0
         self._taken = 0
         self._missing: set[int] = set()
@@ -213,7 +676,7 @@ class Hosted:
             self._number += 1
             self._known[self._number] = error
             fault = msgspec.structs.replace(fault, known=self._number)
-            operations.log_unexpected(error, fault)
+            log_unexpected(error, fault)
         return Failed(fault)
 
     def _work(self, verb: str, request: Request) -> Callable[[RemoteCall], Awaitable[Answer]]:
@@ -322,13 +785,13 @@ class Hosted:
             self._program.rules.of_call(request.verdict)
             if operation.name == "loop.begin":
                 target: Any = Loop(self.session, self._scopes)
-                before = await operations.run(target, operation, fields, self._claims)
+                before = await run(target, operation, fields, self._claims)
                 self._keep(turn.number, target)
                 return wire.Value(await shapes.encode_result(before), context=turn.number)
             target = self._target(operation, request.context)
             reads = operation.takes is Takes.RUN
             async with self._reading() if reads else contextlib.nullcontext():
-                found = await operations.run(target, operation, fields, self._claims)
+                found = await run(target, operation, fields, self._claims)
                 return wire.Value(await shapes.encode_result(found))
 
         return work
@@ -336,16 +799,16 @@ class Hosted:
     def _decoded(self, turn: RemoteCall, query: Do) -> tuple[Operation, dict[str, Any]]:
         """Decode an operation of the session and its arguments. Raises BadValue, Refused."""
         operation, request = read(query.operation)
-        if operation.group not in operations.ANSWERS:
+        if operation.group not in ANSWERS:
             raise BadValue(
                 "request", f"{operation.name!r} is not an operation of a session", "send it outside"
             )
-        resolving = partial(proxies.resolving, turn)
-        return operation, operations.given(operation, request, self._claims, resolving)
+        resolver = partial(resolving, turn)
+        return operation, given(operation, request, self._claims, resolver)
 
     def _target(self, operation: Operation, context: int) -> Any:
         """Return the object that answers an operation: the session, or the block."""
-        kind = operations.IN_BLOCKS.get(operation.group)
+        kind = IN_BLOCKS.get(operation.group)
         if kind is Loop:
             loop: Loop = self._opened(context, Loop)
             if operation.name == "loop.leave":
@@ -366,7 +829,7 @@ class Hosted:
             part = getattr(self.session, operation.group)
             manager = getattr(part, operation.method)(**fields)
             inside = await manager.__aenter__()
-            operations.note(self._claims, inside)
+            note(self._claims, inside)
             self._keep(turn.number, Block(manager, inside))
             record = inside if isinstance(inside, Task) else None
             return wire.Value(await shapes.encode_result(record), context=turn.number)
@@ -471,7 +934,7 @@ class Hosted:
                 if not turn.abandon():
                     turn.task.cancel()
         if ends:
-            _, late = await asyncio.wait(ends, timeout=operations.GRACE_S)
+            _, late = await asyncio.wait(ends, timeout=GRACE_S)
             for task in late:
                 task.cancel()
 

@@ -55,7 +55,7 @@ from hansard.operations.roles import Approvals, Roles
 from hansard.operations.session import of_verb, read
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.snapshots import Reader
-from hansard.service import operations
+from hansard.service import hosted as operations
 from hansard.service.fair_queue import Bounds, FairQueue
 from hansard.service.hosted import Hosted
 

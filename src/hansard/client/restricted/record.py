@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import Any, ClassVar, NoReturn
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NoReturn
 import msgspec
 
 from hansard.agents.experiments.plans import PlacementRequest
-from hansard.agents.flow import name_of
+from hansard.agents.flow import Drive, Flow, name_of
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
 from hansard.agents.memory.reading import MemoryEntry, MemoryVersion
@@ -20,7 +20,7 @@ from hansard.agents.memory.twins import AsyncMemorySpace, MemorySpace
 from hansard.agents.policy.gate import Budget, GateRule
 from hansard.agents.runs import label_texts
 from hansard.agents.steps.ledger import Mode
-from hansard.agents.steps.scope import guard_secrets, kept
+from hansard.agents.steps.scope import around, back, enter, guard_secrets, kept
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
 from hansard.client.beginning import Ended, report_ended
@@ -31,11 +31,31 @@ from hansard.client.options import (
     check_rules,
 )
 from hansard.client.record import AsyncRecord, Record
-from hansard.client.restricted.calls import RemoteEngine
-from hansard.client.restricted.engine import EngineOptions, TrustedOnly
+from hansard.client.restricted import calls
+from hansard.client.restricted.calls import (
+    BoardFlows,
+    EngineOptions,
+    MemoryFlows,
+    PreparedCall,
+    RemoteEngine,
+    RemoteScope,
+    TeamFlows,
+    TrustedOnly,
+    ViewFlows,
+    answered,
+    ask,
+    prepared,
+)
 from hansard.client.restricted.link import Link, SessionLink, value_of
-from hansard.client.restricted.session import AsyncRestrictedSession, RestrictedSession
-from hansard.client.session import SessionRankers
+from hansard.client.session import (
+    AsyncCommonSession,
+    AsyncSession,
+    CommonSession,
+    Session,
+    SessionFlows,
+    SessionRankers,
+    _Session,
+)
 from hansard.domain.choices import check_options, first
 from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
@@ -49,6 +69,134 @@ from hansard.operations.memory import FileOp, Spaces
 from hansard.operations.protocol import faults, shapes, wire
 from hansard.operations.protocol.errors import NotOffered
 from hansard.operations.protocol.remote_call import encode_budgets
+
+# The session of a restricted agent, over the service, of both clients.
+
+
+class Loop:
+    """The progress of a loop, kept by the service."""
+
+    def __init__(self, engine: RemoteEngine, name: str, every: int) -> None:
+        self._engine = engine
+        self._arguments = name, every
+        self._scope = engine.scope("resumable")
+        self._around = around()
+        self._number = 0
+
+    def _ask(self, name: str, *args: Any) -> Flow[Any]:
+        return (yield from ask(self._engine, f"loop.{name}", self._number, *args))
+
+    def begin(self) -> Flow[list[Any]]:
+        """Find the items done before; return their results, in order."""
+        request = prepared(self._engine, "loop.begin", 0, self._arguments)
+        found = yield from answered(self._engine, request)
+        self._number = found.context
+        results: list[Any] = shapes.decode_result(found.value, request.operation.result)
+        return results
+
+    def skips(self, item: object) -> Flow[bool]:
+        """Return whether an item was done before; if not, enter its scope."""
+        path = yield from self._ask("skips", item)
+        if path is None:
+            return True
+        parent = self._scope
+        enter(parent.child(path) if isinstance(parent, RemoteScope) else parent)
+        return False
+
+    def done(self, results: Sequence[Any] = ()) -> Flow[None]:
+        """Mark an item as done, and keep the results."""
+        yield from self._ask("done", results)
+        back(self._around)
+
+    def leave(self) -> Flow[None]:
+        """Leave the loop, completed or not."""
+        back(self._around)
+        if self._engine.link.lost is None:
+            yield from self._ask("leave")
+
+    def end(self, results: Sequence[Any] = ()) -> Flow[None]:
+        """Mark all items as done, and keep the remaining results."""
+        yield from self._ask("end", results)
+
+
+class Restricted(TrustedOnly, _Session):
+    """The operations of a restricted agent's session, over the service."""
+
+    _called = "session"
+    _remedy: ClassVar = {
+        "state": "read session.view(), or session.context()",
+        "snapshot": "read session.view(), or session.context()",
+        "saved": "use record.savings(run=session.run), if the role may query",
+        "save": "have a trusted program save it from the agent's decision or hand-over",
+        "window": "read session.context(), or session.view()",
+        "compact": "have a trusted program compact the conversation",
+        "get": "have a trusted program get it, and put the needed data on the board",
+        "label": "read the labels of shown data in session.view()",
+    }
+
+    def _made(self, now: Drive | None) -> SessionFlows:
+        engine: RemoteEngine = self.engine
+        team = TeamFlows(engine, "team")
+        return SessionFlows(
+            facts=calls.Flows(engine, "facts"),
+            views=ViewFlows(engine, "session"),
+            board=BoardFlows(engine, now),
+            memory=MemoryFlows(engine),
+            team=team,
+            mail=team,
+        )
+
+    def _progress(self, name: str, every: int) -> Loop:
+        return Loop(self.engine, name, every)
+
+
+class AsyncRestrictedSession(Restricted, AsyncCommonSession):
+    """A restricted agent's session, for the async client."""
+
+    _trusted = AsyncSession
+
+    async def _items(self, call: PreparedCall) -> AsyncGenerator[Any, None]:
+        engine: RemoteEngine = self.engine
+        busy = engine.ledger.enter_call(call.scope)
+        number = 0
+        try:
+            while True:
+                found = await self._drive(engine.item(call, number, busy=busy))
+                if found.end:
+                    return
+                number = number or found.context
+                try:
+                    yield call.value(found)
+                except GeneratorExit:
+                    await self._drive(engine.shut(call, number))
+                    raise
+        finally:
+            engine.ledger.leave_call(call.scope)
+
+
+class RestrictedSession(Restricted, CommonSession):
+    """A restricted agent's session, for the sync client."""
+
+    _trusted = Session
+
+    def _items(self, call: PreparedCall) -> Generator[Any, None, None]:
+        engine: RemoteEngine = self.engine
+        busy = engine.ledger.enter_call(call.scope)
+        number = 0
+        try:
+            while True:
+                found = self._drive(engine.item(call, number, busy=busy))
+                if found.end:
+                    return
+                number = number or found.context
+                try:
+                    yield call.value(found)
+                except GeneratorExit:
+                    self._drive(engine.shut(call, number))
+                    raise
+        finally:
+            engine.ledger.leave_call(call.scope)
+
 
 TAKEN = frozenset(
     {"run", "mode", "gate", "redact", "secrets", "settle", "labels", "program"}

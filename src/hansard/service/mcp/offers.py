@@ -63,7 +63,7 @@ from hansard.operations.declare import Kind, Operation, SecretName, documented
 from hansard.operations.protocol import shapes, wire
 from hansard.operations.protocol.errors import AccessRefused, NotOffered, ServiceGone
 from hansard.operations.session import Claim, Function, Raised
-from hansard.service.operations import Claims, given, run
+from hansard.service.hosted import Claims, given, run
 
 # The tools that a client is offered, their names, and descriptions of their parameters.
 
