@@ -188,7 +188,7 @@ async def test_a_label_is_lowered_once(race: Race, which: dict[str, str]):
     run = None if "principal" in which else "r"
 
     async def lower(workspace: Workspace) -> Any:
-        return await principals.declassify(workspace, run, principals.Lowering(**which, **WHY))
+        return await approvals.declassify(workspace, run, approvals.Lowering(**which, **WHY))
 
     assert await race.lose(lower) is hansard.errors.Refused
 

@@ -86,7 +86,7 @@ def evolve(state: State, event: Event, by: By = NOBODY) -> None:
     if type(event) is Quarantined:
         state._quarantined()  # noqa: SLF001 -- the other half of this function
     else:
-        state._evolve(event, by)  # noqa: SLF001 -- as above
+        state._evolve(event, by)  # noqa: SLF001 -- the other half of this function
 
 
 def fold(state: S, events: Iterable[Event], by: By = NOBODY) -> S:

@@ -8,8 +8,7 @@ import os
 import msgspec
 
 from hansard.agents.access import roles
-from hansard.agents.access.principals import Lowering, declassify
-from hansard.agents.policy.approvals import ListedApproval, answer, listed
+from hansard.agents.policy.approvals import ListedApproval, Lowering, answer, declassify, listed
 from hansard.agents.policy.permits import trusts
 from hansard.bus.clock import OS_USER
 from hansard.domain.approval import ApprovalStatus
