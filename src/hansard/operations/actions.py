@@ -308,12 +308,7 @@ class Experiences(Noun[C_co], noun="experiences"):
             Refused: No version has that digest.
         """
         found = await kept_experiences.confirm(
-            self._workspace,
-            name,
-            [*checks],
-            digest=digest,
-            reason=reason,
-            by=by,
+            self._workspace, name, [*checks], digest=digest, reason=reason, by=by
         )
         return found.version
 

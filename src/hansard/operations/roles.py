@@ -144,14 +144,7 @@ class Approvals(Noun[C_co], noun="approvals"):
             NotFound: There is no such request.
             RoleRefused: The role may not approve; the refusal is recorded.
         """
-        await answer(
-            self._workspace,
-            approval,
-            granted=True,
-            by=by,
-            reason=reason,
-            role=role,
-        )
+        await answer(self._workspace, approval, granted=True, by=by, reason=reason, role=role)
 
     @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
     async def deny(
@@ -170,14 +163,7 @@ class Approvals(Noun[C_co], noun="approvals"):
             NotFound: There is no such request.
             RoleRefused: The role may not approve; the refusal is recorded.
         """
-        await answer(
-            self._workspace,
-            approval,
-            granted=False,
-            by=by,
-            reason=reason,
-            role=role,
-        )
+        await answer(self._workspace, approval, granted=False, by=by, reason=reason, role=role)
 
     @trusted
     async def list(self, *, answered: bool = False) -> builtins.list[ListedApproval]:
