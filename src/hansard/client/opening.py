@@ -30,10 +30,10 @@ from hansard.bus.jetstream.streams import outside_durability
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness
 from hansard.client import unfinished
-from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.options import show_own_frames
 from hansard.domain.choices import chosen
 from hansard.domain.redaction import Redaction
+from hansard.operations.sql_answer import OpenTables, Tables
 from hansard.settings import Settings, SettingsError
 
 _log = logger(__name__)

@@ -30,7 +30,6 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.client.beginning import end_session
 from hansard.client.common import AsyncCommonRecord, CommonRecord
-from hansard.client.open_tables import OpenTables, Tables
 from hansard.client.optimizing import (
     Evaluate,
     Optimized,
@@ -67,7 +66,7 @@ from hansard.inspect import state as snapshots
 from hansard.inspect.answer import Answer
 from hansard.inspect.experience import ExperienceIndex
 from hansard.operations.declare import Context, TrustedAsync, TrustedSync
-from hansard.operations.sql_answer import SqlAnswer
+from hansard.operations.sql_answer import OpenTables, SqlAnswer, Tables
 from hansard.projections.snapshots import Reader
 
 A = TypeVar("A")

@@ -8,13 +8,15 @@ from __future__ import annotations
 import html
 import importlib
 import warnings
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from hansard.domain.choices import Brief, counted
+from hansard.domain.choices import NOTHING, Brief, counted
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import plain_text
+from hansard.projections.snapshots import Reader
 
 SHOWN_ROWS = 20
 """Rows of an answer that a notebook and a terminal show."""
@@ -175,3 +177,35 @@ def _shown(value: Any) -> str:
     """Return a value as text for people."""
     text = "" if value is None else str(value)
     return f"{text[:SHOWN_CHARACTERS]}…" if len(text) > SHOWN_CHARACTERS else text
+
+
+# The interface of a record's SQL tables, and the type of the function that opens them.
+#
+# Separate from the implementation, which takes long to import.
+
+T = TypeVar("T")
+
+
+class Tables(Protocol):
+    """SQL queries on a record. `hansard.client.tables`, which implements it, is slow to import."""
+
+    async def ask(
+        self,
+        question: str,
+        parameters: tuple[object, ...],
+        tables: Mapping[str, Any] = NOTHING,
+    ) -> SqlAnswer:
+        """Answer a question in SQL; `tables` are tables of the caller's own, by name."""
+        ...
+
+    async def read(self, reads: Callable[[Reader], T]) -> T:
+        """Run a read of our own and return its result."""
+        ...
+
+    async def close(self) -> None:
+        """Release what answers queries."""
+        ...
+
+
+OpenTables = Callable[[], Tables]
+"""Opens the tables, at the first query."""
