@@ -1,6 +1,7 @@
 """Commands `hansard actions`, `experience`, `demonstrate`, `reuse` and `savings`.
 
-Record, save, review and replay actions without a model; answers from the record.
+Record, save, review and replay actions without a model; answers from the record. Long because the
+commands of both nouns share the replay of actions in a browser.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ import gc
 import inspect
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -70,6 +71,9 @@ def within(**filters: str | None) -> str:
 CommandResult = Coroutine[Any, Any, int | None] | int | None
 """Result of a command function: an exit code (None is 0), or a coroutine that returns one."""
 
+LogTo = Callable[[TextIO], AbstractContextManager[Any]]
+"""Opens a stream for the log over another one."""
+
 Function = TypeVar("Function", bound=Callable[..., CommandResult])
 
 
@@ -84,11 +88,17 @@ class Commands(typer.Typer):
         super().__init__(add_completion=False, rich_markup_mode=None, **options)
 
     def command(
-        self, name: str | None = None, *, plain: bool = False, service: bool = False, **more: Any
+        self,
+        name: str | None = None,
+        *,
+        plain: bool = False,
+        service: LogTo | None = None,
+        **more: Any,
     ) -> Callable[[Function], Function]:
         """Register a function as a command with `--json`.
 
-        plain: the command has no `--json`. service: it serves until it is stopped, and logs JSON.
+        plain: the command has no `--json`. service: it serves until it is stopped, and logs JSON to
+        the stream that this opens over stderr.
         """
         register = super().command(name, **more)
 
@@ -98,9 +108,9 @@ class Commands(typer.Typer):
                 do(functools.partial(function, *args, **kwargs), json=json, service=service)
 
             signature = inspect.signature(function, eval_str=True)
-            own = list(signature.parameters.values())
-            as_json = [] if plain else [_JSON]
-            run.__signature__ = signature.replace(parameters=[*own, *as_json])  # type: ignore[attr-defined]
+            parameters = [*signature.parameters.values(), *([] if plain else [_JSON])]
+            read = signature.replace(parameters=parameters)
+            run.__signature__ = read  # type: ignore[attr-defined]  # typer reads it
             run.__annotations__ = {**run.__annotations__, _JSON.name: Json}
             register(run)
             return function
@@ -128,7 +138,7 @@ def collect() -> None:
         gc.enable()
 
 
-def do(command: Callable[[], CommandResult], *, json: bool, service: bool = False) -> None:
+def do(command: Callable[[], CommandResult], *, json: bool, service: LogTo | None = None) -> None:
     """Run a command to its end and exit with its code."""
     import asyncio
 
@@ -138,12 +148,9 @@ def do(command: Callable[[], CommandResult], *, json: bool, service: bool = Fals
     GlobalOptions.json = json
     try:
         with reading(), contextlib.ExitStack() as stack:
-            stream = None
-            if service:
-                from hansard.cli.processes import log_stream
-
-                stream = stack.enter_context(log_stream(sys.stderr))
-            logging.setup(json=json, debug=GlobalOptions.debug, service=service, stream=stream)
+            is_service = service is not None
+            stream = stack.enter_context(service(sys.stderr)) if service is not None else None
+            logging.setup(json=json, debug=GlobalOptions.debug, service=is_service, stream=stream)
             result = command()
             code = asyncio.run(result) if isinstance(result, Coroutine) else result
         sys.stdout.flush()

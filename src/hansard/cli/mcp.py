@@ -25,7 +25,7 @@ from hansard.cli import output
 from hansard.cli.common import By, Command, Commands, argument, flag, option
 from hansard.cli.opening import connecting, settings, variable
 from hansard.cli.output import Bytes, Hint, Part
-from hansard.cli.processes import termination_event, until
+from hansard.cli.processes import log_stream, termination_event, until
 from hansard.client.connect import connect, connect_async
 from hansard.client.opening import data_dir_of
 from hansard.domain.approval import Approval, ApprovalStatus
@@ -67,58 +67,64 @@ AllowHost = Annotated[
 ]
 AgentName = Annotated[str | None, option("The client's agent name [HANSARD_AGENT].", "NAME")]
 RoleName = Annotated[str | None, option("The client's role [HANSARD_ROLE].", "NAME")]
+ClientId = Annotated[
+    str | None,
+    option(
+        "With --url: log in there as this OAuth client (client credentials); takes "
+        "--client-secret-env and --issuer.",
+        "ID",
+    ),
+]
+ProxyMode = Annotated[
+    Literal["live", "resume", "strict", "offline"] | None,
+    option(
+        "Use of the record [live for a new run, else resume]. strict and offline answer from "
+        "the "
+        "record alone: no server is started."
+    ),
+]
+HeaderEnv = Annotated[
+    list[str] | None,
+    option(
+        "With --url: a header, and the variable that holds its value. Repeatable.",
+        "HEADER=NAME",
+    ),
+]
+Http = Annotated[
+    str | None,
+    option("Clients connect over HTTP, at /mcp of this port; 0: a free one.", "[HOST:]PORT"),
+]
+Issuer = Annotated[
+    str | None,
+    option("With --client-id: the authorization server, alone given the secret.", "URL"),
+]
+Scope = Annotated[
+    str | None, option("With --client-id: scopes [those the server names].", "SCOPES")
+]
 
 
-@mcp.command(plain=True, service=True)
+@mcp.command(plain=True, service=log_stream)
 async def proxy(
     command: Command = None,
     url: Annotated[str | None, option("A server over HTTP, instead of a command.", "URL")] = None,
     token_env: Annotated[
         str | None, option("With --url: the variable with its bearer token.", "NAME")
     ] = None,
-    header_env: Annotated[
-        list[str] | None,
-        option(
-            "With --url: a header, and the variable that holds its value. Repeatable.",
-            "HEADER=NAME",
-        ),
-    ] = None,
-    client_id: Annotated[
-        str | None,
-        option(
-            "With --url: log in there as this OAuth client (client credentials); takes "
-            "--client-secret-env and --issuer.",
-            "ID",
-        ),
-    ] = None,
+    header_env: HeaderEnv = None,
+    client_id: ClientId = None,
     client_secret_env: Annotated[
         str | None, option("With --client-id: the variable with its secret.", "NAME")
     ] = None,
-    issuer: Annotated[
-        str | None,
-        option("With --client-id: the authorization server, alone given the secret.", "URL"),
-    ] = None,
-    scope: Annotated[
-        str | None, option("With --client-id: scopes [those the server names].", "SCOPES")
-    ] = None,
+    issuer: Issuer = None,
+    scope: Scope = None,
     servers: Annotated[
         Path | None, option("Several servers, in a client's mcpServers form.", "FILE")
     ] = None,
-    http: Annotated[
-        str | None,
-        option("Clients connect over HTTP, at /mcp of this port; 0: a free one.", "[HOST:]PORT"),
-    ] = None,
+    http: Http = None,
     token_file: TokenFile = None,
     allow_host: AllowHost = None,
     run: Annotated[str, option("Run to record in; last: of this workflow.", "ID|new|last")] = NEW,
-    mode: Annotated[
-        Literal["live", "resume", "strict", "offline"] | None,
-        option(
-            "Use of the record [live for a new run, else resume]. strict and offline answer from "
-            "the "
-            "record alone: no server is started."
-        ),
-    ] = None,
+    mode: ProxyMode = None,
     workflow: Annotated[str, option("Workflow of a new run.", "NAME")] = "mcp",
     agent: AgentName = None,
     role: RoleName = None,
@@ -198,7 +204,7 @@ def _login(
     return None
 
 
-@mcp.command("serve", plain=True, service=True)
+@mcp.command("serve", plain=True, service=log_stream)
 async def serve_record(
     agent: AgentName = None,
     role: RoleName = None,

@@ -273,14 +273,10 @@ def positions() -> Generator[Callable[[int, int], None]]:
         yield lambda done, total: update("positions", done, total)
 
 
-def _fallback(value: Any) -> Any:
-    return str(value)
-
-
 _ENDS = re.compile("[\x7f-\x9f\u2028\u2029]")
 """Line ends and control characters; in JSON they occur only inside strings."""
 
-_encoder = msgspec.json.Encoder(enc_hook=_fallback)
+_encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 def emit(value: Any) -> None:

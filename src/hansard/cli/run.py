@@ -1,4 +1,7 @@
-"""Commands `hansard run show`, `state`, `trace`, `context`, `left`, and `conversation`."""
+"""Commands `hansard run show`, `state`, `trace`, `context`, `left`, and `conversation`.
+
+Long because the state of a run has many kinds of things, each with a line of its own for people.
+"""
 
 from __future__ import annotations
 

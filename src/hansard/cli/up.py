@@ -23,7 +23,7 @@ from hansard.cli import output
 from hansard.cli.common import Commands, GlobalOptions, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint
-from hansard.cli.processes import BackgroundPrinter, termination_event, until
+from hansard.cli.processes import BackgroundPrinter, log_stream, termination_event, until
 from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
 from hansard.demo import main
@@ -43,7 +43,7 @@ NONE_YET = (
 )
 
 
-@app.command(service=True)
+@app.command(service=log_stream)
 async def up(
     after: Annotated[
         int | None, option("Show the log from here [only new commits].", "POSITION", min=0)
