@@ -71,10 +71,10 @@ def files(record) -> dict[str, str]:
     return {entry.path: entry.text for entry in record.memory().entries()}
 
 
-def test_a_session_and_a_program_are_told_and_nothing_is_written(filled):
+def test_a_session_and_a_program_get_the_message_and_nothing_is_written(filled):
     """Bad input is refused in sessions and programs; a change of several files is refused whole."""
     before = files(filled)
-    cases = [*FILES.values(), *((path, b"x", told) for path, told in PATHS.values())]
+    cases = [*FILES.values(), *((path, b"x", message) for path, message in PATHS.values())]
     with filled.run("w", agent="ada") as session:
 
         def several(path: str, content: bytes) -> None:
@@ -88,19 +88,19 @@ def test_a_session_and_a_program_are_told_and_nothing_is_written(filled):
             lambda path, content: filled.memory().create(path, content, by="ann"),
             several,
         ]
-        for path, content, told in cases:
+        for path, content, message in cases:
             for door in doors:
-                with pytest.raises(REFUSED, match=f"(?s){told}"):
+                with pytest.raises(REFUSED, match=f"(?s){message}"):
                     door(path, content)
                 assert files(filled) == before
-        for path, told in PATHS.values():
+        for path, message in PATHS.values():
             for ask in (session.memory.view, session.memory.history, session.memory.delete):
-                with pytest.raises(hansard.BadValue, match=told):
+                with pytest.raises(hansard.BadValue, match=message):
                     ask(path)
-            with pytest.raises(hansard.BadValue, match=told):
+            with pytest.raises(hansard.BadValue, match=message):
                 session.memory.rename("AGENTS.md", path, space="org")
-        for to, told in LINKS.values():
-            with pytest.raises(REFUSED, match=told):
+        for to, message in LINKS.values():
+            with pytest.raises(REFUSED, match=message):
                 session.memory.create("link.md", to, space="org", link=True)
     assert files(filled) == before
 
@@ -110,17 +110,17 @@ def test_a_session_and_a_program_are_told_and_nothing_is_written(filled):
 def test_a_folder_is_taken_whole_or_not_at_all(filled, call, tmp_path, door):
     """Good files beside bad ones are not taken, and the folder is left unchanged."""
     before = files(filled)
-    for number, (name, (path, content, told)) in enumerate(FILES.items()):
+    for number, (name, (path, content, message)) in enumerate(FILES.items()):
         folder = begun(call, tmp_path / f"{number}", door)
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)
-        refused(call, door, folder, told)
+        refused(call, door, folder, message)
         assert files(filled) == before, name
         assert (folder / path).read_bytes() == content
-    for name, (to, told) in LINKS.items():
+    for name, (to, message) in LINKS.items():
         folder = begun(call, tmp_path / name, door)
         (folder / "link.md").symlink_to(to)
-        refused(call, door, folder, told)
+        refused(call, door, folder, message)
     folder = begun(call, tmp_path / "fifo", door)
     os.mkfifo(folder / "pipe.md")
     refused(call, door, folder, "no regular file: leave it out")
@@ -138,11 +138,11 @@ def begun(call, folder: Path, door: str) -> Path:
     return folder
 
 
-def refused(call, door: str, folder: Path, told: str) -> None:
+def refused(call, door: str, folder: Path, message: str) -> None:
     """Check that the change is refused with the expected message."""
     ran = call("memory", door, folder)
     assert ran.code == 2, ran.out
-    assert re.search(f"(?s){told}", ran.err), ran.err
+    assert re.search(f"(?s){message}", ran.err), ran.err
 
 
 @pytest.mark.slow

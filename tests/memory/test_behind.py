@@ -94,10 +94,10 @@ def test_killed_at_any_point_no_flushed_change_is_lost_and_none_is_doubled(
             text = record.memory(SPACE).view("AGENTS.md")
         except hansard.NotFound:
             text = ""
-        found = [int(each) for each in re.findall(r"^- change (\d+)$", text, re.MULTILINE)]
-        of_round = [each for each in found if each >= number * 100]
+        numbers = [int(each) for each in re.findall(r"^- change (\d+)$", text, re.MULTILINE)]
+        of_round = [each for each in numbers if each >= number * 100]
         assert of_round == list(range(number * 100, number * 100 + len(of_round)))
-        assert found == sorted(set(found))
-        assert {int(line) for line in flushed_file.read_text().split()} <= set(found)
+        assert numbers == sorted(set(numbers))
+        assert {int(line) for line in flushed_file.read_text().split()} <= set(numbers)
     assert killed > tries // 2
     evidence.record("kill.behind", rounds=tries, killed=killed, lost=0)

@@ -31,16 +31,16 @@ class Passing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    async def read(self, *asked: Any, **wanted: Any) -> list[Stored]:
+    async def read(self, *args: Any, **kwargs: Any) -> list[Stored]:
         """Read like the log; fail as often as it is set to be unreachable."""
         if self.out_of_reach:
             self.out_of_reach -= 1
             raise Unreachable("nats://nowhere", "no answer")
-        found = list(await self._log.read(*asked, **wanted))
+        commits = list(await self._log.read(*args, **kwargs))
         happens, self.happens = self.happens, None
         if happens is not None:
             await happens()
-        return found
+        return commits
 
     async def head(self) -> int:
         """Return the log's head after other tasks had their turn."""
@@ -137,7 +137,7 @@ async def test_a_space_that_changes_during_every_read_of_it_is_read_and_not_kept
     assert pair.files() == {"a.md", *(f"{number}.md" for number in range(1, count + 1))}
 
 
-async def test_what_was_read_before_the_log_is_followed_is_read_anew(pair: Pair):
+async def test_what_was_read_before_the_log_is_followed_is_read_again(pair: Pair):
     """A state read before following begins is read again: changes in between go unreported."""
     await pair.memories.state(SPACE)
     await pair.write("b.md")

@@ -44,10 +44,10 @@ def test_of_thirty_pages_none_reaches_a_file_unasked(record: Record, yolo: bool,
                 ways[number % len(ways)](text)
             refused += 1
         assert session.memory.ls() == []
-    asked = record.approvals.list(answered=True)
+    approvals = record.approvals.list(answered=True)
     assert len(INJECTED) == 30
-    assert len(asked) == refused == len(pages)
-    assert {each.standing for each in asked} == {ApprovalStatus.EXPIRED}
+    assert len(approvals) == refused == len(pages)
+    assert {each.standing for each in approvals} == {ApprovalStatus.EXPIRED}
     assert record.sql("SELECT count(*) FROM memory_changes").rows == [(0,)]
     evidence.record(f"memory.injected.{'yolo' if yolo else 'ask'}", pages=len(pages), written=0)
 
@@ -90,7 +90,7 @@ async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_i
         async with record.run("w", agent="bob", run="r2") as session:
             await session.memory.view("AGENTS.md", space=SPACE)
             await session.decide("Whom to pay?", selected="the invoice")
-        found = await record.sql("SELECT run, agent FROM tainted_decisions")
-        assert found.rows == [("r2", "bob")]
+        decisions = await record.sql("SELECT run, agent FROM tainted_decisions")
+        assert decisions.rows == [("r2", "bob")]
         odd = await record.sql("SELECT fact FROM odd_memory")
         assert "AGENTS.md rests on untrusted input" in odd.rows[0][0]

@@ -23,20 +23,20 @@ WANTED = "- correction zero\n- correction 1\n"
 def changes_of(stage: Stage) -> set[int]:
     """Return this run's steps that changed memory, by the space's events."""
     commits = portal().run(stage.record.workspace.log.read_kind(KIND))
-    told = [
+    made = [
         msgspec.json.decode(recorded.data, type=MemoryChanged)
         for stored in commits
         for recorded in stored.commit.events
         if recorded.type == MemoryChanged.tag
     ]
-    steps = [change.step for change in told if change.run == stage.run]
+    steps = [change.step for change in made if change.run == stage.run]
     assert len(steps) == len(set(steps))
     return set(steps)
 
 
 def steps_of(stage: Stage) -> set[int]:
     """Return this run's steps that changed memory, by the recorded steps."""
-    asked: set[int] = set()
+    requests: set[int] = set()
     done: set[int] = set()
     for stored in stage.commits():
         if not isinstance(stored.stream, AgentStream):
@@ -44,8 +44,8 @@ def steps_of(stage: Stage) -> set[int]:
         for recorded in stored.commit.events:
             data = msgspec.json.decode(recorded.data)
             if recorded.type == "step.requested.v1" and data["tool"] == "memory.change":
-                asked.add(data["step"])
-            elif recorded.type == "step.completed.v1" and data["step"] in asked:
+                requests.add(data["step"])
+            elif recorded.type == "step.completed.v1" and data["step"] in requests:
                 done.add(data["step"])
     return done
 

@@ -110,9 +110,9 @@ def test_a_conflict_tells_nothing_of_what_would_come_back(org: Record):
         cyd.memory.create("plans.md", "none\n", space="org")
         with pytest.raises(hansard.NotFound):
             cyd.memory.revert(change, space="org")
-    with pytest.raises(hansard.errors.MemoryConflict) as told:
+    with pytest.raises(hansard.errors.MemoryConflict) as conflict:
         org.memory("org").revert(change, by="ann")
-    assert told.value.mine == SECRET
+    assert conflict.value.mine == SECRET
 
 
 def test_a_deletion_that_is_undone_brings_the_label_back(org: Record):

@@ -176,8 +176,8 @@ def test_a_list_of_paths_reads_no_text():
     async def fetched() -> tuple[int, int]:
         workspace = await written(300)
         space = AsyncRecord(workspace, Defaults()).memory("org")
-        found = await space.ls("d1"), await space.glob("d1/*7.md")
-        assert [len(each) for each in found] == [100, 10]
+        lists = await space.ls("d1"), await space.glob("d1/*7.md")
+        assert [len(each) for each in lists] == [100, 10]
         listed = (await listing(workspace, None)).files
         assert [each.size >= 9_000 for each in listed] == [True] * 300
         return workspace.fetched.requests, len(await space.entries())

@@ -39,9 +39,9 @@ ASKED = 29
 @pytest.fixture
 def provider() -> Iterator[Any]:
     """Run the server that plays the hand-written answers."""
-    found = minutes().Provider().start()
-    yield found
-    found.stop()
+    server = minutes().Provider().start()
+    yield server
+    server.stop()
 
 
 def minutes() -> Any:
@@ -87,7 +87,7 @@ def demand_as_expected(record: Record) -> int:
 @pytest.mark.thorough(
     quick="memory/test_kill.py::test_killed_at_each_append_no_correction_is_lost_or_doubled"
 )
-def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any):
+def test_a_correction_holds_from_its_week_on(record: Record, provider: Any):
     """Each correction holds from its week on; a second start sends no request."""
     program = minutes()
     assert program.work(record, provider.url)["week-13"] == PRINTED
@@ -103,10 +103,10 @@ def test_what_it_was_told_once_holds_from_then_on(record: Record, provider: Any)
     assert "occurs not at all" in refused[1]["content"]
     reasons = [change.because for _, change in changes(record)]
     assert reasons == [
-        said
+        correction
         for each in program.meetings()
-        for said in each["corrections"]
-        if not said.startswith("When we decide")
+        for correction in each["corrections"]
+        if not correction.startswith("When we decide")
     ]
     assert [each.path for each in record.memory(SPACE).entries()] == [
         "AGENTS.md",

@@ -34,7 +34,7 @@ ANSWERS = {"made", "refused", "lost"}
 
 @pytest.mark.thorough(quick="memory/test_session.py::test_a_change_goes_by_what_its_session_saw")
 @pytest.mark.long
-def test_nothing_that_is_not_valid_stands_at_any_version(
+def test_nothing_that_is_not_valid_is_at_any_version(
     record: Record,
     data_dir: Path,
     workspace: str,
@@ -46,7 +46,7 @@ def test_nothing_that_is_not_valid_stands_at_any_version(
     space = record.memory(SPACE)
     space.set_policy("off", by="eve")
     kills, tries = 0, rounds(1, 50)
-    told: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     for number in range(tries):
         writers = [
             start(data_dir, workspace, f"w{number}-{writer}", chance.random())
@@ -58,20 +58,20 @@ def test_nothing_that_is_not_valid_stands_at_any_version(
             for count in range(1, ANSWERS_MAX):
                 answer = writer.stdout.readline().strip()
                 assert answer in ANSWERS
-                told[answer] += 1
-                if count >= least and (place > 0 or set(told) == ANSWERS):
+                outcomes[answer] += 1
+                if count >= least and (place > 0 or set(outcomes) == ANSWERS):
                     break
             writer.kill()
             kills += writer.wait() == -9
             writer.stdout.close()
     assert kills == WRITERS * tries
-    assert set(told) == ANSWERS
+    assert set(outcomes) == ANSWERS
     state = MemoryState()
     for stored in portal().run(record.workspace.log.read(stream_of(SPACE))):
         state = portal().run(record.workspace.memories.folded(state, [stored]))
         assert (problems(of_space(state.files)), state.unfit) == ([], []), state.version
     refused = record.sql("SELECT count(DISTINCT (run, step)) FROM memory_rejections").rows[0][0]
-    assert refused >= told["refused"]
+    assert refused >= outcomes["refused"]
     evidence.record("memory.races", kills=kills, versions=state.version, invalid=0, refused=refused)
 
 

@@ -39,7 +39,7 @@ writes = st.lists(
 
 def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, UnjudgedEvent]]:
     """Return the events of some writes, each with whether all of its files may be seen."""
-    state, found = space.MemoryState(), list[tuple[bool, UnjudgedEvent]]()
+    state, events = space.MemoryState(), list[tuple[bool, UnjudgedEvent]]()
     for number, (paths, text) in enumerate(made):
         changes = [space.change_of(path, state.files.get(path), text) for path in paths]
         files = tuple(change for change in changes if change is not None)
@@ -52,10 +52,10 @@ def happened(made: Sequence[tuple[list[str], str]]) -> list[tuple[bool, Unjudged
         judged = msgspec.structs.replace(judged, paths=files_of(STREAM, bytes(data)))
         mine = all(change.path.startswith("notes/") for change in files)
         at = datetime(2026, 11, 24, tzinfo=UTC)
-        found.append(
+        events.append(
             (mine, UnjudgedEvent(facts=judged, id=f"e{number}", commit="c", at=at, data=data))
         )
-    return found
+    return events
 
 
 @given(writes)
@@ -65,9 +65,9 @@ def test_what_is_hidden_has_no_influence_on_what_is_shown(made):
     with_hidden = list(view.view(READER, [event for _, event in all_of]))
     without = list(view.view(READER, [event for mine, event in all_of if mine]))
     assert with_hidden == without
-    told = msgspec.json.encode(with_hidden)
-    assert b"pay" not in told
-    assert b"notes-not" not in told
+    encoded = msgspec.json.encode(with_hidden)
+    assert b"pay" not in encoded
+    assert b"notes-not" not in encoded
 
 
 @given(st.sampled_from(["org/notes/a.md", "org/pay/a.md", "org/notes", "agent/ada/notes/a.md"]))

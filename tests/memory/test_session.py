@@ -84,18 +84,18 @@ def test_a_resumed_session_is_given_what_it_was_given_then(ada: Record):
     """A resumed session reads the versions of then, and repeats neither writes nor refusals."""
 
     def program(memory: hansard.Session) -> list[object]:
-        told: list[object] = []
+        results: list[object] = []
         memory.memory.create("a.md", "one\n")
-        told.append(memory.memory.view("a.md"))
+        results.append(memory.memory.view("a.md"))
         memory.memory.edit("a.md", "one", "two")
         try:
             memory.memory.edit("a.md", "one", "three")
         except hansard.BadValue as error:
-            told.append(str(error))
-        told += [memory.memory.view("a.md"), memory.memory.ls()]
+            results.append(str(error))
+        results += [memory.memory.view("a.md"), memory.memory.ls()]
         memory.memory.revert("@3", space=ADA)
-        told.append(memory.memory.entry("a.md"))
-        return told
+        results.append(memory.memory.entry("a.md"))
+        return results
 
     with ada.run("w", agent="ada", run="r") as session:
         first = program(session)
@@ -185,8 +185,8 @@ def test_refusals_are_on_record_and_the_third_in_a_row_says_to_ask(session: Sess
         session.memory.create("skills/x/SKILL.md", "no")
     assert "in a row" not in str(refused.value)
     stored = ada._portal.run(ada.workspace.log.read(WorkspaceStream("memory", ADA)))
-    told = [recorded.type for each in stored for recorded in each.commit.events]
-    assert told.count("memory.rejected.v1") == 4
+    types = [recorded.type for each in stored for recorded in each.commit.events]
+    assert types.count("memory.rejected.v1") == 4
 
 
 def test_a_secret_is_written_nowhere(ada: Record):
@@ -223,9 +223,9 @@ def answer(record: Record, tries: int = 200, *, deny: bool = False) -> str:
             if each.standing is ApprovalStatus.PENDING
         ]
         if waits:
-            asked = waits[0].approval
-            (record.approvals.deny if deny else record.approvals.approve)(asked.id, by="eve")
-            return bytes(asked.asked.arguments).decode()
+            approval = waits[0].approval
+            (record.approvals.deny if deny else record.approvals.approve)(approval.id, by="eve")
+            return bytes(approval.asked.arguments).decode()
         time.sleep(0.02)
     message = "nobody asked"
     raise AssertionError(message)
@@ -233,10 +233,10 @@ def answer(record: Record, tries: int = 200, *, deny: bool = False) -> str:
 
 def test_a_change_waits_for_a_person_who_is_shown_the_diff(record: Record):
     """Without a policy a granted change is made, and a denied one is not."""
-    told: list[str] = []
+    shown: list[str] = []
     with record.run("w", agent="ada", run="r") as session:
         for deny in (False, True):
-            other = threading.Thread(target=lambda no=deny: told.append(answer(record, deny=no)))
+            other = threading.Thread(target=lambda no=deny: shown.append(answer(record, deny=no)))
             other.start()
             if deny:
                 with pytest.raises(hansard.Blocked, match="eve"):
@@ -245,8 +245,8 @@ def test_a_change_waits_for_a_person_who_is_shown_the_diff(record: Record):
                 session.memory.create("AGENTS.md", "- use bullets\n")
             other.join()
         assert session.memory.view("AGENTS.md") == "- use bullets\n"
-    assert r"+- use bullets\n" in told[0]
-    assert r"-- use bullets\n+- never\n" in told[1]
+    assert r"+- use bullets\n" in shown[0]
+    assert r"-- use bullets\n+- never\n" in shown[1]
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def _folder(record: Record) -> str:
     return record.workspace.command.split("--data-dir ")[1].split()[0]
 
 
-def test_a_role_that_may_not_see_a_file_is_told_of_none(ada: Record, tmp_path: Path):
+def test_a_role_that_may_not_see_a_file_learns_of_none(ada: Record, tmp_path: Path):
     """A hidden file is in no listing, search, count or error."""
     file = tmp_path / "roles.toml"
     file.write_text(
@@ -467,18 +467,18 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(ada, t
             f"runs/monday/{name}"
             for name in ("decisions.md", "messages.md", "state.json", "summary.md", "trace.txt")
         ]
-        told = {name: memory.view(name) for name in names}
-        assert "- workflow: minutes" in told["runs/monday/summary.md"]
-        assert "Use bullets, please." in told["runs/monday/messages.md"]
-        assert "Which form? bullets: the user said so" in told["runs/monday/decisions.md"]
-        assert "decision.made.v1" in told["runs/monday/trace.txt"]
+        texts = {name: memory.view(name) for name in names}
+        assert "- workflow: minutes" in texts["runs/monday/summary.md"]
+        assert "Use bullets, please." in texts["runs/monday/messages.md"]
+        assert "Which form? bullets: the user said so" in texts["runs/monday/decisions.md"]
+        assert "decision.made.v1" in texts["runs/monday/trace.txt"]
         assert memory.entry("runs/monday/summary.md").kind == "episodic"
         assert set(names) <= set(memory.ls("runs"))
         assert memory.glob("runs/mon*/*.json") == ["runs/monday/state.json"]
         hits = memory.grep("Use bullets, please", glob="runs/monday/**")
         assert {path for path, _, _ in hits} >= {"runs/monday/messages.md"}
-        found = memory.search("which form", glob="runs/*/decisions.md")
-        assert [each.path for each in found.hits] == ["runs/monday/decisions.md"]
+        result = memory.search("which form", glob="runs/*/decisions.md")
+        assert [each.path for each in result.hits] == ["runs/monday/decisions.md"]
         with pytest.raises(hansard.BadValue, match="generated from the log"):
             memory.create("runs/monday/notes.md", "x")
     with ada.run("w", agent="eve", role="blind", run="s") as session:
@@ -487,7 +487,7 @@ def test_what_happened_in_a_run_is_read_as_files_through_the_readers_role(ada, t
             session.memory.view("runs/monday/summary.md")
 
 
-def test_a_fork_reads_what_its_parent_read_and_then_what_stands(ada: Record):
+def test_a_fork_reads_what_its_parent_read_and_then_the_current_text(ada: Record):
     """A fork reads its parent's versions up to the cut, then the space as it is now."""
     space = ada.memory(ADA)
     space.create("AGENTS.md", "- one\n", by="eve")
@@ -536,5 +536,5 @@ async def test_a_space_is_searched_and_changed_as_a_session_does_it(lab: Lab):
         await space.delete("notes/c.md", by="eve")
         assert await space.ls("notes") == await space.glob("**/*.md") == ["notes/b.md"]
         assert await space.grep("Mondays") == [("notes/b.md", 2, "Ship on Mondays.")]
-        found = await space.search("euros")
-        assert [each.path for each in found.hits] == ["notes/b.md"]
+        result = await space.search("euros")
+        assert [each.path for each in result.hits] == ["notes/b.md"]

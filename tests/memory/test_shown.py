@@ -14,7 +14,7 @@ SPACE = "agent/ada"
 
 
 @pytest.fixture
-def told(record: Record) -> Record:
+def changed_record(record: Record) -> Record:
     """Return a record with changed, refused, moved and deleted files, some of them untrusted."""
     return _changed(record)
 
@@ -87,7 +87,7 @@ def test_a_decision_says_which_version_of_which_file_it_rested_on(read_only: Rec
     assert known.rows == [(SPACE, "web/page.md", "ada", "r")]
 
 
-def test_the_command_line_lists_follows_back_and_puts_right(told: Record, call: Call):
+def test_the_command_line_lists_follows_back_and_puts_right(changed_record: Record, call: Call):
     """Each command answers people, and programs in JSON."""
     assert "AGENTS.md" in call("memory", "ls", SPACE).out
     assert call("memory", "show", SPACE, "AGENTS.md").out == "- Use bullets.\n- Two pages.\n"
@@ -98,7 +98,7 @@ def test_the_command_line_lists_follows_back_and_puts_right(told: Record, call: 
     assert "+- Two pages." in call("memory", "diff", SPACE, "--from", "@2").out
     last = blamed[-1]["event"]
     assert call("memory", "revert", SPACE, last, "--by", "alice").code == 0
-    assert told.memory(SPACE).view("AGENTS.md") == "- Use bullets.\n"
+    assert changed_record.memory(SPACE).view("AGENTS.md") == "- Use bullets.\n"
     assert "unasked" in call("memory", "policy", SPACE).out
     assert call("memory", "policy", SPACE, "ask", "--by", "alice").code == 0
     assert "wait" in call("memory", "policy", SPACE).out

@@ -70,8 +70,8 @@ def did(work: Coroutine[Any, Any, T]) -> T:
     try:
         work.send(None)
     except StopIteration as stop:
-        found: T = stop.value
-        return found
+        result: T = stop.value
+        return result
     message = "it waits for something"
     raise AssertionError(message)
 
@@ -93,14 +93,14 @@ def is_mine(path: str) -> bool:
 
 def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[MemoryEventAt]:
     """Return the changes of some writes; without `all_of` those that the role sees."""
-    state, found = space.MemoryState(), list[MemoryEventAt]()
+    state, events = space.MemoryState(), list[MemoryEventAt]()
     for number, files in enumerate(made):
         secret = "notes/secret.md" in files
-        wanted = {
+        texts = {
             path: text for path, text in files.items() if (not secret if is_mine(path) else all_of)
         }
         changes = [
-            space.change_of(path, state.files.get(path), text) for path, text in wanted.items()
+            space.change_of(path, state.files.get(path), text) for path, text in texts.items()
         ]
         event = MemoryChanged(files=tuple(each for each in changes if each is not None))
         if not event.files:
@@ -115,12 +115,12 @@ def happened(made: Sequence[dict[str, str | None]], *, all_of: bool) -> list[Mem
             label=label,
         )
         stored = Stored(state.version + 7, number * 10**9, stream_of("org"), commit, b"")
-        found.append(MemoryEventAt(stored, state.version + 1, f"e{number}", event))
+        events.append(MemoryEventAt(stored, state.version + 1, f"e{number}", event))
         state = fold(state, [event], by_of(stored, f"e{number}"))
-    return found
+    return events
 
 
-def stands(history: Sequence[MemoryEventAt]) -> MemoryState:
+def state_after(history: Sequence[MemoryEventAt]) -> MemoryState:
     """Return the space after these changes."""
     state = space.MemoryState()
     for each in history:
@@ -128,7 +128,7 @@ def stands(history: Sequence[MemoryEventAt]) -> MemoryState:
     return state
 
 
-def said(work: Callable[[], Any]) -> Any:
+def outcome(work: Callable[[], Any]) -> Any:
     """Return the result of the work, or its error."""
     try:
         return work()
@@ -138,38 +138,38 @@ def said(work: Callable[[], Any]) -> Any:
 
 def answers(history: Sequence[MemoryEventAt]) -> dict[str, Any]:
     """Return all answers about a space that the role can request."""
-    state, sees = stands(history), sight()
+    state, sees = state_after(history), sight()
     seen = did(sees.of("org", state))
     tree = {path: file.text for path, file in seen.files.items()}
     shown = did(sees.history("org", history))
-    found: dict[str, Any] = {
+    every: dict[str, Any] = {
         "files": {path: (each.text, each.digest, each.event) for path, each in seen.files.items()},
         "size": seen.size,
         "glob": paths_matching(tree, "**"),
         "grep": grep(tree, "one|two"),
         "search": search(tree, "one two", Rankers(FileWords())),
-        "export": said(lambda: export(of_space(seen.files), Harness.CLAUDE_CODE)),
+        "export": outcome(lambda: export(of_space(seen.files), Harness.CLAUDE_CODE)),
         "changes": did(sees.versions("org", history, None)),
     }
     for path in (*MINE, *OTHERS):
-        found[f"view {path}"] = seen.file(path) is not None
-        found[f"history {path}"] = did(sees.versions("org", history, path))
+        every[f"view {path}"] = seen.file(path) is not None
+        every[f"history {path}"] = did(sees.versions("org", history, path))
         versions = files_of(history, path, shown)
         texts_then = [(each, file.text if file is not None else "") for each, file in versions]
-        found[f"blame {path}"] = [(each.id, line) for each, line in blame(texts_then)]
+        every[f"blame {path}"] = [(each.id, line) for each, line in blame(texts_then)]
     for number, ops in enumerate(OPS):
-        found[f"change {number}"] = said(partial(changed, sees, state, seen, ops))
+        every[f"change {number}"] = outcome(partial(changed, sees, state, seen, ops))
     for number in range(10):
-        found[f"revert {number}"] = said(partial(undone, sees, history, seen, f"e{number}"))
-    return found
+        every[f"revert {number}"] = outcome(partial(undone, sees, history, seen, f"e{number}"))
+    return every
 
 
 def changed(sees: VisibilityFilter, state: MemoryState, seen: MemoryState, ops: list[Op]) -> object:
     """Return the result of a change."""
     changes = apply_ops("org", seen, ops, {path: each.digest for path, each in seen.files.items()})
     sees.demand_changes("org", changes)
-    wanted = MemoryChanged(files=changes)
-    return did(check_change(WORKSPACE, sees, "org", state, wanted, 0))
+    event = MemoryChanged(files=changes)
+    return did(check_change(WORKSPACE, sees, "org", state, event, 0))
 
 
 def undone(
@@ -182,9 +182,9 @@ def undone(
     return undo.ops(seen)
 
 
-def plain(found: dict[str, Any]) -> dict[str, bytes]:
+def plain(results: dict[str, Any]) -> dict[str, bytes]:
     """Answers as they can be compared."""
-    return {name: msgspec.json.encode(each) for name, each in found.items()}
+    return {name: msgspec.json.encode(each) for name, each in results.items()}
 
 
 @given(writes)

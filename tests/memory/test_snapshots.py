@@ -43,9 +43,9 @@ class Counted:
 
     async def read(self, stream: StreamId, **bounds: Any) -> list[Stored]:
         """Read and count."""
-        found = await self._log.read(stream, **bounds)
-        self.commits += len(found)
-        return found
+        commits = await self._log.read(stream, **bounds)
+        self.commits += len(commits)
+        return commits
 
 
 class NewProcess:

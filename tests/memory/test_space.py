@@ -85,9 +85,9 @@ def test_what_did_not_change_is_equal_on_both_sides(before, after):
 @given(st.lists(texts, max_size=6))
 def test_each_line_is_blamed_on_a_version_that_has_it(versions):
     """Blame has the lines of the newest version, each in the version that it names."""
-    told = lines.blame(enumerate(versions))
-    assert "".join(line for _, line in told) == (versions[-1] if versions else "")
-    assert all(line in lines.split(versions[mark]) for mark, line in told)
+    blame = lines.blame(enumerate(versions))
+    assert "".join(line for _, line in blame) == (versions[-1] if versions else "")
+    assert all(line in lines.split(versions[mark]) for mark, line in blame)
 
 
 @given(texts, texts, texts)
@@ -99,8 +99,8 @@ def test_changes_to_different_files_commute(first, second, text):
     results = []
     for order in ((one, other), (other, one)):
         state = start
-        for wanted in order:
-            state = fold(state, space.decide("org", state, wanted))
+        for change in order:
+            state = fold(state, space.decide("org", state, change))
         results.append({path: file.text for path, file in state.files.items()})
     assert results[0] == results[1] == {"a.md": first + "1", "b.md": second + "2"}
 
@@ -112,16 +112,21 @@ def test_the_second_change_of_one_file_is_a_conflict_with_both_texts():
     after = put(start, "a.md", "theirs\n")
     with pytest.raises(MemoryConflict) as lost:
         space.decide("org", after, MemoryChanged(files=(mine,)))
-    found = lost.value
-    assert (found.path, found.theirs, found.author, found.version) == ("a.md", "theirs\n", "ada", 2)
-    assert found.expected == digest_of("x\n")
-    assert found.found == digest_of("theirs\n")
+    conflict = lost.value
+    assert (conflict.path, conflict.theirs, conflict.author, conflict.version) == (
+        "a.md",
+        "theirs\n",
+        "ada",
+        2,
+    )
+    assert conflict.expected == digest_of("x\n")
+    assert conflict.found == digest_of("theirs\n")
     same = MemoryConflict(*("", "", "", "", None))
-    same.args = found.args
-    assert (same.mine, str(same)) == (found.mine, str(found))
+    same.args = conflict.args
+    assert (same.mine, str(same)) == (conflict.mine, str(conflict))
 
 
-def test_what_is_created_where_a_file_stands_is_a_conflict():
+def test_creating_an_existing_file_is_a_conflict():
     """Creating an existing file is a conflict, whose `mine` is the rejected text."""
     with pytest.raises(MemoryConflict) as lost:
         space.decide(
@@ -241,9 +246,9 @@ def test_a_link_is_followed_and_a_circle_is_an_error():
     state = put(state, "more", "docs", link=True)
     state = put(state, "nowhere", "gone.md", link=True)
     for path in ("CLAUDE.md", "more/a.md"):
-        found = state.file(path)
-        assert found is not None
-        assert found.path == "docs/a.md"
+        file = state.file(path)
+        assert file is not None
+        assert file.path == "docs/a.md"
     assert state.file("nowhere") is None
     state = put(put(state, "b", "c", link=True), "c", "b", link=True)
     with pytest.raises(BadValue, match="circle"):
@@ -269,7 +274,7 @@ def test_what_is_no_text_is_refused(content, fact):
         space.text_of("a.md", content)
 
 
-def test_a_text_is_kept_as_it_stands():
+def test_a_text_is_kept_as_it_is():
     """A text is kept exactly, with byte order marks and line ends."""
     assert space.text_of("a", "\ufeffa\r\nb".encode()) == "\ufeffa\r\nb"
 
@@ -344,13 +349,13 @@ async def test_a_check_finds_the_change_that_does_not_follow():
     """A check reports an event that does not follow, by the same fold as readers use."""
     first = change_of("a.md", None, "x\n")
     real = change_of("a.md", having(a_md="x\n").files["a.md"], "y\n")
-    told = [MemoryChanged(files=(each,)) for each in (first, real, real)]
-    stream, found = stream_of("org"), list[tuple[int, str]]()
+    events = [MemoryChanged(files=(each,)) for each in (first, real, real)]
+    stream, misfits = stream_of("org"), list[tuple[int, str]]()
     memory = _recheck_memory.Memory(_Blobs({}))
-    for number, event in enumerate(told, 1):
+    for number, event in enumerate(events, 1):
         commit = new_commit(Clock(), number, Actor("ada"), [event])
-        found += await memory.unfit(stream, commit)
-    assert found == [(3, "'a.md' is not what it was changed from")]
+        misfits += await memory.unfit(stream, commit)
+    assert misfits == [(3, "'a.md' is not what it was changed from")]
 
 
 async def test_a_check_reads_the_texts_of_a_change_together_and_derives_each():
@@ -360,8 +365,8 @@ async def test_a_check_reads_the_texts_of_a_change_together_and_derives_each():
     files = (*files[:-1], msgspec.structs.replace(files[-1], after="forged"))
     blobs = _Blobs({hashlib.sha256(each).hexdigest(): each for each in stored})
     commit = new_commit(Clock(), 1, Actor("ada"), [MemoryChanged(files=files)])
-    found = await _recheck_memory.Memory(blobs).unfit(stream_of("org"), commit)
-    assert [(version, "39.md" in why) for version, why in found] == [(1, True)]
+    misfits = await _recheck_memory.Memory(blobs).unfit(stream_of("org"), commit)
+    assert [(version, "39.md" in why) for version, why in misfits] == [(1, True)]
     assert blobs.requests == [len(stored)]
 
 

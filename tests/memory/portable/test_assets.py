@@ -63,7 +63,7 @@ def folder(tmp_path):
     return place
 
 
-def found_in(place):
+def files_of(place):
     """Return each file of a folder, and whether it may be executed."""
     return {
         str(file.relative_to(place)): (file.read_bytes(), os.access(file, os.X_OK))
@@ -82,7 +82,7 @@ def test_a_folder_of_skills_comes_back_byte_by_byte(call, folder, tmp_path, harn
     assert made.code == 0, made.err
     assert "5 binary files as bytes, which agents are not shown" in made.err
     call("memory", "export", tmp_path / "out")
-    assert found_in(tmp_path / "out") == EXPECTED
+    assert files_of(tmp_path / "out") == EXPECTED
     [again] = call("memory", "import", folder, "--json").lines
     assert again["changes"] == 0
     call("memory", "export", tmp_path / "form", "--as", harness)
@@ -102,7 +102,7 @@ def test_a_history_of_skills_comes_back_byte_by_byte(call, folder, tmp_path):
     [made] = call("memory", "import", "--git", folder, "--json").lines
     assert made["changes"] == 2
     call("memory", "export", tmp_path / "out")
-    assert found_in(tmp_path / "out") == {**EXPECTED, "README.md": (FILES["README.md"], True)}
+    assert files_of(tmp_path / "out") == {**EXPECTED, "README.md": (FILES["README.md"], True)}
 
 
 def test_a_checkout_keeps_and_commits_modes_and_bytes(call, record, folder, tmp_path):
@@ -122,7 +122,7 @@ def test_a_checkout_keeps_and_commits_modes_and_bytes(call, record, folder, tmp_
     assert f"diff --git a/{script} b/{script}\nold mode 100755\nnew mode 100644\n" in diff
     assert call("memory", "revert", "org", "@2").code == 0
     call("memory", "export", tmp_path / "out")
-    assert found_in(tmp_path / "out") == EXPECTED
+    assert files_of(tmp_path / "out") == EXPECTED
 
 
 def test_agents_are_shown_no_bytes_and_edit_none(call, record, folder):
@@ -178,7 +178,7 @@ def test_git_applies_a_diff_with_modes_links_and_binary_files(call, record, fold
     subprocess.run(["git", "apply", "--check", patch], cwd=before, check=True)
     subprocess.run(["git", "apply", patch], cwd=before, check=True)
     call("memory", "export", tmp_path / "after")
-    assert found_in(before) == found_in(tmp_path / "after")
+    assert files_of(before) == files_of(tmp_path / "after")
     assert (before / "to.md").is_symlink()
     assert not (before / "link.md").is_symlink()
 

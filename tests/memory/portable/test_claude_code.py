@@ -23,15 +23,15 @@ REFUSAL = b'{"type": "error", "error": {"type": "invalid_request_error", "messag
 
 @pytest.mark.thorough(quick=QUICK)
 @pytest.mark.skipif(CLAUDE is None, reason="Claude Code's CLI is not installed (HANSARD_CLAUDE)")
-def test_claude_code_is_told_instructions_skills_and_subagents(tmp_path):
+def test_claude_code_receives_instructions_skills_and_subagents(tmp_path):
     """Claude Code's first request to the model contains the exported instructions, skills and
     subagents.
     """
-    asked: list[bytes] = []
+    bodies: list[bytes] = []
 
     class Scripted(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.append(self.rfile.read(int(self.headers["content-length"])))
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
             self.send_response(400)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(REFUSAL)))
@@ -62,6 +62,6 @@ def test_claude_code_is_told_instructions_skills_and_subagents(tmp_path):
     finally:
         server.shutdown()
         server.server_close()
-    told = b"".join(asked)
-    for said in (b"Be brief.", b"pay: Pays.", b"Reviews: code", b"Writes."):
-        assert said in told
+    requests = b"".join(bodies)
+    for text in (b"Be brief.", b"pay: Pays.", b"Reviews: code", b"Writes."):
+        assert text in requests

@@ -32,9 +32,9 @@ def test_deepagents_own_middleware_loads_the_folder(tmp_path, harness):
     [skill] = [path for path in made if path.endswith("/pay/SKILL.md")]
     source = f"/{skill.removesuffix('/pay/SKILL.md')}"
     skills = SkillsMiddleware(backend=backend, sources=[source])
-    found = skills.before_agent({"messages": []}, None, {})  # type: ignore[arg-type]  # it reads no runtime
-    assert found is not None
-    assert [(each["name"], each["description"]) for each in found["skills_metadata"]] == [
+    update = skills.before_agent({"messages": []}, None, {})  # type: ignore[arg-type]  # it reads no runtime
+    assert update is not None
+    assert [(each["name"], each["description"]) for each in update["skills_metadata"]] == [
         ("pay", "Pays.")
     ]
-    assert not found.get("skills_load_errors")
+    assert not update.get("skills_load_errors")

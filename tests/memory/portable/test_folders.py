@@ -90,7 +90,7 @@ def test_what_is_no_memory_is_refused_in_bounded_time(tmp_path):
         harnesses.read(tmp_path / "large")
 
 
-def test_what_stands_beside_memory_is_left_out(tmp_path):
+def test_files_beside_memory_are_left_out(tmp_path):
     """Version control and packages are left out; a link out of the folder stays a link."""
     for path in (".git/config", "node_modules/a/AGENTS.md", "AGENTS.md"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -152,19 +152,19 @@ def test_each_commit_is_a_change(repository):
 
 
 @pytest.mark.parametrize("revision", ["no-such", "--output=x", "HEAD:AGENTS.md"])
-def test_a_revision_that_is_none_is_told(repository, revision):
+def test_a_revision_that_is_none_is_reported(repository, revision):
     """An unknown revision is refused, and is never an option of git."""
     with pytest.raises(BadFolder, match="a revision that it has"):
         list(imports.git_changes(repository, revision))
 
 
-def test_a_folder_that_is_no_repository_is_told(tmp_path):
+def test_a_folder_that_is_no_repository_is_reported(tmp_path):
     """A folder that is no repository is refused, with the remedy."""
     with pytest.raises(BadFolder, match="name a git repository"):
         list(imports.git_changes(tmp_path))
 
 
-def test_a_file_that_is_too_large_for_memory_is_told(tmp_path):
+def test_a_file_that_is_too_large_for_memory_is_reported(tmp_path):
     """A file too large for memory is refused unread."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "large").write_bytes(b"x" * 20_000_000)

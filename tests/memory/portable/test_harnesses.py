@@ -61,7 +61,7 @@ def test_what_a_subagent_may_not_use_is_denied_where_the_harness_can_say_so():
     assert config["mcp_servers"]["fleet"] == {"url": "https://x.y/z", "enabled_tools": ["find"]}
 
 
-def test_what_a_harness_cannot_say_is_told():
+def test_what_a_harness_cannot_say_is_reported():
     """Settings that a harness cannot express are reported."""
     notes = harnesses.export(SPACE, Harness.OPENCODE).notes
     assert any("'sonnet'" in note for note in notes)
@@ -87,12 +87,12 @@ def test_a_change_in_the_harness_comes_back_alone(harness):
     made[skill] = SKILL + b"At once.\n"
     made[f"{skill.removesuffix('pay/SKILL.md')}new/SKILL.md"] = b"---\nname: new\n"
     del made[rates]
-    wanted = SPACE | {
+    expected = SPACE | {
         "skills/pay/SKILL.md": made[skill],
         "skills/new/SKILL.md": b"---\nname: new\n",
     }
-    del wanted["skills/pay/rates.md"]
-    assert harnesses.import_tree(made, harness, SPACE) == wanted
+    del expected["skills/pay/rates.md"]
+    assert harnesses.import_tree(made, harness, SPACE) == expected
 
 
 def test_claude_codes_own_file_is_read_by_others():

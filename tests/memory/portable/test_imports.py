@@ -75,11 +75,11 @@ def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
     repository.commit(**{f"n{number:04}": f"{number}" for number in range(FILES)})
     append, left = workspace.log.append, [1]
 
-    async def killing(wanted):
+    async def killing(event):
         if not left[0]:
             raise Killed
         left[0] -= 1
-        return await append(wanted)
+        return await append(event)
 
     async def work():
         stand = {f"n{number:04}.md": f"{number}\n".encode() for number in ones}
@@ -138,8 +138,8 @@ def test_of_a_rewritten_history_the_new_commits_are_made_on_top(repository, work
         repository.commit(notes="other", new="new")
         made = await imports.import_git(workspace, "org", repository.folder)
         assert (made.changes, made.files) == (1, ["new.md", "notes.md"])
-        wanted = {"notes.md": "other", "new.md": "new", "old.md": "old"}
-        assert await texts(workspace) == wanted
+        expected = {"notes.md": "other", "new.md": "new", "old.md": "old"}
+        assert await texts(workspace) == expected
         assert (await imports.import_git(workspace, "org", repository.folder)).changes == 0
 
     ran(work())

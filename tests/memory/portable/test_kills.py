@@ -8,7 +8,7 @@ import pytest
 
 from hansard.agents.memory import harnesses, imports
 from tests.cli.killed import killed_at
-from tests.memory.portable.test_commands import told
+from tests.memory.portable.test_commands import json_of
 from tests.memory.portable.test_harnesses import SPACE
 
 pytestmark = pytest.mark.slow
@@ -28,11 +28,11 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
     """A killed commit leaves whole files; run again, the change is there once."""
     chance = random.Random(os.environ["SEED"])
     harnesses.write(tmp_path / "in", SPACE)
-    told(call, "import", tmp_path / "in")
+    json_of(call, "import", tmp_path / "in")
     folder = tmp_path / "work"
-    told(call, "checkout", folder)
-    kills, wanted, tries = 0, rounds(quick=2, full=50), itertools.count()
-    while kills < wanted:  # a point may lie beyond its end
+    json_of(call, "checkout", folder)
+    kills, least, tries = 0, rounds(quick=2, full=50), itertools.count()
+    while kills < least:  # a point may lie beyond its end
         number = next(tries)
         mine, theirs = f"Mine {number}.\n", f"Theirs {number}.\n"
         (folder / "AGENTS.md").write_text(mine)
@@ -47,7 +47,7 @@ def test_a_killed_commit_is_run_again(call, killed, record, tmp_path, rounds, ev
         after = before | brought
         for path, content in harnesses.read(folder, leave_out=[imports.MARK]).items():
             assert content in {before.get(path), after[path]}, path
-        told(call, "commit", folder)
+        json_of(call, "commit", folder)
         assert harnesses.read(folder, leave_out=[imports.MARK]) == after
         files = {entry.path: entry.text.encode() for entry in record.memory("org").entries()}
         assert files == after
@@ -61,15 +61,15 @@ def test_a_killed_checkout_leaves_no_folder(call, killed, tmp_path, rounds, evid
     """A killed checkout leaves a whole folder or none; the next checkout removes the leftovers."""
     chance = random.Random(os.environ["SEED"])
     harnesses.write(tmp_path / "in", SPACE)
-    told(call, "import", tmp_path / "in")
-    kills, wanted, tries = 0, rounds(quick=1, full=50), itertools.count()
-    while kills < wanted:
+    json_of(call, "import", tmp_path / "in")
+    kills, least, tries = 0, rounds(quick=1, full=50), itertools.count()
+    while kills < least:
         number = next(tries)
         folder = tmp_path / f"work-{number}"
         kills += killed(chance.randrange(1, LAST["checkout"]), "memory", "checkout", folder)
         if not folder.exists():
-            told(call, "checkout", folder)
+            json_of(call, "checkout", folder)
         assert harnesses.read(folder, leave_out=[imports.MARK]) == SPACE
-        told(call, "commit", folder)
+        json_of(call, "commit", folder)
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith(".")} == set()
     evidence.record("memory.checkout.kills", kills=kills, rounds=next(tries))

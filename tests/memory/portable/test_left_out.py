@@ -57,9 +57,9 @@ def test_an_untouched_checkout_commits_nothing(workspace, tmp_path, harness):
         (folder / "node_modules/left-pad.md").unlink()
         made = await checkouts.commit(workspace, folder)
         assert made.changed == ["AGENTS.md", "notes/a.md"]
-        wanted = HIDDEN | SHOWN | {"AGENTS.md": b"b\n"}
-        wanted.pop("notes/a.md")
-        assert await tree(workspace) == wanted
+        expected = HIDDEN | SHOWN | {"AGENTS.md": b"b\n"}
+        expected.pop("notes/a.md")
+        assert await tree(workspace) == expected
 
     asyncio.run(work())
 
@@ -92,9 +92,9 @@ def test_a_folder_that_replaces_a_space_replaces_what_a_folder_shows(workspace, 
     async def work():
         await imports.change(workspace, "org", HIDDEN | SHOWN, by="ann")
         await imports.import_folder(workspace, "org", tmp_path / "in", harness, replace=True)
-        found = await tree(workspace)
-        found.pop("CLAUDE.md", None)
-        assert found == HIDDEN | {"AGENTS.md": b"b\n"}
+        files = await tree(workspace)
+        files.pop("CLAUDE.md", None)
+        assert files == HIDDEN | {"AGENTS.md": b"b\n"}
 
     asyncio.run(work())
 
@@ -149,8 +149,8 @@ def test_what_is_left_out_is_what_a_folder_does_not_show(tmp_path):
         place.write_bytes(content)
     (tmp_path / "node_modules.d").symlink_to("notes")
     (tmp_path / "skills/node_modules").symlink_to("../notes")
-    found = folders.read(tmp_path)
-    assert set(found) == {path for path in every if not folders.is_left_out(path)} | {
+    files = folders.read(tmp_path)
+    assert set(files) == {path for path in every if not folders.is_left_out(path)} | {
         "node_modules.d"
     }
     assert all(folders.is_left_out(path) for path in HIDDEN)

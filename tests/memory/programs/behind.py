@@ -36,9 +36,9 @@ def main() -> None:
 
         async def counted(*args: Any, **kwargs: Any) -> Any:
             point()
-            found = await append(*args, **kwargs)
+            result = await append(*args, **kwargs)
             point()
-            return found
+            return result
 
         log.append = counted
         space = record.memory("agent/ada")

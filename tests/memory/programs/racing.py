@@ -49,14 +49,14 @@ def main() -> None:
                     for _ in range(chance.choice((1, 1, 2))):
                         draw(chance, change)
             except hansard.errors.MemoryInvalid:
-                told = "refused"
+                outcome = "refused"
             except (hansard.BadValue, hansard.NotFound, hansard.errors.MemoryConflict):
-                told = "lost"
+                outcome = "lost"
                 for path in TEXTS:  # view the current texts before the next change
                     see(session, path)
             else:
-                told = "made"
-            sys.stdout.write(f"{told}\n")
+                outcome = "made"
+            sys.stdout.write(f"{outcome}\n")
             sys.stdout.flush()
 
 

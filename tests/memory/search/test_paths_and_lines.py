@@ -19,7 +19,7 @@ TREE = {
 
 
 @pytest.mark.parametrize(
-    ("glob", "found"),
+    ("glob", "expected"),
     [
         ("*.md", ["AGENTS.md"]),
         ("**/*.md", list(TREE)),
@@ -29,9 +29,9 @@ TREE = {
         ("notes", []),
     ],
 )
-def test_a_glob_lists_paths_in_order(glob, found):
+def test_a_glob_lists_paths_in_order(glob, expected):
     """`*` stays within a folder, `**` goes through folders, and dots are names like others."""
-    assert paths_matching(reversed(TREE), glob).paths == found
+    assert paths_matching(reversed(TREE), glob).paths == expected
 
 
 def test_a_list_of_paths_says_where_it_was_cut():
@@ -59,16 +59,16 @@ def test_no_glob_backtracks_for_long(glob):
     assert time.process_time() - began < 2
 
 
-def test_grep_gives_lines_by_path_with_where_the_match_stands():
+def test_grep_gives_lines_by_path_with_the_place_of_the_match():
     """Grep gives each matching line once, with its path; a carriage return is no part of it."""
-    found = grep(TREE, "ask", ignore_case=True)
-    assert [(each.path, each.line, each.text) for each in found.lines] == [
+    result = grep(TREE, "ask", ignore_case=True)
+    assert [(each.path, each.line, each.text) for each in result.lines] == [
         ("AGENTS.md", 2, "Ask first."),
         ("notes/.hidden.md", 1, "ask"),
         ("skills/pdf/SKILL.md", 2, "Ask before writing."),
     ]
-    assert (found.files, found.more) == (3, False)
-    assert all(each.text[each.begin : each.end].lower() == "ask" for each in found.lines)
+    assert (result.files, result.more) == (3, False)
+    assert all(each.text[each.begin : each.end].lower() == "ask" for each in result.lines)
 
 
 def test_grep_says_where_it_was_cut():

@@ -42,9 +42,9 @@ def rankers():
 
 def test_words_rank_by_how_rare_they_are(rankers):
     """Files rank by their rare words; common words tell nothing."""
-    found = search(TREE, "what is in the forms of a PDF in August", rankers, by="words")
-    assert [each.path for each in found.hits] == ["skills/pdf/SKILL.md", "notes/paris.md"]
-    assert "PDF" in found.hits[0].excerpt
+    result = search(TREE, "what is in the forms of a PDF in August", rankers, by="words")
+    assert [each.path for each in result.hits] == ["skills/pdf/SKILL.md", "notes/paris.md"]
+    assert "PDF" in result.hits[0].excerpt
     assert search(TREE, "the", rankers, by="words").hits
 
 
@@ -72,7 +72,7 @@ def test_only_what_changed_is_embedded_again():
     assert moved.hits[0].path == "c"
 
 
-def test_an_embedder_that_gives_no_vectors_is_said(rankers):
+def test_an_embedder_that_gives_no_vectors_is_reported(rankers):
     """An embedder's invalid vectors are an error, and the index is unchanged."""
 
     class Short(Letters):
@@ -89,13 +89,13 @@ def test_files_of_one_kind_alone_are_searched(rankers):
     says.
     """
     words = "bullets PDF August"
-    found = {
+    paths = {
         kind: [each.path for each in search(TREE, words, rankers, by="words", kind=kind).hits]
         for kind in ("", "procedural", "semantic")
     }
-    assert found["procedural"] == ["AGENTS.md"]
-    assert sorted(found["semantic"]) == ["notes/paris.md", "skills/pdf/SKILL.md"]
-    assert sorted(found[""]) == sorted(TREE)
+    assert paths["procedural"] == ["AGENTS.md"]
+    assert sorted(paths["semantic"]) == ["notes/paris.md", "skills/pdf/SKILL.md"]
+    assert sorted(paths[""]) == sorted(TREE)
     with pytest.raises(BadValue, match="hansard search"):
         search(TREE, words, rankers, kind="episodic")
 
@@ -103,7 +103,7 @@ def test_files_of_one_kind_alone_are_searched(rankers):
 @pytest.mark.parametrize(
     "options", [{"by": "smell"}, {"limit": 0}, {"glob": "**/**/**"}, {"kind": "tacit"}]
 )
-def test_what_cannot_be_asked_is_refused(rankers, options):
+def test_invalid_options_are_refused(rankers, options):
     """Invalid options are refused, with the valid ones."""
     with pytest.raises(BadValue):
         search(TREE, "x", rankers, **options)
@@ -159,8 +159,8 @@ def recalls(rankers, tree, questions, by):
         [each.path for each in search(tree, question, rankers, by=by, limit=5).hits]
         for question in questions.values()
     ]
-    first = sum(found[:1] == [path] for path, found in zip(questions, places, strict=True))
-    five = sum(path in found for path, found in zip(questions, places, strict=True))
+    first = sum(paths[:1] == [path] for path, paths in zip(questions, places, strict=True))
+    five = sum(path in paths for path, paths in zip(questions, places, strict=True))
     return first / len(questions), five / len(questions)
 
 
@@ -169,14 +169,14 @@ class Once:
 
     def __init__(self, ranker) -> None:
         self._ranker = ranker
-        self._said: dict[str, list[tuple[str, float, str]]] = {}
+        self._answers: dict[str, list[tuple[str, float, str]]] = {}
 
     def ranked(self, tree, question, limit, /):
         """Return as many first hits as a fusion uses."""
         assert limit <= DEPTH
-        if question not in self._said:
-            self._said[question] = self._ranker.ranked(tree, question, DEPTH)
-        return self._said[question][:limit]
+        if question not in self._answers:
+            self._answers[question] = self._ranker.ranked(tree, question, DEPTH)
+        return self._answers[question][:limit]
 
 
 @pytest.fixture(scope="module")
@@ -193,15 +193,15 @@ def test_sixty_paraphrases_are_found_by_meaning_alone(static, evidence):
     lines = Path(__file__).with_name("paraphrases.tsv").read_text().splitlines()
     pairs = [line.split("\t") for line in lines if not line.startswith("#")]
     tree = {f"notes/{number:02}.md": note for number, (note, _) in enumerate(pairs)}
-    questions = {f"notes/{number:02}.md": asked for number, (_, asked) in enumerate(pairs)}
+    questions = {f"notes/{number:02}.md": question for number, (_, question) in enumerate(pairs)}
     once = Rankers(Once(static.words), Once(static.meaning))
-    found = {by: recalls(once, tree, questions, by) for by in ("words", "meaning", "both")}
-    for by, (first, five) in found.items():
+    rates = {by: recalls(once, tree, questions, by) for by in ("words", "meaning", "both")}
+    for by, (first, five) in rates.items():
         evidence.record(f"memory.search.paraphrases.{by}", recall_1=first, recall_5=five)
     assert len(pairs) == 60
-    assert found["words"] == (0.0, 0.0)
-    assert found["meaning"] >= (0.7, 0.95)
-    assert found["both"][1] >= 0.95
+    assert rates["words"] == (0.0, 0.0)
+    assert rates["meaning"] >= (0.7, 0.95)
+    assert rates["both"][1] >= 0.95
 
 
 @pytest.mark.real
@@ -210,29 +210,29 @@ def test_skills_are_found_by_their_descriptions(static, real_data, evidence):
     """Skills are found best by the fusion, then by words, then by vectors."""
     tree, questions = skills(real_data / "agent-skills" / "dev")
     once = Rankers(Once(static.words), Once(static.meaning))
-    found = {by: recalls(once, tree, questions, by) for by in ("words", "meaning", "both")}
-    for by, (first, five) in found.items():
+    rates = {by: recalls(once, tree, questions, by) for by in ("words", "meaning", "both")}
+    for by, (first, five) in rates.items():
         name = f"memory.search.skills.{by}"
         evidence.record(name, skills=len(tree), recall_1=first, recall_5=five)
     assert len(tree) == 131
-    assert found["words"] >= (0.87, 0.96)
-    assert found["meaning"] >= (0.80, 0.92)
-    assert found["both"] >= max(found["words"], found["meaning"])
+    assert rates["words"] >= (0.87, 0.96)
+    assert rates["meaning"] >= (0.80, 0.92)
+    assert rates["both"] >= max(rates["words"], rates["meaning"])
 
 
 def skills(root):
     """Return skill bodies by path, and the descriptions that are usable questions."""
     import frontmatter  # noqa: PLC0415 -- only this test needs it
 
-    found = {}
+    every = {}
     for path in sorted(root.rglob("SKILL.md")):
         post = frontmatter.loads(path.read_text())
-        found[str(path.relative_to(root))] = (str(post.get("description") or ""), post.content)
-    said = [description for description, _ in found.values()]
+        every[str(path.relative_to(root))] = (str(post.get("description") or ""), post.content)
+    descriptions = [description for description, _ in every.values()]
     usable = {
         path: (description, body)
-        for path, (description, body) in found.items()
-        if len(description) >= 60 and said.count(description) == 1 and len(body) >= 300
+        for path, (description, body) in every.items()
+        if len(description) >= 60 and descriptions.count(description) == 1 and len(body) >= 300
     }
     return {path: body for path, (_, body) in usable.items()}, {
         path: description for path, (description, _) in usable.items()

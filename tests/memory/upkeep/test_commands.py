@@ -33,14 +33,14 @@ def test_files_are_found_from_the_command_line(filled, call):
     assert call("memory", "grep", "org", "(?i)^answer").out == (
         "AGENTS.md:1: Answer in bullets, and briefly please.\n"
     )
-    told = call("memory", "search", "org", "when is the office closed", "--json").out
-    hit = json.loads(told.splitlines()[0])
+    output = call("memory", "search", "org", "when is the office closed", "--json").out
+    hit = json.loads(output.splitlines()[0])
     assert hit["path"] == "notes/paris.md"
     assert call("memory", "grep", "org", "(").code == 2
-    asked = ("memory", "search", "org", "answer office", "--json", "--kind")
-    assert [hit["path"] for hit in call(*asked, "procedural").lines] == ["AGENTS.md"]
-    assert [hit["path"] for hit in call(*asked, "semantic").lines] == ["notes/paris.md"]
-    assert "give one of procedural, semantic" in call(*asked, "tacit").err
+    arguments = ("memory", "search", "org", "answer office", "--json", "--kind")
+    assert [hit["path"] for hit in call(*arguments, "procedural").lines] == ["AGENTS.md"]
+    assert [hit["path"] for hit in call(*arguments, "semantic").lines] == ["notes/paris.md"]
+    assert "give one of procedural, semantic" in call(*arguments, "tacit").err
 
 
 @pytest.mark.thorough(quick="test_what_is_written_during_a_compaction_survives")
@@ -64,7 +64,7 @@ def test_a_compaction_is_made_where_it_is_asked_for(filled, call, tmp_path, monk
 @pytest.mark.thorough(
     quick="memory/test_shown.py::test_files_changes_refusals_and_policies_are_rows"
 )
-def test_files_that_no_agent_has_read_are_told(filled, call):
+def test_files_that_no_agent_has_read_are_reported(filled, call):
     """Viewed, or as instructions in a prompt; that of the same name in another space is another."""
     filled.memory().create("notes/rome.md", "The office in Rome is open in August.\n", by="ada")
     filled.memory("agent/ada").create("notes/rome.md", "Mine.\n", by="ada")
@@ -73,9 +73,9 @@ def test_files_that_no_agent_has_read_are_told(filled, call):
         session.memory.view("notes/rome.md")
 
     def unread() -> list[str]:
-        told = json.loads(call("memory", "compact", "org", "--json").out)
-        found = told["compacted"]["findings"]
-        return [each["spots"][0]["path"] for each in found if each["kind"] == "never_read"]
+        report = json.loads(call("memory", "compact", "org", "--json").out)
+        findings = report["compacted"]["findings"]
+        return [each["spots"][0]["path"] for each in findings if each["kind"] == "never_read"]
 
     assert unread() == ["AGENTS.md", "notes/rome.md"]
     with filled.run("w", run="s", agent="ada") as session:
@@ -129,7 +129,7 @@ def test_a_reflection_proposes_and_changes_no_file(filled, call):
 def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
     """A session's search is a recorded step, so a replay finds the same."""
 
-    def asked(session):
+    def searched(session):
         by_words = session.memory.search("office closed")
         assert session.memory.search("office closed", kind="procedural").hits == []
         both = session.memory.search(
@@ -138,12 +138,12 @@ def test_a_session_searches_what_it_may_see_and_a_replay_finds_the_same(filled):
         return by_words, both
 
     with filled.run("w", run="r", agent="ada") as session:
-        words, both = asked(session)
+        words, both = searched(session)
     assert [hit.path for hit in words.hits] == ["notes/paris.md"]
     assert (both.hits[0].path, both.by) == ("notes/paris.md", "both")
     filled.memory().edit("notes/paris.md", "closed", "open", by="ada")
     with filled.run("w", run="r", agent="ada", mode="offline") as session:
-        assert asked(session) == (words, both)
+        assert searched(session) == (words, both)
 
 
 SLOW = """
@@ -180,10 +180,10 @@ def test_one_interrupt_ends_a_command_while_its_function_is_at_work(
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        told = process.communicate(timeout=60)[1]
+        error = process.communicate(timeout=60)[1]
     finally:
         process.kill()
-    assert (process.returncode, "Traceback" in told) == (130, False), told
+    assert (process.returncode, "Traceback" in error) == (130, False), error
     space = filled.memory()
     assert {entry.path: entry.text for entry in space.entries()} == NOTES
     assert len(space.history()) == len(NOTES)

@@ -44,8 +44,8 @@ def test_a_time_of_day_is_due_once_a_day():
     assert plan.last(noon) == datetime(2026, 5, 4, 3, 30, tzinfo=UTC)
     assert plan.last(noon - timedelta(hours=10)) == datetime(2026, 5, 3, 3, 30, tzinfo=UTC)
     assert daily(Settings()) is None
-    found = daily(Settings(reflect_at="23:05", reflect_with="m:f", reflect_spaces="org, agent/a"))
-    assert str(found) == "daily at 23:05 UTC on org, agent/a, with m:f"
+    job = daily(Settings(reflect_at="23:05", reflect_with="m:f", reflect_spaces="org, agent/a"))
+    assert str(job) == "daily at 23:05 UTC on org, agent/a, with m:f"
     asking = daily(Settings(reflect_at="23:05", reflect_ask="m:ask"))
     assert asking is not None
     assert str(asking) == "daily at 23:05 UTC on org, asking m:ask"
@@ -71,9 +71,9 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @contextmanager
 def up(data_dir: Path, workspace: str, folder: Path) -> Iterator[None]:
     """Run `hansard up` with reflection in the folder of its function."""
-    told = {"HANSARD_REFLECT_AT": "00:00", "HANSARD_REFLECT_WITH": "upkeep:slowly"}
+    variables = {"HANSARD_REFLECT_AT": "00:00", "HANSARD_REFLECT_WITH": "upkeep:slowly"}
     command = ["-m", "hansard", "up", "--json", "--workspace", workspace]
-    process = start(command, folder, environment(data_dir, **told))
+    process = start(command, folder, environment(data_dir, **variables))
     try:
         yield
     finally:

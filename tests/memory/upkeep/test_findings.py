@@ -44,19 +44,19 @@ def test_other_lists_are_left_alone(text):
 
 
 @pytest.mark.real
-def test_no_list_is_found_falsely_in_real_instructions(real_data, evidence):
+def test_real_instructions_have_no_false_lists(real_data, evidence):
     """None of the AGENTS.md of other projects has such a list, links included."""
     names = {"AGENTS.md", "CLAUDE.md"}
     files = [path for path in (real_data / "agents-md").rglob("*.md") if path.name in names]
-    found = [
+    lists = [
         finding
         for path in files
         for finding in find({path.name: path.read_text()})
         if finding.kind is Kind.VALUE_LIST
     ]
-    evidence.record("memory.compact.lists", files=len(files), found=len(found))
+    evidence.record("memory.compact.lists", files=len(files), found=len(lists))
     assert len(files) == 67
-    assert found == []
+    assert lists == []
 
 
 def test_lines_that_say_the_same_are_found_across_files():

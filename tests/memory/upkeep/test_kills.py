@@ -20,9 +20,9 @@ def test_a_killed_compaction_is_made_or_not(call, record, data_dir, workspace, r
     """A killed compaction is made or not; run again it is made once."""
     chance = random.Random(os.environ["SEED"])
     killed, memory = killed_at(data_dir, workspace), record.memory()
-    kills, wanted = 0, rounds(quick=1, full=50)
+    kills, least = 0, rounds(quick=1, full=50)
     written: list[str] = []
-    while kills < wanted:  # a point may lie beyond its end
+    while kills < least:  # a point may lie beyond its end
         number = len(written)
         before = f"{LONG}\nRound {number}.\n{SHORT}\n"
         after = f"{LONG}\nRound {number}.\n"

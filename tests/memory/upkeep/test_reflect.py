@@ -100,9 +100,9 @@ def test_of_thirty_injected_pages_none_is_proposed_nor_written(within, evidence)
         made = await reflect(record, SPACE, {})
         assert (len(made.runs), made.proposals) == (30, [])
         assert made.label == "untrusted"
-        found = await events(record)
-        assert not [event for event, _ in found if isinstance(event, MemoryChanged)]
-        assert all(label is not None and label.untrusted for _, label in found)
+        changes = await events(record)
+        assert not [event for event, _ in changes if isinstance(event, MemoryChanged)]
+        assert all(label is not None and label.untrusted for _, label in changes)
         evidence.record("memory.reflect.injected", pages=30, proposed=0, written=0)
 
     within(scenario)
@@ -130,7 +130,7 @@ def test_a_model_proposes_with_sources_and_no_file_changes(within):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "proposal",
     [
         "text",
         [{"path": "AGENTS.md"}],
@@ -140,13 +140,13 @@ def test_a_model_proposes_with_sources_and_no_file_changes(within):
         [{"path": "a.md", "text": "y"}] * 51,
     ],
 )
-def test_a_proposal_that_is_none_takes_no_run(within, given):
+def test_a_proposal_that_is_none_takes_no_run(within, proposal):
     """An invalid proposal takes no run, so the next reflection has it again."""
 
     async def scenario(record):
         run = await ran(record, ("user", "hello"))
         with pytest.raises(BadValue):
-            await reflect(record, SPACE, {}, lambda _runs, _files: given)
+            await reflect(record, SPACE, {}, lambda _runs, _files: proposal)
         assert (await reflect(record, SPACE, {})).runs == [run]
 
     within(scenario)
@@ -167,7 +167,7 @@ def test_two_reflections_at_once_take_each_run_once(within):
     within(scenario)
 
 
-def test_what_stands_in_the_file_is_not_proposed_again():
+def test_what_is_in_the_file_is_not_proposed_again():
     """A known text is not proposed again, nor twice for two users."""
     assert user_requests([], {}) == []
     assert MemoryProposal("a", "b").sources == ()
@@ -212,10 +212,10 @@ def test_a_killed_reflection_leaves_each_run_reflected_on_once(
             time.sleep(draw.uniform(0, 0.4))
             os.kill(child.pid, signal.SIGKILL)
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    found = within(count)
+    counts = within(count)
     name = f"memory.reflect.kills.{kills}"
     evidence.record(name, kills=kills, runs=len(runs), twice=0, left_out=0)
-    assert found == Counter(runs)
+    assert counts == Counter(runs)
 
 
 LAST = 12
@@ -230,24 +230,24 @@ def test_the_next_reflection_ends_one_that_was_cut_as_what_it_is(
     killed = killed_at(data_dir, workspace)
     kills = 0
 
-    async def told_next(record):
+    async def reflect_next(record):
         made = await reflect(record, SPACE, {})
         lives = dict(await record.runs(workflow=WORKFLOW))
         assert {life.status.value for life in lives.values()} == {"completed"}
-        told = [event.reflection for event, _ in await events(record)]
-        assert sorted(told) == sorted(lives)
+        reflections = [event.reflection for event, _ in await events(record)]
+        assert sorted(reflections) == sorted(lives)
         return made
 
     points = range(1, LAST, 1 if rounds(quick=1, full=2) > 1 else 2)
     for point in points:
         within(lambda record, said=f"/remember {point}": ran(record, ("user", said)))
         kills += killed(point, "memory", "reflect", SPACE)
-        within(told_next)
+        within(reflect_next)
     assert kills >= (len(points) + 1) // 2
     evidence.record("memory.reflect.ended", kills=kills)
 
 
-def test_a_reflection_on_one_run_that_another_told_of_is_cancelled(within):
+def test_a_reflection_on_one_run_that_another_covered_is_cancelled(within):
     """An open reflection is cancelled once another covered its run; other spaces are unaffected."""
 
     async def scenario(record):

@@ -43,8 +43,8 @@ def test_a_key_says_what_was_missed_spurious_misplaced_and_too_specific():
         ExpectedLine("b.md", ("x",)),
         ExpectedLine("c.md", ("y",)),
     ]
-    given = [MemoryProposal("b.md", "X"), MemoryProposal("a.md", "x on Monday")]
-    assert score_proposals(given, key) == ReflectionScore(3, 1, 1, 0, 0, 1)
+    proposals = [MemoryProposal("b.md", "X"), MemoryProposal("a.md", "x on Monday")]
+    assert score_proposals(proposals, key) == ReflectionScore(3, 1, 1, 0, 0, 1)
     assert score_proposals(
         [MemoryProposal("z.md", "x"), MemoryProposal("z.md", "?")], key[:1]
     ) == ReflectionScore(1, 0, 0, 1, 1, 0)
@@ -70,8 +70,8 @@ def test_each_version_of_our_prompt_has_its_figures(record, call, tmp_path, monk
             assert (refused.code, "must be a JSON array" in refused.err) == (2, True)
         [made] = call("memory", "reflect", "org", "--ask", "remembers:model", "--json").lines
         assert made["runs"] == [f"r{version}"]
-        told = call("memory", "judge", made["run"], "key.json", "--json").lines
-        assert told == [
+        lines = call("memory", "judge", made["run"], "key.json", "--json").lines
+        assert lines == [
             {"wanted": 4, "right": 1, "missed": 1, "spurious": 1, "misplaced": 1, "too_specific": 1}
             if version == 1
             else {
@@ -89,8 +89,8 @@ def test_each_version_of_our_prompt_has_its_figures(record, call, tmp_path, monk
         "misplaced, too_specific FROM remembering() ORDER BY version"
     ).rows
     assert rows == [(1, 2, 4, 0, 1, 4, 1, 1, 1, 1, 1), (2, 1, 4, 1, 1, 4, 3, 1, 1, 0, 0)]
-    found = record.sql(
+    changes = record.sql(
         "SELECT path, standing, made_by FROM memory_proposals WHERE standing <> 'open'"
     ).rows
-    assert found == [("skills/billing/SKILL.md", "made", OS_USER)]
+    assert changes == [("skills/billing/SKILL.md", "made", OS_USER)]
     assert call("memory", "judge", "r1", "key.json").code == 2

@@ -27,8 +27,8 @@ Keeps = Callable[[random.Random, str, str], str | None]
 def line_of(text: str, field: str) -> int | None:
     """Return the line of a front matter field."""
     front = text.split("\n---", 1)[0]
-    found = re.search(rf"^{field}:", front, re.MULTILINE)
-    return None if found is None else text.count("\n", 0, found.start()) + 1
+    match = re.search(rf"^{field}:", front, re.MULTILINE)
+    return None if match is None else text.count("\n", 0, match.start()) + 1
 
 
 def replaced(text: str, line: int, new: str | list[str]) -> str:
@@ -310,17 +310,17 @@ def mutations(seed: int, files: dict[str, dict[str, bytes]], number: int) -> Ite
         for number_tried in range(10 * number):
             kind, at = every[number_tried % len(every)]
             path = draw.choice(sorted(files[kind]))
-            found = make(draw, kind, at, path, files[kind][path].decode())
-            if found is not None and made < number:
+            mutation = make(draw, kind, at, path, files[kind][path].decode())
+            if mutation is not None and made < number:
                 made += 1
-                yield found
+                yield mutation
 
 
 def _broken(draw: random.Random, kind: str, at: int, path: str, text: str) -> Mutation | None:
-    found = BREAK[kind][at](draw, path, text)
-    if found is None:
+    change = BREAK[kind][at](draw, path, text)
+    if change is None:
         return None
-    new, line, rule = found
+    new, line, rule = change
     content = new.encode()
     if rule == "file.encoding":
         content = content.replace("\xe9\xff".encode(), b"\xe9\xff").replace(

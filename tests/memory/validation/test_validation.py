@@ -18,9 +18,12 @@ BOMB = b"".join(
 )
 
 
-def told(files, **options):
+def places_of(files, **options):
     """Path, line and rule of each problem."""
-    return [(found.path, found.line, found.rule) for found in validate.problems(files, **options)]
+    return [
+        (problem.path, problem.line, problem.rule)
+        for problem in validate.problems(files, **options)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +73,9 @@ def told(files, **options):
         ("a/b", Link("../a"), 0, "link"),
     ],
 )
-def test_bad_input_is_told_with_its_place(path, content, line, rule):
+def test_bad_input_is_reported_with_its_place(path, content, line, rule):
     """A problem names the file, the line and the rule."""
-    assert (path, line, rule) in told({path: content})
+    assert (path, line, rule) in places_of({path: content})
 
 
 @pytest.mark.parametrize(
@@ -88,9 +91,9 @@ def test_bad_input_is_told_with_its_place(path, content, line, rule):
         ({"a.md": Link("b.md"), "b.md": Link("a.md")}, ("a.md", 0, "link")),
     ],
 )
-def test_files_that_cannot_stand_together_are_told(files, expected):
+def test_files_that_contradict_each_other_are_reported(files, expected):
     """Twins in case, files in the place of folders, circles of imports and links."""
-    assert expected in told(files)
+    assert expected in places_of(files)
 
 
 def test_what_is_allowed_together_is_no_problem():
@@ -104,42 +107,46 @@ def test_what_is_allowed_together_is_no_problem():
         SKILL: HEAD + b"---\n",
         "tools.json": TOOL,
     }
-    assert told(files) == []
+    assert places_of(files) == []
 
 
 def test_a_circle_of_imports_names_each_of_its_lines_and_no_other():
     """An import that only leads to a circle is not part of it."""
     files = {"AGENTS.md": b"@a.md", "a.md": b"@b.md", "b.md": b"@a.md\n@c.md", "c.md": b""}
-    assert told(files) == [("a.md", 1, "import.circle"), ("b.md", 1, "import.circle")]
+    assert places_of(files) == [("a.md", 1, "import.circle"), ("b.md", 1, "import.circle")]
 
 
 def test_only_what_changed_is_looked_at():
     """Only changed files are checked; a circle closed by a change is reported."""
     files = {"x.md": b"\0", "AGENTS.md": b"@a.md", "a.md": b"@AGENTS.md"}
-    assert told(files, only=["y.md"]) == []
-    assert {rule for _, _, rule in told(files, only=["a.md"])} == {"import.circle"}
+    assert places_of(files, only=["y.md"]) == []
+    assert {rule for _, _, rule in places_of(files, only=["a.md"])} == {"import.circle"}
 
 
-def test_a_tool_that_its_server_does_not_have_is_told():
+def test_a_tool_that_its_server_does_not_have_is_reported():
     """An unknown tool of a recorded server is reported; other servers' tools are not checked."""
     files = {"tools.json": TOOL}
-    assert told(files, offered={"https://x": ["search"]}) == [("tools.json", 1, "tools.offered")]
+    assert places_of(files, offered={"https://x": ["search"]}) == [
+        ("tools.json", 1, "tools.offered")
+    ]
     assert (
-        told(files, offered={"https://x": ["find"]}) == told(files, offered={"https://y": []}) == []
+        places_of(files, offered={"https://x": ["find"]})
+        == places_of(files, offered={"https://y": []})
+        == []
     )
 
 
-def test_a_problem_says_what_stood_there_and_what_is_allowed():
+def test_a_problem_says_the_value_and_what_is_allowed():
     """A problem's message is bounded and contains what a model needs to correct it."""
-    [found] = validate.problems(
+    [problem] = validate.problems(
         {SKILL: HEAD.replace(b"a\n", b"A-%s\n" % (b"x" * 200), 1) + b"---\n"}
     )[:1]
-    assert str(found).startswith(f"{SKILL}:2: skill.name.case: found 'A-xxx")
-    assert len(found.stood) <= 80
-    assert "lower case" in found.allowed
+    assert str(problem).startswith(f"{SKILL}:2: skill.name.case: found 'A-xxx")
+    assert len(problem.stood) <= 80
+    assert "lower case" in problem.allowed
 
 
-def test_without_the_extra_the_remedy_is_told(monkeypatch):
+def test_without_the_extra_the_remedy_is_named(monkeypatch):
     """Without the extra the error names the remedy, and nothing counts as valid."""
     monkeypatch.setitem(sys.modules, "frontmatter", None)
     monkeypatch.setitem(sys.modules, "frontmatter.default_handlers", None)
