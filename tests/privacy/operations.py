@@ -43,7 +43,7 @@ REDACT: dict[str, Any] = {"redact": {"key": SECRET}}
 ROLE = '[roles.r9]\nabout = "x"\n[[roles.r9.sees]]\nname = "all"\nkinds = ["**"]\n'
 
 _REASONS = {
-    "takes a class of another library": "application",
+    "takes a class of another library": "application noun",
     "tells the environment of another library": "application_env",
     "drives a browser": "browser run_actions run_experience",
     "learns from, or keeps, what runs of a browser taught": (

@@ -152,7 +152,8 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(read_only):
     """Confirming needs its kind; reading needs sight of all experiences."""
     house, _ = read_only
     with house.connect("bob", "reader") as reader:
-        assert [each.experience for each in reader.experiences().experiences] == ["journey", "plan"]
+        listed = reader.experiences.list().experiences
+        assert [each.experience for each in listed] == ["journey", "plan"]
         assert reader.experiences.get("plan").checks
         for asked, needs in (
             (lambda: reader.experiences.confirm("plan"), r"experience\.confirmed"),

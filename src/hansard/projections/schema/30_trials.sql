@@ -4,7 +4,7 @@
 CREATE VIEW scores AS
 SELECT run, metric, value, judged_by, because, details, version, position, happened_at
 FROM outcomes;
-COMMENT ON VIEW scores IS 'One row per score of a run, as `hansard run score` and `record.score` record it: the rows of `outcomes`.';
+COMMENT ON VIEW scores IS 'One row per score of a run, as `hansard run score` and `record.experiments.score` record it: the rows of `outcomes`.';
 
 CREATE VIEW assigned_runs AS
 SELECT
