@@ -21,6 +21,6 @@ async def taught(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) ->
     form.write_text(f"<!doctype html><meta charset=utf-8><title>t</title>{FORM}")
     context = await chromium.new_context()
     async with testing.record_async() as record:
-        found = await learned(record, await context.new_page(), form.as_uri())
+        experience = await learned(record, await context.new_page(), form.as_uri())
     await context.close()
-    return found
+    return experience

@@ -30,20 +30,20 @@ def lines(task: str) -> list[dict[str, Any]]:
 
 def demonstrations(task: str) -> list[Demonstration]:
     """Return a task's demonstrations."""
-    told = lines(task)
-    slots = wording([each["utterance"] for each in told])
-    return [_demonstration(each, slots.read(each["utterance"]) or {}) for each in told]
+    records = lines(task)
+    slots = wording([each["utterance"] for each in records])
+    return [_demonstration(each, slots.read(each["utterance"]) or {}) for each in records]
 
 
-def _demonstration(told: dict[str, Any], slots: dict[str, str]) -> Demonstration:
+def _demonstration(record: dict[str, Any], slots: dict[str, str]) -> Demonstration:
     made: list[ShownAction] = []
     values: dict[str, str] = {}
     pressed: dict[str, Any] | None = None
     place_of = (0.0, 0.0)
     filled: str | None = None  # the field that the last action filled in
-    for at, state in enumerate(told["states"]):
+    for at, state in enumerate(record["states"]):
         tree, event = state["dom"], state["action"]
-        before = told["states"][max(0, at - 1)]["dom"]
+        before = record["states"][max(0, at - 1)]["dom"]
         for field in _every(tree):
             if field["tag"] not in FIELDS:
                 continue
@@ -64,7 +64,9 @@ def _demonstration(told: dict[str, Any], slots: dict[str, str]) -> Demonstration
             pressed, place_of = tree, (event["x"], event["y"])
         elif event["type"] == "click" and pressed is not None:
             target = _below(pressed, *place_of)
-            after = next((each["dom"] for each in told["states"][at + 1 :] if _told(each)), None)
+            after = next(
+                (each["dom"] for each in record["states"][at + 1 :] if _is_after(each)), None
+            )
             if target is not None and target["tag"] == "SELECT":
                 made.append(_shown(pressed, target, "selectOption", [next(iter(slots.values()))]))
                 filled = None
@@ -83,11 +85,11 @@ def _demonstration(told: dict[str, Any], slots: dict[str, str]) -> Demonstration
                 made.append(_shown(tree, focused, "press", ["Enter"]))
                 filled = None
     return Demonstration(
-        task=told["utterance"],
+        task=record["utterance"],
         actions=tuple(_without_repeats(made)),
-        success=told["rawReward"] == 1,
-        source=told["id"],
-        seconds=told["states"][-1]["time"] / 1e3 if told["states"] else 0.0,
+        success=record["rawReward"] == 1,
+        source=record["id"],
+        seconds=record["states"][-1]["time"] / 1e3 if record["states"] else 0.0,
     )
 
 
@@ -127,7 +129,7 @@ def _ways(tree: dict[str, Any], *above: dict[str, Any]) -> Iterator[tuple[dict[s
         yield from _ways(child, *above, child)
 
 
-def _told(state: dict[str, Any]) -> bool:
+def _is_after(state: dict[str, Any]) -> bool:
     """Return whether a state was recorded after its event."""
     event = state["action"]
     return event is not None and event.get("timing") == 1

@@ -42,7 +42,7 @@ def names_the_last(question: str) -> str:
 
 async def main(job: Job) -> None:
     """Do the task and print the result."""
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     async with async_playwright() as player:
         chromium = await player.chromium.connect_over_cdp(job.chromium)
         page = await (await chromium.new_context()).new_page()
@@ -72,10 +72,10 @@ async def main(job: Job) -> None:
                     once="allow",
                     fallback=named if job.heals else None,
                 )
-                told = {"success": done.success, "error": done.error}
+                report = {"success": done.success, "error": done.error}
         except hansard.HansardError as error:
-            told = {"success": False, "error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(told | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
+            report = {"success": False, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(report | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
 
 
 if __name__ == "__main__":

@@ -17,14 +17,16 @@ def test_a_procedure_of_tools_foretells_more_than_the_most_frequent():
     """A learned procedure predicts unseen runs better than the most frequent action."""
     every = airline.runs(json.loads(FILE.read_text()))
     assert (len(every), sum(each.success for each in every)) == (200, 84)
-    found = airline.compared(every)
+    results = airline.compared(every)
     tool, argument = "next tool, {}", "argument, {}"
     for what in (tool, argument):
-        told, most = (found[what.format(by)] for by in ("by the procedure", "the most frequent"))
-        assert told.of == most.of
-        assert told.share > most.share
-        assert told.low <= told.share <= told.high
-    failed = found["flow check flags, of runs that failed"]
-    succeeded = found["flow check flags, of runs that succeeded"]
+        learned, most = (
+            results[what.format(by)] for by in ("by the procedure", "the most frequent")
+        )
+        assert learned.of == most.of
+        assert learned.share > most.share
+        assert learned.low <= learned.share <= learned.high
+    failed = results["flow check flags, of runs that failed"]
+    succeeded = results["flow check flags, of runs that succeeded"]
     assert failed.of + succeeded.of == 100
     assert failed.share > succeeded.share

@@ -63,8 +63,8 @@ def keys(folder: Path, name: str = "key") -> tuple[Path, Path]:
 
 def learnt(**changes: Any) -> experiences.Experience:
     """Return an experience with checks."""
-    [told] = distil.distilled(EIGHT)
-    made = experiences.made("invite", told, description="Invites a guest").confirmed()
+    [distilled] = distil.distilled(EIGHT)
+    made = experiences.made("invite", distilled, description="Invites a guest").confirmed()
     changed: experiences.Experience = msgspec.structs.replace(made, **changes)
     return changed
 
@@ -78,20 +78,20 @@ def written(
     if private is not None:
         key = serialization.load_pem_private_key(private.read_bytes(), password=None)
     named = key.public_key().public_bytes_raw().hex() if key else ""
-    told = bundles.manifest(3, content, "Apache-2.0", named)
-    told = msgspec.structs.replace(told, **changes)
+    manifest = bundles.manifest(3, content, "Apache-2.0", named)
+    manifest = msgspec.structs.replace(manifest, **changes)
     signature = None
     if key is not None:
-        signed = key.sign(bundles.signed(told)).hex()
+        signed = key.sign(bundles.signed(manifest)).hex()
         signature = bundles.Signature(key=named, signature=signed)
-    return bundles.write(told, content, signature)
+    return bundles.write(manifest, content, signature)
 
 
 def unpacked(raw: bytes) -> dict[str, bytes]:
     """Return the files of a bundle, as tar has them."""
     with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
-        told = {each.name: archive.extractfile(each) for each in archive.getmembers()}
-        return {name: file.read() for name, file in told.items() if file is not None}
+        members = {each.name: archive.extractfile(each) for each in archive.getmembers()}
+        return {name: file.read() for name, file in members.items() if file is not None}
 
 
 def packed(files: dict[str, bytes]) -> bytes:
@@ -102,8 +102,8 @@ def packed(files: dict[str, bytes]) -> bytes:
 def manifest_with(raw: bytes, **changes: Any) -> bytes:
     """Return a bundle with a changed manifest and the former signature."""
     files = unpacked(raw)
-    told = json.loads(files[bundles.MANIFEST]) | changes
-    files[bundles.MANIFEST] = canonical(told)
+    manifest = json.loads(files[bundles.MANIFEST]) | changes
+    files[bundles.MANIFEST] = canonical(manifest)
     return packed(files)
 
 
@@ -130,9 +130,11 @@ def _with(raw: bytes, path: str, text: bytes) -> bytes:
 
 def _flipped(raw: bytes) -> bytes:
     files = unpacked(raw)
-    told = json.loads(files[bundles.SIGNATURE])
-    told["signature"] = told["signature"][:-1] + ("0" if told["signature"][-1] != "0" else "1")
-    return packed({**files, bundles.SIGNATURE: canonical(told)})
+    document = json.loads(files[bundles.SIGNATURE])
+    document["signature"] = document["signature"][:-1] + (
+        "0" if document["signature"][-1] != "0" else "1"
+    )
+    return packed({**files, bundles.SIGNATURE: canonical(document)})
 
 
 def _mode(raw: bytes) -> bytes:
@@ -168,7 +170,7 @@ TAMPERINGS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("what", TAMPERINGS)
-def test_a_bundle_that_was_changed_is_found(what: str, tmp_path: Path):
+def test_a_changed_bundle_is_refused(what: str, tmp_path: Path):
     """Whatever was changed on its way, it is refused; as it was, it is what was published."""
     private, public = keys(tmp_path)
     raw = written(learnt(), private)
@@ -182,7 +184,7 @@ def test_a_bundle_that_was_changed_is_found(what: str, tmp_path: Path):
         verify(file)
 
 
-def test_a_bundle_that_another_key_signed_is_found(tmp_path: Path):
+def test_a_bundle_that_another_key_signed_is_refused(tmp_path: Path):
     """A bundle signed by another key, or unsigned, is whole but not vouched for."""
     _, public = keys(tmp_path)
     other, _ = keys(tmp_path, "other")
@@ -270,9 +272,9 @@ def test_no_planted_value_is_published():
     published = []
     for value, experience in plants(random.Random(19)):
         content = kept.content_of(experience)
-        told = bundles.manifest(1, content, "Apache-2.0", "")
+        manifest = bundles.manifest(1, content, "Apache-2.0", "")
         try:
-            bundles.demand_clean(told, content)
+            bundles.demand_clean(manifest, content)
         except BadValue as refused:
             published += [value] if value in str(refused) else []
         else:
@@ -286,8 +288,10 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
     invite(record)
     private, public = keys(tmp_path)
     file = tmp_path / "invite.tar"
-    told = call("experience", "publish", "invite", "--license", "MIT", "--key", private, "-o", file)
-    assert told.code == 0, told.err
+    report = call(
+        "experience", "publish", "invite", "--license", "MIT", "--key", private, "-o", file
+    )
+    assert report.code == 0, report.err
     first = file.read_bytes()
     again = record.experiences.publish("invite", file, license="MIT", key=private)
     assert file.read_bytes() == first
@@ -314,8 +318,8 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
     assert (usable.digest, usable.label) == (row.digest, None)
     other = tmp_path / "other.tar"
     other.write_bytes(written(learnt(description="Another"), keys(tmp_path, "o")[0]))
-    for name, said in (("invite", "distilled here"), ("theirs", "another key")):
-        with pytest.raises(Refused, match=said):
+    for name, message in (("invite", "distilled here"), ("theirs", "another key")):
+        with pytest.raises(Refused, match=message):
             record.experiences.install(other, name=name)
     secret = Label(Confidentiality.SECRET)
     named = msgspec.structs.replace(learnt(), name="secret")
@@ -329,12 +333,12 @@ def test_a_version_is_published_verified_and_installed(record: Record, call: Cal
 
 def consistent(content: dict[str, bytes]) -> bytes:
     """Return a bundle whose manifest lists its files, whatever they contain."""
-    told = json.loads(unpacked(written(learnt()))[bundles.MANIFEST])
+    manifest = json.loads(unpacked(written(learnt()))[bundles.MANIFEST])
     facts = {path: msgspec.to_builtins(bundles._fact(raw)) for path, raw in content.items()}
     texts = {path: raw.decode(errors="replace") for path, raw in content.items()}
-    told |= {"files": facts, "digest": kept.digest_of(texts)}
+    manifest |= {"files": facts, "digest": kept.digest_of(texts)}
     files = {f"{bundles.FOLDER}{path}": raw for path, raw in content.items()}
-    return packed({bundles.MANIFEST: canonical(told), **files})
+    return packed({bundles.MANIFEST: canonical(manifest), **files})
 
 
 LOOPS = b"""{"format": "hansard.checks.v1", "checks": [
@@ -428,12 +432,12 @@ def test_a_hostile_bundle_does_nothing(record: Record, tmp_path: Path):
 def test_scripts_of_a_bundle_are_data(record: Record, tmp_path: Path):
     """A script that the manifest names comes along, and is never run or written out."""
     content = {**kept.content_of(learnt()), "scripts/run.sh": f"touch {tmp_path}/ran\n"}
-    told = bundles.manifest(1, content, "MIT", "")
+    manifest = bundles.manifest(1, content, "MIT", "")
     file = tmp_path / "bundle.tar"
-    file.write_bytes(bundles.write(told, content, None))
+    file.write_bytes(bundles.write(manifest, content, None))
     before = children()
     assert record.experiences.install(file).version == 1
-    assert record.experiences.confirm("invite", digest=told.digest) == 2
+    assert record.experiences.confirm("invite", digest=manifest.digest) == 2
     assert record.experiences.get("invite").checks
     assert children() == before
     assert seen(tmp_path) == ["bundle.tar"] or "ran" not in seen(tmp_path)
@@ -476,12 +480,12 @@ def test_a_write_that_is_killed_is_there_whole_or_not_at_all(what: str, where: s
     (files / "bundle.tar").write_bytes(written(learnt()))
 
     def done(kill: str) -> int:
-        given = ["-m", killed.__name__, str(data), "w", what, str(files), kill]
-        return run(given, env=environment(data), timeout=WAIT_S, cwd=ROOT).returncode
+        arguments = ["-m", killed.__name__, str(data), "w", what, str(files), kill]
+        return run(arguments, env=environment(data), timeout=WAIT_S, cwd=ROOT).returncode
 
     with hansard.connect("w", data_dir=data) as record:
-        [told] = distil.distilled(EIGHT)
-        record.experiences.keep(experiences.made("invite", told))
+        [distilled] = distil.distilled(EIGHT)
+        record.experiences.keep(experiences.made("invite", distilled))
 
         def state() -> tuple[list[str], int, bool]:
             name = "theirs" if what == "install" else "invite"

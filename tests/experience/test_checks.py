@@ -143,13 +143,13 @@ MUTATIONS: tuple[Mutation, ...] = (
 )  # fmt: skip
 
 
-def _on(told: Try, move: Move) -> Try:
-    situation = msgspec.structs.replace(told.situation, element=move.element)
+def _on(attempt: Try, move: Move) -> Try:
+    situation = msgspec.structs.replace(attempt.situation, element=move.element)
     return Try(move, situation)
 
 
-def _at(told: Try, **changes: object) -> Try:
-    return Try(told.move, msgspec.structs.replace(told.situation, **changes))
+def _at(attempt: Try, **changes: object) -> Try:
+    return Try(attempt.move, msgspec.structs.replace(attempt.situation, **changes))
 
 
 def _numbered(tries: list[Try]) -> list[Try]:
@@ -207,7 +207,7 @@ def test_a_doing_may_not_end_before_its_end():
     assert END not in experience.procedure.after(fill)
 
 
-def test_what_a_field_holds_is_asked_after_it_was_filled_in():
+def test_what_a_field_holds_is_read_after_it_was_filled_in():
     """A field's value is compared after it was filled in, and not shown."""
     experience = learned(*EIGHT)
     guard = Guard(experience.procedure, experience.checks, {"invite": "Ada"})
@@ -236,8 +236,8 @@ def test_an_argument_may_have_to_be_a_path_in_a_folder(path, allowed):
     """A path check resolves `..`, compares whole names, and refuses other texts."""
     experience = learned(*EIGHT)
     move = Move(method="fill", arguments=(path,), element=NAME)
-    asked = Guard(experience.procedure, experience.checks, {"invite": path})
-    node = node_of(asked, move) or ""
+    plain = Guard(experience.procedure, experience.checks, {"invite": path})
+    node = node_of(plain, move) or ""
     folders = ("/srv/in/", "./own")
     within = checking.ArgumentCheck(name="in", node=node, path_under=folders)
     guard = Guard(experience.procedure, [*experience.checks, within], {"invite": path})
@@ -278,7 +278,11 @@ def test_a_task_whose_value_changes_no_action_is_refused():
         )
         for which in ("first", "second")
     ]
-    [told] = distil.distilled(shown)
-    assert told.procedure is not None
+    [distilled] = distil.distilled(shown)
+    assert distilled.procedure is not None
     with pytest.raises(BadValue, match="its value is in no argument"):
-        Guard(told.procedure, checking.proposed(told.procedure), {told.wording.slots[0]: "third"})
+        Guard(
+            distilled.procedure,
+            checking.proposed(distilled.procedure),
+            {distilled.wording.slots[0]: "third"},
+        )

@@ -77,14 +77,14 @@ async def test_a_check_in_python_stops_before_the_effect_by_its_name(
             (loops, "it gave no answer within 1 s"),
             (number, "it returned a int, not a text"),
         ):
-            run, told = await done(record, page, address, experience, checks=[check])
-            assert not told.success
-            assert (told.failure.check, told.failure.kind) == (check.name, check.kind)
-            assert why in told.failure.why
+            run, result = await done(record, page, address, experience, checks=[check])
+            assert not result.success
+            assert (result.failure.check, result.failure.kind) == (check.name, check.kind)
+            assert why in result.failure.why
             assert await sent(page) == 0
-            asked = await steps(record, run, "experience.checks")
-            assert asked[-1]["failure"]["check"] == check.name
-            assert asked[-1]["asked"][-1] == {"check": check.name, "kind": check.kind}
+            checked = await steps(record, run, "experience.checks")
+            assert checked[-1]["failure"]["check"] == check.name
+            assert checked[-1]["asked"][-1] == {"check": check.name, "kind": check.kind}
 
 
 async def test_checks_in_python_stay_in_the_workspace(taught, tmp_path):
@@ -116,19 +116,19 @@ async def test_what_a_check_refuses_is_not_done_and_the_next_way_is_taken(page, 
         def leave_it(step):
             return step.node != close
 
-        _, told = await done(record, page, f"{address}?notice", experience, checks=[leave_it])
-        assert told.success
-        assert [each.check for each in told.refusals] == ["leave_it"]
-        assert [each.node for each in told.actions] == [names["enter the guest"], names["invite"]]
+        _, result = await done(record, page, f"{address}?notice", experience, checks=[leave_it])
+        assert result.success
+        assert [each.check for each in result.refusals] == ["leave_it"]
+        assert [each.node for each in result.actions] == [names["enter the guest"], names["invite"]]
         assert await sent(page) == 1
-        _, told = await done(record, page, address, experience)
-        assert [each.level for each in told.actions] == [2, 1]
-        _, told = await done(record, page, f"{address}?notice", experience)
-        assert (told.success, told.level) == (True, 3)
-        assert [each.level for each in told.actions] == [3, 3, 3]
+        _, result = await done(record, page, address, experience)
+        assert [each.level for each in result.actions] == [2, 1]
+        _, result = await done(record, page, f"{address}?notice", experience)
+        assert (result.success, result.level) == (True, 3)
+        assert [each.level for each in result.actions] == [3, 3, 3]
 
 
-async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_dir, workspace):
+async def test_a_function_goes_on_with_tools_and_is_learned_from_where_enabled(data_dir, workspace):
     """After a check stops it, the next version has the old parent and no confirmed check."""
 
     @hansard.actions.check_function("argument")
@@ -137,7 +137,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         runs = [await journeys.booked(record, city) for city in ("Ulm", "Bern")]
-        found = (await record.experiences.learn("book-a-journey", runs)).confirmed()
+        learnt = (await record.experiences.learn("book-a-journey", runs)).confirmed()
         tools: Any = journeys.tools()
 
         async def freely(guide):
@@ -149,22 +149,22 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_if_asked(data_d
         async with record.run("again", agent="host", role="host") as session:
             again = functools.partial(
                 session.run_experience,
-                found,
+                learnt,
                 task=journeys.TASK,
                 tools=tools,
                 checks=[no_booking],
                 learn=True,
             )
-            told = await again(free=freely)
-            assert (told.success, told.level, told.not_learned) == (True, 4, "")
-            further = told.learned
+            result = await again(free=freely)
+            assert (result.success, result.level, result.not_learned) == (True, 4, "")
+            further = result.learned
             assert further is not None
             assert (further.version, len(further.sources), further.checks) == (2, 3, ())
             assert session.run in further.sources
-            assert further.parent == digest(found)
-            told = await again(free=lambda guide: False)
-            assert (told.success, told.learned) == (False, None)
-            assert "freely it was not done" in told.error
+            assert further.parent == digest(learnt)
+            result = await again(free=lambda guide: False)
+            assert (result.success, result.learned) == (False, None)
+            assert "freely it was not done" in result.error
 
 
 @pytest.mark.thorough(
@@ -182,17 +182,17 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
                 await browser.act("press the bell", at="#bell", effects="idempotent")
         ada = await learned(record, page, address, GUESTS[:3])
 
-        def plan(told):
-            good = next(run for run in told.runs if run.success)
-            bad = next(run for run in told.runs if not run.success)
+        def plan(lesson_input):
+            good = next(run for run in lesson_input.runs if run.success)
+            bad = next(run for run in lesson_input.runs if not run.success)
             return [
                 hansard.actions.Lesson(says="Enter the guest.", rests_on=(good.steps[0].ref,)),
                 hansard.actions.Lesson(says="Press the bell.", rests_on=(bad.steps[0].ref,)),
                 hansard.actions.Lesson(says="Believe me.", rests_on=()),
             ]
 
-        async def lessons(told):
-            bad = next(run for run in told.runs if not run.success)
+        async def lessons(lesson_input):
+            bad = next(run for run in lesson_input.runs if not run.success)
             assert "has no element" in bad.steps[0].error
             return [
                 hansard.actions.Lesson(says="There is no bell.", rests_on=(bad.steps[0].ref,)),
@@ -200,11 +200,11 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
             ]
 
         runs = [*ada.sources, "failed"]
-        found = await record.experiences.learn("invite-a-guest", runs, plan=plan, lessons=lessons)
-        assert [each.says for each in found.plan] == ["Enter the guest."]
-        assert [each.says for each in found.lessons] == ["There is no bell."]
-        assert (found.dropped, found.level, found.failed) == (3, 5, ("failed",))
-        assert found.procedure == ada.procedure
+        learnt = await record.experiences.learn("invite-a-guest", runs, plan=plan, lessons=lessons)
+        assert [each.says for each in learnt.plan] == ["Enter the guest."]
+        assert [each.says for each in learnt.lessons] == ["There is no bell."]
+        assert (learnt.dropped, learnt.level, learnt.failed) == (3, 5, ("failed",))
+        assert learnt.procedure == ada.procedure
         told_so: Any = lambda told: "do it"  # noqa: E731 -- it is no function of sentences
         with pytest.raises(
             BadValue, match=r"plan: it returned a str, not a hansard\.actions\.Lesson"
@@ -213,9 +213,9 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_stated.py::test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again"
+    quick="tests/experience/test_stated.py::test_what_a_model_found_is_the_next_version_and_no_model_is_called_again"
 )
-async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
+async def test_a_teacher_answers_where_a_check_refuses_what_the_student_names(
     page, site, taught, data_dir, workspace
 ):
     """Two buttons share a name, so no recorded way is unique; each model's calls count apart."""
@@ -232,11 +232,11 @@ async def test_a_teacher_is_asked_where_a_check_refuses_what_the_student_names(
         experience = taught.confirmed()
         changed = site(twice, "twice.html")
         models = hansard.actions.teach(teacher=teacher, student=student)
-        run, told = await done(record, page, changed, experience, fallback=models)
-        assert told.success, told.error
-        assert told.model_calls == 2
-        assert [each.kind for each in told.refusals] == ["precondition"]
-        assert told.actions[-1].strategy == "model"
+        run, result = await done(record, page, changed, experience, fallback=models)
+        assert result.success, result.error
+        assert result.model_calls == 2
+        assert [each.kind for each in result.refusals] == ["precondition"]
+        assert result.actions[-1].strategy == "model"
         assert await sent(page) == 1
         query = (
             """SELECT chosen_by, count(*) FROM model_inputs WHERE run = ? GROUP BY 1 ORDER BY 1"""
@@ -277,39 +277,39 @@ async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, w
                 await search(city)
                 await book(city, seats)
                 runs.append(session.run)
-        found = (await record.experiences.learn("book-a-journey", runs)).confirmed()
-        assert [each.action.method for each in found.procedure.nodes] == ["search", "book"]
+        learnt = (await record.experiences.learn("book-a-journey", runs)).confirmed()
+        assert [each.action.method for each in learnt.procedure.nodes] == ["search", "book"]
         booked.clear()
         tools: dict[str, Any] = {"search": search, "book": book}
         task = 'Book a journey to "Linz".'
         async with record.run("again", agent="host", role="host") as session:
             with pytest.raises(BadValue, match="calls 'book', which is not given"):
                 await session.run_experience(
-                    found,
+                    learnt,
                     task=task,
                     params={"book_seats": "4"},
                     once="allow",
                     tools={"search": search},
                 )
-            told = await session.run_experience(
-                found,
+            result = await session.run_experience(
+                learnt,
                 task=task,
                 params={"book_seats": "4"},
                 once="allow",
                 tools=tools,
                 checks=[few_seats],
             )
-            assert (told.success, told.level) == (True, 2), told.error
+            assert (result.success, result.level) == (True, 2), result.error
             assert booked == [("Linz", 4)]
-            told = await session.run_experience(
-                found,
+            result = await session.run_experience(
+                learnt,
                 task=task,
                 params={"book_seats": "9"},
                 once="allow",
                 tools=tools,
                 checks=[few_seats],
             )
-            assert (told.success, told.error) == (False, "few_seats: it returned False")
+            assert (result.success, result.error) == (False, "few_seats: it returned False")
             assert booked == [("Linz", 4)]
 
 
@@ -349,7 +349,7 @@ LIKE_ANOTHER = {"a dialog", "a pop-up and a download", "a pop-up", "never settle
         for name in HOSTILE
     ],
 )
-async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done(
+async def test_a_hostile_page_is_done_or_reported_undone_and_nothing_is_half_done(
     page, site, taught, what
 ):
     """The form is sent once with success, or not sent, with an error."""
@@ -357,10 +357,10 @@ async def test_a_hostile_page_is_done_or_said_not_to_be_and_nothing_is_half_done
     async with testing.record_async() as record:
         experience = taught.confirmed()
         hostile = site(FORM + more, "hostile.html")
-        _, told = await done(record, page, hostile, experience)
-        assert await sent(page) == int(told.success)
-        assert told.success or told.error
-        assert told.success == succeeds
+        _, result = await done(record, page, hostile, experience)
+        assert await sent(page) == int(result.success)
+        assert result.success or result.error
+        assert result.success == succeeds
 
 
 async def test_a_page_that_is_gone_ends_a_doing(page, site, taught):
@@ -389,12 +389,12 @@ async def test_what_leads_to_another_host_is_no_success(page, site, taught):
     await page.route("https://elsewhere.example/**", other_host)
     async with testing.record_async() as record:
         address = site(LEADS.replace("{address}", "https://elsewhere.example/x"))
-        _, told = await done(record, page, address, taught.confirmed())
+        _, result = await done(record, page, address, taught.confirmed())
     assert page.url == "https://elsewhere.example/x"
-    assert not told.success
-    assert told.failure is not None
-    assert (told.failure.kind, told.failure.check) == ("invariant", "at a file")
-    assert "'elsewhere.example'" in told.failure.why
+    assert not result.success
+    assert result.failure is not None
+    assert (result.failure.kind, result.failure.check) == ("invariant", "at a file")
+    assert "'elsewhere.example'" in result.failure.why
 
 
 async def test_checks_after_an_action_and_at_the_end_see_where_it_led(page, site, taught):
@@ -413,12 +413,12 @@ async def test_checks_after_an_action_and_at_the_end_see_where_it_led(page, site
     async with testing.record_async() as record:
         address = site(LEADS.replace("{address}", site("<p>Thanks", "thanks.html")))
         experience = taught.confirmed()
-        _, told = await done(record, page, address, experience, checks=[thanked, at_thanks])
-        assert told.success, told.error
+        _, result = await done(record, page, address, experience, checks=[thanked, at_thanks])
+        assert result.success, result.error
         assert seen == [("page.html", None, 0), ("thanks.html", None, 0)]
-        _, told = await done(record, page, site(FORM), experience, checks=[at_thanks])
-        assert told.failure is not None
-        assert told.failure.check == "at_thanks"
+        _, result = await done(record, page, site(FORM), experience, checks=[at_thanks])
+        assert result.failure is not None
+        assert result.failure.check == "at_thanks"
 
 
 async def test_a_doing_of_a_record_that_does_not_say_where_actions_led_goes_on(
@@ -428,9 +428,9 @@ async def test_a_doing_of_a_record_that_does_not_say_where_actions_led_goes_on(
     act = AsyncBrowser._act
 
     async def before(self, **arguments):
-        told = await act(self, **arguments)
-        del told["url"]
-        return told
+        answer = await act(self, **arguments)
+        del answer["url"]
+        return answer
 
     async with testing.record_async() as record:
         experience = taught.confirmed()
@@ -439,22 +439,24 @@ async def test_a_doing_of_a_record_that_does_not_say_where_actions_led_goes_on(
             await page.goto(site(FORM))
             async with record.run("again", agent="host", role="host", run=run) as session:
                 session.browser(page, timeout_s=1.0)
-                told.append(await session.run_experience(experience, task=TASK, once="allow"))
+                results.append(await session.run_experience(experience, task=TASK, once="allow"))
                 if run is None:
                     raise InterruptedError
 
-        told: list[Any] = []
+        results: list[Any] = []
         with monkeypatch.context() as patch:
             patch.setattr(AsyncBrowser, "_act", before)
             with pytest.raises(InterruptedError):
                 await work()
         assert await sent(page) == 1
         [(run, _)] = await record.runs()
-        asked = (await record.state(run)).agents["host"].steps
+        steps_before = (await record.state(run)).agents["host"].steps
         assert b'"url"' not in b"".join(
-            bytes(each.result) for each in asked.values() if each.tool.startswith("browser.act")
+            bytes(each.result)
+            for each in steps_before.values()
+            if each.tool.startswith("browser.act")
         )
         await work(run)
         assert await sent(page) == 0
-        assert (await record.state(run)).agents["host"].steps == asked
-        assert [each.success for each in told] == [True, True]
+        assert (await record.state(run)).agents["host"].steps == steps_before
+        assert [each.success for each in results] == [True, True]

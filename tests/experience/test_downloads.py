@@ -107,7 +107,7 @@ async def learned(page: Any, served: Served) -> Any:
         "the form",
     ],
 )
-async def test_a_download_is_left_alone_and_said_and_the_form_is_sent_once_at_most(
+async def test_a_download_is_left_alone_and_reported_and_the_form_is_sent_once_at_most(
     page, served, learned, what
 ):
     """A file as answer leaves a done form; a file as form is an error before anything is sent."""
@@ -115,21 +115,21 @@ async def test_a_download_is_left_alone_and_said_and_the_form_is_sent_once_at_mo
     served.what = what
     began_s = time.monotonic()
     error = ""
-    told: Any = None
+    result: Any = None
     async with record.run("again", agent="host", role="host") as session:
         session.browser(page, timeout_s=2.0)
         try:
-            told = await session.run_experience(experience, task='Send "Barbara".', once="allow")
+            result = await session.run_experience(experience, task='Send "Barbara".', once="allow")
         except hansard.HansardError as ended:
             error = str(ended)
     assert time.monotonic() - began_s < DOING_S_MAX
     if what == "the form":
         assert served.sent == []
-        assert "download" in (error or told.error).lower(), (error, told)
+        assert "download" in (error or result.error).lower(), (error, result)
     else:
         assert served.sent == [b"who=Barbara"]
-        assert told is not None, error
-        assert told.success, told.error
+        assert result is not None, error
+        assert result.success, result.error
         assert await page.input_value("input") == "Barbara"
     served.what = ""
     served.sent.clear()

@@ -53,7 +53,7 @@ def replay(version: int, step: int, *, success: bool) -> ExperienceReplayed:
     )
 
 
-said = st.one_of(
+experience_events = st.one_of(
     st.builds(
         lambda n: ExperienceDistilled(version=0, digest=f"d{n}", content=RAW, about=about()),
         st.integers(0, 1),
@@ -88,11 +88,11 @@ said = st.one_of(
 )
 
 
-@given(st.lists(said, max_size=14))
-def test_whatever_is_said_in_turn_no_version_changes_and_nothing_untrusted_may_act(told):
+@given(st.lists(experience_events, max_size=14))
+def test_in_any_order_of_events_no_version_changes_and_nothing_untrusted_may_act(events):
     """Versions have no hole and never change; foreign ones need a person's confirmation."""
     state = kept.initial()
-    for event in told:
+    for event in events:
         try:
             made = kept.decide(state, event)
         except Refused:
@@ -115,8 +115,8 @@ def test_what_failed_in_a_row_is_quarantined_until_somebody_looked():
     """A success in between counts from the beginning; a new version, or a person, ends it."""
     first = ExperienceConfirmed(version=1, digest="c", content=RAW, about=about(1), parent=1)
     state = kept.fold(kept.initial(), [first])
-    told = [False] * (FAILURES_MAX - 1) + [True] + [False] * FAILURES_MAX
-    for step, success in enumerate(told):
+    outcomes = [False] * (FAILURES_MAX - 1) + [True] + [False] * FAILURES_MAX
+    for step, success in enumerate(outcomes):
         kept.demand_usable(state, "x", 1)
         state = kept.fold(state, kept.decide(state, replay(1, step, success=success)))
     assert state.standing_of(1) is ExperienceStanding.QUARANTINED
@@ -134,17 +134,17 @@ def test_what_failed_in_a_row_is_quarantined_until_somebody_looked():
 
 def invite(record: Record) -> experiences.Experience:
     """Keep and confirm an experience, as its second version."""
-    [told] = distil.distilled(EIGHT)
-    learnt = experiences.made("invite", told, description="Invites a guest to a party")
+    [distilled] = distil.distilled(EIGHT)
+    learnt = experiences.made("invite", distilled, description="Invites a guest to a party")
     assert record.experiences.keep(learnt) == record.experiences.keep(learnt) == 1
     assert record.experiences.confirm("invite") == record.experiences.confirm("invite") == 2
     assert record.experiences.keep(learnt) == 2
     return learnt
 
 
-def replays(record: Record, version: int, *told: tuple[int, bool]) -> None:
+def replays(record: Record, version: int, *results: tuple[int, bool]) -> None:
     """Record the results of replays, twice each, as a resumed run does."""
-    for step, success in (*told, *told):
+    for step, success in (*results, *results):
         stated = ExperienceReplayed(
             version=version, run="r1", agent="ada", step=step, success=success, checks=9
         )
@@ -177,8 +177,8 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
     assert record.experiences.keep(other) == 1
     twin = msgspec.structs.replace(learnt, name="twin", description="Invites a guest to a party")
     assert record.experiences.keep(twin) == 1
-    found = record.experiences.get("invite", 1)
-    assert (found.procedure, found.version, found.checks) == (learnt.procedure, 1, ())
+    first = record.experiences.get("invite", 1)
+    assert (first.procedure, first.version, first.checks) == (learnt.procedure, 1, ())
     assert record.experiences.get("invite").checks
     replays(record, 2, (1, True), (2, True), (3, True), (4, False))
     buy, listed, _ = record.experiences.list().experiences
@@ -206,7 +206,9 @@ def test_an_experience_is_kept_confirmed_and_found(record: Record, call: Call):
 
 
 @pytest.mark.thorough(quick="test_what_failed_in_a_row_is_quarantined_until_somebody_looked")
-def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call, tmp_path: Path):
+def test_what_nobody_looked_at_and_what_fails_is_reported(
+    record: Record, call: Call, tmp_path: Path
+):
     """The audit lists unconfirmed heals; failures in a row quarantine; retired ones are found."""
     learnt = invite(record)
     healed(record, learnt)
@@ -242,18 +244,18 @@ def test_what_nobody_looked_at_and_what_fails_is_said(record: Record, call: Call
     ]  # fmt: skip
 
 
-def _said_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
+def _recorded_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]]:
     """Plant a doing without checks and one from a bundle; return the audit's findings."""
 
-    def tell(name: str, told: ExperienceReplayed) -> None:
+    def append(name: str, event: ExperienceReplayed) -> None:
         record._portal.run(
-            versions.change(record.workspace, kept.EXPERIENCES, name, told, by="ada", begins=True)
+            versions.change(record.workspace, kept.EXPERIENCES, name, event, by="ada", begins=True)
         )
 
-    tell("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
+    append("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
     record.experiences.publish("invite", tmp_path / "invite.tar", license="Apache-2.0")
     record.experiences.install(tmp_path / "invite.tar", name="theirs")
-    tell("theirs", replay(1, 3, success=True))
+    append("theirs", replay(1, 3, success=True))
     return record.sql(ODD).rows
 
 
@@ -265,19 +267,19 @@ def test_the_audit_finds_what_was_done_without_checks_or_by_what_nobody_confirme
     """Only another program can do either; a later confirmation does not hide it."""
     invite(record)
     replays(record, 2, (1, True))
-    told = _said_by_another(record, tmp_path)
-    assert [kind for kind, _ in told] == [
+    findings = _recorded_by_another(record, tmp_path)
+    assert [kind for kind, _ in findings] == [
         "replay of what nobody confirmed",
         "replay without checks",
     ]
-    assert "experience theirs came in a bundle" in told[0][1]
-    assert "experience invite was done without check functions" in told[1][1]
+    assert "experience theirs came in a bundle" in findings[0][1]
+    assert "experience invite was done without check functions" in findings[1][1]
     _, theirs = record.experiences.list().experiences
     record.experiences.confirm("theirs", digest=theirs.digest)
-    assert record.sql(ODD).rows == told
+    assert record.sql(ODD).rows == findings
 
 
-def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
+def test_what_left_a_run_is_shown_in_order(record: Record, call: Call):
     """Calls of models and tools are listed in order with their arguments; messages are not."""
 
     @hansard.tool(effects="idempotent")
@@ -292,8 +294,8 @@ def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
         session.message("user", "Post it.")
         ask("may I?")
         post("hello")
-    told = [(each.kind, each.destination) for each in record.egress("r1")]
-    assert told == [("model", "ask"), ("tool", "post")]
+    calls = [(each.kind, each.destination) for each in record.egress("r1")]
+    assert calls == [("model", "ask"), ("tool", "post")]
     shown = call("run", "left", "r1").out
     assert shown.index("may I?") < shown.index("hello")
     assert "2 calls to 2 places left run r1" in shown
@@ -303,11 +305,11 @@ def test_what_left_a_run_is_told_in_order(record: Record, call: Call):
     assert "was not found" in call("run", "left", "r2").err
 
 
-def test_a_task_is_said_like_its_own_or_not():
+def test_a_task_is_worded_like_its_own_or_not():
     """`find` reads the same slot values as the experience itself."""
-    [told] = distil.distilled(EIGHT)
+    [distilled] = distil.distilled(EIGHT)
     for text in ('Invite "B" and send it.', "Invite B", "", 'Invite "" and send it.'):
-        assert slot_values_like(told.wording.template, text) == told.wording.read(text)
+        assert slot_values_like(distilled.wording.template, text) == distilled.wording.read(text)
 
 
 async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
@@ -334,13 +336,13 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
 
 
 @pytest.mark.slow
-async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data_dir, workspace):
+async def test_what_was_killed_and_never_went_on_is_shown_without_an_outcome(data_dir, workspace):
     """A killed replay has no outcome until it is resumed; its cost counts."""
 
     def launched(killed: str) -> int:
-        given = [str(PROGRAM), str(data_dir), workspace, "second", killed]
+        arguments = [str(PROGRAM), str(data_dir), workspace, "second", killed]
         return run(
-            given, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=60
+            arguments, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=60
         ).returncode
 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
@@ -349,20 +351,20 @@ async def test_what_was_killed_and_never_went_on_is_said_to_have_no_outcome(data
         assert (await journeys.again(record, "journey", "first")).success
         assert launched("yes") == -signal.SIGKILL
 
-        async def told() -> tuple[int, int, int]:
+        async def counts_of_replays() -> tuple[int, int, int]:
             [kept_now] = (await record.experiences.list()).experiences
             [saved] = (await record.sql("FROM experience_savings('journey')")).dicts()
             counts = (kept_now.replays, kept_now.successes, kept_now.unfinished)
             assert counts == (saved["replays"], saved["successes"], saved["unfinished"])
             return counts
 
-        assert await told() == (1, 1, 1)
+        assert await counts_of_replays() == (1, 1, 1)
         rows = (await record.sql("SELECT experience, version, run FROM unfinished_replays")).rows
         assert rows == [("journey", 2, "second")]
         [hit] = (await record.experiences.find(journeys.TASK)).hits
         assert "1 without a recorded outcome" in hit.why
         assert (await journeys.again(record, "journey", "second")).success
-        assert await told() == (2, 2, 0)
+        assert await counts_of_replays() == (2, 2, 0)
 
 
 async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace):
@@ -375,8 +377,8 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
         assert await record.experiences.confirm("journey") == 2
         for _ in range(2):
             assert (await journeys.again(record, "journey", "b")).success
-        found = await versions.read(record.workspace, kept.EXPERIENCES, "journey")
-        state, stored = found.state, found.commits
+        history = await versions.read(record.workspace, kept.EXPERIENCES, "journey")
+        state, stored = history.state, history.commits
         assert state.replays == {("b", "host", 2)}
         assert [event.type for each in stored for event in each.commit.events].count(
             "experience.replayed.v1"
@@ -411,13 +413,13 @@ MOVES = {
 
 
 @pytest.mark.parametrize(
-    ("language", "said"),
+    ("language", "template"),
     [
         ("english", "Move {{what}} {{where}} to the list ."),
         ("chinese", "把 {{what}} {{where}} 移到名单 。"),
     ],
 )
-def test_adjacent_values_are_learned_from_params(record, call, language, said):
+def test_adjacent_values_are_learned_from_params(record, call, language, template):
     """Each run's values are slots by name; without them the error names `params=`."""
     runs = [move(record, f"r{at}", *each) for at, each in enumerate(MOVES[language])]
     with pytest.raises(BadValue, match=r"adjacent values.*params="):
@@ -427,16 +429,16 @@ def test_adjacent_values_are_learned_from_params(record, call, language, said):
         for run, (_, what, where) in zip(runs, MOVES[language], strict=True)
     }
     learnt = record.experiences.learn("move", runs, params=params)
-    assert learnt.wording.template == said
+    assert learnt.wording.template == template
     [node] = learnt.procedure.nodes
     assert node.action.action_params == {"what": "{{what}}", "whom": "{{where}}"}
     assert learnt.procedure.slots == ("what", "where")
     assert experiences.read(experiences.files(learnt)) == learnt
     options = [f"{run}/{name}={value}" for run in runs for name, value in params[run].items()]
-    told = call(
+    report = call(
         "experience", "distil", "move", *runs, *(x for o in options for x in ("--param", o))
     )
-    assert (told.code, record.experiences.get("move").wording) == (0, learnt.wording)
+    assert (report.code, record.experiences.get("move").wording) == (0, learnt.wording)
 
 
 def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
@@ -459,11 +461,11 @@ def test_params_that_do_not_fit_the_runs_are_refused(record: Record):
 
 def test_adjacent_slots_are_read_from_a_task_where_each_value_is_a_word():
     """Adjacent slots are read only if each value is one word; ambiguous readings are rejected."""
-    told = Wording(parts=("Move", "what", "", "where", "to the list ."))
-    assert told.read("Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
-    assert told.read("Move Ada New York to the list.") is None
-    assert told.read("Move Ada to the list.") is None
-    assert slot_values_like(told.template, "Move Ada Ulm to the list.") == {
+    wording = Wording(parts=("Move", "what", "", "where", "to the list ."))
+    assert wording.read("Move Ada Ulm to the list.") == {"what": "Ada", "where": "Ulm"}
+    assert wording.read("Move Ada New York to the list.") is None
+    assert wording.read("Move Ada to the list.") is None
+    assert slot_values_like(wording.template, "Move Ada Ulm to the list.") == {
         "what": "Ada",
         "where": "Ulm",
     }

@@ -44,8 +44,8 @@ def folder(tmp_path) -> Path:
         )
         for name in ("Alan", "Grace")
     ]
-    [told] = distil.distilled(doings)
-    made = experiences.made("send", told)
+    [distilled] = distil.distilled(doings)
+    made = experiences.made("send", distilled)
     checks = checking.proposed(made.procedure, hosts=("localhost",))
     write_folder(msgspec.structs.replace(made, checks=checks), tmp_path / "send")
     return tmp_path / "send"
@@ -61,10 +61,10 @@ def boundaries(job: Job, form: Any) -> int:
     """Return the number of boundaries in an undisturbed attempt."""
     done = launched(job)
     assert done.returncode == 0, done.stderr[-2_000:]
-    told = json.loads(done.stdout)
-    assert told["success"], told
+    report = json.loads(done.stdout)
+    assert report["success"], report
     assert form.sent == [b"who=Ada"]
-    count: int = told["boundaries"]
+    count: int = report["boundaries"]
     return count
 
 
@@ -73,21 +73,21 @@ def killed_and_gone_on(job: Job, form: Any) -> tuple[str, int]:
     form.sent.clear()
     first = launched(job)
     if first.returncode == 0:
-        told = json.loads(first.stdout)
-        assert told["success"], told
-        assert told["boundaries"] < job.kill_at
+        report = json.loads(first.stdout)
+        assert report["success"], report
+        assert report["boundaries"] < job.kill_at
         assert form.sent == [b"who=Ada"]
         return "whole", 1
     assert first.returncode == SIGKILLED, first.stderr[-2_000:]
     job.kill_at = 0
     again = launched(job)
     assert again.returncode == 0, again.stderr[-2_000:]
-    told = json.loads(again.stdout)
+    report = json.loads(again.stdout)
     assert len(form.sent) <= 1
-    if told["success"]:
+    if report["success"]:
         assert form.sent == [b"who=Ada"]
         return "sent", 1
-    assert "in doubt" in told["error"] or "InDoubt" in told["error"], told
+    assert "in doubt" in report["error"] or "InDoubt" in report["error"], report
     return "in doubt", len(form.sent)
 
 
@@ -106,24 +106,24 @@ class Twice(Form):
 def stated(data_dir: Path, workspace: str) -> list[str]:
     """Return the recorded events of the experience, after reading each version."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        found = record._portal.run(versions.read(record.workspace, EXPERIENCES, "send"))
-        for each in found.state.versions:
+        history = record._portal.run(versions.read(record.workspace, EXPERIENCES, "send"))
+        for each in history.state.versions:
             assert record.experiences.get("send", each).checks
-    return [each.type.split(".")[1] for commit in found.commits for each in commit.commit.events]
+    return [each.type.split(".")[1] for commit in history.commits for each in commit.commit.events]
 
 
 def all_killed(
-    job: Callable[[int], Job], form: Any, count: int, came: Callable[[int, str], None]
+    job: Callable[[int], Job], form: Any, count: int, check: Callable[[int, str], None]
 ) -> list[tuple[str, int]]:
     """Kill a doing at each boundary until one ends before its boundary; check each outcome."""
-    came_to: list[tuple[str, int]] = []
+    outcomes: list[tuple[str, int]] = []
     for at in range(1, 2 * count):
-        told = killed_and_gone_on(job(at), form)
-        came(at, told[0])
-        if told[0] == "whole":
-            return came_to
-        came_to.append(told)
-    pytest.fail(f"a doing that has {count} boundaries has more than {len(came_to)}")
+        outcome = killed_and_gone_on(job(at), form)
+        check(at, outcome[0])
+        if outcome[0] == "whole":
+            return outcomes
+        outcomes.append(outcome)
+    pytest.fail(f"a doing that has {count} boundaries has more than {len(outcomes)}")
 
 
 @pytest.mark.thorough(
@@ -140,19 +140,19 @@ def test_a_kill_at_any_boundary_of_a_doing_that_heals_leaves_no_half_of_a_heal(
     assert stated(data_dir, "whole") == ["distilled", "healed", "replayed"]
 
     def killed(at: int) -> Job:
-        given = (str(data_dir), f"at-{at}", "killed", browser, str(folder), form_of(form))
-        return Job(*given, at, heals=True)
+        arguments = (str(data_dir), f"at-{at}", "killed", browser, str(folder), form_of(form))
+        return Job(*arguments, at, heals=True)
 
-    def came(at: int, told: str) -> None:
-        found = stated(data_dir, f"at-{at}")
-        assert found in (["distilled", "healed", "replayed"], ["distilled", "replayed"]), (
+    def check_heal(at: int, outcome: str) -> None:
+        events = stated(data_dir, f"at-{at}")
+        assert events in (["distilled", "healed", "replayed"], ["distilled", "replayed"]), (
             at,
-            found,
+            events,
         )
-        assert ("healed" in found) == (told != "in doubt"), (at, told, found)
+        assert ("healed" in events) == (outcome != "in doubt"), (at, outcome, events)
 
-    came_to = [told for told, _ in all_killed(killed, form, count, came)]
-    doubts, kills = came_to.count("in doubt"), len(came_to)
+    outcomes = [outcome for outcome, _ in all_killed(killed, form, count, check_heal)]
+    doubts, kills = outcomes.count("in doubt"), len(outcomes)
     evidence.record("experience.kills.heals", boundaries=kills, in_doubt=doubts, sent_twice=0)
     assert 0 < doubts < kills
 
@@ -174,10 +174,10 @@ def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
     count = boundaries(job, form)
 
     def killed(at: int) -> Job:
-        given = (str(data_dir), workspace, f"killed-{at}", browser, str(folder), form_of(form))
-        return Job(*given, at)
+        arguments = (str(data_dir), workspace, f"killed-{at}", browser, str(folder), form_of(form))
+        return Job(*arguments, at)
 
-    came_to = [told for told, _ in all_killed(killed, form, count, lambda *_: None)]
-    doubts, kills = came_to.count("in doubt"), len(came_to)
+    outcomes = [outcome for outcome, _ in all_killed(killed, form, count, lambda *_: None)]
+    doubts, kills = outcomes.count("in doubt"), len(outcomes)
     evidence.record("experience.kills", boundaries=kills, in_doubt=doubts, sent_twice=0)
     assert 0 < doubts < kills

@@ -56,8 +56,8 @@ def doing(name: str, *, popup: bool = False, success: bool = True) -> Demonstrat
 
 def learned(*doings: Demonstration) -> experiences.Experience:
     """Return the experience of demonstrations, with all proposed checks."""
-    [told] = distil.distilled(doings)
-    made = experiences.made("invite", told)
+    [distilled] = distil.distilled(doings)
+    made = experiences.made("invite", distilled)
     checks = checking.proposed(made.procedure, hosts=("guests.example",))
     confirmed: experiences.Experience = msgspec.structs.replace(made, checks=checks)
     return confirmed
@@ -70,25 +70,25 @@ EIGHT = [
 ]
 
 
-def test_what_texts_share_is_said_and_what_differs_is_a_slot():
+def test_what_texts_share_is_the_wording_and_what_differs_is_a_slot():
     """A quoted text is one word; a text of another wording gives no values."""
-    told = wording(['Enter "a b" as name, then "x"', 'Enter "c" as name, then "y z"'])
-    assert told.template == 'Enter " {{enter}} " as name , then " {{then}} "'
-    assert told.read('Enter "q, r" as name, then "s"') == {"enter": "q, r", "then": "s"}
-    assert told.read("Delete everything") is None
+    words = wording(['Enter "a b" as name, then "x"', 'Enter "c" as name, then "y z"'])
+    assert words.template == 'Enter " {{enter}} " as name , then " {{then}} "'
+    assert words.read('Enter "q, r" as name, then "s"') == {"enter": "q, r", "then": "s"}
+    assert words.read("Delete everything") is None
     assert wording(["Press OK"]).slots == ()
 
 
 @given(st.lists(st.text('ab "1.,{', min_size=1, max_size=30), min_size=1, max_size=5))
 def test_each_text_that_a_wording_is_of_can_be_read_by_it(texts):
     """A wording gives only values that the text contains."""
-    told = wording(texts)
+    words = wording(texts)
     for text in texts:
-        for value in (told.read(text) or {}).values():
+        for value in (words.read(text) or {}).values():
             assert value in " ".join(text.split())
 
 
-def test_tasks_are_of_one_kind_where_they_are_said_alike():
+def test_tasks_are_of_one_kind_where_they_are_worded_alike():
     """Tasks of one kind differ in values, not in wording."""
     texts = ['Invite "Ada" please', "Delete all files now", 'Invite "Alan" please']
     assert kinds(texts) == [[0, 2], [1]]
@@ -97,10 +97,10 @@ def test_tasks_are_of_one_kind_where_they_are_said_alike():
 def test_a_graph_says_what_follows_what_and_which_is_tried_first():
     """The popup is tried before the field under it; both need none, and sending needs the name."""
     made = learned(*EIGHT).procedure
-    said = {each.name: distil.action_words(each.action) for each in made.nodes}
-    by_said = {words: name for name, words in said.items()}
-    name, send = by_said["fill {{invite}} Name"], by_said["click Send"]
-    close = by_said["click Close"]
+    words_of = {each.name: distil.action_words(each.action) for each in made.nodes}
+    by_words = {words: name for name, words in words_of.items()}
+    name, send = by_words["fill {{invite}} Name"], by_words["click Send"]
+    close = by_words["click Close"]
     assert made.after(START) == (close, name)
     assert made.after(name) == (send,)
     assert made.node(send).requires == (name,)
@@ -114,12 +114,12 @@ def test_the_order_of_doings_does_not_matter():
     assert learned(*EIGHT).procedure == learned(*reversed(EIGHT)).procedure
 
 
-def test_a_slip_of_the_hand_is_left_out_and_said():
+def test_a_slip_of_the_hand_is_left_out_and_reported():
     """An action that one doing of many has is in no graph."""
     slip = doing("Barbara")
     slip = msgspec.structs.replace(slip, actions=(shown(NAME), *slip.actions))
-    [told] = distil.distilled([*EIGHT, slip])
-    assert [(each.source, each.why) for each in told.left_out] == [
+    [distilled] = distil.distilled([*EIGHT, slip])
+    assert [(each.source, each.why) for each in distilled.left_out] == [
         (slip.source, "click Name: in too few demonstrations")
     ]
 
@@ -129,9 +129,9 @@ def test_a_failed_doing_teaches_no_action():
     bad = msgspec.structs.replace(
         doing("Barbara", success=False), actions=(shown(CLOSE), shown(CLOSE))
     )
-    [told] = distil.distilled([*EIGHT, bad, bad])
-    assert told.failed == (bad.source, bad.source)
-    assert told.procedure == learned(*EIGHT).procedure
+    [distilled] = distil.distilled([*EIGHT, bad, bad])
+    assert distilled.failed == (bad.source, bad.source)
+    assert distilled.procedure == learned(*EIGHT).procedure
     [alone] = distil.distilled([bad])
     with pytest.raises(BadValue, match="no demonstration of it succeeded"):
         experiences.made("nothing", alone)
@@ -152,15 +152,15 @@ def test_a_loop_has_the_bound_that_was_shown():
 def test_an_experience_is_a_folder_that_reads_back_equal():
     """An experience's folder is a valid skill and reads back equal; equal ones have equal bytes."""
     made = learned(*EIGHT)
-    told = experiences.files(made)
-    assert set(told) == set(experiences.FILES)
-    assert skill_problems(f"{made.name}/SKILL.md", told["SKILL.md"].decode()) == []
-    assert experiences.read(told) == made
-    assert experiences.files(experiences.read(told)) == told
+    texts = experiences.files(made)
+    assert set(texts) == set(experiences.FILES)
+    assert skill_problems(f"{made.name}/SKILL.md", texts["SKILL.md"].decode()) == []
+    assert experiences.read(texts) == made
+    assert experiences.files(experiences.read(texts)) == texts
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "said"),
+    ("file", "change", "message"),
     [
         ("graph.json", lambda raw: raw[:40], "no JSON, or cut"),
         ("graph.json", lambda raw: raw.replace(b"procedure.v1", b"procedure.v9"), "its format is"),
@@ -193,14 +193,14 @@ def test_an_experience_is_a_folder_that_reads_back_equal():
         ("experience.json", lambda _: b"[" * 100_000, "no JSON, or cut"),
     ],
 )
-def test_files_that_were_changed_are_refused(file, change, said):
+def test_files_that_were_changed_are_refused(file, change, message):
     """The error names the file, its content and the remedy; nothing is taken."""
-    told = experiences.files(learned(*EIGHT))
-    assert change(told[file]) != told[file]
-    with pytest.raises(BadValue, match=said):
-        experiences.read(told | {file: change(told[file])})
+    texts = experiences.files(learned(*EIGHT))
+    assert change(texts[file]) != texts[file]
+    with pytest.raises(BadValue, match=message):
+        experiences.read(texts | {file: change(texts[file])})
     with pytest.raises(BadValue, match=r"there is no graph\.json"):
-        experiences.read({name: raw for name, raw in told.items() if name != "graph.json"})
+        experiences.read({name: raw for name, raw in texts.items() if name != "graph.json"})
 
 
 def test_a_lesson_that_rests_on_nothing_is_dropped():
@@ -208,7 +208,7 @@ def test_a_lesson_that_rests_on_nothing_is_dropped():
     made = learned(*EIGHT)
     step = f"{made.sources[0]}/host#2"
     kept = experiences.Lesson(says="Close the popup first.", rests_on=(step,))
-    told = experiences.with_sentences(
+    changed = experiences.with_sentences(
         made,
         {made.sources[0]: [step], "another-run": ["another-run/a#1"]},
         lessons=[
@@ -218,23 +218,23 @@ def test_a_lesson_that_rests_on_nothing_is_dropped():
             experiences.Lesson(says="Seen elsewhere.", rests_on=("another-run/a#1",)),
         ],
     )
-    assert (told.lessons, told.dropped) == ((kept,), 3)
-    assert "Close the popup first." in experiences.files(told)["SKILL.md"].decode()
+    assert (changed.lessons, changed.dropped) == ((kept,), 3)
+    assert "Close the popup first." in experiences.files(changed)["SKILL.md"].decode()
 
 
 def test_a_date_may_stand_in_another_form_than_in_the_task():
     """The page takes another form: its slot is filled in from the task's."""
     doings = [
         Demonstration(
-            task=f"Enter {said} as the date.",
-            actions=(shown(NAME, "fill", given), shown(SEND)),
+            task=f"Enter {date} as the date.",
+            actions=(shown(NAME, "fill", iso_date), shown(SEND)),
             success=True,
-            source=said,
+            source=date,
         )
-        for said, given in (("03/09/2017", "2017-03-09"), ("12/31/1999", "1999-12-31"))
+        for date, iso_date in (("03/09/2017", "2017-03-09"), ("12/31/1999", "1999-12-31"))
     ]
-    [told] = distil.distilled(doings)
-    made = experiences.made("enter-a-date", told)
+    [distilled] = distil.distilled(doings)
+    made = experiences.made("enter-a-date", distilled)
     assert made.procedure.slots == ("enter", "enter_iso_date")
     guard = checking.Guard(made.procedure, (), made.params("Enter 02/29/2024 as the date.") or {})
     assert guard.actions["n1"].arguments == ["2024-02-29"]
@@ -278,8 +278,8 @@ def booking(city: str, seats: int, passport: str) -> Demonstration:
 
 def test_calls_of_tools_are_learned_with_slots_for_their_arguments():
     """Common values stay, the task's are its slots, other differences slots of their own."""
-    [told] = distil.distilled([booking("Ulm", 2, "A1"), booking("Bern", 3, "B2")])
-    made = experiences.made("book-a-journey", told)
+    [distilled] = distil.distilled([booking("Ulm", 2, "A1"), booking("Bern", 3, "B2")])
+    made = experiences.made("book-a-journey", distilled)
     city, seats, passport = "{{journey}}", "{{book_seats}}", "{{book_passport}}"
     assert [(each.action.method, each.action.action_params) for each in made.procedure.nodes] == [
         ("search", {"to": city, "way": "train"}),
@@ -296,18 +296,18 @@ def test_calls_of_tools_are_learned_with_slots_for_their_arguments():
 @pytest.mark.slow
 @pytest.mark.skipif(not FOLDER.exists(), reason="no ../shared/data/browser/demos here")
 @pytest.mark.parametrize(
-    ("task", "said"),
+    ("task", "expected"),
     [
         ("login-user", ["fill {{username}} username", "fill {{password}} password", "click Login"]),
         ("click-button-sequence", ["click ONE", "click TWO"]),
     ],
 )
-def test_what_people_showed_is_the_graph_that_one_expects(task, said):
+def test_what_people_showed_is_the_graph_that_one_expects(task, expected):
     """The graph has the needed actions of 32 people, without their detours."""
-    [told] = distil.distilled(demonstrations(task))
-    assert told.procedure is not None
-    assert [distil.action_words(each.action) for each in told.procedure.nodes] == said
-    assert len(told.sources) == 32
+    [distilled] = distil.distilled(demonstrations(task))
+    assert distilled.procedure is not None
+    assert [distil.action_words(each.action) for each in distilled.procedure.nodes] == expected
+    assert len(distilled.sources) == 32
 
 
 def test_actions_on_several_pages_of_a_host_are_held_to_that_host():
@@ -321,7 +321,7 @@ def test_actions_on_several_pages_of_a_host_are_held_to_that_host():
         )
         return msgspec.structs.replace(each, actions=actions)
 
-    [told] = distil.distilled([at(each, pages[n % 2]) for n, each in enumerate(EIGHT)])
-    made = experiences.made("invite", told).confirmed()
+    [distilled] = distil.distilled([at(each, pages[n % 2]) for n, each in enumerate(EIGHT)])
+    made = experiences.made("invite", distilled).confirmed()
     [place] = [each for each in made.checks if isinstance(each, checking.InvariantCheck)]
     assert (place.name, place.hosts) == ("at guests.example", ("guests.example",))

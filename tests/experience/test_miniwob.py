@@ -55,15 +55,15 @@ class Learnt(msgspec.Struct, frozen=True):
     """
 
     shortest: ActionCache | None
-    said: Wording
+    wording: Wording
     experiences: tuple[experiences.Experience, ...]
 
 
 def learned(task: str) -> Learnt:
     """Learn from all 32 demonstrations."""
     shown = {each.source: each for each in demonstrations(task)}
-    told = distil.distilled(list(shown.values()))
-    first = max(told, key=lambda each: len(each.sources))
+    kinds = distil.distilled(list(shown.values()))
+    first = max(kinds, key=lambda each: len(each.sources))
     slips = {each.source for each in first.left_out}
     good = [shown[source] for source in first.sources]
     least = min(
@@ -79,7 +79,7 @@ def learned(task: str) -> Learnt:
     shortest = None
     with contextlib.suppress(hansard.BadValue):
         shortest = with_slots(as_shown, {name: v for name, v in values.items() if v})
-    made = [experiences.made(task, each) for each in told if each.procedure is not None]
+    made = [experiences.made(task, each) for each in kinds if each.procedure is not None]
     confirmed = tuple(
         msgspec.structs.replace(each, checks=checking.proposed(each.procedure)) for each in made
     )
@@ -100,21 +100,21 @@ async def done(
         session.browser(page, timeout_s=2.0)
         began = time.perf_counter()
         try:
-            asked = await _by(session, query, learnt, way)
+            calls = await _by(session, query, learnt, way)
         except (hansard.errors.PageGone, TimeoutError) as gone:
             warnings.warn(f"{way}, seed {seed}: {gone}", stacklevel=1)
-            asked = 0
+            calls = 0
         seconds = time.perf_counter() - began
-    return await is_done(page), seconds, asked
+    return await is_done(page), seconds, calls
 
 
 async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
     """Do a task by one way; return the number of model calls."""
     if way == "xpath":
-        params = learnt.said.read(query)
+        params = learnt.wording.read(query)
         if learnt.shortest is None or params is None or not all(params.values()):
             return 0
-        told = await session.run_actions(
+        result = await session.run_actions(
             learnt.shortest, params=params, once="allow", xpath_only=True
         )
     else:
@@ -123,13 +123,13 @@ async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
             return 0
         fallback = key if way == "model" else None
         try:
-            told = await session.run_experience(
+            result = await session.run_experience(
                 fitting[0], task=query, once="allow", fallback=fallback
             )
         except hansard.BadValue as refused:
             assert "its value is in no argument" in str(refused)  # noqa: PT017 -- others are done
             return 0
-    calls: int = told.model_calls
+    calls: int = result.model_calls
     return calls
 
 
@@ -139,14 +139,14 @@ async def rates(
     """Return the share of seeds done by each way, and the time and calls taken."""
     learnt = learned(task)
     address = (folder / f"{task}.html").as_uri()
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     async with testing.record_async() as record:
         for way in ways:
-            told = [await done(record, page, address, seed, learnt, way) for seed in seeds]
-            found[way] = sum(ok for ok, _, _ in told) / len(told)
-            found[f"{way}, seconds"] = statistics.median(took for _, took, _ in told)
-            found[f"{way}, asked"] = sum(asked for _, _, asked in told)
-    return found
+            results = [await done(record, page, address, seed, learnt, way) for seed in seeds]
+            figures[way] = sum(ok for ok, _, _ in results) / len(results)
+            figures[f"{way}, seconds"] = statistics.median(took for _, took, _ in results)
+            figures[f"{way}, asked"] = sum(calls for _, _, calls in results)
+    return figures
 
 
 @pytest.mark.thorough(
@@ -154,8 +154,8 @@ async def rates(
 )
 async def test_a_task_that_people_showed_is_done_on_another_seed(page, pages):
     """A popup on some pages is closed where it occurs, without a model call."""
-    found = await rates(page, pages, "login-user-popup", SEEDS, ["variants"])
-    assert (found["variants"], found["variants, asked"]) == (1, 0)
+    figures = await rates(page, pages, "login-user-popup", SEEDS, ["variants"])
+    assert (figures["variants"], figures["variants, asked"]) == (1, 0)
 
 
 @pytest.mark.thorough(
@@ -170,9 +170,9 @@ async def test_tasks_that_people_showed_are_done_on_other_seeds(
     """From 32 demonstrations each; the seconds stand beside the people's own."""
     count = rounds(quick=5, full=50)
     seeds = range(1_000, 1_000 + count)
-    found = await rates(page, pages, task, seeds, ["xpath", "variants", "model"])
+    figures = await rates(page, pages, task, seeds, ["xpath", "variants", "model"])
     people = statistics.median(each.seconds for each in demonstrations(task) if each.success)
-    evidence.record(f"experience.{task}", seeds=count, people=people, **found)
-    assert found["variants, asked"] == 0
+    evidence.record(f"experience.{task}", seeds=count, people=people, **figures)
+    assert figures["variants, asked"] == 0
     if task in SURE:
-        assert found["variants"] >= 0.95
+        assert figures["variants"] >= 0.95

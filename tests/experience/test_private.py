@@ -59,14 +59,14 @@ def shows(values: dict[str, str], source: str) -> Demonstration:
 def learned(names: Iterable[str]) -> Any:
     """Return the experience of two people's values, with all proposed checks."""
     doings = [shows({n: f"{who} {n} x" for n in names}, who) for who in ("one", "two")]
-    [told] = distil.distilled(doings)
-    return experiences.made("fill-in", told).confirmed()
+    [distilled] = distil.distilled(doings)
+    return experiences.made("fill-in", distilled).confirmed()
 
 
 def held(raw: bytes, values: dict[str, str]) -> list[str]:
     """Return the values that bytes contain, as they are or in JSON."""
-    told = [(each, json.dumps(each)[1:-1]) for each in values.values()]
-    return [one for one, other in told if one.encode() in raw or other.encode() in raw]
+    forms = [(each, json.dumps(each)[1:-1]) for each in values.values()]
+    return [one for one, other in forms if one.encode() in raw or other.encode() in raw]
 
 
 def on_disk(folder: Path) -> bytes:
@@ -81,10 +81,10 @@ async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
     page, site, data_dir, workspace, tmp_path, caplog, fields
 ):
     """All values are secret slots, and the model's page is sent without them."""
-    asked: list[str] = []
+    questions: list[str] = []
 
     def model(question: str) -> str:
-        asked.append(question)
+        questions.append(question)
         lines = [each for each in question.splitlines() if re.search(r"<button> Send$", each)]
         return json.dumps({"id": lines[-1].split()[0]})
 
@@ -97,23 +97,23 @@ async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
         await page.goto(site(page_of(values)))
         async with record.run("fill-in", agent="host", role="host") as session:
             browser = session.browser(page, timeout_s=2.0)
-            told = await session.run_experience(experience, params, once="allow", fallback=model)
-            assert told.success, told.error
+            result = await session.run_experience(experience, params, once="allow", fallback=model)
+            assert result.success, result.error
             read = await browser.extract("what was sent", at="#said")
             run = session.run
         assert await page.inner_text("#said") == " | ".join(values.values())
         assert read == " | ".join(f"<secret:{name}>" for name in values)
         cache = await record.actions.of_run(run)
         left = await record.egress(run)
-    assert len(asked) == 1
-    assert 0 < asked[0].count("<secret:") < fields  # a line is cut after redaction
+    assert len(questions) == 1
+    assert 0 < questions[0].count("<secret:") < fields  # a line is cut after redaction
     script = tmp_path / "script.json"
     script.write_bytes(msgspec.json.encode(cache))
     entries = on_disk(Path(data_dir))
     assert b"browser.act" in entries  # what is on record is read here as it is on disk
     assert held(entries, values) == []
-    assert held("".join(asked).encode(), values) == []
-    assert not any(each[:SECRET_LENGTH_MIN] in asked[0] for each in values.values())
+    assert held("".join(questions).encode(), values) == []
+    assert not any(each[:SECRET_LENGTH_MIN] in questions[0] for each in values.values())
     assert held(caplog.text.encode(), values) == []
     assert held(script.read_bytes(), values) == []
     assert held(b"".join(experiences.files(experience).values()), values) == []
@@ -137,8 +137,8 @@ def test_a_secret_is_a_whole_argument():
         )
         for name in ("Ada", "Alan")
     ]
-    [told] = distil.distilled(doings)
-    made = experiences.made("greet", told).confirmed()
+    [distilled] = distil.distilled(doings)
+    made = experiences.made("greet", distilled).confirmed()
     with pytest.raises(BadValue, match="is a secret, and is part of a text of press"):
         Guard(made.procedure, made.checks, {"greet": hansard.Secret("who")})
 
@@ -147,8 +147,8 @@ def test_what_a_page_shows_of_a_secret_is_its_name():
     """A page's secret is replaced by its name, in any spacing; short ones only as whole words."""
     held_ones = HeldSecrets()
     held_ones.add(["a", "", "b"], ["Ada  Lovelace", "no secret", "12"])
-    told = {"text": "xAda Lovelacey, 12 or 123, no secret", "xpath": "/div[12]", "all": ["12"]}
-    assert held_ones.without(told) == {
+    state = {"text": "xAda Lovelacey, 12 or 123, no secret", "xpath": "/div[12]", "all": ["12"]}
+    assert held_ones.without(state) == {
         "text": "x<secret:a>y, <secret:b> or 123, no secret",
         "xpath": "/div[12]",
         "all": ["<secret:b>"],

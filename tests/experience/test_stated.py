@@ -34,26 +34,28 @@ async def changes(record):
     return [each.change for each in (await record.experiences.log("invite-a-guest")).changes]
 
 
-async def test_what_a_model_found_is_the_next_version_and_no_model_is_asked_again(
+async def test_what_a_model_found_is_the_next_version_and_no_model_is_called_again(
     page, site, data_dir, workspace
 ):
     """The element becomes the node's, unconfirmed, which the audit reports."""
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         await confirmed(record, await learned(record, page, site(FORM), GUESTS[::2]))
         twice = site(TWICE, "twice.html")
-        run, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
-        assert (told.success, told.model_calls, len(told.healed)) == (True, 1, 1), told.error
-        found = await versions.read(record.workspace, EXPERIENCES, "invite-a-guest")
-        state = found.state
+        run, result = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
+        assert (result.success, result.model_calls, len(result.healed)) == (True, 1, 1), (
+            result.error
+        )
+        history = await versions.read(record.workspace, EXPERIENCES, "invite-a-guest")
+        state = history.state
         heal = state.versions[3]
         assert isinstance(heal, ExperienceHealed)
-        assert (heal.parent, heal.run, [heal.node]) == (2, run, told.healed)
+        assert (heal.parent, heal.run, [heal.node]) == (2, run, result.healed)
         assert await changes(record) == ["distilled", "confirmed", "healed", "replayed"]
         now = await record.experiences.get("invite-a-guest")
         assert now.checks
         assert now.procedure != (await record.experiences.get("invite-a-guest", 2)).procedure
-        _, told = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
-        assert (told.success, told.model_calls, told.healed) == (True, 0, []), told.error
+        _, result = await done(record, page, twice, "invite-a-guest", fallback=names_the_last)
+        assert (result.success, result.model_calls, result.healed) == (True, 0, []), result.error
         assert await sent(page) == 1
         unseen = "SELECT count(*) FROM odd_experiences WHERE kind = 'heal unreviewed'"
         assert (await record.sql(unseen)).rows == [(1,)]
@@ -72,14 +74,14 @@ async def test_what_a_check_refuses_heals_nothing(page, site, taught, data_dir, 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         await confirmed(record, taught)
         moved = site(TWICE.replace("<form", "<button>Drop</button><form"), "drop.html")
-        _, told = await done(record, page, moved, "invite-a-guest", fallback=other)
-        assert not told.success
-        assert told.healed == []
+        _, result = await done(record, page, moved, "invite-a-guest", fallback=other)
+        assert not result.success
+        assert result.healed == []
         assert await changes(record) == ["distilled", "confirmed", "replayed"]
 
 
 @pytest.mark.thorough(
-    quick="tests/experience/test_doing.py::test_a_function_goes_on_with_tools_and_is_learned_from_if_asked"
+    quick="tests/experience/test_doing.py::test_a_function_goes_on_with_tools_and_is_learned_from_where_enabled"
 )
 async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
     page, site, data_dir, workspace
@@ -93,11 +95,11 @@ async def test_what_was_done_freely_is_kept_where_that_is_asked_for(
             await browser.act("ask", at="text=Ask")
 
         name = "invite-a-guest"
-        _, told = await done(record, page, moved, name, freely, learn="keep")
-        assert (told.success, told.not_learned) == (True, "")
+        _, result = await done(record, page, moved, name, freely, learn="keep")
+        assert (result.success, result.not_learned) == (True, "")
         assert await changes(record) == ["distilled", "confirmed", "replayed", "distilled"]
-        found = await record.experiences.get(name, 3)
-        assert (found.sources, found.checks) == (told.learned.sources, ())
+        third = await record.experiences.get(name, 3)
+        assert (third.sources, third.checks) == (result.learned.sources, ())
         with pytest.raises(hansard.errors.Refused, match="may guide, not act"):
             await done(record, page, moved, name)
         assert await record.experiences.confirm(name) == 4
@@ -120,6 +122,6 @@ async def test_what_ends_in_an_error_is_a_replay_that_failed(
             again = functools.partial(session.run_experience, "invite-a-guest", task=TASK)
             with pytest.raises(hansard.errors.PageGone):
                 await again(once="allow")
-        found = (await record.experiences.log("invite-a-guest")).changes[-1]
-        assert (found.change, found.success) == ("replayed", False)
-        assert (found.because or "").startswith("PageGone: ")
+        change = (await record.experiences.log("invite-a-guest")).changes[-1]
+        assert (change.change, change.success) == ("replayed", False)
+        assert (change.because or "").startswith("PageGone: ")

@@ -63,9 +63,9 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
     """Keep, search by description and task, and return what was found of the same kind."""
     shown = {task: demonstrations(task) for task in tasks}
     made = drawn(shown, count, random.Random(19))
-    said = {task: {e.wording.template for of, e in made if of == task} for task in tasks}
-    found: dict[str, Any] = {"experiences": len(made), "duplicates": 0, "duplicates_found": 0}
-    found |= {"false_merges": 0, "found_at_1": 0, "found_at_5": 0, "task_at_1": 0, "task_at_5": 0}
+    templates = {task: {e.wording.template for of, e in made if of == task} for task in tasks}
+    counts: dict[str, Any] = {"experiences": len(made), "duplicates": 0, "duplicates_found": 0}
+    counts |= {"false_merges": 0, "found_at_1": 0, "found_at_5": 0, "task_at_1": 0, "task_at_5": 0}
     graphs = {each.name: msgspec.json.encode((each.wording, each.procedure)) for _, each in made}
     async with hansard.connect_async(f"store-{count}", data_dir=data_dir) as record:
         for begin in range(0, len(made), TOGETHER):
@@ -74,33 +74,33 @@ async def figures(data_dir: Path, tasks: tuple[str, ...], count: int) -> dict[st
         listed = {e.experience: e.procedure for e in (await record.experiences.list()).experiences}
         for task, each in made:
             hits = (await record.experiences.find(each.description, limit=5)).hits
-            like = [hit.task in said[task] for hit in hits]  # tasks may have the same wording
-            found["found_at_1"] += any(like[:1])
-            found["found_at_5"] += any(like)
+            like = [hit.task in templates[task] for hit in hits]  # tasks may have the same wording
+            counts["found_at_1"] += any(like[:1])
+            counts["found_at_5"] += any(like)
             for hit in hits:
                 group = {graphs[name] for name in (hit.experience, *hit.duplicates)}
-                found["false_merges"] += len(group) > 1
+                counts["false_merges"] += len(group) > 1
             if each.name.endswith(AGAIN):
-                found["duplicates"] += 1
+                counts["duplicates"] += 1
                 first = each.name.removesuffix(AGAIN)
-                found["duplicates_found"] += listed[each.name] == listed[first]
+                counts["duplicates_found"] += listed[each.name] == listed[first]
         for task, runs in shown.items():
             hits = (await record.experiences.find(runs[-1].task, limit=5)).hits
-            like = [hit.task in said[task] for hit in hits]
-            found["task_at_1"] += any(like[:1])
-            found["task_at_5"] += any(like)
-    found["distinct"] = len(set(graphs.values()))
-    return found | {"tasks": len(shown)}
+            like = [hit.task in templates[task] for hit in hits]
+            counts["task_at_1"] += any(like[:1])
+            counts["task_at_5"] += any(like)
+    counts["distinct"] = len(set(graphs.values()))
+    return counts | {"tasks": len(shown)}
 
 
 @pytest.mark.thorough(
     quick="tests/experience/test_kept.py::test_an_experience_is_kept_confirmed_and_found"
 )
-async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(data_dir):
+async def test_what_is_there_twice_is_one_hit_by_its_description(data_dir):
     """Among experiences of three tasks, a duplicate is one hit, found by its description."""
-    told = await figures(data_dir, SURE[:3], 12)
-    assert (told["duplicates_found"], told["false_merges"]) == (told["duplicates"], 0)
-    assert (told["found_at_5"], told["task_at_1"]) == (told["experiences"], told["tasks"])
+    counts = await figures(data_dir, SURE[:3], 12)
+    assert (counts["duplicates_found"], counts["false_merges"]) == (counts["duplicates"], 0)
+    assert (counts["found_at_5"], counts["task_at_1"]) == (counts["experiences"], counts["tasks"])
 
 
 @pytest.mark.thorough(
@@ -108,11 +108,11 @@ async def test_what_is_there_twice_is_one_hit_and_is_found_by_its_description(da
 )
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-async def test_five_hundred_experiences_are_told_apart_and_found(data_dir, evidence):
+async def test_five_hundred_experiences_are_distinguished_and_found(data_dir, evidence):
     """500 experiences of all tasks are found, and two that differ are never one hit."""
     tasks = tuple(each for each in (*SURE, *OTHERS) if each != "use-autocomplete-nodelay")
-    told = await figures(data_dir, tasks, 500)
-    evidence.record("experience.store", **told)
-    assert told["false_merges"] == 0
-    assert told["duplicates_found"] / told["duplicates"] >= 0.95
-    assert told["found_at_5"] / told["experiences"] >= 0.95
+    counts = await figures(data_dir, tasks, 500)
+    evidence.record("experience.store", **counts)
+    assert counts["false_merges"] == 0
+    assert counts["duplicates_found"] / counts["duplicates"] >= 0.95
+    assert counts["found_at_5"] / counts["experiences"] >= 0.95

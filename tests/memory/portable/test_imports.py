@@ -75,11 +75,11 @@ def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
     repository.commit(**{f"n{number:04}": f"{number}" for number in range(FILES)})
     append, left = workspace.log.append, [1]
 
-    async def killing(event):
+    async def killing(commit):
         if not left[0]:
             raise Killed
         left[0] -= 1
-        return await append(event)
+        return await append(commit)
 
     async def work():
         stand = {f"n{number:04}.md": f"{number}\n".encode() for number in ones}
