@@ -42,12 +42,12 @@ from hansard.inspect.find import find_run, role_names
 from hansard.inspect.roles import (
     Approvals,
     Knowledge,
+    LoginStatus,
     Moment,
     Question,
     RoleExplanation,
     Roles,
     RoleView,
-    Standing,
     find_approval,
     list_approvals,
     list_logins,
@@ -378,7 +378,11 @@ def _render_knowledge(found: Knowledge) -> Iterator[Part]:
 
 Kind = Literal["agent", "person", "service"]
 
-LOGIN_STYLES = {Standing.VALID: "green", Standing.EXPIRED: "yellow", Standing.REVOKED: "red"}
+LOGIN_STYLES = {
+    LoginStatus.VALID: "green",
+    LoginStatus.EXPIRED: "yellow",
+    LoginStatus.REVOKED: "red",
+}
 
 LOGINS = (
     Column("principal", whole=True),

@@ -99,11 +99,13 @@ def script(cache: ActionCache, form: ScriptFormat, module: str = "") -> bytes:
 def variables(cache: ActionCache) -> dict[str, str]:
     """Return each secret's environment variable by name. Raises BadValue for duplicates."""
     names = sorted(_secrets_of([[each.arguments, each.action_params] for each in cache.actions]))
-    found = {name: "SECRET_" + re.sub(r"\W", "_", name, flags=re.ASCII).upper() for name in names}
-    if len(set(found.values())) != len(found):
+    slot_variables = {
+        name: "SECRET_" + re.sub(r"\W", "_", name, flags=re.ASCII).upper() for name in names
+    }
+    if len(set(slot_variables.values())) != len(slot_variables):
         fact = f"{', '.join(names)[:200]} lead to one environment variable"
         raise BadValue("secrets", fact, "rename one")
-    return found
+    return slot_variables
 
 
 def _secrets_of(value: Any) -> set[str]:
@@ -141,13 +143,13 @@ class _Writer:
         """Return the expression of a text: literals and slots."""
         parts: list[str] = []
         begin = 0
-        for found in SLOT.finditer(text):
-            if found.group(1) not in self.cache.slots:
+        for match in SLOT.finditer(text):
+            if match.group(1) not in self.cache.slots:
                 continue
-            if found.start() > begin:
-                parts.append(self.literal(text[begin : found.start()]))
-            parts.append(f"slots[{self.literal(found.group(1))}]")
-            begin = found.end()
+            if match.start() > begin:
+                parts.append(self.literal(text[begin : match.start()]))
+            parts.append(f"slots[{self.literal(match.group(1))}]")
+            begin = match.end()
         if begin < len(text) or not parts:
             parts.append(self.literal(text[begin:]))
         return " + ".join(parts)
@@ -248,10 +250,10 @@ class _Python(_Writer):
         if entry.action_type == ACT:
             method = _METHODS[entry.method or ""][self.at]
             arguments = ", ".join(map(self.argument, entry.arguments))
-            found = self.locator(entry, where)
+            locator = self.locator(entry, where)
             if entry.optional:
-                yield f"if {found}.count() == 1:"
-            yield f"{'    ' * entry.optional}{found}.{method}({arguments})"
+                yield f"if {locator}.count() == 1:"
+            yield f"{'    ' * entry.optional}{locator}.{method}({arguments})"
         elif entry.action_type == GOTO:
             yield f"page.goto({self.argument(entry.arguments[0])})"
         elif entry.action_type == EXTRACT:
@@ -268,10 +270,10 @@ class _Python(_Writer):
         if check.kind == "url":
             return f"expect(page).to_have_url(re.compile({_url_pattern(check.value)!a}))"
         if check.kind == "text":
-            found = f"{where}.locator({self.literal(f'xpath={check.xpath}')})"
-            return f"expect({found}).to_have_text({self.text(check.value)})"
-        found = f"{where}.get_by_text({self.text(check.value)}, exact=True).first"
-        return f"expect({found}).to_be_visible()"
+            locator = f"{where}.locator({self.literal(f'xpath={check.xpath}')})"
+            return f"expect({locator}).to_have_text({self.text(check.value)})"
+        locator = f"{where}.get_by_text({self.text(check.value)}, exact=True).first"
+        return f"expect({locator}).to_be_visible()"
 
     def _value(self, value: Any) -> str:
         match value:
@@ -357,9 +359,9 @@ class _TypeScript(_Writer):
         if entry.action_type == ACT:
             method = _METHODS[entry.method or ""][self.at]
             arguments = ", ".join(map(self.argument, entry.arguments))
-            found = self.locator(entry, where)
-            condition = f"if ((await {found}.count()) === 1) " if entry.optional else ""
-            yield f"{condition}await {found}.{method}({arguments});"
+            locator = self.locator(entry, where)
+            condition = f"if ((await {locator}.count()) === 1) " if entry.optional else ""
+            yield f"{condition}await {locator}.{method}({arguments});"
         elif entry.action_type == GOTO:
             yield f"await page.goto({self.argument(entry.arguments[0])});"
         elif entry.action_type == EXTRACT:
@@ -376,10 +378,10 @@ class _TypeScript(_Writer):
             text = self.literal(_url_pattern(check.value))
             return f"await expect(page).toHaveURL(new RegExp({text}));"
         if check.kind == "text":
-            found = f"{where}.locator({self.literal(f'xpath={check.xpath}')})"
-            return f"await expect({found}).toHaveText({self.text(check.value)});"
-        found = f"{where}.getByText({self.text(check.value)}, {{ exact: true }}).first()"
-        return f"await expect({found}).toBeVisible();"
+            locator = f"{where}.locator({self.literal(f'xpath={check.xpath}')})"
+            return f"await expect({locator}).toHaveText({self.text(check.value)});"
+        locator = f"{where}.getByText({self.text(check.value)}, {{ exact: true }}).first()"
+        return f"await expect({locator}).toBeVisible();"
 
 
 def _escaped(letter: str) -> str:
@@ -501,16 +503,16 @@ _LOG = """
 
 def caches(reader: Reader) -> KeptCaches:
     """Return the saved caches by name."""
-    found = msgspec.convert(reader.rows(_CACHES, []), list[KeptCache])
-    return KeptCaches(position=reader.position, caches=found)
+    kept = msgspec.convert(reader.rows(_CACHES, []), list[KeptCache])
+    return KeptCaches(position=reader.position, caches=kept)
 
 
 def log(reader: Reader, name: str) -> ActionsLog:
     """Return the versions of a cache. Raises NotFound."""
-    found = msgspec.convert(reader.rows(_LOG, [name]), list[KeptVersion])
-    if not found:
+    changes = msgspec.convert(reader.rows(_LOG, [name]), list[KeptVersion])
+    if not changes:
         raise artifacts.missing(ACTIONS, name)
-    return ActionsLog(position=reader.position, versions=found)
+    return ActionsLog(position=reader.position, versions=changes)
 
 
 ACTS = ("browser.act", "browser.act_once")
@@ -528,12 +530,12 @@ async def action_cache(
     A failed step is no entry; `final_state` says whether the last action succeeded.
     """
     history = await workspace.states.history(run, await workspace.points.up_to(run, None))
-    found = traces.trace(run, history)
+    tracer = traces.trace(run, history)
     actions: list[CachedAction] = []
     last: tuple[bool, str] = (False, "the run has no action that can be replayed")
     took_ms = 0.0
     within: set[tuple[str, int]] = set()
-    async for step in found.whole(fetch):
+    async for step in tracer.whole(fetch):
         detail = step.traced
         if agent is not None and detail.agent != agent:
             continue

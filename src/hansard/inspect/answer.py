@@ -120,6 +120,6 @@ class Listed(Answer):
 
     def lines(self) -> Iterator[object]:
         """Yield each thing, then their number and the position."""
-        found = getattr(self, self._listed)
-        yield from found
-        yield {"kind": self._listed, "count": len(found), "position": self.position}
+        rows = getattr(self, self._listed)
+        yield from rows
+        yield {"kind": self._listed, "count": len(rows), "position": self.position}

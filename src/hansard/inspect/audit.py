@@ -63,41 +63,41 @@ class DecisionFacts(Answer):
         yield {"kind": "explained", "decision": self.decision, "position": self.position}
 
 
-def decision_text(found: DecisionFacts) -> DecisionText:
+def decision_text(facts: DecisionFacts) -> DecisionText:
     """Render a decision as words and tables."""
-    return _decision_text_of(found.decision, found.rows)
+    return _decision_text_of(facts.decision, facts.rows)
 
 
-def blocks(found: Decisions | DecisionFacts, *, whole: bool = False) -> Iterator[ReportBlock]:
+def blocks(answer: Decisions | DecisionFacts, *, whole: bool = False) -> Iterator[ReportBlock]:
     """Yield the blocks of a decision or of a run's decisions; `whole` shows all rows."""
-    match found:
+    match answer:
         case Decisions():
-            yield from _of_run(found)
+            yield from _of_run(answer)
         case DecisionFacts():
-            yield from _of_decision(found, whole=whole)
+            yield from _of_decision(answer, whole=whole)
 
 
-def _of_run(found: Decisions) -> Iterator[ReportBlock]:
-    if found.rows:
+def _of_run(decisions: Decisions) -> Iterator[ReportBlock]:
+    if decisions.rows:
         names = ("at", "agent", "question", "selected")
         rows = [
             (row["address"], *(row[name] for name in names[1:]), _sign(row["margin"]))
-            for row in found.rows
+            for row in decisions.rows
         ]
         yield Table((*names, ">margin"), rows)
-    count = counted(len(found.rows), "decision")
-    yield Paragraph(f"{count} of run {found.run}, as of position {found.position}")
+    count = counted(len(decisions.rows), "decision")
+    yield Paragraph(f"{count} of run {decisions.run}, as of position {decisions.position}")
 
 
-def _of_decision(found: DecisionFacts, *, whole: bool) -> Iterator[ReportBlock]:
-    text = decision_text(found)
+def _of_decision(facts: DecisionFacts, *, whole: bool) -> Iterator[ReportBlock]:
+    text = decision_text(facts)
     yield Heading(f"{text.question}  {text.selected}")
     for sentence in text.sentences:
         yield Paragraph(sentence)
     for part in text.parts:
         shown, _, word = (part.rows, [], "") if whole else part.folded()
         yield Table(part.columns, shown, part.title, word, part.fold == "newest")
-    yield Paragraph(f"as of position {found.position}")
+    yield Paragraph(f"as of position {facts.position}")
 
 
 def why(answers: Reader, text: str) -> Decisions | DecisionFacts:
@@ -122,10 +122,10 @@ def _rows(answers: Reader, decision: str) -> list[dict[str, Any]]:
     elsewhere = {row["number"] for row in rows if _is_elsewhere(row)}
     if not elsewhere:
         return rows
-    found = answers.rows("SELECT * FROM inputs($1)", [decision])
+    inputs = answers.rows("SELECT * FROM inputs($1)", [decision])
     first = next(index for index, row in enumerate(rows) if row["part"] == "input")
     known = [row for row in rows if row["part"] == "input" and not _is_elsewhere(row)]
-    known += [row for row in found if row["number"] in elsewhere]
+    known += [row for row in inputs if row["number"] in elsewhere]
     rest = [row for row in rows[first:] if row["part"] != "input"]
     return [*rows[:first], *sorted(known, key=lambda row: row["number"]), *rest]
 
@@ -171,10 +171,10 @@ def find(answers: Reader, text: str) -> tuple[str | None, str]:
 
 def _at(answers: Reader, text: str, position: int, index: int) -> tuple[str, str]:
     question = "SELECT id, known_as, type, run FROM events WHERE position = $1 AND event_index = $2"
-    found = answers.all(question, [position, index])
-    if not found:
+    events = answers.all(question, [position, index])
+    if not events:
         raise NotFound(f"an event at {text}", f"{_REMEDY}; the tables end at {answers.position}")
-    [(event, known_as, type_, run)] = found
+    [(event, known_as, type_, run)] = events
     if known_as != "decision.made.v1":
         remedy = f"see the decisions with 'hansard why {run}'" if run else _REMEDY
         message = f"the event at {text} is not a decision but {type_}: {remedy}"
@@ -665,7 +665,7 @@ def audit(
         reader.rows(_FINDINGS, [flip, run]), reader.rows(_KINDS, []), processes or {}
     )
     of_kinds = [row for row in rows if target.takes_kind(row)]
-    found = [
+    findings = [
         {**row, "link": _link(row), "next": _next(row)}
         for row in of_kinds
         if target.takes_severity(row)
@@ -673,15 +673,15 @@ def audit(
     looked = _checked_topics(reader, run, target, of_kinds)
     summary = Audited(
         run=run,
-        findings=len(found),
-        less_severe=len(of_kinds) - len(found),
-        topics=_counts(found, "topic"),
-        severities=_counts(found, "severity"),
+        findings=len(findings),
+        less_severe=len(of_kinds) - len(findings),
+        topics=_counts(findings, "topic"),
+        severities=_counts(findings, "severity"),
         looked=looked,
         checked=list(dict.fromkeys(each.topic for each in looked if each.why_not is None)),
         position=reader.position,
     )
-    return Audit(found=found, flip=flip, summary=summary)
+    return Audit(found=findings, flip=flip, summary=summary)
 
 
 def _by_process(
@@ -710,12 +710,12 @@ def trail(reader: Reader, run: str) -> Trail:
 
 
 def _checked_topics(
-    reader: Reader, run: str | None, request: AuditFilter, found: list[dict[str, Any]]
+    reader: Reader, run: str | None, request: AuditFilter, findings: list[dict[str, Any]]
 ) -> list[CheckedTopic]:
     """Return the checks of a run, or of the whole workspace, within the filters."""
     topics = {row["topic"] for row in reader.rows(_KINDS, []) if _is_selected(row, request.kinds)}
     return [
-        CheckedTopic(**row, findings=sum(_is_about(row, finding) for finding in found))
+        CheckedTopic(**row, findings=sum(_is_about(row, finding) for finding in findings))
         for row in reader.rows(_CHECKED, [run])
         if row["topic"] in topics and request.experiment in (None, row["experiment"])
     ]

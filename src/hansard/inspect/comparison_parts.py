@@ -177,7 +177,7 @@ def decides(row: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> str:
         return f": {listed(named)} still open: end, resume or settle them"
     if verdict.startswith("depends on "):
         ways = {each["counting"]: each["counted_verdict"] for each in (row, *others)}
-        return f" ({', '.join(f'{WAYS[name]}: {found}' for name, found in ways.items())})"
+        return f" ({', '.join(f'{WAYS[name]}: {count}' for name, count in ways.items())})"
     if row["problem"] is not None:
         return f": {row['problem']}"
     if verdict not in {"better", "worse", "cannot tell"}:
@@ -296,10 +296,12 @@ def uneven_in_words(report: Report, row: dict[str, Any]) -> str:
 
 def _warnings(report: Report) -> Iterator[Paragraph]:
     """Yield the warnings that precede any verdict, at most two."""
-    found = uneven(report)
-    if found:
-        more = f", and {len(found) - 1:,} more such" if len(found) > 1 else ""
-        yield Paragraph(f"{uneven_in_words(report, found[0])}{more}.", "cannot tell", brief=True)
+    disparities = uneven(report)
+    if disparities:
+        more = f", and {len(disparities) - 1:,} more such" if len(disparities) > 1 else ""
+        yield Paragraph(
+            f"{uneven_in_words(report, disparities[0])}{more}.", "cannot tell", brief=True
+        )
     p = report.ratio[0]["p"] if report.ratio else None
     if p is not None and p < LOST_UNITS_P:
         yield Paragraph(
@@ -394,8 +396,8 @@ def _failed(report: Report) -> str:
 def _arms_with(report: Report, *names: str) -> str:
     """Render the arms that have runs of these kinds, with their share, the most first."""
     numbers = [(sum(row[name] for name in names), row) for row in report.accounts]
-    found = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
-    named = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in found]
+    counted_arms = sorted((each for each in numbers if each[0]), key=lambda each: -each[0])
+    named = [f"{row['arm']} {number:,} of {row['runs']:,}" for number, row in counted_arms]
     return _few_names(named) if named else ""
 
 
@@ -417,22 +419,22 @@ def groups(order: Sequence[str], alike: Mapping[str, AbstractSet[str]]) -> list[
     Piepho, An Algorithm for a Letter-Based Representation of All-Pairwise Comparisons (2004): a
     group of all is split at each pair that differs, and groups within others are dropped.
     """
-    found = [frozenset(order)]
+    maximal = [frozenset(order)]
     for place, one in enumerate(order):
         for other in order[place + 1 :]:
             if other in alike[one]:
                 continue
-            split = [group for group in found if {one, other} <= group]
-            kept = [group for group in found if group not in split]
+            split = [group for group in maximal if {one, other} <= group]
+            kept = [group for group in maximal if group not in split]
             parts = {group - {name} for group in split for name in (one, other)}
-            found = kept + [
+            maximal = kept + [
                 part
                 for part in parts
                 if not any(part < each for each in (*kept, *parts)) and part not in kept
             ]
-            if len(found) > GROUPS_MAX:
+            if len(maximal) > GROUPS_MAX:
                 return []
-    ordered = [[name for name in order if name in group] for group in found]
+    ordered = [[name for name in order if name in group] for group in maximal]
     return sorted(ordered, key=lambda group: [order.index(name) for name in group])
 
 
@@ -635,9 +637,9 @@ def _ranking(part: Part, ranked: list[dict[str, Any]]) -> Iterator[Block]:
     ]
     yield Table((">rank", "arm", ">mean", "not distinguishable from"), rows)
     alike = {row["arm"]: frozenset(row["alike"]) for row in ranked}
-    found = [group for group in groups(list(alike), alike) if len(group) > 1]
-    if found:
-        text = "; ".join(listed(group) for group in found)
+    alike_arms = [group for group in groups(list(alike), alike) if len(group) > 1]
+    if alike_arms:
+        text = "; ".join(listed(group) for group in alike_arms)
         yield Paragraph(f"Groups of indistinguishable arms: {text}.")
     elif not any(alike.values()):
         yield Paragraph("Every arm is distinguishable from every other.")
@@ -812,7 +814,7 @@ def _other_metrics(report: Report) -> Iterator[Block]:
     for part in parts:
         beside = {row["arm"]: row for row in part.comparisons if row["default"]}
         for arm in part.arms:
-            found = beside.get(arm["arm"])
+            difference = beside.get(arm["arm"])
             rows.append(
                 (
                     part.metric,
@@ -820,8 +822,10 @@ def _other_metrics(report: Report) -> Iterator[Block]:
                     f"{arm['missing']:,}",
                     number(arm["mean"]),
                     *(number(arm[name]) for name in percentiles),
-                    number(found["difference"], signed=True) if found else "",
-                    interval(found["low"], found["high"], signed=True) if found else "",
+                    number(difference["difference"], signed=True) if difference else "",
+                    interval(difference["low"], difference["high"], signed=True)
+                    if difference
+                    else "",
                 )
             )
     shown = tuple(f">{name}" for name in percentiles)

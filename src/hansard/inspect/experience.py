@@ -273,11 +273,11 @@ class ExperienceIndex:
     def kept(self, reader: Reader) -> _NamedExperiences:
         """Return the experiences in the tables."""
         of = (reader.path, reader.position, reader.digest)
-        known, found = self._held
+        known, named = self._held
         if of != known:
-            found = _NamedExperiences.of(experiences(reader).experiences)
-            self._held = (of, found)
-        return found
+            named = _NamedExperiences.of(experiences(reader).experiences)
+            self._held = (of, named)
+        return named
 
     def close(self) -> None:
         """Let go of what it holds."""
@@ -292,13 +292,13 @@ class _NamedExperiences(msgspec.Struct, frozen=True):
     texts: dict[str, str]
 
     @classmethod
-    def of(cls, found: Sequence[KeptExperience]) -> _NamedExperiences:
+    def of(cls, kept: Sequence[KeptExperience]) -> _NamedExperiences:
         """Build the index of these experiences."""
         retired = ExperienceStanding.RETIRED
         return cls(
-            {each.experience: each for each in found},
-            {each.experience: each for each in found if each.standing is not retired},
-            {each.experience: f"{each.task}\n{each.description}" for each in found},
+            {each.experience: each for each in kept},
+            {each.experience: each for each in kept if each.standing is not retired},
+            {each.experience: f"{each.task}\n{each.description}" for each in kept},
         )
 
     def able(self, request: ExperienceQuery) -> dict[str, KeptExperience]:
@@ -374,17 +374,17 @@ _COSTS = """
 
 def experiences(reader: Reader) -> KeptExperiences:
     """Return the saved experiences by name."""
-    found = msgspec.convert(reader.rows(_LIST, []), list[KeptExperience])
-    return KeptExperiences(position=reader.position, experiences=found)
+    kept = msgspec.convert(reader.rows(_LIST, []), list[KeptExperience])
+    return KeptExperiences(position=reader.position, experiences=kept)
 
 
 def log(reader: Reader, name: str) -> ExperienceLog:
     """Return the history of an experience. Raises NotFound."""
     rows = [dict(each) for each in reader.rows(_LOG, [name])]
-    found = msgspec.convert(rows, list[ExperienceChange])
-    if not found:
+    changes = msgspec.convert(rows, list[ExperienceChange])
+    if not changes:
         raise versions.missing(EXPERIENCES, name)
-    return ExperienceLog(position=reader.position, changes=found)
+    return ExperienceLog(position=reader.position, changes=changes)
 
 
 def shown(version: KeptVersion, changes: ExperienceLog) -> ShownExperience:
@@ -396,14 +396,14 @@ def difference(
     before: Mapping[str, str], after: Mapping[str, str], named: tuple[str, str]
 ) -> ExperienceDiff:
     """Compare the files of two versions; `named` are their labels."""
-    found = []
+    files = []
     for path in sorted({*before, *after}):
         one, other = (each.get(path, "").splitlines(keepends=True) for each in (before, after))
         names = [f"{each}/{path}" for each in named]
         diff = "".join(difflib.unified_diff(one, other, names[0], names[1]))
         if diff:
-            found.append(FileDiff(path=path, diff=diff))
-    return ExperienceDiff(before=named[0], after=named[1], files=found)
+            files.append(FileDiff(path=path, diff=diff))
+    return ExperienceDiff(before=named[0], after=named[1], files=files)
 
 
 def find(reader: Reader, request: ExperienceQuery, index: ExperienceIndex) -> ExperienceHits:
@@ -652,14 +652,14 @@ async def learned(  # noqa: PLR0913 -- what a caller may say of runs
         await demonstration(workspace, run, fetch, tasks.get(run, ""), params.get(run, NOTHING))
         for run in dict.fromkeys(runs)
     ]
-    found = distil.distilled(doings)
-    if len(found) > 1:
-        kinds = "; ".join(f"{each.wording.template!r:.100}" for each in found[:4])
-        fact = f"the runs are of {counted(len(found), 'kind')} of task: {kinds}"
+    distilled = distil.distilled(doings)
+    if len(distilled) > 1:
+        kinds = "; ".join(f"{each.wording.template!r:.100}" for each in distilled[:4])
+        fact = f"the runs are of {counted(len(distilled), 'kind')} of task: {kinds}"
         raise BadValue(f"experience {name!r:.80}", fact, "give runs of one kind")
-    distil.demand_single_values(doings, found[0].wording)
+    distil.demand_single_values(doings, distilled[0].wording)
     version = parent.version + 1 if parent is not None else 1
-    made = contents.made(name, found[0], description=description, version=version)
+    made = contents.made(name, distilled[0], description=description, version=version)
     if parent is not None:
         made = msgspec.structs.replace(made, parent=contents.digest(parent))
     if plan is None and lessons is None:
@@ -720,8 +720,8 @@ async def _sentences_from(
 async def _first_request(workspace: Workspace, run: str, fetch: Payloads) -> str:
     """Return the first message of a user in a run. Raises NotFound, BadValue."""
     up_to = await workspace.points.up_to(run, None)
-    found = await contexts(workspace, run, up_to, None)
-    for agent in found.agents:
+    conversation = await contexts(workspace, run, up_to, None)
+    for agent in conversation.agents:
         for _, message in window(agent.state):
             content = await fetch.value(message.content)
             if message.role == "user" and isinstance(content, str) and content.strip():

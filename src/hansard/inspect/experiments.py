@@ -322,12 +322,12 @@ def report(reader: Reader, name: str | None = None, alpha: float = ALPHA) -> Pro
 
 async def show(workspace: Workspace, reference: str) -> ShownPrompt:
     """Return a version and the state of its prompt. Raises NotFound, Refused, BadName."""
-    found = await store.get(workspace, reference)
-    state = (await artifacts.read(workspace, prompts.PROMPTS, found.name)).state
-    parts = [each for each in state.feedback if each.version == found.version]
+    prompt = await store.get(workspace, reference)
+    state = (await artifacts.read(workspace, prompts.PROMPTS, prompt.name)).state
+    parts = [each for each in state.feedback if each.version == prompt.version]
     return ShownPrompt(
-        prompt=found,
-        variables=found.variables,
+        prompt=prompt,
+        variables=prompt.variables,
         aliases=dict(sorted(state.aliases.items())),
         newest=state.newest,
         feedback=[{"text": each.text, "rating": each.rating, "run": each.run} for each in parts],
@@ -359,15 +359,15 @@ async def diff(workspace: Workspace, before: str, after: str | None) -> PromptDi
 
 
 def evidence(
-    reader: Reader, name: str, version: int, standing: int, experiment: str | None
+    reader: Reader, name: str, version: int, current: int, experiment: str | None
 ) -> PromptEvidence:
     """Return the verdict of the newest experiment with both versions as arms, or of the named one.
 
     Runs of both arms must be judged. Raises Refused if there is no such experiment.
     """
-    new, old = f"{name}@{version}", f"{name}@{standing}"
-    found = reader.rows(_EVIDENCE, [new, old, experiment])
-    if not found:
+    new, old = f"{name}@{version}", f"{name}@{current}"
+    pairs = reader.rows(_EVIDENCE, [new, old, experiment])
+    if not pairs:
         which = f"experiment {experiment!r}" if experiment else "no experiment"
         negation = "does not have" if experiment else "has"
         message = (
@@ -375,11 +375,11 @@ def evidence(
             "does and have runs of it judged, or say reason= (--reason) why it is moved"
         )
         raise Refused(message)
-    for pair in found:
+    for pair in pairs:
         rows = reader.rows(_VERDICT, [pair["experiment"], pair["baseline"], pair["arm"]])
         if rows:
             return PromptEvidence(**pair, **rows[0])
-    pair = found[0]
+    pair = pairs[0]
     message = (
         f"experiment {pair['experiment']!r} has no judged runs of arms {pair['arm']!r} and "
         f"{pair['baseline']!r} yet: score them, or give reason= (--reason)"
@@ -387,24 +387,24 @@ def evidence(
     raise Refused(message)
 
 
-def demand_better(found: PromptEvidence) -> None:
+def demand_better(shown: PromptEvidence) -> None:
     """Raise Refused unless the verdict is better."""
-    if found.verdict == "better":
+    if shown.verdict == "better":
         return
     interval = (
-        f" ({found.difference:+.4g}, {found.low:+.4g} to {found.high:+.4g})"
-        if found.difference is not None and found.low is not None and found.high is not None
+        f" ({shown.difference:+.4g}, {shown.low:+.4g} to {shown.high:+.4g})"
+        if shown.difference is not None and shown.low is not None and shown.high is not None
         else ""
     )
     message = (
-        f"experiment {found.experiment!r} says of arm {found.arm!r} beside {found.baseline!r} by "
-        f"{found.metric}: {found.verdict}{interval}, and an alias is moved on 'better': have more "
+        f"experiment {shown.experiment!r} says of arm {shown.arm!r} beside {shown.baseline!r} by "
+        f"{shown.metric}: {shown.verdict}{interval}, and an alias is moved on 'better': have more "
         "runs judged, or say reason= (--reason) why it is moved all the same"
     )
     raise Refused(message)
 
 
-def standing_of(state: PromptState, alias: str, name: str) -> int:
+def alias_version(state: PromptState, alias: str, name: str) -> int:
     """Return the version that an alias names. Raises Refused if it names none yet."""
     if alias not in state.aliases:
         message = (
@@ -608,12 +608,12 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignme
 
     Nothing is recorded. Raises NotFound, BadName.
     """
-    found = await plans.state(workspace, name)
-    if found.plan is None:
+    plan_state = await plans.state(workspace, name)
+    if plan_state.plan is None:
         raise NotFound(f"a plan of experiment {name!r}", REMEDY)
-    arm = rules.arm_of(name, found.plan, unit)
-    report = Assignment(experiment=name, unit=unit, unit_is=found.plan.unit, arm=arm.name)
-    return report, found.stopped is not None
+    arm = rules.arm_of(name, plan_state.plan, unit)
+    report = Assignment(experiment=name, unit=unit, unit_is=plan_state.plan.unit, arm=arm.name)
+    return report, plan_state.stopped is not None
 
 
 def list_prices(reader: Reader, model: str | None) -> list[Price]:

@@ -52,19 +52,19 @@ async def find_run(workspace: Workspace, text: str) -> str:
     return only([run for run in known if text and run.startswith(text)], text)
 
 
-def only(found: list[str], text: str) -> str:
+def only(runs: list[str], text: str) -> str:
     """Return the only run found. Raises NotFound, Ambiguous."""
-    if not found:
+    if not runs:
         raise NotFound(f"run {text!r}", RUN_REMEDY)
-    if len(found) > 1:
-        raise Ambiguous(text, found, counted(len(found), "run"))
-    return found[0]
+    if len(runs) > 1:
+        raise Ambiguous(text, runs, counted(len(runs), "run"))
+    return runs[0]
 
 
 def address(text: str) -> tuple[int, int] | None:
     """Parse an event's address into position and index; None if it is none."""
-    found = _ADDRESS.fullmatch(text)
-    return (int(found["position"]), int(found["index"])) if found is not None else None
+    match = _ADDRESS.fullmatch(text)
+    return (int(match["position"]), int(match["index"])) if match is not None else None
 
 
 _NEWEST = "SELECT run FROM runs WHERE probe IS NULL ORDER BY first_position DESC LIMIT 1"
@@ -78,11 +78,11 @@ _ROLES = """
 def find_run_in(reader: Reader, text: str) -> str:
     """Find a run as `find_run`, in the tables. Raises NotFound, Ambiguous."""
     if text == "last":
-        found = [run for (run,) in reader.all(_NEWEST)]
+        runs = [run for (run,) in reader.all(_NEWEST)]
     else:
         request = [text, CANDIDATES_MAX + 1]
-        found = [run for (run,) in reader.all(_RUNS, request)] if text else []
-    return text if text in found else only(found, text)
+        runs = [run for (run,) in reader.all(_RUNS, request)] if text else []
+    return text if text in runs else only(runs, text)
 
 
 def find_event(reader: Reader, text: str) -> tuple[int, int]:

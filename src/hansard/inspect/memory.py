@@ -97,8 +97,8 @@ async def glob(
     """Return the paths that match a glob. Raises BadValue, ExtraMissing."""
     files = (await MemoryStore(workspace, space).state()).files.items()
     shown = [path for path, file in files if not file.link and not file.binary]
-    found = paths_matching(shown, pattern, limit=limit)
-    return MemoryPaths(space=space, paths=found.paths, more=found.more)
+    matches = paths_matching(shown, pattern, limit=limit)
+    return MemoryPaths(space=space, paths=matches.paths, more=matches.more)
 
 
 async def grep(
@@ -112,8 +112,8 @@ async def grep(
 ) -> MemoryLines:
     """Return the lines that match a pattern. Raises BadValue, ExtraMissing."""
     tree = await tree_of(workspace, space)
-    found = lines_matching(tree, pattern, glob=glob, ignore_case=ignore_case, limit=limit)
-    return MemoryLines(space=space, hits=found.lines, files=found.files, more=found.more)
+    matches = lines_matching(tree, pattern, glob=glob, ignore_case=ignore_case, limit=limit)
+    return MemoryLines(space=space, hits=matches.lines, files=matches.files, more=matches.more)
 
 
 async def search(
@@ -133,8 +133,8 @@ async def search(
     tree = await tree_of(workspace, space)
     meaning = FileVectors(embedder) if embedder is not None else None
     rankers = Rankers(FileWords(), meaning)
-    found = files_fitting(tree, question, rankers, glob=glob, kind=kind, limit=limit)
-    return MemoryHits(space=space, hits=found.hits, by=found.by, more=found.more)
+    matches = files_fitting(tree, question, rankers, glob=glob, kind=kind, limit=limit)
+    return MemoryHits(space=space, hits=matches.hits, by=matches.by, more=matches.more)
 
 
 class MemoryCompaction(msgspec.Struct, kw_only=True):
@@ -160,8 +160,10 @@ def compact(
     Nothing is changed. `reads` are the numbers of reads by file. Raises BadValue.
     """
     rankers = Rankers(FileWords())
-    found = compacted(texts_of(state), rankers, changes, reads=reads, keep=keep, drop_max=drop_max)
-    return MemoryCompaction(space=space, compacted=found)
+    compaction = compacted(
+        texts_of(state), rankers, changes, reads=reads, keep=keep, drop_max=drop_max
+    )
+    return MemoryCompaction(space=space, compacted=compaction)
 
 
 def reads(reader: Reader, space: str) -> dict[str, int]:
@@ -253,11 +255,11 @@ class MemoryChangeMade(msgspec.Struct, kw_only=True):
 async def listing(workspace: Workspace, space: str | None, at: object = None) -> MemoryListing:
     """List the files of a space at a point, or of all spaces. Raises BadName, NotFound."""
     names = [space] if space is not None else await workspace.memories.spaces()
-    found: list[ListedFile] = []
+    listed: list[ListedFile] = []
     for name in names:
         files = (await MemoryStore(workspace, name).state(at)).files
-        found += [_listed(name, files[path]) for path in sorted(files)]
-    return MemoryListing(files=found, spaces=names)
+        listed += [_listed(name, files[path]) for path in sorted(files)]
+    return MemoryListing(files=listed, spaces=names)
 
 
 def _listed(space: str, file: MemoryFile) -> ListedFile:
@@ -296,5 +298,5 @@ class MemoryProposalMade(msgspec.Struct, kw_only=True):
 
 async def proposals(workspace: Workspace, space: str) -> MemoryProposals:
     """Return the proposed changes of a space's files. Raises BadName."""
-    found = await upkeep.list_proposals(workspace, space_name(space))
-    return MemoryProposals(space=space, proposals=found)
+    waiting = await upkeep.list_proposals(workspace, space_name(space))
+    return MemoryProposals(space=space, proposals=waiting)

@@ -371,16 +371,16 @@ def _data(event: Event) -> list[Any]:
     return row
 
 
-def _us(found: EventTime) -> int | None:
+def _us(event_time: EventTime) -> int | None:
     """Return a time in us since 1970, as UTC if it has no zone; None if unknown."""
-    moment = found.moment if found.is_known else None
+    moment = event_time.moment if event_time.is_known else None
     return None if moment is None else (moment.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 
 def _more(stored: Stored) -> dict[str, Any]:
     """Return a commit's rare fields."""
     commit = stored.commit
-    found = {
+    details = {
         "on_behalf_of": list(commit.actor.on_behalf_of),
         "causation": commit.causation,
         "correlation": commit.correlation,
@@ -388,7 +388,7 @@ def _more(stored: Stored) -> dict[str, Any]:
         "transaction": commit.tx and f"{commit.tx.index + 1} of {commit.tx.count}: {commit.tx.id}",
         "origin": stored.origin and msgspec.to_builtins(stored.origin),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in details.items() if value}
 
 
 # ---------------------------------------------------------------- blobs
@@ -679,13 +679,13 @@ class _Team:
 
 def _payloads(stood: TaskState | None, now: TaskState) -> dict[str, Any]:
     """Return the task's values that are equal to the event's."""
-    found: dict[str, Any] = {}
+    payloads: dict[str, Any] = {}
     if stood is None:
         return {"what": True} if bytes(now.added.what) != b"null" else {}
     for name in ("given", "result"):
         if getattr(stood, name) is not getattr(now, name):
-            found[name] = True
-    return found
+            payloads[name] = True
+    return payloads
 
 
 def _short(names: list[str]) -> list[Any]:

@@ -363,13 +363,13 @@ class Replacement(msgspec.Struct, frozen=True):
                 decoded = msgspec.json.decode(listed_)
             except msgspec.DecodeError as error:
                 raise BadValue("--swap", f"{listed_!r:.80} ({error})", remedy) from error
-            found = [msgspec.json.encode(each).decode() for each in decoded]
+            values = [msgspec.json.encode(each).decode() for each in decoded]
         else:
-            found = [each.strip() for each in listed_.split(",")]
-        if len(set(found)) < 2 or len(set(found)) < len(found):  # noqa: PLR2004 -- a swap is between two
-            fact = f"{counted(len(found), 'value')} ({listed(found)})" if found else "no value"
+            values = [each.strip() for each in listed_.split(",")]
+        if len(set(values)) < 2 or len(set(values)) < len(values):  # noqa: PLR2004 -- a swap is between two
+            fact = f"{counted(len(values), 'value')} ({listed(values)})" if values else "no value"
             raise BadValue("--swap", fact, "give two different values or more")
-        return cls(path.strip(), tuple(found), exact)
+        return cls(path.strip(), tuple(values), exact)
 
     def typed(self, recorded: Plain) -> list[Plain]:
         """Return the values in the type of the recorded one.
@@ -382,7 +382,7 @@ class Replacement(msgspec.Struct, frozen=True):
         if not self.exact and type(recorded) is str:
             return text
         try:
-            found: Plain = msgspec.json.decode(text)
+            value: Plain = msgspec.json.decode(text)
         except msgspec.DecodeError:
             return text
-        return found
+        return value

@@ -279,8 +279,8 @@ class Rederiver:
                 if failure_digest(event.error) != event.digest:
                     checked.differs.append("the digest of its error")
             case StepCompleted():
-                found = await self._result(checked)
-                if found != event.digest:
+                actual = await self._result(checked)
+                if actual != event.digest:
                     self._reused(checked, event)
             case StepSettled() if event.verdict is Verdict.HAPPENED:
                 if await self._result(checked) != event.digest:
@@ -362,12 +362,12 @@ class Replayed(Answer):
     @property
     def summary(self) -> Summary:
         """Summary of all calls; one that differs does not count as unproven."""
-        found = [checked for _, checked in self.calls]
+        calls = [checked for _, checked in self.calls]
         return Summary(
             run=self.run,
-            calls=len(found),
-            differ=sum(bool(checked.differs) for checked in found),
-            unproven=sum(bool(checked.unproven and not checked.differs) for checked in found),
+            calls=len(calls),
+            differ=sum(bool(checked.differs) for checked in calls),
+            unproven=sum(bool(checked.unproven and not checked.differs) for checked in calls),
         )
 
 

@@ -39,7 +39,7 @@ from hansard.inspect.trace import recorded
 # Principals, their tokens, and the label that each carries.
 
 
-class Standing(StrEnum):
+class LoginStatus(StrEnum):
     """Validity of a token."""
 
     VALID = "valid"
@@ -59,29 +59,29 @@ class Login(msgspec.Struct, kw_only=True):
     role: str | None = None
     on_behalf_of: tuple[str, ...] = ()
     token: str | None = None
-    standing: Standing | None = None
+    standing: LoginStatus | None = None
     expires: str | None = None
     because: str = ""
 
 
 async def list_logins(workspace: Workspace) -> list[Login]:
     """List every principal with its tokens. Raises UnknownEvent, Corrupt."""
-    found: list[Login] = []
+    logins: list[Login] = []
     for name, principal in (await principals.known(workspace)).items():
         own = by_name(Login, principal, principal=name, carries=str(principal.carries))
-        found += [_login(workspace, own, token) for token in principal.tokens.values()] or [own]
-    return found
+        logins += [_login(workspace, own, token) for token in principal.tokens.values()] or [own]
+    return logins
 
 
 def _login(workspace: Workspace, own: Login, token: Token) -> Login:
     issued = token.issued
-    valid = Standing.VALID if token.is_valid(workspace.clock.now()) else Standing.EXPIRED
+    valid = LoginStatus.VALID if token.is_valid(workspace.clock.now()) else LoginStatus.EXPIRED
     return msgspec.structs.replace(
         own,
         role=issued.role,
         on_behalf_of=issued.on_behalf_of,
         token=issued.token,
-        standing=Standing.REVOKED if token.revoked else valid,
+        standing=LoginStatus.REVOKED if token.revoked else valid,
         expires=issued.expires,
         because=token.because,
     )
@@ -126,9 +126,9 @@ class Approvals(Answer):
 
 async def list_approvals(workspace: Workspace, *, every: bool) -> Approvals:
     """List the approvals that wait for an answer, with `every` all."""
-    found = await requests.listed(workspace)
-    shown = [each for each in found if every or each.standing is ApprovalStatus.PENDING]
-    return Approvals(questions=[question(each) for each in shown], all=len(found))
+    questions = await requests.listed(workspace)
+    shown = [each for each in questions if every or each.standing is ApprovalStatus.PENDING]
+    return Approvals(questions=[question(each) for each in shown], all=len(questions))
 
 
 def question(each: ListedApproval) -> Question:
@@ -160,13 +160,13 @@ async def find_approval(workspace: Workspace, text: str) -> ListedApproval:
     if len(text) == ID_CHARACTERS:
         return await requests.find(workspace, text)
     listed = await requests.listed(workspace)
-    found = [each for each in listed if each.approval.id.startswith(text)]
-    same = [each for each in found if each.approval.id == text]
-    if not text or not found:
+    matches = [each for each in listed if each.approval.id.startswith(text)]
+    same = [each for each in matches if each.approval.id == text]
+    if not text or not matches:
         raise NotFound(f"approval {text!r:.80}", "see 'hansard approvals --all'")
-    if len(same or found) > 1:
-        raise BadName("approval", text, f"{len(found)} begin with it: give more characters")
-    return (same or found)[0]
+    if len(same or matches) > 1:
+        raise BadName("approval", text, f"{len(matches)} begin with it: give more characters")
+    return (same or matches)[0]
 
 
 _POINT_REMEDY = "give a position (1234) or a time (2026-11-21T10:00:00Z)"
@@ -224,7 +224,7 @@ class RoleExplanation(Answer):
 async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None) -> Roles:
     """Return the roles that were defined at a point. Raises BadName."""
     position = await workspace.log.end(await _up_to(workspace, at))
-    found = Roles(roles=[], position=position)
+    answer = Roles(roles=[], position=position)
     for name in names:
         state = await roles.read(workspace, name, AtPosition(position))
         if state.version:
@@ -236,8 +236,8 @@ async def read_roles(workspace: Workspace, names: Iterable[str], at: str | None)
                 because=state.withdrawn.because if state.withdrawn is not None else None,
                 position=position,
             )
-            found.roles.append(role)
-    return found
+            answer.roles.append(role)
+    return answer
 
 
 async def explain(
@@ -378,8 +378,8 @@ async def follow_view(
 ) -> AsyncGenerator[RoleView]:
     """Yield the view now and after each change, each time without the unchanged events."""
     before: list[Line] = []
-    async with contextlib.aclosing(views.follow(workspace, role, run, by=by, key=key)) as found:
-        async for made in found:
+    async with contextlib.aclosing(views.follow(workspace, role, run, by=by, key=key)) as followed:
+        async for made in followed:
             yield RoleView(made, _same(before, made.view.events))
             before = made.view.events
 
@@ -391,21 +391,21 @@ def _same(before: Sequence[Line], now: Sequence[Line]) -> int:
 
 
 def _summary(made: DerivedView) -> dict[str, Any]:
-    found = made.view
+    view = made.view
     return {
-        "run": found.run,
-        "role": found.role,
-        "events": len(found.events),
-        "digest": found.digest,
+        "run": view.run,
+        "role": view.role,
+        "events": len(view.events),
+        "digest": view.digest,
         "upto": made.at,
         "rules": made.rules or None,
     }
 
 
 def _lines(made: DerivedView, known: int = 0) -> Iterator[dict[str, Any]]:
-    found = made.view
-    yield {"kind": "state", "run": found.run, "role": found.role, **_plain(found.state)}
-    for number, line in found.events[known:]:
+    view = made.view
+    yield {"kind": "state", "run": view.run, "role": view.role, **_plain(view.state)}
+    for number, line in view.events[known:]:
         yield {"kind": "event", "number": number, **_plain(line)}
 
 
@@ -428,10 +428,12 @@ async def knew(
         where.role, where.run, where.history, rules, said_by, where.position, key
     )
     data = await _state(workspace, where)
-    found = await views.on_record(
+    entries = await views.on_record(
         workspace.states, where.run, where.role, AtPosition(where.position)
     )
-    return Knowledge(where, made, data, [each for each in found if each.event.agent == where.agent])
+    return Knowledge(
+        where, made, data, [each for each in entries if each.event.agent == where.agent]
+    )
 
 
 async def _rules_end(workspace: Workspace, at: str | None, position: int) -> AtPosition:
@@ -450,23 +452,23 @@ async def before_event(
     stored = await workspace.log.at(position)
     if index >= len(stored.commit.events):
         raise NotFound(f"event {text!r}", EVENT_REMEDY)
-    found = run_of(stored.stream)
-    if found is None:
+    run = run_of(stored.stream)
+    if run is None:
         message = f"event {text} belongs to no run: give a decision or another event of an agent"
         raise Refused(message)
-    history = await workspace.states.history(found, AtPosition(whole_at(stored)))
+    history = await workspace.states.history(run, AtPosition(whole_at(stored)))
     items = [each for each in history if each.position < position]
     if index:  # its earlier events in the same commit
         commit = msgspec.structs.replace(stored.commit, events=stored.commit.events[:index])
         items.append(msgspec.structs.replace(stored, commit=commit))
     if not items:
-        raise NotFound(f"run {found} before event {text}", "it is the first: give a later one")
-    agent, own = await _author(workspace, found, stored)
+        raise NotFound(f"run {run} before event {text}", "it is the first: give a later one")
+    agent, own = await _author(workspace, run, stored)
     version = stored.commit.version + index - 1
     if not isinstance(stored.stream, AgentStream):
         version = _version(items, agent)
     return Moment(
-        found,
+        run,
         agent,
         role or own,
         version,

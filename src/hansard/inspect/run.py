@@ -250,11 +250,11 @@ class KeyHistory(Answer, kw_only=True):
 async def keys(workspace: Workspace, run: str, up_to: UpTo) -> Keys:
     """Return the keys that exist at a point. Raises NotFound, UnknownEvent, Corrupt."""
     view = await workspace.states.run(run, up_to)
-    found = [
+    entries = [
         Key(run=run, key=name, **state.key(each), position=view.position)
         for name, each in sorted(view.boards.items())
     ]
-    return Keys(run=run, position=view.position, keys=found)
+    return Keys(run=run, position=view.position, keys=entries)
 
 
 async def key_history(
@@ -269,12 +269,12 @@ async def key_history(
     if not writes:
         where = f"key {key!r} of run {run} at position {view.position}"
         raise NotFound(where, f"see 'hansard board {run}'")
-    found = view.boards.get(key)
+    entry = view.boards.get(key)
     now: Key | NoKey = NoKey(run=run, key=key, position=view.position)
-    if found is not None:
-        now = Key(run=run, key=key, **state.key(found), position=view.position)
-        raw = msgspec.Raw(msgspec.json.encode(found.plain))
-        now.value = await fetch.get(payload.resolve(found.plain), raw)
+    if entry is not None:
+        now = Key(run=run, key=key, **state.key(entry), position=view.position)
+        raw = msgspec.Raw(msgspec.json.encode(entry.plain))
+        now.value = await fetch.get(payload.resolve(entry.plain), raw)
     return KeyHistory(now=now, writes=writes)
 
 
@@ -283,7 +283,7 @@ async def _writes(workspace: Workspace, stream: KeyStream, position: int) -> lis
     if stream.key.startswith(RESERVED):
         return []
     commits = await workspace.states.commits(stream, up_to=AtPosition(position))
-    found: list[Write] = []
+    writes: list[Write] = []
     for stored in until(commits, position):
         for index, recorded in enumerate(stored.commit.events):
             event = revive(recorded)
@@ -298,8 +298,8 @@ async def _writes(workspace: Workspace, stream: KeyStream, position: int) -> lis
                 position=stored.position,
                 time=stored.time.isoformat(),
             )
-            found.append(made)
-    return found
+            writes.append(made)
+    return writes
 
 
 def _operation(event: Event) -> dict[str, Any]:
@@ -488,17 +488,17 @@ async def show(
 
 
 async def agent_snapshots(
-    workspace: Workspace, found: RunReport, *, chained: bool
+    workspace: Workspace, report: RunReport, *, chained: bool
 ) -> AsyncIterator[Snapshot]:
     """Yield the snapshot of each agent of a run; with `chained`, the chain of its snapshots.
 
     Raises NotFound, Corrupt.
     """
-    if not found.agents:
-        raise NotFound(f"an agent in run {found.run.run}", "none had begun at this point")
-    for each in found.agents:
-        stream = AgentStream(found.run.run, each.role, each.agent)
-        own_commits = await workspace.states.commits(stream, up_to=found.end)
+    if not report.agents:
+        raise NotFound(f"an agent in run {report.run.run}", "none had begun at this point")
+    for each in report.agents:
+        stream = AgentStream(report.run.run, each.role, each.agent)
+        own_commits = await workspace.states.commits(stream, up_to=report.end)
         if chained:
             async for made in snapshots.chain(workspace, own_commits):
                 yield made
@@ -647,17 +647,17 @@ async def list_runs(
     """
     lives = await read_lives(workspace.log)
     taken = [life for life in lives if filters.takes(life)]
-    found = [life for life in taken if probes or life.probe is None]
-    given = found[:limit] if limit > 0 else found
+    matching = [life for life in taken if probes or life.probe is None]
+    listed = matching[:limit] if limit > 0 else matching
     return Runs(
-        runs=await _all(workspace, given),
-        found=len(found),
+        runs=await _all(workspace, listed),
+        found=len(matching),
         all=len(lives),
-        probed=len(taken) - len(found),
+        probed=len(taken) - len(matching),
         undated=sum(map(filters.leaves_out_undated, lives)),
         unread=sum(life.error is not None and not filters.takes(life) for life in lives),
-        lost={life.run for life in given if life.problem},
-        unknown=list(filters.unknown(lives)) if not found else [],
+        lost={life.run for life in listed if life.problem},
+        unknown=list(filters.unknown(lives)) if not matching else [],
     )
 
 

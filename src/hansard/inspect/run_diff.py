@@ -112,14 +112,14 @@ class Pair(msgspec.Struct, frozen=True):
 def moves(agent: AgentHistory) -> list[Move]:
     """Return an agent's calls, decisions and messages in the order of the record."""
     state = agent.state
-    found = [_step(agent, step) for step in state.steps.values()]
+    own_moves = [_step(agent, step) for step in state.steps.values()]
     calls = {step.call_id for step in state.steps.values() if step.call_id is not None}
     for noted in state.facts:
         if isinstance(noted.fact, DecisionMade):
-            found.append(_decision(agent, noted.version, noted.fact))
+            own_moves.append(_decision(agent, noted.version, noted.fact))
         elif isinstance(noted.fact, MessageAdded):
-            found += _message(agent, noted.version, noted.fact, calls)
-    return sorted(found, key=lambda move: move.version)
+            own_moves += _message(agent, noted.version, noted.fact, calls)
+    return sorted(own_moves, key=lambda move: move.version)
 
 
 def _move(
@@ -272,11 +272,11 @@ def _between(
         if not named:
             yield Pair(Match.ONLY_A, a[i], None)
             continue
-        found = named.popleft()
-        yield from _pairs_of_b(b, at, found, taken)
+        place = named.popleft()
+        yield from _pairs_of_b(b, at, place, taken)
         what = Match.ARGUMENTS if a[i].message is None else Match.TEXT
-        yield Pair(what, a[i], b[found])
-        at = found + 1
+        yield Pair(what, a[i], b[place])
+        at = place + 1
     yield from _pairs_of_b(b, at, end[1], taken)
 
 
@@ -294,7 +294,7 @@ def matched(a: Sequence[str], b: Sequence[str]) -> Matched:
     """
     head = _equal(a, b)
     tail = _equal(a[head:][::-1], b[head:][::-1])
-    found = [(n, n) for n in range(head)]
+    pairs = [(n, n) for n in range(head)]
     i, j, end_a, end_b = head, head, len(a) - tail, len(b) - tail
     while i < end_a and j < end_b:
         window_a, window_b = (
@@ -302,7 +302,7 @@ def matched(a: Sequence[str], b: Sequence[str]) -> Matched:
             b[j : min(j + WINDOW_MOVES, end_b)],
         )
         blocks = SequenceMatcher(None, window_a, window_b, autojunk=False).get_matching_blocks()
-        found += [(i + x, j + y) for x, y, size in blocks for x, y in _run(x, y, size)]
+        pairs += [(i + x, j + y) for x, y, size in blocks for x, y in _run(x, y, size)]
         x, y = (
             (blocks[-2].a + blocks[-2].size, blocks[-2].b + blocks[-2].size)
             if blocks[1:]
@@ -312,7 +312,7 @@ def matched(a: Sequence[str], b: Sequence[str]) -> Matched:
             # At most half a window matches: continue with the other half of both.
             x, y = max(x, WINDOW_MOVES // 2), max(y, WINDOW_MOVES // 2)
         i, j = i + x, j + y
-    return found + [(end_a + n, end_b + n) for n in range(tail)]
+    return pairs + [(end_a + n, end_b + n) for n in range(tail)]
 
 
 def _run(x: int, y: int, size: int) -> Iterator[tuple[int, int]]:
@@ -532,8 +532,8 @@ class RunDiff(Answer):
             both = zip(orders, (pair.a, pair.b), strict=True)
             return min(known[move.position] for known, move in both if move is not None)
 
-        found = [(couple, couple.parts) for couple in self.couples if couple.parts is not None]
-        return min(found, key=lambda each: order(each[1]), default=None)
+        couples = [(couple, couple.parts) for couple in self.couples if couple.parts is not None]
+        return min(couples, key=lambda each: order(each[1]), default=None)
 
 
 async def run_diff(workspace: Workspace, a: str, b: str) -> RunDiff:
@@ -557,8 +557,8 @@ def _couples(a: Side, b: Side) -> Iterator[AgentPair]:
         other = b.agents.get(name)
         if other is None:
             role = agent.state.role
-            found = next((n for n, each in left.items() if each.state.role == role), None)
-            other = left.pop(found) if found is not None else None
+            index = next((n for n, each in left.items() if each.state.role == role), None)
+            other = left.pop(index) if index is not None else None
         yield _couple(agent, other)
     for agent in left.values():
         yield _couple(None, agent)
@@ -786,9 +786,9 @@ def _add_step(side: _Side, step: Step, declared: list[tuple[int, ToolDeclared]])
     _add_model(side, recorded(step.arguments))
     if step.withheld is not None:
         side.withheld[step.withheld] += 1
-    found = bisect.bisect_right(declared, step.version, key=lambda one: one[0])
-    if found:
-        tool = declared[found - 1][1]
+    place = bisect.bisect_right(declared, step.version, key=lambda one: one[0])
+    if place:
+        tool = declared[place - 1][1]
         parts = (tool.version, tool.source, tool.effects.value)
         side.code.setdefault(step.tool, set()).add(parts)
 
@@ -865,16 +865,16 @@ def _effects(a: _Side, b: _Side) -> Respect:
 
 def _withheld(side: _Side) -> Iterator[str]:
     """Yield the effects that a run withheld, in words."""
-    found = side.withheld
-    if not found.total():
+    withheld = side.withheld
+    if not withheld.total():
         return
     texts = {
         Withheld.OUTCOME: "answered with an outcome on record",
         Withheld.SHADOW: "answered by a shadow",
         Withheld.REFUSED: "refused",
     }
-    parts = [f"{found[how]:,} {text}" for how, text in texts.items() if found[how]]
-    yield f"{counted(found.total(), 'effect')} withheld ({', '.join(parts)})"
+    parts = [f"{withheld[how]:,} {text}" for how, text in texts.items() if withheld[how]]
+    yield f"{counted(withheld.total(), 'effect')} withheld ({', '.join(parts)})"
 
 
 def _differs(name: str, reason: str) -> Respect:

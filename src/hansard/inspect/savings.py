@@ -135,18 +135,18 @@ def saved(ledger: Ledger) -> Saved:
     with ledger.lock:
         steps: Mapping[int, Step] = ledger.state.steps
         numbers = ledger.answered
-        found = [steps[number] for number in sorted(numbers)]
-    tokens = [step for step in found if {"input_tokens", "output_tokens"} & step.usage.keys()]
-    timed = [step for step in found if step.duration_ms]
+        answered = [steps[number] for number in sorted(numbers)]
+    tokens = [step for step in answered if {"input_tokens", "output_tokens"} & step.usage.keys()]
+    timed = [step for step in answered if step.duration_ms]
     took = _sum(step.duration_ms for step in timed if step.parent not in numbers)
     return Saved(
-        calls=len(found),
-        effects=sum(step.is_external for step in found),
-        input_tokens=_sum(step.usage.get("input_tokens") for step in found),
-        output_tokens=_sum(step.usage.get("output_tokens") for step in found),
+        calls=len(answered),
+        effects=sum(step.is_external for step in answered),
+        input_tokens=_sum(step.usage.get("input_tokens") for step in answered),
+        output_tokens=_sum(step.usage.get("output_tokens") for step in answered),
         calls_with_tokens=len(tokens),
-        cost=_sum(step.usage.get("cost") for step in found),
-        calls_with_cost=sum("cost" in step.usage for step in found),
+        cost=_sum(step.usage.get("cost") for step in answered),
+        calls_with_cost=sum("cost" in step.usage for step in answered),
         seconds=None if took is None else took / 1e3,
         calls_with_seconds=len(timed),
     )

@@ -47,13 +47,13 @@ def _snapshot() -> dict[str, Any]:
 
 def _export() -> dict[str, Any]:
     lines = [Header, BlobLine, CommitLine, SeenLine, End]
-    found, parts = _of(lines)
+    schemas, parts = _of(lines)
     for line in lines:
         shape = parts[line.__name__]
         shape["properties"]["digest"] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
         shape["required"].append("digest")
         shape.pop("additionalProperties", None)
-    return _document("A line of exported runs", found, parts)
+    return _document("A line of exported runs", schemas, parts)
 
 
 def _events() -> dict[str, Any]:
@@ -76,8 +76,8 @@ _MADE: dict[Schema, Callable[[], dict[str, Any]]] = {
 
 def _of(types: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     items = [_schema_type(each) for each in types]
-    found, parts = msgspec.json.schema_components(items, ref_template=_REF)
-    return list(found), parts
+    schemas, parts = msgspec.json.schema_components(items, ref_template=_REF)
+    return list(schemas), parts
 
 
 def _schema_type(kind: Any) -> Any:
@@ -114,10 +114,10 @@ def _rebuilt(cls: type[msgspec.Struct]) -> type[msgspec.Struct]:
         return cls
     shapes: list[Any] = []
     for field, kind, is_raw in zip(fields, items, raw, strict=True):
-        given: dict[str, Any] = {"default": None if is_raw else field.default}
+        default_options: dict[str, Any] = {"default": None if is_raw else field.default}
         if field.default_factory is not msgspec.NODEFAULT:
-            given = {"default_factory": field.default_factory}
-        default = msgspec.field(name=field.encode_name, **given)
+            default_options = {"default_factory": field.default_factory}
+        default = msgspec.field(name=field.encode_name, **default_options)
         shapes.append((field.name, kind) if field.required else (field.name, kind, default))
     config = cls.__struct_config__
     return msgspec.defstruct(
@@ -130,8 +130,10 @@ def _rebuilt(cls: type[msgspec.Struct]) -> type[msgspec.Struct]:
     )
 
 
-def _document(title: str, found: Sequence[dict[str, Any]], parts: dict[str, Any]) -> dict[str, Any]:
-    whole = found[0] if len(found) == 1 else {"oneOf": list(found)}
+def _document(
+    title: str, schemas: Sequence[dict[str, Any]], parts: dict[str, Any]
+) -> dict[str, Any]:
+    whole = schemas[0] if len(schemas) == 1 else {"oneOf": list(schemas)}
     for part in parts.values():
         if "description" in part:
             part["description"] = cleandoc(part["description"])

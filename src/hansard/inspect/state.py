@@ -287,12 +287,12 @@ class Contexts(Answer, kw_only=True):
 
         Each message is as in its agent's own window, including `index`.
         """
-        found = [
+        entries = [
             (agent.events[noted.version].stored.position, noted.version, index, agent, noted)
             for agent in self.agents
             for index, noted in enumerate(agent.state.window, 1)
         ]
-        for *_, index, agent, noted in sorted(found, key=lambda each: each[:2]):
+        for *_, index, agent, noted in sorted(entries, key=lambda each: each[:2]):
             async for each in self._expanded(agent, index, noted, fetch, every=every):
                 yield each
 
@@ -314,13 +314,13 @@ class Contexts(Answer, kw_only=True):
     ) -> AsyncIterator[Compacted]:
         """Yield what a summary replaced, and what summaries among that replaced."""
         for index, gone in enumerate(event.stands_for, 1):
-            found = self.known.get(gone)
-            if found is None:
+            noted = self.known.get(gone)
+            if noted is None:
                 continue
-            whole = await recorded_message(found, index, self.known, fetch)
+            whole = await recorded_message(noted, index, self.known, fetch)
             yield Compacted(summary=version, original=whole)
-            if isinstance(found.fact, ContextCompacted):
-                async for each in self._replaced_messages(found.version, found.fact, fetch):
+            if isinstance(noted.fact, ContextCompacted):
+                async for each in self._replaced_messages(noted.version, noted.fact, fetch):
                     yield each
 
 
@@ -328,19 +328,19 @@ async def _known_facts(
     workspace: Workspace, run: str, agents: Iterable[AgentHistory]
 ) -> dict[str, MessageFact]:
     """Return messages and summaries if an agent has a summary; otherwise they are not needed."""
-    found: dict[str, MessageFact] = {}
+    known: dict[str, MessageFact] = {}
     for agent in agents:
         facts = [each.fact for each in agent.state.facts]
         summaries = [each for each in facts if isinstance(each, ContextCompacted)]
         if not summaries:
             continue
         commits = {event.stored.position: event.stored for event in agent.events.values()}
-        found |= message_facts(commits.values())
+        known |= message_facts(commits.values())
         conversation = agent.state.conversation_id
-        away = {each for summary in summaries for each in summary.stands_for} - found.keys()
+        away = {each for summary in summaries for each in summary.stands_for} - known.keys()
         if away and conversation is not None:
-            found |= message_facts(await earlier_commits(workspace, conversation, run))
-    return found
+            known |= message_facts(await earlier_commits(workspace, conversation, run))
+    return known
 
 
 async def contexts(workspace: Workspace, run: str, up_to: UpTo, agent: str | None) -> Contexts:
@@ -460,14 +460,14 @@ async def _point(workspace: Workspace, conversation: str, at: str | None) -> UpT
     runs = await _runs_of(workspace, conversation, None)
     if not runs:
         raise NotFound(f"conversation {conversation!r}", REMEDY)
-    found: list[AtPosition | AtTime | None] = []
+    points: list[AtPosition | AtTime | None] = []
     absent: NotFound | None = None
     for run in runs:
         try:
-            found.append(await workspace.points.up_to(run, at))
+            points.append(await workspace.points.up_to(run, at))
         except NotFound as error:
             absent = error
-    places = list(dict.fromkeys(found))
+    places = list(dict.fromkeys(points))
     if not places:
         raise absent or NotFound(f"conversation {conversation!r}", REMEDY)
     if len(places) > 1:
@@ -580,8 +580,8 @@ async def difference(
             after.agent(only)  # an agent at neither point is an error
         for view in (before, after):
             view.agents = {name: item for name, item in view.agents.items() if name == only}
-    found = list(changes(data(before), data(after)))
-    return Difference(run, before.position, after.position, found)
+    changed = list(changes(data(before), data(after)))
+    return Difference(run, before.position, after.position, changed)
 
 
 async def _view(workspace: Workspace, run: str, at: str | None) -> RunView:
@@ -647,13 +647,13 @@ def agent(state: AgentState) -> dict[str, Any]:
         **{kind: {} for kind in _KINDS.values()},
     }
     for noted in state.facts:
-        found = {**_plain(noted.fact), "version": noted.version}
+        plain = {**_plain(noted.fact), "version": noted.version}
         if isinstance(noted.fact, CheckpointSaved):
-            fields["checkpoints"][noted.fact.name] = found
+            fields["checkpoints"][noted.fact.name] = plain
         elif isinstance(noted.fact, ContextCompacted):
-            fields.setdefault(SUMMARIES, {})[str(noted.version)] = found
+            fields.setdefault(SUMMARIES, {})[str(noted.version)] = plain
         else:
-            fields[_KINDS[type(noted.fact)]][str(noted.version)] = found
+            fields[_KINDS[type(noted.fact)]][str(noted.version)] = plain
     return fields
 
 
@@ -760,10 +760,10 @@ class _Fold:
         ]
         step = state.steps.get(state.call_step) if state.call_step is not None else None
         if step is not None:
-            given = await self.fetch(self.reader.arguments(step))
+            arguments = await self.fetch(self.reader.arguments(step))
             result = await self.fetch(self.reader.result(step))
             state.steps[step.number] = msgspec.structs.replace(
-                step, arguments=values.dump(given), result=values.dump(result)
+                step, arguments=values.dump(arguments), result=values.dump(result)
             )
         return state
 

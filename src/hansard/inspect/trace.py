@@ -159,16 +159,16 @@ def folded(name: str, commits: Iterable[Stored]) -> AgentHistory:
 
 def by_agent(history: Iterable[Stored]) -> dict[str, AgentHistory]:
     """Return every agent of a run, in the order of joining. Raises UnknownEvent, Corrupt."""
-    return {name: folded(name, found) for name, found in commits_by_agent(history).items()}
+    return {name: folded(name, commits) for name, commits in commits_by_agent(history).items()}
 
 
 def commits_by_agent(history: Iterable[Stored]) -> dict[str, list[Stored]]:
     """Group commits by agent."""
-    found: dict[str, list[Stored]] = {}
+    commits: dict[str, list[Stored]] = {}
     for stored in history:
         if isinstance(stored.stream, AgentStream):
-            found.setdefault(stored.stream.agent, []).append(stored)
-    return found
+            commits.setdefault(stored.stream.agent, []).append(stored)
+    return commits
 
 
 async def agents_at(
@@ -180,11 +180,11 @@ async def agents_at(
     """
     view = await workspace.states.run(run, up_to)
     end = AtPosition(view.position)
-    found: list[AgentHistory] = []
+    histories: list[AgentHistory] = []
     for name in view.agents if only is None else [only]:
         commits = await workspace.states.commits(view.stream_of(name), up_to=end)
-        found.append(folded(name, commits))
-    return view, found
+        histories.append(folded(name, commits))
+    return view, histories
 
 
 class StepTime(msgspec.Struct):
@@ -304,9 +304,9 @@ class Trace(Answer):
         """Return the time of an agent's version; None for no version."""
         return self._time(self.agents[agent].events[version].time) if version is not None else None
 
-    def _time(self, found: EventTime) -> StepTime:
-        time = found.time
-        return StepTime(time.at, time.clock, self.beginning.offset_ms(found))
+    def _time(self, event_time: EventTime) -> StepTime:
+        time = event_time.time
+        return StepTime(time.at, time.clock, self.beginning.offset_ms(event_time))
 
     def _traced(self, line: Line, arguments: Any, result: Any) -> TracedStep:
         step = line.step
@@ -433,7 +433,9 @@ def _nested(lines: list[Line]) -> Iterator[Line]:
     for line in lines:
         parent = line.step.parent if line.step.parent in line.state.steps else None
         children.setdefault((line.agent, parent), []).append(line)
-    roots = [line for (_, parent), found in children.items() if parent is None for line in found]
+    roots = [
+        line for (_, parent), siblings in children.items() if parent is None for line in siblings
+    ]
     roots.sort(key=lambda line: (line.stored.position, line.step.version))
     waiting = list(reversed(roots))
     while waiting:
@@ -525,8 +527,8 @@ def _parts(path: str) -> Iterator[str]:
     """Yield the scopes of a path from the outermost; a part that is not such a scope is its own."""
     at = 0
     while at < len(path):
-        found = _PART.match(path, at)
-        end = found.end() if found is not None else len(path)
+        match = _PART.match(path, at)
+        end = match.end() if match is not None else len(path)
         yield path[at:end]
         at = end + 1
 
@@ -537,11 +539,11 @@ def _enter(place: Node, name: str, step: Step) -> Node:
     if known is not None:
         return known
     made = Node(label=name, after=step.after)
-    found = _PART.fullmatch(name)
-    if found is not None and found["group"] is not None:
-        made.label, made.group, made.index = "branch", int(found["group"]), int(found["index"])
-    elif found is not None:
-        made.label = f"{found['name']} {found['item']}"
+    match = _PART.fullmatch(name)
+    if match is not None and match["group"] is not None:
+        made.label, made.group, made.index = "branch", int(match["group"]), int(match["index"])
+    elif match is not None:
+        made.label = f"{match['name']} {match['item']}"
     place.places[name] = made
     place.children.append(made)
     return made

@@ -153,5 +153,5 @@ def health(data_dir: Path) -> Health:
     if watch is None:
         return Health(healthy=False, fact=f"no 'hansard up' watches the logs of '{data_dir}'")
     fact = watch.stale()
-    found = any(one.findings for one in watch.workspaces.values())
-    return Health(healthy=fact is None and not found, fact=fact, watch=watch)
+    has_findings = any(one.findings for one in watch.workspaces.values())
+    return Health(healthy=fact is None and not has_findings, fact=fact, watch=watch)

@@ -36,9 +36,9 @@ from hansard.inspect.experiments import (
     PromptEvidence,
     PromptLog,
     PromptReport,
+    alias_version,
     demand_better,
     evidence,
-    standing_of,
 )
 from hansard.operations.declare import (
     Async,
@@ -96,9 +96,9 @@ async def promoted(workspace: Workspace, read: Read, request: Promotion) -> Prom
         return None
     statement: PromptEvidence | None = None
     if not request.because:
-        standing = standing_of(state, request.alias, found.name)
+        current = alias_version(state, request.alias, found.name)
         statement = await read(
-            lambda reader: evidence(reader, found.name, found.version, standing, request.experiment)
+            lambda reader: evidence(reader, found.name, found.version, current, request.experiment)
         )
         demand_better(statement)
     move = Move(

@@ -152,23 +152,23 @@ def comparison_page(
     """Return the page of a comparison, without plots if `draw` is None. `labels`, as from
     `task_labels`, filter its tasks.
     """
-    found: list[tuple[str, Any]] = []
+    parts: list[tuple[str, Any]] = []
     for block in blocks(report, show):
         if not isinstance(block, Plot):
-            found.append((_KINDS[type(block)], block))
+            parts.append((_KINDS[type(block)], block))
         elif draw is not None:
-            found.append(("picture", _picture(block, draw)))
+            parts.append(("picture", _picture(block, draw)))
             if block.kind == "intervals":
-                found.append(("picture", _costs(report, block.part, draw)))
+                parts.append(("picture", _costs(report, block.part, draw)))
     if "tasks" in show:
-        found += [("tasks", each) for each in _tasks(report)]
+        parts += [("tasks", each) for each in _tasks(report)]
     return _page(
         "comparison.html",
         asset("comparison.css"),
         f'(() => {{\n"use strict";\n{asset("comparison.js")}}})();\n',
         pictures=True,
         experiment=report.question.experiment,
-        blocks=found,
+        blocks=parts,
         filters=_filters(labels) if "tasks" in show else {},
         numbers=_numbers(labels),
     )
@@ -269,9 +269,9 @@ def asset(name: str) -> str:
 def _page(
     template: str, style: str, script: str = "", *, pictures: bool = False, **values: Any
 ) -> bytes:
-    found = _environment().get_template(template)
+    page_template = _environment().get_template(template)
     policy = _policy(style, script, pictures=pictures)
-    return found.render(policy=policy, style=style, script=script, **values).encode()
+    return page_template.render(policy=policy, style=style, script=script, **values).encode()
 
 
 def _policy(style: str, script: str, *, pictures: bool) -> str:
