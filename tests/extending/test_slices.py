@@ -102,6 +102,21 @@ def test_commands_follow_from_the_operations(run: Run, opened: str):
 
 
 @pytest.mark.slow
+def test_secrets_are_kept_out_of_arguments(run: Run, opened: str):
+    """A secret in a text is replaced by its name, and one in a name is an error."""
+    assert opened
+    secret = {"HANSARD_REDACT": "key=TOKEN", "TOKEN": "sk-hunter2-ocelot"}
+    done = run("tickets", "open", "t7", "use sk-hunter2-ocelot", hansard=True, **secret)
+    assert done.returncode == 0, done.stderr
+    found = run("tickets", "find", "--json", hansard=True).stdout
+    assert '"id":"t7","title":"use <secret:key>"' in found
+    named = run("tickets", "open", "sk-hunter2-ocelot", "x", hansard=True, **secret)
+    assert named.returncode == 2
+    assert "sk-hunter2-ocelot" not in named.stderr
+    assert "sk-hunter2-ocelot" not in run("tickets", "find", hansard=True).stdout
+
+
+@pytest.mark.slow
 def test_the_events_are_in_the_log_and_the_view_in_sql(run: Run, opened: str):
     """`check` knows the stream; without the package the events stay readable as data."""
     assert opened

@@ -43,7 +43,7 @@ from typing import (
 import msgspec
 
 from hansard.agents.policy.permits import Need
-from hansard.agents.steps.scope import guarded
+from hansard.agents.steps.scope import TEXTS, guarded
 from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.domain import values
@@ -253,11 +253,13 @@ class Codec(msgspec.Struct, frozen=True):
         wire: The type of its field.
         encode: The client's conversion, of the value, its name and the redaction.
         decode: The service's conversion, of the value and its place.
+        is_text: True if secrets are removed from it; in a name they are an error.
     """
 
     wire: Any
     encode: Callable[[Any, str, Any], Any] = _same
     decode: Callable[[Any, str], Any] = _same
+    is_text: bool = False
 
 
 class _Here:
@@ -320,11 +322,11 @@ Here = Annotated[T, _Here()]
 By = Here[str]
 EventPoint = Annotated[object, Codec(str | None, event_point)]
 Point = Annotated[object, Codec(str | None, _point)]
-Prose = Annotated[str, Codec(str, _prose)]
-Proses = Annotated[Sequence[str], Codec(list[str], _proses)]
-Exact = Annotated[str, Codec(str, _exact)]
-Content = Annotated[Any, Codec(Value, _content, lambda raw, _: values.load(raw))]
-Named = Annotated[Mapping[str, Any], Codec(Data, _named, data_of)]
+Prose = Annotated[str, Codec(str, _prose, is_text=True)]
+Proses = Annotated[Sequence[str], Codec(list[str], _proses, is_text=True)]
+Exact = Annotated[str, Codec(str, _exact, is_text=True)]
+Content = Annotated[Any, Codec(Value, _content, lambda raw, _: values.load(raw), is_text=True)]
+Named = Annotated[Mapping[str, Any], Codec(Data, _named, data_of, is_text=True)]
 
 
 def _codec_of(hint: Any) -> Codec | None:
@@ -550,7 +552,12 @@ class Method(Generic[P, T]):
 
     def _guarded(self, method: Any) -> Any:
         """Keep secrets out of the names and errors of a public method."""
-        return method if self.attribute.startswith("_") else guarded(self.full_name, method)
+        if self.attribute.startswith("_"):
+            return method
+        hints = get_type_hints(self.method, include_extras=True)
+        codecs = {name: _codec_of(hint) for name, hint in hints.items() if name != "return"}
+        texts = {name for name, codec in codecs.items() if codec is not None and codec.is_text}
+        return guarded(self.full_name, method, TEXTS | texts)
 
 
 class TrustedMethod(Method[P, T]):

@@ -66,8 +66,12 @@ def errors_without_secrets(guarded: Any) -> contextlib.AbstractContextManager[No
     return contextlib.nullcontext() if redaction is None else redaction.in_errors()
 
 
-def guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of a class that has a `_redaction`, guarded; see `guard_secrets`."""
+def guarded(
+    name: str, method: Callable[..., Any], texts: frozenset[str] = TEXTS
+) -> Callable[..., Any]:
+    """Return a method of a class that has a `_redaction`, guarded; see `guard_secrets`. `texts` are
+    its arguments that are not names.
+    """
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -76,7 +80,7 @@ def guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         if redaction is None:
             return method(self, *args, **kwargs)
         with redaction.in_errors():
-            _check(name, signature, redaction, (self, *args), kwargs)
+            _check(name, signature, texts, redaction, (self, *args), kwargs)
             return method(self, *args, **kwargs)
 
     @functools.wraps(method)
@@ -85,7 +89,7 @@ def guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         if redaction is None:
             return await method(self, *args, **kwargs)
         with redaction.in_errors():
-            _check(name, signature, redaction, (self, *args), kwargs)
+            _check(name, signature, texts, redaction, (self, *args), kwargs)
             return await method(self, *args, **kwargs)
 
     made: Any = guarded_async if inspect.iscoroutinefunction(method) else guarded_sync
@@ -95,7 +99,12 @@ def guarded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check(
-    method: str, signature: inspect.Signature, redaction: Redaction, args: Any, kwargs: Any
+    method: str,
+    signature: inspect.Signature,
+    texts: frozenset[str],
+    redaction: Redaction,
+    args: Any,
+    kwargs: Any,
 ) -> None:
     try:
         bound = signature.bind(*args, **kwargs).arguments
@@ -108,7 +117,7 @@ def _check(
     names = {
         name: list(value) if isinstance(value, Mapping) else value
         for name, value in named.items()
-        if name not in TEXTS
+        if name not in texts
     }
     check_names(method, names, redaction)
 
