@@ -35,14 +35,14 @@ async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
     if _OPENED in stash:  # another folder's fixture, which ends after this one
         yield stash[_OPENED]
         return
-    found = program()
-    if found is None:
-        told = "no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set"
+    executable = program()
+    if executable is None:
+        message = "no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set"
         if os.environ.get("CI") and os.geteuid() == 0:
-            pytest.fail(told)
-        pytest.skip(told)
+            pytest.fail(message)
+        pytest.skip(message)
     async with async_playwright() as player:
-        opened = await player.chromium.launch(executable_path=found, args=list(ARGUMENTS))
+        opened = await player.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
         stash[_OPENED] = opened
         yield opened
         del stash[_OPENED]

@@ -32,9 +32,11 @@ class Provider:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 provider.requests += 1
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                said = provider.key(asked["messages"][-1]["content"])
-                answer = _openais(said) if "chat/completions" in self.path else _anthropics(said)
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                choice = provider.key(request["messages"][-1]["content"])
+                answer = (
+                    _openais(choice) if "chat/completions" in self.path else _anthropics(choice)
+                )
                 body = json.dumps(answer).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
@@ -67,13 +69,13 @@ class Provider:
         client = openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
         async def ask(question: str) -> str:
-            told = await client.chat.completions.create(
+            completion = await client.chat.completions.create(
                 model="gpt-4o", messages=[{"role": "user", "content": question}]
             )
-            assert told.usage is not None
-            used = told.usage.prompt_tokens, told.usage.completion_tokens
+            assert completion.usage is not None
+            used = completion.usage.prompt_tokens, completion.usage.completion_tokens
             session.usage(input_tokens=used[0], output_tokens=used[1], cost=_cost(*used))
-            return told.choices[0].message.content or ""
+            return completion.choices[0].message.content or ""
 
         return ask
 
@@ -84,25 +86,25 @@ class Provider:
         client = anthropic.AsyncAnthropic(base_url=self.url, api_key="none", max_retries=0)
 
         async def ask(question: str) -> str:
-            told = await client.messages.create(
+            message = await client.messages.create(
                 model="claude-sonnet-5",
                 max_tokens=100,
                 messages=[{"role": "user", "content": question}],
             )
-            used = told.usage.input_tokens, told.usage.output_tokens
+            used = message.usage.input_tokens, message.usage.output_tokens
             session.usage(input_tokens=used[0], output_tokens=used[1], cost=_cost(*used))
-            return "".join(each.text for each in told.content if each.type == "text")
+            return "".join(each.text for each in message.content if each.type == "text")
 
         return ask
 
 
-def _cost(asked: int, answered: int) -> float:
+def _cost(input_tokens: int, output_tokens: int) -> float:
     """Return the cost in dollars, at 2.5 and 10 per million tokens."""
-    return asked * 2.5e-6 + answered * 10e-6
+    return input_tokens * 2.5e-6 + output_tokens * 10e-6
 
 
-def _openais(said: str) -> dict[str, Any]:
-    message = {"role": "assistant", "content": said}
+def _openais(text: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -117,13 +119,13 @@ def _openais(said: str) -> dict[str, Any]:
     }
 
 
-def _anthropics(said: str) -> dict[str, Any]:
+def _anthropics(text: str) -> dict[str, Any]:
     return {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
         "model": "claude-sonnet-5",
-        "content": [{"type": "text", "text": said}],
+        "content": [{"type": "text", "text": text}],
         "stop_reason": "end_turn",
         "stop_sequence": None,
         "usage": {"input_tokens": USAGE["input"], "output_tokens": USAGE["output"]},
@@ -138,6 +140,6 @@ LINE = re.compile(r"(?P<id>\d+-\d+) <(?P<tag>[\w-]+)(?P<about>[^>]*)> ?(?P<says>
 
 def read(question: str) -> tuple[str, list[dict[str, str]]]:
     """Return the request of a question, and the lines of the page."""
-    [asked] = re.findall(r"^Instruction: (.*)$", question, re.MULTILINE)
-    lines = [found.groupdict() for found in LINE.finditer(question.partition("\nPage:\n")[2])]
-    return asked, lines
+    [instruction] = re.findall(r"^Instruction: (.*)$", question, re.MULTILINE)
+    lines = [match.groupdict() for match in LINE.finditer(question.partition("\nPage:\n")[2])]
+    return instruction, lines

@@ -95,7 +95,7 @@ def key(question: str) -> str:
 
 async def main(job: Job) -> None:
     """Replay, and print the outcome."""
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     async with async_playwright() as player:
         chromium = await player.chromium.connect_over_cdp(job.chromium)
         page = await (await chromium.new_context()).new_page()
@@ -113,10 +113,10 @@ async def main(job: Job) -> None:
                 session.browser(page, timeout_s=5.0)
                 cache = await record.actions.get(job.file) if job.kept else job.file
                 done = await session.run_actions(cache, fallback=key, once="allow")
-                told = {"success": done.success, "error": done.error}
+                report = {"success": done.success, "error": done.error}
         except hansard.HansardError as error:
-            told = {"success": False, "error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(told | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
+            report = {"success": False, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(report | {"boundaries": boundaries.met}))  # noqa: T201 -- its answer
 
 
 if __name__ == "__main__":

@@ -56,20 +56,20 @@ END = Shown(
 async def shown(page: Any) -> Shown:
     """Read the page by roles, through open shadow roots."""
     tree: str = await page.locator("body").aria_snapshot()
-    said: str = await page.get_by_role("status").inner_text()
+    status: str = await page.get_by_role("status").inner_text()
     stored: str = await page.evaluate("localStorage.getItem('tasks')") or "[]"
-    found = re.search(r"\d+", said)
+    count = re.search(r"\d+", status)
     return Shown(
         tasks=[(name, bool(checked)) for name, checked in _CHECKBOX.findall(tree)],
-        left=int(found.group()) if found else -1,
+        left=int(count.group()) if count else -1,
         stored=[(each["title"], each["done"]) for each in json.loads(stored)],
     )
 
 
-async def shows(page: Any, wanted: Shown) -> None:
+async def shows(page: Any, expected: Shown) -> None:
     """Wait until a page shows that: some pages remove elements slowly."""
     deadline = time.monotonic() + SHOWN_S_MAX
-    while (now := await shown(page)) != wanted:
+    while (now := await shown(page)) != expected:
         assert time.monotonic() < deadline, now
         await asyncio.sleep(0.02)
 
@@ -91,15 +91,15 @@ async def worked(browser: Any, address: str, says: str = "") -> None:
 
 def key(question: str) -> str:
     """Pick the line that an instruction means: a handwritten key for the pages of tasks."""
-    asked, lines = read(question)
-    verb, _, title = asked.partition(" ")
+    instruction, lines = read(question)
+    verb, _, title = instruction.partition(" ")
     boxes = [at for at, each in enumerate(lines) if "checkbox" in each["about"]]
     buttons = [at for at, each in enumerate(lines) if each["tag"] == "button"]
     field = next(at for at, each in enumerate(lines) if each["tag"] == "input" and at not in boxes)
     add = next(at for at in buttons if at > field)
     removes = [at for at in buttons if at != add]
-    said = [at for at, each in enumerate(lines) if title and each["says"] == title]
-    box = min(boxes, key=lambda at: abs(at - said[0])) if said and boxes else None
+    titled = [at for at, each in enumerate(lines) if title and each["says"] == title]
+    box = min(boxes, key=lambda at: abs(at - titled[0])) if titled and boxes else None
     chosen: int | None = None
     match verb:
         case "enter":
@@ -193,8 +193,8 @@ def served(folder: Path, reports: list[str] | None = None) -> Iterator[str]:
 
         def do_POST(self) -> None:
             assert reports is not None
-            told = self.rfile.read(int(self.headers["Content-Length"]))
-            reports.append(told.decode())
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            reports.append(body.decode())
             self.send_response(204)
             self.end_headers()
 

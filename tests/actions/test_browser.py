@@ -74,15 +74,15 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
             session.browser(page, timeout_s=3.0)
             with pytest.raises(hansard.errors.Refused, match=r"entry 3.*once=\[3\]"):
                 await session.run_actions(file, params={"user": "Grace"})
-            told = await session.run_actions(file, params={"user": "Grace"}, once=[3], debug=True)
+            result = await session.run_actions(file, params={"user": "Grace"}, once=[3], debug=True)
             again = session.run
-        assert told.success, told.error
-        assert [each.strategy for each in told.actions] == ["", "xpath", "xpath", "xpath"]
-        assert [len(each.attempts) for each in told.actions] == [0, 1, 1, 1]
+        assert result.success, result.error
+        assert [each.strategy for each in result.actions] == ["", "xpath", "xpath", "xpath"]
+        assert [len(each.attempts) for each in result.actions] == [0, 1, 1, 1]
         assert await page.inner_text("#sent") == "5 13"
         steps = (await record.state(again)).agents["ada"].steps.values()
-        said = b"".join(bytes(each.arguments) + bytes(each.result) for each in steps)
-        assert b"longer-secret" not in said
+        recorded_bytes = b"".join(bytes(each.arguments) + bytes(each.result) for each in steps)
+        assert b"longer-secret" not in recorded_bytes
         replayed = await record.actions.of_run(again)
         assert [each.xpath for each in replayed.actions] == [each.xpath for each in cache.actions]
 
@@ -90,14 +90,14 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
 @pytest.mark.thorough(
     quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )
-async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_path):
+async def test_an_element_that_moved_is_looked_up_by_a_model_once(page, site, tmp_path):
     """The model's answer becomes a version for each entry, and no later replay asks."""
     questions = []
 
     def model(question):  # a key written by hand: no recording of such an answer exists
         questions.append(question)
-        wanted = "<input" if "enter the user" in question else "<button"
-        line = next(each for each in question.splitlines() if wanted in each)
+        tag = "<input" if "enter the user" in question else "<button"
+        line = next(each for each in question.splitlines() if tag in each)
         return json.dumps({"id": line.split()[0]})
 
     async with testing.record_async() as record:
@@ -114,9 +114,9 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
             alone = await session.run_actions(file)
             assert not alone.success
             assert "entry 1" in alone.error
-            told = await session.run_actions(file, fallback=model)
-        assert told.success, told.error
-        assert (told.model_calls, len(questions)) == (2, 2)
+            result = await session.run_actions(file, fallback=model)
+        assert result.success, result.error
+        assert (result.model_calls, len(questions)) == (2, 2)
         assert await page.inner_text("#sent") == "ok"
         healed = decode(file.read_bytes())
         assert healed.version == 4
@@ -126,9 +126,9 @@ async def test_an_element_that_moved_is_asked_of_a_model_once(page, site, tmp_pa
         assert "matches 0" in healed.history[0].why
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=3.0)
-            told = await session.run_actions(file, fallback=model)
-        assert told.success, told.error
-        assert (told.model_calls, len(questions)) == (0, 2)
+            result = await session.run_actions(file, fallback=model)
+        assert result.success, result.error
+        assert (result.model_calls, len(questions)) == (0, 2)
 
 
 @pytest.mark.thorough(
@@ -163,9 +163,9 @@ async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy
         cache = msgspec.structs.replace(cache, actions=[goto, cache.actions[1]])
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=3.0)
-            told = await session.run_actions(cache, debug=True)
-        assert told.success is bool(strategy), told
-        assert told.actions[-1].strategy == strategy
+            result = await session.run_actions(cache, debug=True)
+        assert result.success is bool(strategy), result
+        assert result.actions[-1].strategy == strategy
         assert await page.title() == ("BUTTON" if strategy else "t")
 
 
@@ -191,15 +191,15 @@ async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
         assert cache.actions[-1].frame_index == 1
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=3.0)
-            told = await session.run_actions(cache)
-            assert told.success, told.error
-            assert [each.strategy for each in told.actions] == ["", "css", "xpath"]
+            result = await session.run_actions(cache)
+            assert result.success, result.error
+            assert [each.strategy for each in result.actions] == ["", "css", "xpath"]
             bare = msgspec.structs.replace(
                 cache.actions[0], arguments=[site(shadow + "<button>In</button>", "bare.html")]
             )
             gone = msgspec.structs.replace(cache, actions=[bare, *cache.actions[1:]])
-            told = await session.run_actions(gone)
-            assert "frame 1 is not on the page" in told.error
+            result = await session.run_actions(gone)
+            assert "frame 1 is not on the page" in result.error
 
 
 async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
@@ -228,10 +228,10 @@ async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
             with pytest.raises(hansard.BadValue, match="'note'"):
                 await session.run_actions(cache, params={"who": "Bob"})
             tools = {"note": session.tool(effects="idempotent")(note.spec.function)}
-            told = await session.run_actions(cache, params={"who": "Bob"}, tools=tools)
+            result = await session.run_actions(cache, params={"who": "Bob"}, tools=tools)
         assert called[1:] == [("Bob", 2)]
-        assert not told.success
-        assert "no clicks" in told.error
+        assert not result.success
+        assert "no clicks" in result.error
         assert await page.inner_text("#count") == "0"
 
 
@@ -394,8 +394,8 @@ async def test_an_optional_action_that_is_done_once_is_done_once(page, site):
         site(OFFER.partition("<label>")[0])
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=1.0)
-            told = await session.run_actions(cache, once=[1])
-    assert "entry 2 was not done" in told.error
+            result = await session.run_actions(cache, once=[1])
+    assert "entry 2 was not done" in result.error
     assert await page.inner_text("#count") == "1"
 
 
@@ -427,10 +427,10 @@ async def test_a_banner_that_comes_late_is_left_once(page, site):
         site(BANNERS.replace("LATE", "true"))
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=1.0)
-            told = await session.run_actions(cache, once=[1])
-    said = [each.message for each in told.actions[1:]]
-    assert said[:3] == ["not there", "fill done", "fill done"]
-    assert said[3].startswith("entry 4 was not done")
+            result = await session.run_actions(cache, once=[1])
+    messages = [each.message for each in result.actions[1:]]
+    assert messages[:3] == ["not there", "fill done", "fill done"]
+    assert messages[3].startswith("entry 4 was not done")
     assert await page.inner_text("#count") == "1"
 
 
@@ -452,7 +452,7 @@ async def clicked(chromium, url, timeout_s=10.0):
 @pytest.mark.thorough(
     quick="tests/actions/test_hostile_pages.py::test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser"
 )
-async def test_a_page_that_does_not_take_a_click_is_said(chromium, site):
+async def test_a_page_that_does_not_take_a_click_is_reported(chromium, site):
     """Before it was begun nothing was done; a script without an end leaves it in doubt."""
     with pytest.raises(hansard.errors.NotDone, match="cannot be clicked"):
         await clicked(chromium, site("<button disabled>Go</button>"), 1.0)
@@ -461,7 +461,7 @@ async def test_a_page_that_does_not_take_a_click_is_said(chromium, site):
 
 
 @pytest.mark.thorough(quick="experience/test_doing.py::test_a_page_that_is_gone_ends_a_doing")
-async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
+async def test_a_closed_page_is_reported(chromium, site, tmp_path: Path):
     """And nothing of the cache is done."""
     page = await chromium.new_page()
     async with testing.record_async() as record:
@@ -470,9 +470,9 @@ async def test_a_closed_page_is_said(chromium, site, tmp_path: Path):
         await page.close()
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page)
-            told = await session.run_actions(cache)
-            assert not told.success
-            assert "entry 0" in told.error
+            result = await session.run_actions(cache)
+            assert not result.success
+            assert "entry 0" in result.error
             with pytest.raises(hansard.BadValue, match="cannot be read"):
                 await session.run_actions(tmp_path / "none.json")
 
@@ -494,9 +494,9 @@ async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, sit
         assert [each.frame_index for each in cache.actions] == [None, 1, 1]
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=2.0)
-            told = await session.run_actions(cache)
-        assert told.success, told.error
-        assert told.actions[-1].value == "in it"
+            result = await session.run_actions(cache)
+        assert result.success, result.error
+        assert result.actions[-1].value == "in it"
         assert "pressed" in await page.frames[1].inner_text("body")
 
 

@@ -33,7 +33,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 def entry(index: int = 0, **fields: Any) -> CachedAction:
     """Return a complete entry."""
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "step_index": index,
         "instruction": "enter the name",
         "element_id": "0-7",
@@ -46,7 +46,7 @@ def entry(index: int = 0, **fields: Any) -> CachedAction:
         "message": "done",
         "effects": "idempotent",
     }
-    return CachedAction(**told | fields)
+    return CachedAction(**defaults | fields)
 
 
 def cache(*entries: CachedAction, **fields: Any) -> ActionCache:
@@ -57,23 +57,23 @@ def cache(*entries: CachedAction, **fields: Any) -> ActionCache:
 
 def test_a_file_has_the_fields_that_others_read():
     """Each entry has the ten fields by their names, also where they are empty."""
-    told = msgspec.json.decode(
+    document = msgspec.json.decode(
         encode(cache(entry(xpath=None, targets=ElementTargets(label="Name"))))
     )
-    assert list(told)[:2] == ["actions", "finalState"]
-    assert list(told["actions"][0])[:10] == [
+    assert list(document)[:2] == ["actions", "finalState"]
+    assert list(document["actions"][0])[:10] == [
         *("stepIndex", "instruction", "elementId", "method", "arguments", "frameIndex"),
         *("xpath", "actionType", "success", "message"),
     ]
-    assert told["finalState"] == {"success": True, "duration": 0.5}
+    assert document["finalState"] == {"success": True, "duration": 0.5}
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=4))
 def test_a_file_is_read_as_it_was_written(texts):
     """Any text is kept, and equal caches are equal bytes."""
-    said = cache(*(entry(at, instruction=a, arguments=[b]) for at, (a, b) in enumerate(texts)))
-    assert decode(encode(said)) == said
-    assert encode(decode(encode(said))) == encode(said)
+    written = cache(*(entry(at, instruction=a, arguments=[b]) for at, (a, b) in enumerate(texts)))
+    assert decode(encode(written)) == written
+    assert encode(decode(encode(written))) == encode(written)
 
 
 def test_what_failed_is_no_entry():
@@ -82,7 +82,7 @@ def test_what_failed_is_no_entry():
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         (b"", "no JSON"),
         (encode(cache(entry()))[:-40], "no JSON, or cut"),
@@ -100,11 +100,11 @@ def test_what_failed_is_no_entry():
         (encode(cache(entry())).replace(b'"stepIndex": 0', b'"stepIndex": "x"'), "stepIndex"),
     ],
 )
-def test_a_bad_file_is_refused_with_the_fact_and_the_remedy(raw, said):
+def test_a_bad_file_is_refused_with_the_fact_and_the_remedy(raw, message):
     """Other versions, cut, unknown methods, xpaths that a browser would take long over."""
     with pytest.raises(BadValue) as caught:
         decode(raw)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.remedy
 
 
@@ -162,35 +162,37 @@ def test_an_xpath_is_normalised():
 
 def test_variants_come_from_the_nearest_id_first_and_have_no_text():
     """Then an index less, from the last step on."""
-    found = variants('/html[1]/div[2]/a[contains(text(), "x")]', '//*[@id="a"]/a[1]')
-    assert found[:2] == ['//*[@id="a"]/a[1]', '//*[@id="a"]/a']
-    assert "/html[1]/div[2]/a" in found
-    assert not [each for each in found if "text()" in each]
+    xpaths = variants('/html[1]/div[2]/a[contains(text(), "x")]', '//*[@id="a"]/a[1]')
+    assert xpaths[:2] == ['//*[@id="a"]/a[1]', '//*[@id="a"]/a']
+    assert "/html[1]/div[2]/a" in xpaths
+    assert not [each for each in xpaths if "text()" in each]
 
 
 @given(st.lists(st.sampled_from(["/a", "/b[1]", "//c[2]", '/*[@id="x/y"]', "/d[text()='q']"])))
 def test_variants_are_few_and_none_is_the_xpath(steps):
     """However it is written."""
     xpath = "".join(steps)
-    found = variants(xpath)
-    assert len(found) <= 24
-    assert xpath not in found
-    assert len(set(found)) == len(found)
+    xpaths = variants(xpath)
+    assert len(xpaths) <= 24
+    assert xpath not in xpaths
+    assert len(set(xpaths)) == len(xpaths)
 
 
 def test_the_cached_xpath_is_looked_for_first():
     """The accessible role and name follow, then variants."""
-    told = entry(targets=ElementTargets(role="textbox", name="Name", path='//*[@id="n"]'))
-    found = [each.strategy for each in locators(told)]
-    assert found[:3] == ["xpath", "role", "variant"]
+    action = entry(targets=ElementTargets(role="textbox", name="Name", path='//*[@id="n"]'))
+    strategies = [each.strategy for each in locators(action)]
+    assert strategies[:3] == ["xpath", "role", "variant"]
 
 
 def test_another_kind_of_element_is_not_the_recorded_one():
     """An element of another role or without the names is not clicked; a test id decides."""
-    told = ElementTargets(tag="button", role="button", name="Delete")
-    assert contradicts(told, ElementTargets(tag="button", role="button", name="Delete")) == ""
-    assert "'Keep'" in contradicts(told, ElementTargets(tag="button", role="button", name="Keep"))
-    assert "tag" in contradicts(told, ElementTargets(tag="a", role="button", name="Delete"))
+    targets = ElementTargets(tag="button", role="button", name="Delete")
+    assert contradicts(targets, ElementTargets(tag="button", role="button", name="Delete")) == ""
+    assert "'Keep'" in contradicts(
+        targets, ElementTargets(tag="button", role="button", name="Keep")
+    )
+    assert "tag" in contradicts(targets, ElementTargets(tag="a", role="button", name="Delete"))
     by_id = ElementTargets(tag="button", name="Delete", test_id="d")
     assert contradicts(by_id, ElementTargets(tag="a", name="Löschen", test_id="d")) == ""
 
@@ -199,8 +201,8 @@ def test_values_become_slots_and_slots_values():
     """Slots work in arguments, targets and text, as whole words; a missing or unknown one is
     reported.
     """
-    told = cache(entry(arguments=["Ada"], targets=ElementTargets(name="Hi Ada, Adam")))
-    made = with_slots(told, {"user": "Ada"})
+    plain = cache(entry(arguments=["Ada"], targets=ElementTargets(name="Hi Ada, Adam")))
+    made = with_slots(plain, {"user": "Ada"})
     assert made.actions[0].arguments == ["{{user}}"]
     assert made.actions[0].targets == ElementTargets(name="Hi {{user}}, Adam")
     [again] = filled(made, {"user": "Bob"})
@@ -209,7 +211,7 @@ def test_values_become_slots_and_slots_values():
     with pytest.raises(BadValue, match="no value for user"):
         filled(made, {})
     with pytest.raises(BadValue, match="no slot 'x'"):
-        filled(told, {"x": "1"})
+        filled(plain, {"x": "1"})
     with pytest.raises(BadValue, match="itself"):
         with_slots(cache(entry(arguments=["{{user}}"])), {"user": "Ada"})
 
@@ -250,10 +252,10 @@ def test_what_differs_between_two_calls_of_a_tool_is_a_slot_of_its_arguments():
 )
 def test_a_secret_is_never_a_slot(params):
     """A secret stays a name, whatever the values are."""
-    told = cache(
+    plain = cache(
         entry(arguments=[{"$secret": "pw"}]), entry(1, arguments=list(params.values()) or [""])
     )
-    assert with_slots(told, params).actions[0].arguments == [{"$secret": "pw"}]
+    assert with_slots(plain, params).actions[0].arguments == [{"$secret": "pw"}]
 
 
 def test_the_sync_client_says_what_to_take_instead(record):

@@ -48,7 +48,7 @@ class Change(msgspec.Struct, frozen=True):
 
     name: str
     body: str
-    found: tuple[str, ...]
+    strategies: tuple[str, ...]
     means: Mapping[str, tuple[str, str]] = {}
 
 
@@ -112,12 +112,12 @@ CHANGES = (
 
 def key(change: Change, question: str) -> str:
     """Pick the last line that an instruction means: a handwritten key, no model."""
-    asked, lines = read(question)
-    tag, said = change.means.get(asked.split()[0], ("", ""))
+    instruction, lines = read(question)
+    tag, name = change.means.get(instruction.split()[0], ("", ""))
     fits = [
         each["id"]
         for each in lines
-        if each["tag"] == tag and (each["says"] == said or f'"{said}"' in each["about"])
+        if each["tag"] == tag and (each["says"] == name or f'"{name}"' in each["about"])
     ]
     if change.name == "a look-alike added":
         fits = fits[:1]
@@ -148,17 +148,17 @@ async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change
             address = site(change.body + SAYS, "changed.html")
             async with record.run("again", agent="ada", role="agent") as session:
                 session.browser(page, timeout_s=GONE_S)
-                told = await session.run_actions(
+                result = await session.run_actions(
                     cache, params={"address": address}, fallback=partial(key, change), debug=True
                 )
-            found = tuple(each.strategy for each in told.actions[1:])
-            evidence.record(f"actions.changed.{change.name}", found=", ".join(found))
-            done = [name for name, how in zip(ALL, found, strict=False) if how]
+            strategies = tuple(each.strategy for each in result.actions[1:])
+            evidence.record(f"actions.changed.{change.name}", found=", ".join(strategies))
+            done = [name for name, how in zip(ALL, strategies, strict=False) if how]
             touched = await page.evaluate("touched")
             named = {"enter": "name"}
             assert touched == [named.get(each, each) for each in done], change.name
-            assert found == change.found, (change.name, told.error)
-            assert told.success is all(found)
+            assert strategies == change.strategies, (change.name, result.error)
+            assert result.success is all(strategies)
 
 
 async def test_a_change_is_healed_or_refused_and_nothing_else_is_touched(page, site, evidence):

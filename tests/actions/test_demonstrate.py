@@ -43,14 +43,14 @@ root.firstChild.onclick = () => root.append("more"); } });</script>"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def told_browser() -> Any:
+async def named_browser() -> Any:
     """Start a browser that reports the role and the name of an element."""
-    found = program()
-    if found is None:
+    executable = program()
+    if executable is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
     async with async_playwright() as player:
         arguments = [*bench_page.ARGUMENTS, *ARGUMENTS]
-        opened = await player.chromium.launch(executable_path=found, args=arguments)
+        opened = await player.chromium.launch(executable_path=executable, args=arguments)
         yield opened
         await opened.close()
 
@@ -67,12 +67,12 @@ async def shown(
         await page.wait_for_load_state()
         await does(page)
         ended.set()
-        told = await task
+        end = await task
     await page.context.close()
-    return told, await record.actions.of_run(told.run)
+    return end, await record.actions.of_run(end.run)
 
 
-def said(cache: ActionCache) -> list[tuple[str | None, list[Any], str]]:
+def actions_of(cache: ActionCache) -> list[tuple[str | None, list[Any], str]]:
     """Return each action's method, arguments and element name."""
     return [
         (each.method, each.arguments, each.targets.name if each.targets else "")
@@ -80,7 +80,7 @@ def said(cache: ActionCache) -> list[tuple[str | None, list[Any], str]]:
     ]
 
 
-async def test_what_a_person_does_is_done_again(told_browser, site):
+async def test_what_a_person_does_is_done_again(named_browser, site):
     """Texts, choices, clicks in frames and shadow roots are replayed; a password only by name."""
 
     async def fills_in(page: Any) -> None:
@@ -99,19 +99,19 @@ async def test_what_a_person_does_is_done_again(told_browser, site):
         await asyncio.sleep(0.5)
 
     async with testing.record_async() as record:
-        told, cache = await shown(record, told_browser, site(FORM), fills_in)
-        assert (told.actions, told.secrets, told.unrecorded) == (8, ["pin"], [])
-        assert said(cache)[1:] == [
+        end, cache = await shown(record, named_browser, site(FORM), fills_in)
+        assert (end.actions, end.secrets, end.unrecorded) == (8, ["pin"], [])
+        assert actions_of(cache)[1:] == [
             ("fill", ["Ada"], "Guest"), ("fill", [{"$secret": "pin"}], "Pin"),
             ("selectOption", ["Tue"], "Day"), ("check", [], "VIP"), ("click", [], "Invite"),
             ("click", [], "More"), ("click", [], "Inner"),
         ]  # fmt: skip
         assert [each.frame_index for each in cache.actions[1:]] == [0] * 6 + [1]
         assert cache.final_state.success
-        everything = repr(await record.workspace.log.read_run(told.run))
+        everything = repr(await record.workspace.log.read_run(end.run))
         assert "Ada" in everything
         assert "swordfish" not in everything
-        page = await (await told_browser.new_context()).new_page()
+        page = await (await named_browser.new_context()).new_page()
         async with record.run(
             "again", agent="ada", role="agent", secrets={"pin": "swordfish"}
         ) as session:
@@ -125,7 +125,7 @@ async def test_what_a_person_does_is_done_again(told_browser, site):
 
 
 @pytest.mark.thorough(quick=QUICK)
-async def test_keys_and_addresses_of_a_person_are_actions(told_browser, site):
+async def test_keys_and_addresses_of_a_person_are_actions(named_browser, site):
     """Enter submits once, a double click is one action, and only typed addresses count."""
     other = site("<h1>Other</h1>", "other.html")
     page_ = site(
@@ -145,8 +145,8 @@ async def test_keys_and_addresses_of_a_person_are_actions(told_browser, site):
         await asyncio.sleep(0.5)
 
     async with testing.record_async() as record:
-        told, cache = await shown(record, told_browser, page_, moves)
-        assert told.unrecorded == []
+        end, cache = await shown(record, named_browser, page_, moves)
+        assert end.unrecorded == []
         assert [each.method or each.action_type for each in cache.actions] == [
             "goToUrl", "dblclick", "fill", "press", "goToUrl", "click",
         ]  # fmt: skip
@@ -155,7 +155,7 @@ async def test_keys_and_addresses_of_a_person_are_actions(told_browser, site):
 
 
 @pytest.mark.thorough(quick=QUICK)
-async def test_what_several_demonstrations_teach_is_done_for_another(told_browser, site):
+async def test_what_several_demonstrations_teach_is_done_for_another(named_browser, site):
     """Each demonstration does its task once; differences become slots, and the checks hold."""
     page_ = site(FORM)
 
@@ -172,11 +172,11 @@ async def test_what_several_demonstrations_teach_is_done_for_another(told_browse
     async with testing.record_async() as record:
         runs: dict[str, str] = {}
         for guest in ("Ada", "Alan", "Grace"):
-            told, _ = await shown(record, told_browser, page_, invites(guest))
-            runs[told.run] = f'Invite "{guest}" to dinner.'
+            end, _ = await shown(record, named_browser, page_, invites(guest))
+            runs[end.run] = f'Invite "{guest}" to dinner.'
         experience = await record.experiences.learn("invite", list(runs), tasks=runs)
         assert not experience.left_out
-        page = await (await told_browser.new_context()).new_page()
+        page = await (await named_browser.new_context()).new_page()
         async with record.run("again", agent="ada", role="agent") as session:
             session.browser(page, timeout_s=5.0)
             await page.goto(page_)
@@ -189,7 +189,7 @@ async def test_what_several_demonstrations_teach_is_done_for_another(told_browse
 
 
 @pytest.mark.thorough(quick=QUICK)
-async def test_a_password_that_is_shown_before_it_is_typed_stays_one(told_browser, site):
+async def test_a_password_that_is_shown_before_it_is_typed_stays_one(named_browser, site):
     """A field that held a password at first stays one. A dialog is left to the person."""
 
     async def shows(page: Any) -> None:
@@ -201,16 +201,16 @@ async def test_a_password_that_is_shown_before_it_is_typed_stays_one(told_browse
         await page.evaluate("alert('hello')")
 
     async with testing.record_async() as record:
-        told, cache = await shown(record, told_browser, site(FORM), shows)
-        assert told.unrecorded == ["the answer to a dialog"]
-        assert said(cache)[2] == ("fill", [{"$secret": "pin"}], "Pin")
-        assert "swordfish" not in repr(await record.workspace.log.read_run(told.run))
+        end, cache = await shown(record, named_browser, site(FORM), shows)
+        assert end.unrecorded == ["the answer to a dialog"]
+        assert actions_of(cache)[2] == ("fill", [{"$secret": "pin"}], "Pin")
+        assert "swordfish" not in repr(await record.workspace.log.read_run(end.run))
 
 
 @pytest.mark.thorough(quick=QUICK)
-async def test_what_cannot_be_recorded_ends_it(told_browser, site):
+async def test_what_cannot_be_recorded_ends_it(named_browser, site):
     """The gate's error ends the demonstration, so that no action goes unrecorded."""
-    page = await (await told_browser.new_context()).new_page()
+    page = await (await named_browser.new_context()).new_page()
 
     async def does(record: Any) -> None:
         gate = [hansard.budget("few", 2, tool="browser.*")]
@@ -229,7 +229,7 @@ async def test_what_cannot_be_recorded_ends_it(told_browser, site):
 
 
 @pytest.mark.thorough(quick=QUICK)
-async def test_what_no_person_did_is_no_action(told_browser, site):
+async def test_what_no_person_did_is_no_action(named_browser, site):
     """A page's own actions are left out, and a window that it opened is reported."""
     page_ = site(
         "<input><button onclick='window.open(`about:blank`)'>Open</button><script>"
@@ -245,9 +245,9 @@ async def test_what_no_person_did_is_no_action(told_browser, site):
         await asyncio.sleep(0.6)
 
     async with testing.record_async() as record:
-        told, cache = await shown(record, told_browser, page_, opens)
+        end, cache = await shown(record, named_browser, page_, opens)
         assert [each.method for each in cache.actions] == [None, "click"]
-        assert told.unrecorded == ["what was done in other windows"]
+        assert end.unrecorded == ["what was done in other windows"]
 
 
 # ------------------------------------------------------------ in a window
@@ -279,13 +279,13 @@ class Window:
     """`hansard demonstrate` in a process of its own, with the user of its window."""
 
     def __init__(self, data_dir: Path, workspace: str, folder: Path, display: str) -> None:
-        found = program(window=True)
-        if found is None:
+        executable = program(window=True)
+        if executable is None:
             pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
         self.port = free_port()
         browser = folder / "browser"
-        told = " ".join((*bench_page.ARGUMENTS, f"--remote-debugging-port={self.port}"))
-        browser.write_text(f'#!/bin/sh\nexec "{found}" {told} "$@"\n')
+        arguments = " ".join((*bench_page.ARGUMENTS, f"--remote-debugging-port={self.port}"))
+        browser.write_text(f'#!/bin/sh\nexec "{executable}" {arguments} "$@"\n')
         browser.chmod(0o755)
         self._env = {**os.environ, "DISPLAY": display, "HANSARD_BROWSER": str(browser)}
         self._program = [sys.executable, "-m", "hansard", "--data-dir", str(data_dir)]
@@ -328,19 +328,19 @@ class Window:
             await asyncio.sleep(0.1)
 
 
-async def closes(told: Any) -> None:
+async def closes(window: Any) -> None:
     """Close the window, as a person."""
-    await told[1].close()
+    await window[1].close()
 
 
-async def interrupts(told: Any) -> None:
+async def interrupts(window: Any) -> None:
     """Press Ctrl-C, as a person; it reaches all of the program's processes."""
-    os.killpg(told[0].pid, signal.SIGINT)
+    os.killpg(window[0].pid, signal.SIGINT)
 
 
-async def kills(told: Any) -> None:
+async def kills(window: Any) -> None:
     """Something kills the program."""
-    told[0].kill()
+    window[0].kill()
 
 
 @pytest.mark.thorough(quick="test_what_a_person_does_is_done_again")
@@ -359,12 +359,12 @@ async def test_a_window_s_demonstration_is_on_record_however_it_ends(
         code, out, err = await window.used(site(FORM), ends)
         [(run, life)] = await record.runs()
         cache = await record.actions.of_run(run)
-        assert said(cache)[1:] == [
+        assert actions_of(cache)[1:] == [
             ("fill", ["Ada"], "Guest"), ("fill", [{"$secret": "pin"}], "Pin"),
             ("click", [], "Invite"),
         ], err  # fmt: skip
         if ends is not kills:
             assert (code, life.status.value) == (0, "completed"), err
-            told = msgspec.json.decode(out)
-            assert (told["run"], told["actions"], told["secrets"]) == (run, 4, ["pin"])
+            report = msgspec.json.decode(out)
+            assert (report["run"], report["actions"], report["secrets"]) == (run, 4, ["pin"])
         assert "swordfish" not in repr(await record.workspace.log.read_run(run)) + out + err

@@ -31,7 +31,7 @@ who.value + ' ' + pw.value.length"><input id=who><input id=pw type=password>
 <button>Send</button></form><p id=said></p>"""
 
 
-def said(address: str) -> tuple[bytes, bytes]:
+def scripts_of(address: str) -> tuple[bytes, bytes]:
     """Return a cache whose check holds for Ada and a secret of seven letters."""
     goto = entry(0, action_type="goToUrl", method=None, arguments=[address], xpath=None)
     who = entry(1, arguments=["{{who}}"])
@@ -45,15 +45,15 @@ def said(address: str) -> tuple[bytes, bytes]:
 
 def ended(folder: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
     """Run Python in a folder, with the browser and the values of a script."""
-    found = program()
-    if found is None:
+    executable = program()
+    if executable is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
-    given = {**os.environ, "BROWSER": found, "SECRET_PW": "hunter2", "SLOT_who": "Ada"}
-    given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # it takes no plugin, and some take seconds
+    variables = {**os.environ, "BROWSER": executable, "SECRET_PW": "hunter2", "SLOT_who": "Ada"}
+    variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # it takes no plugin, and some take seconds
     return subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env=given,
+        env=variables,
         capture_output=True,
         timeout=RUN_S_MAX,
         check=False,
@@ -64,7 +64,7 @@ def test_a_script_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path
     """A script run as a program takes slots as arguments and a secret as a variable."""
     page = tmp_path / "page.html"
     page.write_text(PAGE)
-    (tmp_path / "made.py").write_bytes(said(page.as_uri())[1])
+    (tmp_path / "made.py").write_bytes(scripts_of(page.as_uri())[1])
     assert ended(tmp_path, "made.py", "--who", "Ada").returncode == 0
     assert ended(tmp_path, "made.py", "--who", "Eve").returncode != 0
 
@@ -76,8 +76,8 @@ def test_a_test_is_green_and_red_where_what_it_checks_is_not_so(tmp_path: Path):
     page.write_text(PAGE)
     other = tmp_path / "other.html"
     other.write_text(PAGE.replace("who.value +", "'nobody' +"))
-    (tmp_path / "test_made.py").write_bytes(said(page.as_uri())[0])
-    (tmp_path / "test_other.py").write_bytes(said(other.as_uri())[0])
+    (tmp_path / "test_made.py").write_bytes(scripts_of(page.as_uri())[0])
+    (tmp_path / "test_other.py").write_bytes(scripts_of(other.as_uri())[0])
     files = ("test_made.py", "test_other.py")
     tests = ended(tmp_path, "-m", "pytest", "-q", "-rpf", "-p", "no:cacheprovider", *files)
     assert tests.returncode == 1
@@ -158,13 +158,18 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ran(command: list[str], where: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command in an environment with a browser and without Hansard."""
-    found = program()
-    assert found is not None
-    given = {"PATH": os.environ["PATH"], "HOME": str(where), "BROWSER": found, **variables}
+    executable = program()
+    assert executable is not None
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(where),
+        "BROWSER": executable,
+        **variables,
+    }
     return subprocess.run(
         command,
         cwd=where,
-        env=given,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=RUN_S_MAX,
@@ -217,8 +222,8 @@ def test_scripts_in_typescript_are_compiled_and_end_equal(workflows, here, repor
     assert (compiled.returncode, compiled.stdout) == (0, "")
     for work in workflows:
         reports.clear()
-        told = ["--address", f"{here}/{work.page}.html"]
-        done = ran([node, f"made/{work.page}.js", *told], tmp_path)
+        arguments = ["--address", f"{here}/{work.page}.html"]
+        done = ran([node, f"made/{work.page}.js", *arguments], tmp_path)
         assert done.returncode == 0, done.stderr
         assert reports[-1] == work.end
 
@@ -236,10 +241,10 @@ def test_a_script_of_tools_calls_them_as_they_were_called(tmp_path: Path):
     """With another value for its slot; asynchronous ones, too."""
     (tmp_path / "office.py").write_text(TOOLS + "async def later(text): return note(text, 3)\n")
     params = {"text": "{{who}}", "times": 2}
-    told = {"action_type": "tool", "xpath": None}
+    tool = {"action_type": "tool", "xpath": None}
     made = cache(
-        entry(0, method="note", action_params=params, **told),
-        entry(1, method="later", action_params={"text": "to {{who}}"}, **told),
+        entry(0, method="note", action_params=params, **tool),
+        entry(1, method="later", action_params={"text": "to {{who}}"}, **tool),
         slots=["who"],
     )
     (tmp_path / "made.py").write_bytes(script(made, ScriptFormat.PYTHON, "office"))

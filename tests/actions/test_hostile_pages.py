@@ -22,8 +22,8 @@ COUNTS = (
 def clicks(address, **fields):
     """Return a cache that opens a page and clicks its button."""
     goto = entry(0, action_type="goToUrl", method=None, arguments=[address], xpath=None)
-    told = {"xpath": BUTTON, "method": "click", "arguments": [], "changed": "page"} | fields
-    return cache(goto, entry(1, **told))
+    click = {"xpath": BUTTON, "method": "click", "arguments": [], "changed": "page"} | fields
+    return cache(goto, entry(1, **click))
 
 
 async def replayed(page, made, **how):
@@ -54,8 +54,8 @@ async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
     """A dialog is dismissed, never accepted; a pop-up and a download are left alone."""
     made = clicks(site(COUNTS.format(script)))
     for _ in range(2):  # the second time the page left behind may show a dialog
-        told = await replayed(page, made)
-        assert told.success, told.error
+        result = await replayed(page, made)
+        assert result.success, result.error
         assert await page.inner_text("#count") == "1"
     assert await page.title() != "true"
 
@@ -63,26 +63,28 @@ async def test_a_replay_clicks_once_whatever_the_page_opens(page, site, script):
 @pytest.mark.thorough(quick="test_a_replay_clicks_once_whatever_the_page_opens")
 async def test_a_dialog_when_a_page_is_opened_is_dismissed(page, site):
     """The replay continues."""
-    told = await replayed(page, clicks(site("<script>alert(1)</script>" + COUNTS.format(""))))
-    assert told.success, told.error
+    result = await replayed(page, clicks(site("<script>alert(1)</script>" + COUNTS.format(""))))
+    assert result.success, result.error
     assert await page.inner_text("#count") == "1"
 
 
 @pytest.mark.thorough(
     quick="tests/actions/test_changed_pages.py::test_a_change_is_healed_or_refused_and_nothing_else_is_touched"
 )
-async def test_a_frame_that_vanishes_is_said(page, site):
+async def test_a_frame_that_vanishes_is_reported(page, site):
     """This holds before and during the search: nothing in another frame is clicked."""
     inner = COUNTS.format("").replace("Go", "In")
     shown = f'{COUNTS.format("")}<p><iframe id=f srcdoc="{inner}"></iframe>'
     made = clicks(site(shown), frame_index=1)
     assert (await replayed(page, made)).success
     gone = clicks(site(f"{shown}<script>f.remove()</script>"), frame_index=1)
-    told = await replayed(page, gone)
-    assert "frame 1 is not on the page, which has 1: record it again" in told.error
+    result = await replayed(page, gone)
+    assert "frame 1 is not on the page, which has 1: record it again" in result.error
     leaves = "<script>f.onload = () => f.contentDocument.addEventListener('pointermove', () => "
-    told = await replayed(page, clicks(site(f"{shown}{leaves}f.remove())</script>"), frame_index=1))
-    assert told.success or "entry 1 was not done" in told.error
+    result = await replayed(
+        page, clicks(site(f"{shown}{leaves}f.remove())</script>"), frame_index=1)
+    )
+    assert result.success or "entry 1 was not done" in result.error
     assert await page.inner_text("#count") == "0"
 
 
@@ -99,8 +101,8 @@ async def test_an_xpath_that_runs_for_ever_ends_and_so_does_the_browser(
     made = clicks(address, xpath=slow, targets=recorded)
     async with asyncio.timeout(REPLAY_S_MAX), browsers.page() as stuck:
         opened = stuck.context.browser
-        told = await replayed(stuck, made)
-    assert "did not answer within 0.5 s" in told.error
-    assert "reload the page" in told.error
+        result = await replayed(stuck, made)
+    assert "did not answer within 0.5 s" in result.error
+    assert "reload the page" in result.error
     assert opened is not None
     assert not opened.is_connected()

@@ -26,7 +26,7 @@ from tests.actions.test_browser import FORM, MOVED, recorded
 from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
 
-said = st.one_of(
+action_events = st.one_of(
     st.builds(
         lambda n: ActionsSaved(version=0, cache=msgspec.Raw(b"{}"), digest=f"d{n}"),
         st.integers(0, 1),
@@ -44,12 +44,12 @@ said = st.one_of(
 )
 
 
-@given(st.lists(said, max_size=10))
-def test_every_version_is_what_it_was_made_of(told):
+@given(st.lists(action_events, max_size=10))
+def test_every_version_is_what_it_was_made_of(events):
     """Versions have no hole and never change; a revert equals the earlier, repeats add nothing."""
     state = kept.initial()
     known: dict[int, object] = {}
-    for event in told:
+    for event in events:
         try:
             made = kept.decide(state, event)
         except Refused:
@@ -91,8 +91,8 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     file = tmp_path / "login.json"
     file.write_bytes(encode(cache(entry(0), entry(1))))
     assert "login is at version 1" in call("actions", "import", file, "login").out
-    found = record.actions.get("login")
-    assert (found.name, found.version) == ("login", 1)
+    first = record.actions.get("login")
+    assert (first.name, first.version) == ("login", 1)
     for at in (0, 1):
         after = entry(at, xpath="/html[1]/a[1]")
         done = caches.heal(record.workspace, "login", 1, after, reason="moved", run="r", by="ada")
@@ -102,7 +102,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert [(each.version, each.by, each.why) for each in healed.history] == [
         (2, "ada", "moved"), (3, "ada", "moved"),
     ]  # fmt: skip
-    assert record.actions.get("login", 1).actions == found.actions
+    assert record.actions.get("login", 1).actions == first.actions
     [listed, _, count] = call("actions", "list", "--json").lines
     assert (listed["cache"], count["count"]) == ("big", 2)
     unseen = "SELECT fact FROM odd_actions ORDER BY address"
@@ -119,7 +119,7 @@ def test_versions_of_a_cache_are_kept_reverted_and_looked_at(record, call, tmp_p
     assert call("actions", "review", "login", "--by", "eve").code == 0
     out = tmp_path / "out.json"
     assert call("actions", "export", "login", "-o", out).code == 0
-    assert decode(out.read_bytes()).actions == found.actions
+    assert decode(out.read_bytes()).actions == first.actions
     assert "reverted" in call("actions", "log", "login").out
     assert "2 action caches" in call("actions", "list").out
     assert "/a[1]" in call("actions", "script", "login@2").out
@@ -146,8 +146,8 @@ def test_a_cache_of_a_run_with_a_label_has_it(record: Record, call: Call, tmp_pa
     assert call("actions", "import", file, "shell").code == 0
 
     def label_of(name: str) -> str:
-        found = record._portal.run(versions.read(record.workspace, kept.ACTIONS, name))
-        return str(found.label or "")
+        history = record._portal.run(versions.read(record.workspace, kept.ACTIONS, name))
+        return str(history.label or "")
 
     labels = [*map(label_of, ("open", "elsewhere", "form", "shell"))]
     assert labels == ["", "", "secret", "secret"]
@@ -176,35 +176,39 @@ async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
 
     def model(question):  # a key written by hand: no recording of such an answer exists
         questions.append(question)
-        wanted = "<input" if "enter the user" in question else "<button"
-        line = next(each for each in question.splitlines() if wanted in each)
+        tag = "<input" if "enter the user" in question else "<button"
+        line = next(each for each in question.splitlines() if tag in each)
         return json.dumps({"id": line.split()[0]})
 
     async with testing.record_async() as record:
         run = await recorded(record, page, site(FORM), effects="idempotent")
-        found = await record.actions.of_run(run)
-        _, user, _, click = found.actions
-        goto = msgspec.structs.replace(found.actions[0], arguments=[site(MOVED, "moved.html")])
-        found = msgspec.structs.replace(found, actions=[goto, user, click])
-        assert await record.actions.keep("login", found) == 1
+        recording = await record.actions.of_run(run)
+        _, user, _, click = recording.actions
+        goto = msgspec.structs.replace(recording.actions[0], arguments=[site(MOVED, "moved.html")])
+        recording = msgspec.structs.replace(recording, actions=[goto, user, click])
+        assert await record.actions.keep("login", recording) == 1
 
         async def again(name):
             async with record.run(name, agent="ada", role="agent") as session:
                 session.browser(page, timeout_s=3.0)
-                told = await session.run_actions(await record.actions.get("login"), fallback=model)
-                assert told.success, told.error
-                return session.run, told
+                result = await session.run_actions(
+                    await record.actions.get("login"), fallback=model
+                )
+                assert result.success, result.error
+                return session.run, result
 
-        first, told = await again("a")
-        assert (told.model_calls, told.cache.version, len(questions)) == (2, 3, 2)
+        first, result = await again("a")
+        assert (result.model_calls, result.cache.version, len(questions)) == (2, 3, 2)
         kept_now = await record.actions.get("login")
         assert [(each.by, each.step_index) for each in kept_now.history] == [("ada", 1), ("ada", 3)]
         assert "matches 0" in kept_now.history[0].why
-        _, told = await again("b")
-        assert (told.model_calls, told.cache.version) == (0, 3)
+        _, result = await again("b")
+        assert (result.model_calls, result.cache.version) == (0, 3)
         assert await record.actions.revert("login", 1, reason="look again") == 4
-        _, told = await again("c")
-        assert (told.model_calls, len(questions)) == (2, 4)
+        _, result = await again("c")
+        assert (result.model_calls, len(questions)) == (2, 4)
         state = (await versions.read(record.workspace, kept.ACTIONS, "login")).state
-        told = [(type(each).__name__, getattr(each, "run", "")) for each in state.versions.values()]
-        assert told[1:4] == [*[("ActionsHealed", first)] * 2, ("ActionsReverted", "")]
+        kinds = [
+            (type(each).__name__, getattr(each, "run", "")) for each in state.versions.values()
+        ]
+        assert kinds[1:4] == [*[("ActionsHealed", first)] * 2, ("ActionsReverted", "")]

@@ -81,15 +81,15 @@ def form() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[str]:
     """Yield a browser that outlives the programs that are killed."""
-    found = program()
-    if found is None:
+    executable = program()
+    if executable is None:
         pytest.skip("no chromium or google-chrome on PATH, and HANSARD_BROWSER is not set")
     port = free_port()
     profile = tmp_path_factory.mktemp("profile")
-    told = (f"--remote-debugging-port={port}", f"--user-data-dir={profile}", "--headless=new")
+    options = (f"--remote-debugging-port={port}", f"--user-data-dir={profile}", "--headless=new")
     # A session of its own: what is called chromium may be a script that begins it.
     process = subprocess.Popen(
-        [found, *ARGUMENTS, *told], stderr=subprocess.DEVNULL, start_new_session=True
+        [executable, *ARGUMENTS, *options], stderr=subprocess.DEVNULL, start_new_session=True
     )
     address = f"http://127.0.0.1:{port}"
     deadline = time.monotonic() + RUN_S_MAX
@@ -139,15 +139,15 @@ def killed_and_resumed(job: Job, form: Site, file: Path) -> tuple[str, int]:
     job.kill_at, job.kill_on = 0, ""
     again = launched(job)
     assert again.returncode == 0, again.stderr[-2_000:]
-    told = json.loads(again.stdout)
+    report = json.loads(again.stdout)
     after = decode(file.read_bytes())
     assert after.version == len(after.history) + 1 <= 2
     assert len(form.sent) <= 1
-    if told["success"]:
+    if report["success"]:
         assert form.sent == [b"who=Ada"]
         assert after.version == 2
         return "sent", 1
-    assert "in doubt" in told["error"] or "InDoubt" in told["error"], told
+    assert "in doubt" in report["error"] or "InDoubt" in report["error"], report
     return "in doubt", len(form.sent)
 
 
@@ -156,10 +156,10 @@ def boundaries(job: Job, form: Site, file: Path) -> int:
     file.write_bytes(actions(f"http://127.0.0.1:{form.server_port}/"))
     done = launched(job)
     assert done.returncode == 0, done.stderr[-2_000:]
-    told = json.loads(done.stdout)
-    assert told["success"], told
+    report = json.loads(done.stdout)
+    assert report["success"], report
     assert form.sent == [b"who=Ada"]
-    count: int = told["boundaries"]
+    count: int = report["boundaries"]
     return count
 
 
@@ -181,12 +181,12 @@ def test_a_kill_at_any_boundary_sends_the_form_once_or_leaves_it_in_doubt(
     """And no heal is half written: the file is as before, or as after."""
     file = tmp_path / "form.json"
     count = boundaries(Job(str(data_dir), workspace, "whole", browser, str(file)), form, file)
-    came_to = []
+    outcomes = []
     for at in range(1, count + 1):
         job = Job(str(data_dir), workspace, f"killed-{at}", browser, str(file), at)
-        came_to.append(killed_and_resumed(job, form, file))
-    twice = sum(sent > 1 for _, sent in came_to)
-    doubt = sum(told == "in doubt" for told, _ in came_to)
+        outcomes.append(killed_and_resumed(job, form, file))
+    twice = sum(sent > 1 for _, sent in outcomes)
+    doubt = sum(outcome == "in doubt" for outcome, _ in outcomes)
     evidence.record("actions.kills", boundaries=count, in_doubt=doubt, sent_twice=twice)
     assert twice == 0
     assert 0 < doubt < count
@@ -199,8 +199,8 @@ def test_a_kill_around_a_heal_leaves_a_kept_cache_as_it_was_or_healed(
 ):
     """Before the heal is recorded it is version 1, then 2; the form is sent once."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        found = decode(actions(f"http://127.0.0.1:{form.server_port}/"))
-        record.actions.keep("killed", found)
+        cache = decode(actions(f"http://127.0.0.1:{form.server_port}/"))
+        record.actions.keep("killed", cache)
         job = Job(str(data_dir), workspace, "killed", browser, "killed", kept=True)
         job.kill_on = "healed" if after else "heal"
         form.sent.clear()

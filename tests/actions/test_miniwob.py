@@ -52,23 +52,23 @@ def matched(pattern: str) -> Callable[[str], dict[str, str]]:
     """Return a function that finds a pattern and returns its groups."""
 
     def slots(query: str) -> dict[str, str]:
-        found = re.search(pattern, query)
-        assert found is not None, query
-        return found.groupdict()
+        match = re.search(pattern, query)
+        assert match is not None, query
+        return match.groupdict()
 
     return slots
 
 
 def date(query: str) -> dict[str, str]:
     """Return a date as a field takes it."""
-    found = matched(r"(?P<day>\d\d/\d\d/\d{4})")(query)
-    return {"day": datetime.strptime(found["day"], "%m/%d/%Y").date().isoformat()}  # noqa: DTZ007 -- a date has no zone
+    groups = matched(r"(?P<day>\d\d/\d\d/\d{4})")(query)
+    return {"day": datetime.strptime(groups["day"], "%m/%d/%Y").date().isoformat()}  # noqa: DTZ007 -- a date has no zone
 
 
 def time(query: str) -> dict[str, str]:
     """Return a time as a field takes it."""
-    found = matched(r"(?P<time>\d+:\d\d\s[AP]M)")(query)["time"].replace("\u202f", " ")
-    return {"time": datetime.strptime(found, "%I:%M %p").strftime("%H:%M")}  # noqa: DTZ007 -- a time of day has no zone
+    time_of_day = matched(r"(?P<time>\d+:\d\d\s[AP]M)")(query)["time"].replace("\u202f", " ")
+    return {"time": datetime.strptime(time_of_day, "%I:%M %p").strftime("%H:%M")}  # noqa: DTZ007 -- a time of day has no zone
 
 
 def fill(what: str, at: str, slot: str) -> Do:
@@ -194,16 +194,16 @@ async def replayed(record, page, task, cache, address, seed, **how) -> tuple[boo
     slots = task.slots(await begun(page, address, seed))
     async with record.run(task.page, agent="ada", role="agent") as session:
         session.browser(page, timeout_s=10.0)
-        told = await session.run_actions(cache, params=slots, **how)
-    return await is_done(page), told.model_calls
+        result = await session.run_actions(cache, params=slots, **how)
+    return await is_done(page), result.model_calls
 
 
 def key(question: str) -> str:
     """Pick the first line with the last word of the question: a handwritten key, no model."""
-    asked = next(line for line in question.splitlines() if line.startswith("Instruction: "))
-    wanted = asked.split()[-1].lower()
+    instruction = next(line for line in question.splitlines() if line.startswith("Instruction: "))
+    word = instruction.split()[-1].lower()
     for line in question.splitlines():
-        if re.match(r"0-\d+ <", line) and line.lower().endswith(f" {wanted}"):
+        if re.match(r"0-\d+ <", line) and line.lower().endswith(f" {word}"):
             return json.dumps({"id": line.split()[0]})
     return json.dumps({"id": None})
 
@@ -216,14 +216,14 @@ async def rates(page, pages, task, seeds) -> dict[str, float]:
         "variants": {},
         "model": {"fallback": key},
     }
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     async with testing.record_async() as record:
         cache = await recorded(record, page, task, address, SEED)
         for way, how in ways.items():
             done = [await replayed(record, page, task, cache, address, s, **how) for s in seeds]
-            found[way] = sum(ok for ok, _ in done) / len(done)
-            found[f"{way}, asked"] = sum(asked for _, asked in done)
-    return found
+            figures[way] = sum(ok for ok, _ in done) / len(done)
+            figures[f"{way}, asked"] = sum(calls for _, calls in done)
+    return figures
 
 
 @pytest.mark.thorough(
@@ -251,12 +251,12 @@ async def test_a_task_is_done_on_other_seeds(page, pages, task, rounds, evidence
     name, and two are none; in click-test-2 the other button lies over the middle.
     """
     count = rounds(quick=5, full=50)
-    found = await rates(page, pages, task, range(1_000, 1_000 + count))
-    evidence.record(f"actions.{task.page}", seeds=count, **found)
-    assert found["variants"] >= found["xpath"]
-    assert found["variants, asked"] == 0
+    figures = await rates(page, pages, task, range(1_000, 1_000 + count))
+    evidence.record(f"actions.{task.page}", seeds=count, **figures)
+    assert figures["variants"] >= figures["xpath"]
+    assert figures["variants, asked"] == 0
     if task.page in SURE:
-        assert found["variants"] >= 0.95
+        assert figures["variants"] >= 0.95
 
 
 def of_user(query: str) -> dict[str, str]:
@@ -281,8 +281,8 @@ async def judged(record, page, task, cache, address, seed, slots) -> str:
     await begun(page, address, seed)
     async with record.run(task, agent="ada", role="agent") as session:
         session.browser(page, timeout_s=2.0)
-        told = await session.run_actions(cache, params=slots, once="allow")
-    if told.success:
+        result = await session.run_actions(cache, params=slots, once="allow")
+    if result.success:
         return "done" if await is_done(page) else "wrong"
     return "half done" if await page.evaluate("WOB_DONE_GLOBAL") else "refused"
 
@@ -295,7 +295,7 @@ async def test_no_other_row_of_social_media_is_acted_on(page, pages, evidence):
     """Icons without names in rows: the user's row, or none, on 20 seeds; each button is a cache."""
     address = (pages / "social-media.html").as_uri()
     caches: dict[str, Any] = {}
-    found: list[str] = []
+    outcomes: list[str] = []
     async with testing.record_async() as record:
         for seed in range(100):
             query = await begun(page, address, seed)
@@ -305,12 +305,12 @@ async def test_no_other_row_of_social_media_is_acted_on(page, pages, evidence):
                 with contextlib.suppress(TimeoutError):
                     task = in_row(button)
                     caches[button] = await recorded(record, page, task, address, seed)
-            elif len(found) < 20:
+            elif len(outcomes) < 20:
                 cache, slots = caches[button], of_user(query)
-                found.append(
+                outcomes.append(
                     await judged(record, page, "social-media", cache, address, seed, slots)
                 )
-    told = {each: found.count(each) for each in ("done", "refused", "half done", "wrong")}
-    evidence.record("actions.social-media", **told)
-    assert (len(found), told["wrong"], told["half done"]) == (20, 0, 0)
-    assert told["done"] >= 15
+    counts = {each: outcomes.count(each) for each in ("done", "refused", "half done", "wrong")}
+    evidence.record("actions.social-media", **counts)
+    assert (len(outcomes), counts["wrong"], counts["half done"]) == (20, 0, 0)
+    assert counts["done"] >= 15

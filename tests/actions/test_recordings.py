@@ -43,7 +43,7 @@ async def test_a_recording_is_done_again(page, site, tmp_path):
         secrets = {"password": "swordfish"}
         async with record.run("again", agent="ada", role="agent", secrets=secrets) as session:
             session.browser(page, timeout_s=5.0)
-            told = await session.run_actions(cache, once="allow", debug=True)
-    assert told.success, told.error
-    assert (told.model_calls, await page.inner_text("#said")) == (0, "Ada9Tue")
-    assert [each.strategy for each in told.actions[1:]] == ["xpath", *["css"] * 4]
+            result = await session.run_actions(cache, once="allow", debug=True)
+    assert result.success, result.error
+    assert (result.model_calls, await page.inner_text("#said")) == (0, "Ada9Tue")
+    assert [each.strategy for each in result.actions[1:]] == ["xpath", *["css"] * 4]

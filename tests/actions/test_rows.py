@@ -119,10 +119,10 @@ async def again(record, page, site, body, cache, **how):
     await page.goto(site(body + SAYS, "again.html"))
     async with record.run("again", agent="ada", role="agent") as session:
         session.browser(page, timeout_s=WAIT_S)
-        told = await session.run_actions(cache, once="allow", **how)
-    said = await page.inner_text("#said")
-    assert told.success is bool(said), told.error
-    return told, said
+        result = await session.run_actions(cache, once="allow", **how)
+    pressed_text = await page.inner_text("#said")
+    assert result.success is bool(pressed_text), result.error
+    return result, pressed_text
 
 
 async def test_the_row_on_record_is_acted_on_or_none(page, site):
@@ -131,9 +131,9 @@ async def test_the_row_on_record_is_acted_on_or_none(page, site):
     async with testing.record_async() as record:
         for name, (body, at, later, expected) in CASES.items():
             _, cache = await pressed(record, page, site, body, at)
-            _, said = await again(record, page, site, later, cache)
-            if said != expected:
-                wrong[name] = (expected, said, cache.actions[0].targets)
+            _, pressed_text = await again(record, page, site, later, cache)
+            if pressed_text != expected:
+                wrong[name] = (expected, pressed_text, cache.actions[0].targets)
     assert not wrong
 
 
@@ -151,14 +151,16 @@ async def test_a_value_of_a_row_leads_to_the_row_of_another_value(page, site):
             ("<h1>@Ada</h1>" + rows("Bob"), "Ada", ""),
             (rows("Bob", "Cleo").replace("Bobx", "@Ada"), "Ada", ""),
         ):
-            _, said = await again(record, page, site, body, cache, params={"user": user})
-            assert said == expected, (body, user)
+            _, pressed_text = await again(record, page, site, body, cache, params={"user": user})
+            assert pressed_text == expected, (body, user)
         at = "li:has-text('Bob') button"
         run, _ = await pressed(record, page, site, tagged("Ada", "Bob"), at)
         cache = await record.actions.of_run(run, params={"user": "Bob"})
         for names, user, expected in ((("Bob", "Ada"), "Ada", "Ada"), (("Bob",), "Ada", "")):
-            _, said = await again(record, page, site, tagged(*names), cache, params={"user": user})
-            assert said == expected, (names, user)
+            _, pressed_text = await again(
+                record, page, site, tagged(*names), cache, params={"user": user}
+            )
+            assert pressed_text == expected, (names, user)
 
 
 async def test_a_model_that_names_another_row_is_not_believed(page, site, tmp_path):
@@ -178,10 +180,10 @@ async def test_a_model_that_names_another_row_is_not_believed(page, site, tmp_pa
             file = tmp_path / f"{which}.json"
             file.write_bytes(msgspec.json.encode(cache))
             now = rows(*order, icon="<button data-is={}>Fond</button>")
-            told, said = await again(record, page, site, now, file, fallback=last)
-            assert told.model_calls == 1
-            errors.append(told.error)
-            assert said == ("Bob" if which == "right" else "")
+            result, pressed_text = await again(record, page, site, now, file, fallback=last)
+            assert result.model_calls == 1
+            errors.append(result.error)
+            assert pressed_text == ("Bob" if which == "right" else "")
             healed = msgspec.json.decode(file.read_bytes())
             assert healed.get("version", 1) == (2 if which == "right" else 1)
     assert "its row says '@Ada says Adax', not '@Bob says Bobx'" in errors[-1]

@@ -46,9 +46,9 @@ def literals(source: bytes) -> list[str]:
 def test_hostile_texts_stay_texts_in_python(instruction, argument, label):
     """The program has the same statements for any text, and keeps the text exactly."""
     check = ActionCheck(kind="visible", value=label)
-    said = cache(entry(instruction=instruction, arguments=[argument], checks=[check]))
+    hostile = cache(entry(instruction=instruction, arguments=[argument], checks=[check]))
     plain = cache(entry(checks=[ActionCheck(kind="visible", value="x")]))
-    made = script(said, ScriptFormat.PLAYWRIGHT_PY)
+    made = script(hostile, ScriptFormat.PLAYWRIGHT_PY)
     assert made.isascii()
     assert {argument, label} <= set(literals(made))
     shape, other = (
@@ -70,22 +70,22 @@ def test_hostile_texts_stay_texts_in_typescript(instruction, argument):
         line.strip() for line in made.splitlines() if "// 0:" in line or ".fill(" in line
     ]
     assert msgspec.json.decode(comment.removeprefix("// 0: ")) == (instruction or "fill")
-    found = re.search(r"\.fill\((.*)\);$", call)
-    assert found is not None
-    assert msgspec.json.decode(found.group(1)) == argument
+    match = re.search(r"\.fill\((.*)\);$", call)
+    assert match is not None
+    assert msgspec.json.decode(match.group(1)) == argument
 
 
 @pytest.mark.parametrize("form", [each for each in ScriptFormat if each is not ScriptFormat.PYTHON])
 def test_equal_caches_are_equal_bytes(form):
     """Slots are arguments, secrets environment variables, checks assertions."""
-    said = cache(
+    recording = cache(
         entry(0, arguments=["to {{user}}!"]),
         entry(1, arguments=[{"$secret": "api-key"}]),
         entry(2, checks=[ActionCheck(kind="url", value="http://localhost/done*")]),
         slots=["user"],
     )
-    made = script(said, form)
-    assert made == script(said, form)
+    made = script(recording, form)
+    assert made == script(recording, form)
     text = made.decode()
     assert "slots[" in text
     assert "SECRET_API_KEY" in text
@@ -101,17 +101,17 @@ def test_tools_are_imported_from_their_own_module():
         xpath=None,
         action_params={"to": "{{user}}", "n": [1, None, True], "key": {"$secret": "k"}},
     )
-    said = cache(tool, slots=["user"])
-    made = script(said, ScriptFormat.PYTHON, "my.tools").decode()
+    recording = cache(tool, slots=["user"])
+    made = script(recording, ScriptFormat.PYTHON, "my.tools").decode()
     assert "from my.tools import send" in made
     assert "'n': [1, None, True]" in made
     assert "'key': os.environ['SECRET_K']" in made
     compile(made, "made.py", "exec")
     for form, module in ((ScriptFormat.PYTHON, ""), (ScriptFormat.PLAYWRIGHT_TS, "my.tools")):
         with pytest.raises(BadValue, match="send"):
-            script(said, form, module)
+            script(recording, form, module)
     with pytest.raises(BadValue, match="is no module name"):
-        script(said, ScriptFormat.PYTHON, "os; x")
+        script(recording, ScriptFormat.PYTHON, "os; x")
     with pytest.raises(BadValue, match="actions of a page"):
         script(cache(entry()), ScriptFormat.PYTHON)
 
@@ -132,14 +132,14 @@ def test_a_declared_tool_is_called_by_a_script(tmp_path):
         "def plain(n): print('plain', n)\n"
     )
     calls = (("send", {"to": "{{user}}"}), ("look", {"at": 1}), ("plain", {"n": None}))
-    said = cache(
+    recording = cache(
         *(
-            entry(at, action_type="tool", method=name, xpath=None, action_params=given)
-            for at, (name, given) in enumerate(calls)
+            entry(at, action_type="tool", method=name, xpath=None, action_params=arguments)
+            for at, (name, arguments) in enumerate(calls)
         ),
         slots=["user"],
     )
-    (tmp_path / "made.py").write_bytes(script(said, ScriptFormat.PYTHON, "mine"))
+    (tmp_path / "made.py").write_bytes(script(recording, ScriptFormat.PYTHON, "mine"))
     command = [sys.executable, "made.py", "--user", "Ada"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -160,7 +160,7 @@ def test_a_declared_tool_is_called_by_a_script(tmp_path):
 )
 def test_a_script_finds_by_role_and_name_first_and_by_xpath_last(targets, python):
     """A name is used only if it identified the element."""
-    said = cache(entry(targets=ElementTargets(**targets)))
-    assert python in script(said, ScriptFormat.PLAYWRIGHT_PY).decode()
+    recording = cache(entry(targets=ElementTargets(**targets)))
+    assert python in script(recording, ScriptFormat.PLAYWRIGHT_PY).decode()
     called = re.sub(r"_(\w)", lambda found: found[1].upper(), python.split("(")[0])
-    assert f"{called}(" in script(said, ScriptFormat.PLAYWRIGHT_TS).decode()
+    assert f"{called}(" in script(recording, ScriptFormat.PLAYWRIGHT_TS).decode()

@@ -48,8 +48,8 @@ def test_a_cache_of_tools_is_done_again(data_dir, workspace):
                 }
                 with pytest.raises(Refused, match="entry 1"):
                     session.run_actions(kept, params={"who": "Eve"}, tools=tools)
-                told = session.run_actions(kept, params={"who": "Eve"}, tools=tools, once="allow")
-            assert told.success, told.error
+                result = session.run_actions(kept, params={"who": "Eve"}, tools=tools, once="allow")
+            assert result.success, result.error
             assert did == ["EVE", ("Eve", 2)]
 
 
@@ -72,14 +72,14 @@ def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
         for who in ("Eve", "Mallory"):
             did.clear()
             with record.run("again", agent="ada", role="agent") as session:
-                told = session.run_experience(
+                result = session.run_experience(
                     "write-to",
                     task=f'Write to "{who}", please.',
                     tools=tools,
                     once="allow",
                     checks=[nobody_else],
                 )
-            assert told.success is (who == "Eve"), told.error
+            assert result.success is (who == "Eve"), result.error
             assert did == (["EVE", ("Eve", 2)] if who == "Eve" else [])
         [row] = record.sql("SELECT replays, successes FROM experiences").rows
         assert tuple(row) == (2, 1)
@@ -100,5 +100,5 @@ def test_pages_are_the_async_client_s(data_dir, workspace):
             with pytest.raises(BadValue, match="not given"):
                 session.run_actions(cache, once="allow")
             tools = {"greet": slow, "send": slow}
-            told = session.run_actions(cache, tools=tools, once="allow")
-        assert [each.value for each in told.actions] == [1, 2]
+            result = session.run_actions(cache, tools=tools, once="allow")
+        assert [each.value for each in result.actions] == [1, 2]

@@ -18,7 +18,7 @@ RUNS = """SELECT cached_run, actions, done, success, by_xpath, by_model, healed,
 FROM action_runs ORDER BY position"""
 
 
-async def test_replays_and_what_they_saved_are_asked_in_sql(page, site, data_dir: Path, workspace):
+async def test_replays_and_their_savings_are_queried_in_sql(page, site, data_dir: Path, workspace):
     """A heal costs what the model cost, and a failed replay saves nothing."""
     start = site("<button onclick=\"document.title='done'\">Go</button>")
     moved = site("<p><button onclick=\"document.title='done'\">Los</button></p>", "moved.html")
@@ -50,8 +50,8 @@ async def test_replays_and_what_they_saved_are_asked_in_sql(page, site, data_dir
                 session.browser(page, timeout_s=5.0)
                 await session.run_actions(each, fallback=fallback)
                 replays.append(session.run)
-        found = await record.sql(RUNS)
-        assert [tuple(row.values()) for row in found.dicts()] == [
+        runs = await record.sql(RUNS)
+        assert [tuple(row.values()) for row in runs.dicts()] == [
             (run, 2, 2, True, 1, 0, 0, 0, 2, 1.25),
             (run, 2, 1, False, 0, 0, 0, 0, 2, 0.0),
             (run, 2, 2, True, 0, 1, 1, 1, 2, 1.0),

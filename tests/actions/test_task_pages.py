@@ -17,8 +17,8 @@ from tests.actions.task_pages import END, FRAMEWORKS, Shown, shown, shows
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
 
-HEALED = "tests/actions/test_browser.py::test_an_element_that_moved_is_asked_of_a_model_once"
-SAVES = "tests/actions/test_tables.py::test_replays_and_what_they_saved_are_asked_in_sql"
+HEALED = "tests/actions/test_browser.py::test_an_element_that_moved_is_looked_up_by_a_model_once"
+SAVES = "tests/actions/test_tables.py::test_replays_and_their_savings_are_queried_in_sql"
 
 
 @pytest.fixture(scope="module")
@@ -93,37 +93,37 @@ async def replayed(record: Any, chromium: Any, cache: Any, address: str, **how: 
     async with record.run("again", agent="ada", role="agent") as session:
         page = await context.new_page()
         session.browser(page, timeout_s=5.0)
-        asked = {name: make(session) for name, make in how.items() if name == "fallback"}
-        told = await session.run_actions(
-            cache, params={"address": address}, debug=True, **how | asked
+        fallbacks = {name: make(session) for name, make in how.items() if name == "fallback"}
+        result = await session.run_actions(
+            cache, params={"address": address}, debug=True, **how | fallbacks
         )
-    if told.success:
+    if result.success:
         await shows(page, END)
     else:
         assert await shown(page) != END
     await context.close()
-    return told
+    return result
 
 
 async def unhealed(record: Any, chromium: Any, file: Path, address: str) -> dict[str, Any]:
     """Return how far replays get by xpath alone, and by everything except a model."""
     alone = await replayed(record, chromium, file, address, xpath_only=True)
-    found = {"xpath": sum(each.success for each in alone.actions)}
+    counts = {"xpath": sum(each.success for each in alone.actions)}
     variants = await replayed(record, chromium, file, address)
     assert (variants.model_calls, variants.cache.version) == (0, 1)
-    found["variants"] = sum(each.success for each in variants.actions)
-    return found
+    counts["variants"] = sum(each.success for each in variants.actions)
+    return counts
 
 
 async def healed(record: Any, chromium: Any, file: Path, address: str, make: Any) -> dict[str, Any]:
     """Replay with a model, then once more; return the outcomes."""
     model = await replayed(record, chromium, file, address, fallback=make)
     assert model.success, model.error
-    found = {"model": len(model.actions), "asked": model.model_calls}
+    counts = {"model": len(model.actions), "asked": model.model_calls}
     again = await replayed(record, chromium, file, address, fallback=make)
     assert again.success, again.error
     assert again.model_calls == 0
-    return found
+    return counts
 
 
 @pytest.mark.thorough(quick=HEALED)
@@ -136,8 +136,8 @@ async def test_a_page_of_another_kind_is_healed_once(chromium, page, here, provi
         file = tmp_path / "tasks.json"
         file.write_bytes(encode(cache))
         shadow = f"{here}/shadow.html"
-        found = await healed(record, chromium, file, shadow, provider.anthropic)
-        assert provider.requests == found["asked"]
+        counts = await healed(record, chromium, file, shadow, provider.anthropic)
+        assert provider.requests == counts["asked"]
 
 
 @pytest.mark.thorough(quick=HEALED)
@@ -165,10 +165,10 @@ async def test_what_was_recorded_on_one_page_is_done_on_those_of_other_framework
             make = (provider.openai, provider.anthropic)[number % 2]
             before = provider.requests
             address = f"{there}/{name}.html"
-            found = await unhealed(record, chromium, file, address)
-            found |= await healed(record, chromium, file, address, make)
-            assert provider.requests - before == found["asked"]
-            evidence.record(f"actions.pages.{at}.{name}", **found)
+            counts = await unhealed(record, chromium, file, address)
+            counts |= await healed(record, chromium, file, address, make)
+            assert provider.requests - before == counts["asked"]
+            evidence.record(f"actions.pages.{at}.{name}", **counts)
 
 
 SAVED = """SELECT model_calls, recorded_model_calls, cost_saved, model_seconds_saved, seconds
@@ -186,10 +186,10 @@ async def again_and_again(
         async with record.run("again", agent="ada", role="agent") as session:
             page = await context.new_page()
             session.browser(page, timeout_s=5.0)
-            told = await session.run_actions(
+            result = await session.run_actions(
                 cache, params={"address": address}, fallback=provider.openai(session)
             )
-            assert told.success, told.error
+            assert result.success, result.error
         await shows(page, END)
         tree = await page.locator("body").aria_snapshot()
         ends.add((tree, str(await context.storage_state())))
@@ -216,17 +216,17 @@ async def test_what_a_model_did_once_is_done_again_without_a_request(
             run = session.run
         await shows(page, END)
         cache = await record.actions.of_run(run, params={"address": address})
-        asked = provider.requests
+        requests = provider.requests
         count = rounds(quick=2, full=50)
         await again_and_again(record, chromium, cache, address, provider, count)
         [(calls, cost, seconds)] = [
             tuple(each.values()) for each in (await record.sql(ASKED)).dicts()
         ]
-        assert (calls, cost) == (asked, pytest.approx(asked * ANSWER_COST))
+        assert (calls, cost) == (requests, pytest.approx(requests * ANSWER_COST))
         rows = (await record.sql(SAVED)).dicts()
         assert len(rows) == count
         for row in rows:
-            assert (row["model_calls"], row["recorded_model_calls"]) == (0, asked)
+            assert (row["model_calls"], row["recorded_model_calls"]) == (0, requests)
             assert row["cost_saved"] == pytest.approx(cost)
             assert row["model_seconds_saved"] == pytest.approx(seconds)
             assert row["seconds"] > 0
