@@ -46,7 +46,7 @@ async def view(tabs: Tabs) -> AsyncIterator[Open]:
         await each.leave()
         await tabs.give_back(each.page)
         assert each.requests == [path_uri(each.path)] * each.loads
-        assert each.said == []
+        assert each.console == []
 
 
 def path_uri(path: Path) -> str:

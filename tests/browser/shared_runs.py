@@ -18,8 +18,8 @@ def small_team(record: hansard.Record, run: str = "shared") -> str:
         ada.team.add("Write them up", role="writer", waits_for=["find"], task="write")
         ada.team.add("Check it", waits_for=["write"], task="check")
         ada.team.send("I begin with the papers", role="writer")
-        found = ada.team.claim(lease_s=60)
-        assert found is not None
+        claim = ada.team.claim(lease_s=60)
+        assert claim is not None
         ada.board.put("plan", {"papers": ["p1"], "by": "ada"}, labels={"kind": "plan"})
         ada.board.append("notes", "p1 is new")
         bob.board.append("notes", {"p2": [1, 2, None]})
@@ -37,7 +37,7 @@ def small_team(record: hansard.Record, run: str = "shared") -> str:
         bob.board.remove("gone soon", expected="any")
         ada.board.append("gone soon", "anew")
         ada.board.put("short-lived", [1], ttl_s=0.001)
-        ada.team.complete(found, {"papers": 2})
+        ada.team.complete(claim, {"papers": 2})
         task = bob.team.claim(lease_s=0.1)
         assert task is not None
         ada.team.send({"papers": ["p1", "p2"]}, agent="bob")

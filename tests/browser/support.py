@@ -101,19 +101,19 @@ class View:
         self.loads = 0
         self.requests: list[str] = []
         self.refused: list[tuple[str, str | None]] = []
-        self.said: list[str] = []
+        self.console: list[str] = []
         self._listeners: dict[Any, Callable[[Any], Any]] = {
             "request": lambda request: self.requests.append(request.url),
             "requestfailed": lambda request: self.refused.append((request.url, request.failure)),
-            "console": lambda message: self.said.append(message.text),
-            "pageerror": lambda error: self.said.append(str(error)),
+            "console": lambda message: self.console.append(message.text),
+            "pageerror": lambda error: self.console.append(str(error)),
             "dialog": self._refuse,
         }
         for event, listener in self._listeners.items():
             page.on(event, listener)
 
     async def _refuse(self, dialog: Any) -> None:
-        self.said.append(f"dialog: {dialog.message}")
+        self.console.append(f"dialog: {dialog.message}")
         await dialog.dismiss()
 
     async def open(self, at: str = "") -> None:
@@ -135,9 +135,9 @@ class View:
     async def last(self) -> int:
         """Return the number of the run's last event."""
         data: str = await self.page.inner_text("#where")
-        found = re.search(r"event [\d,]+ of ([\d,]+)", data)
-        assert found is not None, data
-        return int(found[1].replace(",", "")) - 1
+        match = re.search(r"event [\d,]+ of ([\d,]+)", data)
+        assert match is not None, data
+        return int(match[1].replace(",", "")) - 1
 
     async def end(self) -> None:
         """Move to the last event."""
@@ -161,13 +161,13 @@ class View:
 
     async def shown(self) -> dict[str, Any]:
         """Return the state that the page shows."""
-        told: dict[str, Any] = await self.page.evaluate(SHOWN)
-        return told
+        state: dict[str, Any] = await self.page.evaluate(SHOWN)
+        return state
 
     async def listed(self, name: str) -> list[str]:
         """Return the names in a list of the state panel."""
-        told: list[str] = await self.page.evaluate(LISTED, name)
-        return told
+        names: list[str] = await self.page.evaluate(LISTED, name)
+        return names
 
     async def text(self, selector: str) -> str:
         """Return the visible text of an element."""
@@ -207,12 +207,12 @@ def _agent(state: AgentState) -> dict[str, Any]:
 
 def ends(page: page_data.Page) -> list[tuple[int, int]]:
     """Return event number and position of each commit that ends nothing but itself."""
-    found: list[tuple[int, int]] = []
+    ends_of_commits: list[tuple[int, int]] = []
     position, number = 0, -1
     rows = page.commits
     for step, events, whole in zip(rows.position, rows.events, rows.whole, strict=True):
         position += step
         number += events
         if not whole:
-            found.append((number, position))
-    return found
+            ends_of_commits.append((number, position))
+    return ends_of_commits

@@ -71,8 +71,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 async def checked(page: Page, axe: str) -> list[Any]:
     """Return the rules that the current page breaks, with the elements that break them."""
     await page.evaluate(f"typeof axe === 'undefined' && (() => {{ {axe}\n }}).call(window)")
-    found: list[Any] = await page.evaluate(RULES)
-    return found
+    violations: list[Any] = await page.evaluate(RULES)
+    return violations
 
 
 @pytest.mark.slow(cases=2)

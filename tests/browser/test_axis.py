@@ -23,7 +23,7 @@ BEGAN = datetime(2025, 3, 1, 12, 0, 0, tzinfo=UTC)
 async def _run(pages: Pages, run: str, times: list[float | None]) -> None:
     """Import a run of two agents with event times (seconds from BEGAN)."""
 
-    def told(number: int, event: Recorded) -> Recorded:
+    def timed(number: int, event: Recorded) -> Recorded:
         after = times[number]
         if after is None:
             return event
@@ -33,13 +33,13 @@ async def _run(pages: Pages, run: str, times: list[float | None]) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     first = [RunStarted(workflow="timed"), AgentJoined(agent="a", role="r")]
     first.append(AgentJoined(agent="b", role="r"))
-    events = [told(n, record(each, uuid8(run, str(n)))) for n, each in enumerate(first)]
+    events = [timed(n, record(each, uuid8(run, str(n)))) for n, each in enumerate(first)]
     life = Commit(id=uuid8(run), version=1, at=at, actor=by, events=tuple(events))
     appends = [Append(RunStream(run), life)]
     for number in range(3, len(times)):
         agent = "ab"[number % 2]
-        said = MessageAdded(role="user", content=Raw(b'"m"'), fingerprint=str(number))
-        event = told(number, record(said, uuid8(run, str(number))))
+        message = MessageAdded(role="user", content=Raw(b'"m"'), fingerprint=str(number))
+        event = timed(number, record(message, uuid8(run, str(number))))
         version = sum(each.stream == AgentStream(run, "r", agent) for each in appends) + 1
         by = Actor(IMPORTER, (agent,))
         named = uuid8(run, "c", str(number))
@@ -92,7 +92,7 @@ async def test_a_place_on_the_time_axis_leads_to_its_event(view: Open, pages: Pa
     await _run(pages, "led", [0, 0, 0, 1, 4, 4, 10])
     seen = await view(await pages.of("led"))
     await _by_time(seen)
-    for place, wanted in ((0, 2), (4_100, 5), (2_600, 5), (2_400, 3), (9_900, 6), (10_000, 6)):
+    for place, point in ((0, 2), (4_100, 5), (2_600, 5), (2_400, 3), (9_900, 6), (10_000, 6)):
         await seen.page.evaluate(
             """(place) => {
               const slider = document.getElementById("slider");
@@ -101,8 +101,8 @@ async def test_a_place_on_the_time_axis_leads_to_its_event(view: Open, pages: Pa
             }""",
             place,
         )
-        await seen.reached(wanted)
-        assert await seen.at() == wanted
+        await seen.reached(point)
+        assert await seen.at() == point
 
 
 async def test_a_long_gap_is_shortened_and_says_so(view: Open, pages: Pages):

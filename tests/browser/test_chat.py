@@ -29,10 +29,10 @@ async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
     await seen.end()
     whom = await seen.page.locator(".bubble").evaluate_all("all => all.map((e) => e.ariaLabel)")
     assert whom == ["ada to everyone of role writer", "ada to bob", "user to ada", "ada"]
-    told = await seen.page.locator(".bubble").all_inner_texts()
-    assert "I begin with the papers" in told[0]
-    assert "p2" in told[1]
-    assert "How does it go?" in told[2]
+    bubbles = await seen.page.locator(".bubble").all_inner_texts()
+    assert "I begin with the papers" in bubbles[0]
+    assert "p2" in bubbles[1]
+    assert "How does it go?" in bubbles[2]
     await seen.page.click("#chats :text('In context windows')")
     assert await seen.page.locator(".bubble").count() == 2
     await seen.page.click("#chats :text('Between agents')")
@@ -40,7 +40,7 @@ async def test_messages_are_a_chat(view: Open, pages: Pages, shared: str):
     assert await seen.page.get_attribute("#chats button >> nth=0", "aria-pressed") == "false"
 
 
-@pytest.mark.thorough(quick="browser/test_page.py::test_what_had_not_happened_is_not_told")
+@pytest.mark.thorough(quick="browser/test_page.py::test_what_had_not_happened_is_not_shown")
 async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str):
     """A later message is only counted; button, bubble and click move between messages."""
     seen = await view(await pages.of(shared))
@@ -83,11 +83,11 @@ async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
     seen = await view(await pages.of(shared))
     point = await seen.at()
     await seen.page.focus("#desk-state")
-    for wanted in ("board", "tasks", "state"):
+    for name in ("board", "tasks", "state"):
         await seen.page.keyboard.press("ArrowRight")
-        assert await seen.page.evaluate("document.activeElement.id") == f"desk-{wanted}"
-        assert await seen.page.get_attribute(f"#desk-{wanted}", "aria-selected") == "true"
-        assert await seen.page.locator(f"#{wanted}").is_visible()
+        assert await seen.page.evaluate("document.activeElement.id") == f"desk-{name}"
+        assert await seen.page.get_attribute(f"#desk-{name}", "aria-selected") == "true"
+        assert await seen.page.locator(f"#{name}").is_visible()
     stops = (
         "[...document.querySelectorAll('#right [role=tab]')].filter((t) => t.tabIndex === 0).length"
     )

@@ -106,7 +106,7 @@ async def _unharmed(seen: View) -> None:
         ]"""
     )
     assert harm == [None, 0, 0, None, 0]
-    assert seen.said == []
+    assert seen.console == []
 
 
 async def test_no_payload_runs(view: Open, pages: Pages, hostile: str):
@@ -164,8 +164,8 @@ async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: st
                      `#${id} details:not([open]) > summary`)) fold.click(); }""",
                 name,
             )
-            told = await seen.page.inner_text(f"#{name}")
-            assert not set("\u202e\u2066\u061c") & set(told)
+            text = await seen.page.inner_text(f"#{name}")
+            assert not set("\u202e\u2066\u061c") & set(text)
             wide = await seen.page.evaluate(TOO_WIDE)
             assert wide == [], (point, name)
             await _unharmed(seen)
@@ -180,13 +180,13 @@ async def test_a_hostile_team_is_text(view: Open, pages: Pages, hostile_team: st
     assert "\\u202egnp.exe" in words
 
 
-async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages: Pages):
+async def test_bytes_that_are_no_json_are_shown_as_they_are(view: Open, pages: Pages):
     """A payload that is not UTF-8 or has an impossible number is text; the state is still right."""
     stream = AgentStream("damaged", "r", "a")
     at = datetime(2026, 1, 1, tzinfo=UTC)
     life = (RunStarted(workflow="damaged"), AgentJoined(agent="a", role="r"))
     began = SessionBegan(epoch=1, agent="a", role="r", server_version="1", protocol_version="1")
-    asked = [
+    requests = [
         StepRequested(
             step=step,
             tool="t",
@@ -203,10 +203,17 @@ async def test_bytes_that_are_no_json_are_shown_as_they_stand(view: Open, pages:
         for step, answer in enumerate(answers, 1)
     ]
     appends = []
-    for owner, events in ((RunStream("damaged"), life), (stream, (began, *asked, *done))):
-        told = tuple(record(event, uuid8(str(owner), str(i))) for i, event in enumerate(events))
+    for owner, events in ((RunStream("damaged"), life), (stream, (began, *requests, *done))):
+        recorded_events = tuple(
+            record(event, uuid8(str(owner), str(i))) for i, event in enumerate(events)
+        )
         commit = Commit(
-            id=uuid8(str(owner)), version=1, at=at, actor=Actor("a"), epoch=1, events=told
+            id=uuid8(str(owner)),
+            version=1,
+            at=at,
+            actor=Actor("a"),
+            epoch=1,
+            events=recorded_events,
         )
         origin = Origin("elsewhere", 1, "2026-01-01T00:00:00.000000000Z")
         appends.append(Append(owner, commit, copied=Copied(encode(owner, commit), origin)))

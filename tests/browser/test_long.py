@@ -46,5 +46,5 @@ async def test_a_long_run_is_searched_whole(view: Open, pages: Pages, long_run: 
     seen = await view(await pages.of(long_run))
     assert await seen.search("7769 is not a size") == "1 of 1"
     assert "7769 is not a size" in await seen.text("#event")
-    asked = sum(number % 3 > 0 for number in range(STEPS))
-    assert (await seen.search("search")).endswith(f" of {asked + len(AGENTS):,}")
+    searches = sum(number % 3 > 0 for number in range(STEPS))
+    assert (await seen.search("search")).endswith(f" of {searches + len(AGENTS):,}")

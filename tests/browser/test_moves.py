@@ -50,9 +50,9 @@ async def test_a_panel_shows_the_same_whichever_way_its_point_was_reached(
             await seen.page.click(f"#desk-{right}")
             await seen.page.click("#desk-chat")
         await fresh.move(await walked.at())
-        told = await walked.page.evaluate(PANELS)
-        assert told == await fresh.page.evaluate(PANELS)
-        compared += sum(each is not None for each in told.values())
+        panels = await walked.page.evaluate(PANELS)
+        assert panels == await fresh.page.evaluate(PANELS)
+        compared += sum(each is not None for each in panels.values())
     assert compared == 2 * rounds_made
 
 
@@ -92,6 +92,6 @@ async def test_what_is_out_of_sight_is_made_when_it_is_shown(view: Open, pages: 
     await seen.page.click("#desk-tasks")
     await seen.move(0)
     await seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    told = await seen.page.evaluate("document.getElementById('asof').textContent")
-    assert told == await seen.page.evaluate("document.getElementById('tasks-at').textContent")
+    moment = await seen.page.evaluate("document.getElementById('asof').textContent")
+    assert moment == await seen.page.evaluate("document.getElementById('tasks-at').textContent")
     await seen.page.evaluate("dispatchEvent(new Event('afterprint'))")

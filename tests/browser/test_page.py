@@ -39,7 +39,7 @@ async def test_a_page_opens_from_disk_and_asks_nobody(view: Open, pages: Pages, 
     assert await seen.text("#workflow") == "paper-pipeline"
     assert runs.team in await seen.text("#head")
     assert seen.requests == [seen.path.as_uri()]
-    assert seen.said == []
+    assert seen.console == []
 
 
 async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
@@ -62,9 +62,9 @@ async def test_a_page_cannot_ask_anybody(view: Open, pages: Pages, runs: Runs):
     assert refused == ["fetch", "handler", "markup", "image"]
     assert seen.refused == [("https://example.org/x.png", "csp")]
     assert seen.requests.pop() == "https://example.org/x.png"  # reported, and stopped
-    assert seen.said
-    assert all("Content Security Policy" in said or "Trusted" in said for said in seen.said)
-    seen.said.clear()  # the browser's messages about refusals
+    assert seen.console
+    assert all("Content Security Policy" in text or "Trusted" in text for text in seen.console)
+    seen.console.clear()  # the browser's messages about refusals
 
 
 @pytest.mark.slow(cases=2)
@@ -80,17 +80,17 @@ async def test_the_state_is_that_of_the_fold(view: Open, pages: Pages, runs: Run
     assert points
     for number, position in points:
         whose = run if number in ends_of_own else runs.team
-        wanted = expected(await pages.workspace.states.run(whose, AtPosition(position)))
+        state = expected(await pages.workspace.states.run(whose, AtPosition(position)))
         await seen.move(number)
-        assert await seen.shown() == wanted, (number, position)
+        assert await seen.shown() == state, (number, position)
 
 
 def _last_events(data: page_data.Page) -> list[int]:
-    number, found = -1, []
+    number, numbers = -1, []
     for events in data.commits.events:
         number += events
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 @pytest.mark.thorough(quick="test_the_state_is_that_of_the_fold")
@@ -107,7 +107,7 @@ async def test_lists_name_what_the_fold_holds(view: Open, pages: Pages, runs: Ru
     assert await doubt.listed("open") == ["#1 send"]
 
 
-async def test_what_had_not_happened_is_not_told(view: Open, pages: Pages, runs: Runs):
+async def test_what_had_not_happened_is_not_shown(view: Open, pages: Pages, runs: Runs):
     """Rows after the point are grey and hold no later data; hidden, they are gone."""
     seen = await view(await pages.of(runs.team))
     await seen.move(0)
@@ -149,9 +149,9 @@ async def test_a_row_leads_to_its_outcome(view: Open, pages: Pages, runs: Runs):
     await seen.move(0)
     await seen.page.locator(".row", has_text="flaky").click()
     await seen.page.wait_for_selector('html:not([data-point="0"])')
-    told = await seen.text("#event")
-    assert "Attempt 1 failed" in told
-    assert "ValueError: not \\u001b[31myet" in told
+    details = await seen.text("#event")
+    assert "Attempt 1 failed" in details
+    assert "ValueError: not \\u001b[31myet" in details
     assert await seen.page.input_value("#slider") == str(await seen.at())
 
 
@@ -161,16 +161,16 @@ async def test_search_opens_what_it_finds(view: Open, pages: Pages, runs: Runs):
     assert await seen.search("which FIRST") == "1 of 1"  # no id, drawn again, has so many letters
     assert "Which first?" in await seen.text("#event")
     assert await seen.search("it is NEWEST") == "1 of 1"
-    told = await seen.search("hello hello")
+    place_of_first = await seen.search("hello hello")
     point = await seen.at()
-    assert told == "1 of 3"  # in the prompts of three calls
+    assert place_of_first == "1 of 3"  # in the prompts of three calls
     assert "hello hello" in await seen.text("#event")
-    for wanted in ("2 of 3", "3 of 3", told):  # it wraps round
+    for place in ("2 of 3", "3 of 3", place_of_first):  # it wraps round
         await seen.page.press("#query", "Enter")
-        assert await seen.text("#found") == wanted
-    for button, wanted in (("#next", "2 of 3"), ("#previous", told)):
+        assert await seen.text("#found") == place
+    for button, place in (("#next", "2 of 3"), ("#previous", place_of_first)):
         await seen.page.click(button)
-        assert await seen.text("#found") == wanted
+        assert await seen.text("#found") == place
     assert await seen.search("no such word anywhere") == "no match"
     assert await seen.at() == point
     await seen.page.press("#query", "Escape")
@@ -210,11 +210,11 @@ async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
     """The slider's value is read out as position, version, time and event."""
     seen = await view(await pages.of(runs.team))
     await seen.move(7)
-    told = await seen.page.get_attribute("#slider", "aria-valuetext")
-    assert told is not None
-    assert "event 8 of" in told
-    assert "researcher_1@" in told
-    assert "position" in told
+    spoken = await seen.page.get_attribute("#slider", "aria-valuetext")
+    assert spoken is not None
+    assert "event 8 of" in spoken
+    assert "researcher_1@" in spoken
+    assert "position" in spoken
     nameless = await seen.page.evaluate(
         """() => [...document.querySelectorAll("button, input, select, textarea")]
              .filter((node) => !(node.textContent.trim() || node.ariaLabel || node.labels?.length))
@@ -302,7 +302,7 @@ async def test_every_text_can_be_read(view, pages, runs, shared, dark):
     assert await seen.page.evaluate(CONTRAST) == []
 
 
-@pytest.mark.thorough(quick="test_what_had_not_happened_is_not_told")
+@pytest.mark.thorough(quick="test_what_had_not_happened_is_not_shown")
 async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     """Printing puts the whole trace on paper, not only the visible part."""
     seen = await view(await pages.of(runs.team), width=1280)
@@ -351,20 +351,20 @@ def _withholding(record: hansard.Record) -> str:
     return fork
 
 
-async def test_what_a_fork_withheld_is_told(view: Open, pages: Pages, record: hansard.Record):
+async def test_what_a_fork_withheld_is_shown(view: Open, pages: Pages, record: hansard.Record):
     """The call shows the substitute for its answer, and its tool's description."""
     fork = await asyncio.to_thread(_withholding, record)
     seen = await view(await pages.of(fork))
     await seen.end()
     await seen.page.locator(".row", has_text="send").click()
     await seen.page.locator("#event", has_text="Withheld").wait_for()
-    told = await seen.text("#event")
-    assert "Withheld in this fork: refused, nothing answered for it" in told
-    assert "It would have done: Send a mail." in told
-    assert seen.said == []
+    details = await seen.text("#event")
+    assert "Withheld in this fork: refused, nothing answered for it" in details
+    assert "It would have done: Send a mail." in details
+    assert seen.console == []
 
 
-async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages):
+async def test_what_a_source_claims_is_shown_as_a_claim(view: Open, pages: Pages):
     """`occurred_at` and a copied commit's origin are shown beside the log's time."""
     run = "brought-here"
     events = (
@@ -379,10 +379,10 @@ async def test_what_a_source_claims_is_told_as_a_claim(view: Open, pages: Pages)
     await pages.workspace.log.append_bulk([Append(RunStream(run), commit, copied=copied)])
     seen = await view(await pages.of(run))
     await seen.end()
-    told = await seen.text("#where")
-    assert "occurred at 2024-05-15T15:00:07, says the source" in told
-    assert "copied from position 4321 of log production, 2025-02-03T04:05:06Z" in told
-    assert "inside a commit" not in told
+    where = await seen.text("#where")
+    assert "occurred at 2024-05-15T15:00:07, says the source" in where
+    assert "copied from position 4321 of log production, 2025-02-03T04:05:06Z" in where
+    assert "inside a commit" not in where
     assert "15:00:07" in await seen.page.locator(".row .claim").first.inner_text()
     await seen.move(0)
     assert "inside a commit" in await seen.text("#where")
@@ -400,11 +400,11 @@ def _commit(seed: str, by: Actor, *events: Recorded) -> Commit:
     return Commit(id=uuid8(seed), version=1, at=at, actor=by, epoch=1, events=events)
 
 
-def _begin(run: str, said: str | None = None) -> tuple[Recorded, Recorded]:
+def _begin(run: str, occurred_at: str | None = None) -> tuple[Recorded, Recorded]:
     """Return the first events of a run, with the source's time if it has one."""
     started = record(RunStarted(workflow="elsewhere"), uuid8(run, "1"))
     joined = record(AgentJoined(agent="a", role="r"), uuid8(run, "2"))
-    return replace(started, occurred_at=said), joined
+    return replace(started, occurred_at=occurred_at), joined
 
 
 async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Open, pages: Pages):
@@ -426,26 +426,26 @@ async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Op
 
 async def test_what_its_source_tells_of_an_imported_run_is_shown(view: Open, pages: Pages):
     """The slider and the trace have the source's own times, and no others."""
-    run, said = "some-times", "1999-12-31T23:59:59"
-    seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run, said)))
+    run, time = "some-times", "1999-12-31T23:59:59"
+    seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run, time)))
     await seen.end()
     assert await seen.page.locator(".row .when").all_inner_texts() == ["23:59:59", ""]
     assert "a missing time is one that the source does not give" in await seen.text("#head")
     assert "lasted" not in await seen.text("#head")
     await seen.move(0)
-    assert f"occurred at {said}, says the source" in await seen.text("#where")
-    assert said in str(await seen.page.get_attribute("#slider", "aria-valuetext"))
+    assert f"occurred at {time}, says the source" in await seen.text("#where")
+    assert time in str(await seen.page.get_attribute("#slider", "aria-valuetext"))
     assert await seen.page.locator("#where time").count() == 0
 
 
-async def test_tokens_that_nobody_counted_are_not_told(view: Open, pages: Pages):
+async def test_tokens_that_nobody_counted_are_not_shown(view: Open, pages: Pages):
     """A count is shown from the first message that has one, a counted 0 too."""
     run = "uncounted"
-    told = [
+    messages = [
         MessageAdded(role="user", content=Raw(b'"hello"'), fingerprint="f", tokens=tokens)
         for tokens in (None, 0)
     ]
-    events = [record(each, uuid8(run, "m", str(n))) for n, each in enumerate(told)]
+    events = [record(each, uuid8(run, "m", str(n))) for n, each in enumerate(messages)]
     agent = _commit(f"{run} a", Actor("a"), *events)
     await pages.workspace.log.append(Append(RunStream(run), _commit(run, Actor("a"), *_begin(run))))
     await pages.workspace.log.append(Append(AgentStream(run, "r", "a"), agent))
@@ -473,9 +473,9 @@ async def test_a_compacted_window_is_shown_as_it_stood(view, pages, record):
     await seen.move(last - 1)
     assert await seen.listed("messages") == ["system", "user"]
     assert (await seen.shown())["agents"]["ada"]["messages"] == 2
-    said = await seen.text("#now [data-list=messages]")
-    assert "2 in short" in said
-    assert "second" not in said
+    messages = await seen.text("#now [data-list=messages]")
+    assert "2 in short" in messages
+    assert "second" not in messages
     await seen.move(5)
     assert await seen.listed("messages") == ["user", "user", "user"]
 

@@ -27,20 +27,20 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "r.html"
 
 
-async def test_the_pictures_are_drawn_and_nobody_is_asked(tabs: Tabs, report: Path):
+async def test_the_pictures_are_drawn_without_a_request(tabs: Tabs, report: Path):
     """Every picture has a size, the verdict is shown, and there is no request or error."""
     page = await tabs.take()
-    asked: list[str] = []
-    said: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: said.append(message.text))
+    urls: list[str] = []
+    messages: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
+    page.on("console", lambda message: messages.append(message.text))
     await page.goto(report.as_uri())
     widths = await page.evaluate("[...document.images].map(image => image.naturalWidth)")
     assert len(widths) == 3  # differences, cost against quality, task by task
     assert min(widths) > 100
     assert "bold against steady: better" in await page.inner_text("p.verdict")
-    assert [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
-    assert said == []
+    assert [url for url in urls if not url.startswith("data:")] == [report.as_uri()]
+    assert messages == []
     await tabs.give_back(page)
 
 
@@ -92,20 +92,20 @@ async def test_it_is_read_in_the_dark_on_a_phone_and_without_pictures(tabs: Tabs
 async def test_tasks_are_filtered_by_label_and_lead_to_their_runs(tabs: Tabs, report: Path):
     """A label's value filters tasks with a count, and each run is a link."""
     page = await tabs.take()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(message.text))
     await page.goto(report.as_uri())
     await page.click("summary")
     assert await page.inner_text("output") == "24 of 24 rows"
     links = page.locator("details a")
-    found = await links.evaluate_all("all => all.map(a => [a.getAttribute('href'), a.textContent])")
-    assert len(found) == 2 * 24
-    assert all(link == f"{run}.html" for link, run in found)
+    pairs = await links.evaluate_all("all => all.map(a => [a.getAttribute('href'), a.textContent])")
+    assert len(pairs) == 2 * 24
+    assert all(link == f"{run}.html" for link, run in pairs)
     await page.get_by_label("domain").select_option("odd")
     assert await page.inner_text("output") == "12 of 24 rows"
     shown = await page.locator("details tr:visible td:first-child").all_inner_texts()
     assert shown == [f"t{number:02}" for number in range(1, 24, 2)]
     await page.get_by_label("group").select_option("g0")  # no task is of both
     assert await page.inner_text("output") == "0 of 24 rows"
-    assert said == []
+    assert messages == []
     await tabs.give_back(page)

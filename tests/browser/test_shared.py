@@ -77,13 +77,13 @@ async def by_page(tabs: Tabs, page: page_data.Page) -> list[dict[str, Any]]:
     tab = await tabs.take()
     data = data_of(page).decode()
     await tab.set_content(f'<script type="application/json" id="data">{data}</script>')
-    told = msgspec.json.decode(await tab.evaluate(MODEL % _script()))
+    states_of_page = msgspec.json.decode(await tab.evaluate(MODEL % _script()))
     await tabs.give_back(tab)
-    for each in told:
+    for each in states_of_page:
         each["tasks"] = [{**EMPTY, **row} for row in each["tasks"]]
         for row in each["tasks"]:
             row.pop("expires", None)
-    return list(told)
+    return list(states_of_page)
 
 
 def prefixes(history: list[Stored]) -> Iterator[tuple[list[Stored], Stored]]:
@@ -94,7 +94,7 @@ def prefixes(history: list[Stored]) -> Iterator[tuple[list[Stored], Stored]]:
             yield [*history[:at], msgspec.structs.replace(stored, commit=commit)], stored
 
 
-def told(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, Any]:
+def expected_state(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, Any]:
     """Return the expected text of a state, in the command line's words."""
     keys = {name: states.key(state) for name, state in boards.items() if not state.absent(now)}
     for key in keys.values():
@@ -102,10 +102,10 @@ def told(boards: dict[str, BoardState], team: TeamState, now: int) -> dict[str, 
     return {"keys": keys, "tasks": task_records(team, now)}
 
 
-def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
+def check(page: dict[str, Any], expected: dict[str, Any], where: object) -> None:
     """Compare the page with the expected state; a lease's rest to the page's microsecond."""
     page = {"keys": page["keys"], "tasks": [dict(row) for row in page["tasks"]]}
-    for row, other in zip(page["tasks"], wanted["tasks"], strict=True):
+    for row, other in zip(page["tasks"], expected["tasks"], strict=True):
         left, right = row.pop("lease_left_s"), other.pop("lease_left_s")
         assert (left is None) == (right is None), where
         assert left is None or abs(left - right) < 0.001, where
@@ -113,7 +113,7 @@ def check(page: dict[str, Any], wanted: dict[str, Any], where: object) -> None:
             names = other[name]
             if len(names) > WAITS_SHOWN:
                 other[name] = [*names[:WAITS_SHOWN], len(names) - WAITS_SHOWN]
-    assert msgspec.json.decode(msgspec.json.encode(page)) == wanted, where
+    assert msgspec.json.decode(msgspec.json.encode(page)) == expected, where
 
 
 async def test_every_event_shows_what_replay_says(tabs, pages, shared, runs):
@@ -124,10 +124,10 @@ async def test_every_event_shows_what_replay_says(tabs, pages, shared, runs):
         data = await pages.data(run)
         page = await by_page(tabs, data)
         for number, (prefix, last) in enumerate(prefixes(history)):
-            wanted = told(fold_boards(prefix), fold_team(prefix), last.stamp)
-            check(page[number], wanted, (run, number))
-            seen["keys"] += len(wanted["keys"])
-            seen["tasks"] += len(wanted["tasks"])
+            expected = expected_state(fold_boards(prefix), fold_team(prefix), last.stamp)
+            check(page[number], expected, (run, number))
+            seen["keys"] += len(expected["keys"])
+            seen["tasks"] += len(expected["tasks"])
         if run is not runs.forked:
             for number, position in ends(data):
                 view = await pages.workspace.states.run(run, AtPosition(position))
@@ -137,7 +137,7 @@ async def test_every_event_shows_what_replay_says(tabs, pages, shared, runs):
 
 async def _view(pages: Pages, view: RunView) -> dict[str, Any]:
     now = (await pages.workspace.log.at(view.position)).stamp
-    return told(view.boards, view.team, now)
+    return expected_state(view.boards, view.team, now)
 
 
 async def test_what_an_event_changed_is_named(tabs: Tabs, pages: Pages, shared: list[str]):
@@ -190,9 +190,9 @@ async def test_the_panels_show_it(view: Open, pages: Pages, shared: list[str]):
     for number, position in ends(data)[::3]:
         await seen.move(number)
         state = await pages.workspace.states.run(run, AtPosition(position))
-        wanted = (await _view(pages, state))["tasks"]
+        rows = (await _view(pages, state))["tasks"]
         pills = await seen.page.locator("#tasks-now .pill").all_inner_texts()
-        assert pills == [row["status"] for row in wanted]
+        assert pills == [row["status"] for row in rows]
         statuses |= set(pills)
     assert {"open", "waiting", "claimed", "done"} <= statuses
 

@@ -47,10 +47,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(site, chromium):
     """A page loads only its own files and fits a narrow screen."""
-    asked: list[str] = []
+    urls: list[str] = []
 
     def note(request: Request) -> None:
-        asked.append(request.url)
+        urls.append(request.url)
 
     context = await chromium.new_context(viewport={"width": NARROW, "height": 800}, offline=True)
     page = await context.new_page()
@@ -59,7 +59,7 @@ async def test_the_site_asks_nobody_for_anything_and_fits_a_telephone(site, chro
         await page.goto((site / f"{name}.html").as_uri())
         wide = await page.evaluate("document.documentElement.scrollWidth")
         assert wide <= NARROW, name
-    assert not [url for url in asked if re.match(r"(https?|wss?):", url)]
+    assert not [url for url in urls if re.match(r"(https?|wss?):", url)]
     await context.close()
 
 
@@ -68,8 +68,8 @@ def test_no_page_names_a_file_of_another_host(site: Path) -> None:
     """Styles, scripts, fonts and pictures are the site's own; only links lead elsewhere."""
     for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
         text = path.read_text(encoding="utf-8")
-        found = re.findall(r"""(?:src=|url\(|<link[^>]*href=)["']?(?:https?:)?//[^"')]+""", text)
-        assert not found, path.relative_to(site)
+        links = re.findall(r"""(?:src=|url\(|<link[^>]*href=)["']?(?:https?:)?//[^"')]+""", text)
+        assert not links, path.relative_to(site)
 
 
 class Names(HTMLParser):

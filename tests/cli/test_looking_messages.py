@@ -67,7 +67,7 @@ def test_people_read_calls_and_folded_texts(call: Call, talk: list[str]):
     assert "7 tokens" in text
 
 
-def test_tokens_that_nobody_counted_are_not_told(call: Call, talk: list[str]):
+def test_tokens_that_nobody_counted_are_not_shown(call: Call, talk: list[str]):
     """An agent none of whose messages has a count has no number of tokens, not 0."""
     clerk, helper = (
         line for line in call("run", "show", talk[1], "--json").lines if line["kind"] == "agent"
