@@ -62,7 +62,7 @@ def test_each_event_is_a_row_by_tag(record: Record, traded: tuple[Account, Order
     assert tuple(joined[0]) == (4,)
 
 
-@pytest.mark.thorough(quick="audit/test_why.py::test_a_decision_is_told_with_all_that_it_stands_in")
+@pytest.mark.thorough(quick="audit/test_why.py::test_a_decision_is_shown_with_its_context")
 def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Order]):
     """The trail has the events, a decision names the newest one, and `knew` lists them."""
     trail = record.sql("SELECT what, tool, step, detail FROM trail('two')").rows

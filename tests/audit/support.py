@@ -39,22 +39,22 @@ class Audited(msgspec.Struct, frozen=True):
         """Run the command line."""
         return Place(self.home).call("--workspace", self.workspace, *arguments)
 
-    def answers(self, *asked: tuple[str, list[object]]) -> list[list[dict[str, Any]]]:
+    def answers(self, *queries: tuple[str, list[object]]) -> list[list[dict[str, Any]]]:
         """Return the tables' answers, up to the head of the log; each query has its parameters."""
 
         async def work() -> list[list[dict[str, Any]]]:
             settings = configuration.load(workspace=self.workspace, data_dir=self.home)
-            told: list[str] = []
+            messages: list[str] = []
             place = TableFiles.of(self.home, self.workspace)
-            async with answering(place, partial(reading_raw, settings), told.append) as answers:
-                return [answers.rows(sql, given) for sql, given in asked]
+            async with answering(place, partial(reading_raw, settings), messages.append) as answers:
+                return [answers.rows(sql, parameters) for sql, parameters in queries]
 
         return asyncio.run(work())
 
     def rows(self, sql: str, *given: object) -> list[dict[str, Any]]:
         """Return one answer."""
-        [found] = self.answers((sql, list(given)))
-        return found
+        [answer] = self.answers((sql, list(given)))
+        return answer
 
     def value(self, sql: str, *given: object) -> Any:
         """Return an answer of one value."""
@@ -64,7 +64,7 @@ class Audited(msgspec.Struct, frozen=True):
 
     def findings(self, flip: float = 0.01) -> dict[str, set[tuple[str, str]]]:
         """Return which views found what, by run."""
-        found: dict[str, set[tuple[str, str]]] = {}
+        by_run: dict[str, set[tuple[str, str]]] = {}
         for row in self.rows("SELECT * FROM findings($1)", flip):
-            found.setdefault(row["run"], set()).add((row["view"], row["kind"]))
-        return found
+            by_run.setdefault(row["run"], set()).add((row["view"], row["kind"]))
+        return by_run

@@ -24,8 +24,8 @@ def test_runs_of_no_experiment_are_listed_as_not_checked(home: Path, tmp_path: P
     with hansard.connect("no-experiment", data_dir=home):
         assert place.call("import", "chat-jsonl", str(file)).code == 0
         done = place.call("audit")
-        *found, summary = place.call("audit", "--json").lines
-    assert (done.code, found) == (0, [])
+        *rows, summary = place.call("audit", "--json").lines
+    assert (done.code, rows) == (0, [])
     reason = "8 runs are of no experiment, 8 of them imported: import with --experiment"
     assert f"  copies, failures, models, selection and times: {reason}\n" in done.out
     assert done.out.rstrip().endswith("nothing found in gaps")
@@ -55,10 +55,10 @@ def test_tasks_that_an_arm_lacks_are_not_checked_while_a_run_is_open(home: Path)
                     session.message("assistant", f"{arm}{task}")
                 record.experiments.score(session.run, {"reward": 1.0}, by="judge")
         with record.run("w", experiment="e", arm="b", task="t2"):
-            *found, summary = place.call("audit", "--experiment", "e", "--json").lines
+            *rows, summary = place.call("audit", "--experiment", "e", "--json").lines
             text = place.call("audit", "--experiment", "e").out
     reasons = [row["why_not"] for row in summary["looked"] if row["topic"] == "selection"]
-    assert found == []
+    assert rows == []
     assert "1 run is open: tasks that an arm lacks are looked for once it is over" in reasons
     assert "selection of e: 1 run is open" in text
 
@@ -101,15 +101,15 @@ def test_a_decision_on_untrusted_input_is_a_finding(home: Path):
         with record.run(run="r", agent="ada", role="reader") as session:
             session.decide("pay again?", selected="no")
         rows = [row for row in place.call("audit", "--json").lines if row["kind"] == "finding"]
-        found = {row["what"]: row for row in rows}
-        assert found.keys() == {"untrusted input", "declassified input"}
-        assert found["untrusted input"]["fact"] == (
+        by_kind = {row["what"]: row for row in rows}
+        assert by_kind.keys() == {"untrusted input", "declassified input"}
+        assert by_kind["untrusted input"]["fact"] == (
             "pay? selected yes and rests on untrusted input: fetch (ada#1)"
         )
-        assert found["untrusted input"]["severity"] == "high"
-        assert "declassified by eve: read by hand" in found["declassified input"]["fact"]
-        following = found["untrusted input"]["next"]
-        assert following == f"hansard why {found['untrusted input']['address']}"
+        assert by_kind["untrusted input"]["severity"] == "high"
+        assert "declassified by eve: read by hand" in by_kind["declassified input"]["fact"]
+        following = by_kind["untrusted input"]["next"]
+        assert following == f"hansard why {by_kind['untrusted input']['address']}"
         why = place.call(*following.split()[1:])
         assert "It rests on untrusted input: fetch (ada#1)." in why.out
         facts = place.call(*following.split()[1:], "--json").lines
@@ -150,22 +150,24 @@ def test_the_claims_of_a_submission_are_compared_with_the_runs(home: Path, tmp_p
     paths = {name: tmp_path / f"{name}.json" for name in files}
     for name, content in files.items():
         paths[name].write_text(json.dumps(content))
-    given = ("--experiment", "e", "--arm", "a")
+    options = ("--experiment", "e", "--arm", "a")
     with hansard.connect("submission", data_dir=home):
-        both = place.call("import", "tau2-bench", str(paths["claims"]), str(paths["runs"]), *given)
+        both = place.call(
+            "import", "tau2-bench", str(paths["claims"]), str(paths["runs"]), *options
+        )
         assert (both.code, "3 claimed figures" in both.out) == (0, True), both.err
         *rows, summary = place.call("audit", "--json").lines
         assert [row["what"] for row in rows if row["topic"] == "scores"] == []
         assert any(
             (row["looked"], row["what"]) == (3, "claimed means") for row in summary["looked"]
         )
-        assert place.call("import", "tau2-bench", str(paths["forged"]), *given).code == 0
+        assert place.call("import", "tau2-bench", str(paths["forged"]), *options).code == 0
         *rows, summary = place.call("audit", "--json").lines
-        [found] = [row for row in rows if row["topic"] == "scores"]
-        assert found["what"] == "claimed mean"
-        assert "claimed is a mean pass_1 of airline of 52.0 under arm a" in found["fact"]
-        assert "that of its 6 scored runs is 50.0" in found["fact"]
-        assert found["next"] == "hansard compare e --show arms"
+        [claim] = [row for row in rows if row["topic"] == "scores"]
+        assert claim["what"] == "claimed mean"
+        assert "claimed is a mean pass_1 of airline of 52.0 under arm a" in claim["fact"]
+        assert "that of its 6 scored runs is 50.0" in claim["fact"]
+        assert claim["next"] == "hansard compare e --show arms"
         assert any(
             "pass_1 of retail, has no runs" in (row["why_not"] or "") for row in summary["looked"]
         )

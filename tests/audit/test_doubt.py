@@ -103,15 +103,15 @@ def doubts(home: Path) -> Audited:
 
 
 def _expected() -> dict[str, int]:
-    found = {run: int(is_in_doubt) for run, (_, is_in_doubt) in BODIES.items()}
-    return {**found, "said": 0, "killed": 1}
+    counts = {run: int(is_in_doubt) for run, (_, is_in_doubt) in BODIES.items()}
+    return {**counts, "said": 0, "killed": 1}
 
 
 def test_runs_counts_calls_in_doubt(doubts: Audited):
     """A plain error of a `once` tool counts, and so does the call of a killed process."""
     lines = map(json.loads, doubts.call("runs", "--json").out.splitlines())
-    found = {run["run"]: run["in_doubt_steps"] for run in lines}
-    assert {run: found[run] for run in _expected()} == _expected()
+    counts = {run["run"]: run["in_doubt_steps"] for run in lines}
+    assert {run: counts[run] for run in _expected()} == _expected()
 
 
 def test_the_audit_and_its_view_list_calls_in_doubt(doubts: Audited):
@@ -122,9 +122,9 @@ def test_the_audit_and_its_view_list_calls_in_doubt(doubts: Audited):
     [plain] = [row for row in rows if row["run"] == "plain"]
     assert plain["kind"] == "in doubt"
     assert "ValueError: no such account" in plain["fact"]
-    told = doubts.call("audit", "--kind", "intents", "--json").out.splitlines()
-    found = [each for each in map(json.loads, told) if each["kind"] == "finding"]
-    assert {each["run"] for each in found} & {*_expected()} == due
+    lines = doubts.call("audit", "--kind", "intents", "--json").out.splitlines()
+    findings = [each for each in map(json.loads, lines) if each["kind"] == "finding"]
+    assert {each["run"] for each in findings} & {*_expected()} == due
 
 
 def test_a_run_shows_its_calls_in_doubt(doubts: Audited):
@@ -141,9 +141,9 @@ def test_the_page_of_a_run_marks_calls_in_doubt(doubts: Audited, tmp_path: Path)
         path = tmp_path / f"{run}.html"
         assert doubts.call("run", "html", run, "-o", str(path)).code == 0
         data = data_of(path.read_bytes())
-        found = [data["statuses"][number] for number in data["events"]["status"] if number >= 0]
-        assert found.count("in_doubt") >= count, run
-        assert bool(count) == ("in_doubt" in found), run
+        statuses = [data["statuses"][number] for number in data["events"]["status"] if number >= 0]
+        assert statuses.count("in_doubt") >= count, run
+        assert bool(count) == ("in_doubt" in statuses), run
 
 
 def test_the_next_start_stops_at_the_same_calls(doubts: Audited):

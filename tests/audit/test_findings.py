@@ -33,51 +33,51 @@ EXPECTED = {
 }
 
 
-def test_each_planted_fault_is_found_by_its_view_alone(planted: Planted):
+def test_each_planted_fault_is_reported_by_its_view_alone(planted: Planted):
     """Six runs, six faults, six findings."""
     assert planted.place.findings() == {
         run: {EXPECTED[about]} for run, about in planted.about.items()
     }
 
 
-@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_reported_alone")
 def test_a_finding_says_its_values(planted: Planted):
     """The sentence holds the figures that it was found by, and its address leads to an event."""
     place = planted.place
-    told = {row["kind"]: row for row in place.rows("SELECT * FROM findings(0.01)")}
+    by_kind = {row["kind"]: row for row in place.rows("SELECT * FROM findings(0.01)")}
     costs = place.rows("SELECT cost FROM steps WHERE run = 'ask-1' ORDER BY step")
     claimed = place.value("SELECT value FROM outcomes WHERE run = 'ask-1'")
-    assert f"total_cost is {claimed}" in told["cost"]["fact"]
+    assert f"total_cost is {claimed}" in by_kind["cost"]["fact"]
     total = round(sum(row["cost"] for row in costs), 10)
-    assert f"add up to {total}: {round(total - claimed, 10)} more" in told["cost"]["fact"]
+    assert f"add up to {total}: {round(total - claimed, 10)} more" in by_kind["cost"]["fact"]
     assert (
         "6 attempts and is completed; the last error before: ConnectionRefusedError: 503"
-        in (told["storm"]["fact"])
+        in (by_kind["storm"]["fact"])
     )
-    assert "1 of the 5 runs of arm short began up to 7" in told["late starts"]["fact"]
-    at = {row["address"]: row["run"] for row in told.values()}
-    asked = "SELECT position || '.' || event_index AS address, run FROM events"
-    events = [(row["address"], row["run"]) for row in place.rows(asked) if row["address"] in at]
+    assert "1 of the 5 runs of arm short began up to 7" in by_kind["late starts"]["fact"]
+    at = {row["address"]: row["run"] for row in by_kind.values()}
+    query = "SELECT position || '.' || event_index AS address, run FROM events"
+    events = [(row["address"], row["run"]) for row in place.rows(query) if row["address"] in at]
     assert sorted(events) == sorted(at.items())
 
 
-def test_every_question_of_the_tour_can_be_asked(planted: Planted):
+def test_every_query_of_the_tour_runs(planted: Planted):
     """Each has a sentence before it that ends, and is SQL over the tables that there are."""
-    asked = statements()
-    assert len(asked) >= 15
-    for words, _ in asked:
+    queries = statements()
+    assert len(queries) >= 15
+    for words, _ in queries:
         assert re.search(r"\?.*\.$", words), words
-    answers = planted.place.answers(*((sql, []) for _, sql in asked))
-    found = [sql for (_, sql), rows in zip(asked, answers, strict=True) if rows]
-    assert len(found) > 2, found
+    answers = planted.place.answers(*((sql, []) for _, sql in queries))
+    answered = [sql for (_, sql), rows in zip(queries, answers, strict=True) if rows]
+    assert len(answered) > 2, answered
 
 
-def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, honest: Planted):
+def test_the_command_exits_with_1_if_there_are_findings(planted: Planted, honest: Planted):
     """A clean workspace gives 0, and both outputs name the position."""
     done = planted.place.call("audit", "--json")
     assert done.code == 1, done.err
-    *found, summary = done.lines
-    assert summary["findings"] == len(found) == 6
+    *findings, summary = done.lines
+    assert summary["findings"] == len(findings) == 6
     assert summary["topics"] == {
         "costs": 1,
         "intents": 2,
@@ -85,8 +85,8 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
         "selection": 1,
         "thresholds": 1,
     }
-    assert all(row["evidence"] and row["question"] for row in found)
-    assert {row["link"] for row in found if row["run"] == "fetch-1"} == {
+    assert all(row["evidence"] and row["question"] for row in findings)
+    assert {row["link"] for row in findings if row["run"] == "fetch-1"} == {
         "hansard run show fetch-1 --at "
         + str(
             planted.place.value(
@@ -94,7 +94,7 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
             )
         )
     }
-    assert {row["run"] for row in found} == set(planted.about)
+    assert {row["run"] for row in findings} == set(planted.about)
     assert summary["position"] == planted.place.value("SELECT position FROM progress")
     done = honest.place.call("audit")
     assert done.code == 0, done.out
@@ -102,8 +102,8 @@ def test_the_command_exits_with_1_where_anything_is_found(planted: Planted, hone
     assert "  overrides: no refusals and settlements are recorded" in done.out
 
 
-@pytest.mark.thorough(quick="test_the_command_exits_with_1_where_anything_is_found")
-def test_the_command_is_told_a_run_and_what_a_flip_is(planted: Planted):
+@pytest.mark.thorough(quick="test_the_command_exits_with_1_if_there_are_findings")
+def test_the_command_takes_a_run_and_the_size_of_a_flip(planted: Planted):
     """A run lists its own findings; a smaller flip is none; an unknown run is an error."""
     done = planted.place.call("audit", "fetch-1")
     assert done.code == 1
@@ -113,7 +113,7 @@ def test_the_command_is_told_a_run_and_what_a_flip_is(planted: Planted):
     assert "see 'hansard runs'" in planted.place.call("audit", "nowhere").err
 
 
-@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_reported_alone")
 def test_findings_are_folded_and_filtered(home: Path):
     """Findings are worst first, folded and filtered; an unknown name lists the known ones."""
     place = Audited(home, "folded")
@@ -130,25 +130,25 @@ def test_findings_are_folded_and_filtered(home: Path):
                 raise TimeoutError
 
             send("x")
-    told = place.call("audit").out
-    assert told.index("high  intents: 1 of this kind") < told.index(
+    output = place.call("audit").out
+    assert output.index("high  intents: 1 of this kind") < output.index(
         "low  thresholds: 5 of this kind; 3 shown, --all shows all"
     )
-    assert told.count("selected would fail: run r") == 3
-    assert "not checked:\n" in told
-    assert "\n  overrides: no refusals and settlements are recorded" in told
-    assert "checked, nothing found:\n  effects: " in told
+    assert output.count("selected would fail: run r") == 3
+    assert "not checked:\n" in output
+    assert "\n  overrides: no refusals and settlements are recorded" in output
+    assert "checked, nothing found:\n  effects: " in output
     settle = r"hansard run settle doubt '?\w+#1'? \(--happened RESULT or --did-not-happen\)"
-    assert re.search(rf"\n {{6}}next: {settle}\n", told)
+    assert re.search(rf"\n {{6}}next: {settle}\n", output)
     assert place.call("audit", "--all").out.count("selected would fail: run r") == 5
     assert len(place.call("audit", "--json").lines) == 7
-    for asked, found in (
+    for options, count in (
         (("--kind", "thresholds"), 5),
         (("--kind", "in doubt"), 1),
         (("--kind", "orphan_intents", "--kind", "thresholds"), 6),
         (("--severity", "medium"), 1),
     ):
-        assert place.call("audit", *asked, "--json").lines[-1]["findings"] == found
+        assert place.call("audit", *options, "--json").lines[-1]["findings"] == count
     retries = place.call("audit", "--kind", "retries")
     assert (retries.code, "nothing found in retries" in retries.out) == (0, True)
     severe = place.call("audit", "--severity", "high", "--kind", "thresholds")
@@ -161,17 +161,17 @@ def test_findings_are_folded_and_filtered(home: Path):
     assert choice == "--happened RESULT or --did-not-happen)"
     done = place.call(*shlex.split(command)[1:], "--did-not-happen")
     assert (done.code, place.call("audit", "--kind", "in doubt").code) == (0, 0), done.err
-    for asked, said in (
+    for options, message in (
         (("--kind", "x"), "no kind of finding has the name 'x': there are "),
         (("--severity", "x"), "no severity has the name 'x': there are high, medium and low"),
         (("--experiment", "x"), "no experiment has the name 'x': there is none"),
     ):
-        done = place.call("audit", *asked)
+        done = place.call("audit", *options)
         assert done.code not in (0, 1)
-        assert said in done.err
+        assert message in done.err
 
 
-@pytest.mark.thorough(quick="test_each_planted_fault_is_found_by_its_view_alone")
+@pytest.mark.thorough(quick="test_each_planted_fault_is_reported_by_its_view_alone")
 def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
     """Margins of every sign and size: found exactly where |margin| is within x."""
     place = Audited(home, "flips")
@@ -182,11 +182,11 @@ def test_thresholds_turn_by_as_much_as_they_are_moved(home: Path):
             options: list[Any] = [{"id": "a", "score": 0.5 + margin}, "b"]
             session.decide(f"{number}?", selected="a", alternatives=options, threshold=0.5)
     for x in (0.0, 0.01, 0.1, 0.3):
-        found = {
+        turned = {
             (int(row["fact"].partition("?")[0]), row["kind"])
             for row in place.rows("SELECT * FROM threshold_flips($1)", x)
         }
-        assert found == {
+        assert turned == {
             (number, f"selected would {'fail' if margin >= 0 else 'pass'}")
             for number, margin in enumerate(margins)
             if (0.5 + margin >= 0.5 and 0.5 + margin < 0.5 + x)
@@ -279,7 +279,7 @@ def _look_five_times(record: hansard.Record, run: str, good: int | None) -> None
                 look("x")
 
 
-@pytest.mark.thorough(quick="test_each_planted_fault_is_found_by_its_view_alone")
+@pytest.mark.thorough(quick="test_each_planted_fault_is_reported_by_its_view_alone")
 def test_calls_repeated_in_vain(home: Path):
     """Five failures of one call are found; not four, nor where one between them succeeded."""
     place = Audited(home, "vain")
@@ -297,7 +297,7 @@ PLAN = ExperimentRegistered(
 def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool]]) -> None:
     """Import runs: arm, task, trial, scored."""
     file = folder / "trials.jsonl"
-    for wanted in {arm for arm, *_ in trials}:
+    for arm_of_file in {arm for arm, *_ in trials}:
         write(
             file,
             (
@@ -309,14 +309,16 @@ def _trials(place: Audited, folder: Path, trials: list[tuple[str, int, int, bool
                     "outcome": {"reward": 1.0} if scored else {"error": None},
                 }
                 for number, (arm, task, trial, scored) in enumerate(trials)
-                if arm == wanted
+                if arm == arm_of_file
             ),
         )
-        done = place.call("import", "chat-jsonl", str(file), "--experiment", "e", "--arm", wanted)
+        done = place.call(
+            "import", "chat-jsonl", str(file), "--experiment", "e", "--arm", arm_of_file
+        )
         assert done.code == 0, done.err
 
 
-@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_reported_alone")
 def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     """Double, surplus, unplanned and unscored trials are found, and missing ones at a stop."""
     place = Audited(home, "trials")
@@ -330,8 +332,8 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
         assert kinds == ["no outcome", "not in the plan", "same trial", "trials"]
         record.experiments.stop("e", reason="enough")
     facts = place.rows("SELECT kind, fact FROM gaps WHERE kind IN ('trials', 'tasks')")
-    told = sorted((row["kind"], row["fact"]) for row in facts)
-    assert told == [
+    facts_by_kind = sorted((row["kind"], row["fact"]) for row in facts)
+    assert facts_by_kind == [
         ("tasks", "arm a of e has 2 tasks, and the plan says 3"),
         ("tasks", "arm b of e has 2 tasks, and the plan says 3"),
         ("tasks", "arm c of e has 1 task, and the plan says 3"),
@@ -342,7 +344,7 @@ def test_trials_that_do_not_fit_the_plan(home: Path, tmp_path: Path):
     ]
 
 
-@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_reported_alone")
 def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: Path):
     """A run's newest score and an arm's mean are compared with claims, to the claimed digits."""
     place = Audited(home, "claims")
@@ -351,14 +353,14 @@ def test_what_a_source_claims_is_held_against_the_record(home: Path, tmp_path: P
         """Import three runs of one arm, 2 of 3 solved, each with its claims."""
         file = tmp_path / "claims.jsonl"
         scores = [1, 1, 0]
-        told: list[dict[str, Any]] = [
+        trials: list[dict[str, Any]] = [
             {"task": n, "messages": [], "outcome": {"reward": reward}, "claims": {"reward": reward}}
             for n, reward in enumerate(scores)
         ]
-        told[0]["claims"] |= claims
-        told[1]["labels"] = {"claim: reward": "as much as one likes"} if claims else {}
-        told[1].pop("claims")
-        write(file, told)
+        trials[0]["claims"] |= claims
+        trials[1]["labels"] = {"claim: reward": "as much as one likes"} if claims else {}
+        trials[1].pop("claims")
+        write(file, trials)
         done = place.call("import", "chat-jsonl", str(file), "--experiment", "e", "--arm", "a")
         assert done.code == 0, done.err
         rows = place.rows("SELECT fact FROM odd_scores ORDER BY kind")
@@ -391,16 +393,16 @@ def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
     """A call that no message answers is found where the run ended; the step is an orphan."""
     place = Audited(home, "unanswered")
     call = {"id": "c1", "function": {"name": "look", "arguments": "{}"}}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    call_message = {"role": "assistant", "content": None, "tool_calls": [call]}
     answered = {"role": "tool", "tool_call_id": "c1", "content": "there"}
     file = tmp_path / "chats.jsonl"
     with hansard.connect("unanswered", data_dir=home):
         write(
             file,
             [
-                {"run": "good", "messages": [asked, answered], "outcome": {}},
-                {"run": "bad", "messages": [asked], "outcome": {}},
-                {"run": "open", "messages": [asked]},
+                {"run": "good", "messages": [call_message, answered], "outcome": {}},
+                {"run": "bad", "messages": [call_message], "outcome": {}},
+                {"run": "open", "messages": [call_message]},
             ],
         )
         assert place.call("import", "chat-jsonl", str(file)).code in (0, 1)
@@ -408,8 +410,8 @@ def test_unanswered_calls_of_messages(home: Path, tmp_path: Path):
         row["run"]: row["name"]
         for row in place.rows("SELECT run, labels->>'source_run' AS name FROM runs")
     }
-    found = {named[run]: kinds for run, kinds in place.findings().items()}
-    assert found == {
+    kinds_by_run = {named[run]: kinds for run, kinds in place.findings().items()}
+    assert kinds_by_run == {
         "bad": {("orphan_intents", "ended"), ("gaps", "unanswered call")},
         "open": {("orphan_intents", "waiting")},
     }
@@ -430,12 +432,12 @@ def test_what_the_log_holds_and_no_table_takes(home: Path):
         scored = RunScored(metrics={"reward": 1.0}, by="judge")
         plant(home, "odd", (RunStream("new"), commit(ends["new"] + 1, odd, epoch=0)))
         plant(home, "odd", (RunStream("hole"), commit(ends["hole"] + 3, scored, epoch=0)))
-    found = {row["run"]: row for row in place.rows("SELECT * FROM gaps")}
-    assert found["new"]["kind"] == "unknown type"
-    assert "1 event of type run.dreamt.v7" in found["new"]["fact"]
-    assert found["hole"]["kind"] == "version hole"
+    gaps = {row["run"]: row for row in place.rows("SELECT * FROM gaps")}
+    assert gaps["new"]["kind"] == "unknown type"
+    assert "1 event of type run.dreamt.v7" in gaps["new"]["fact"]
+    assert gaps["hole"]["kind"] == "version hole"
     last = ends["hole"] + 3
     assert (
         f"has {ends['hole'] + 1} events, and their versions go from 1 to {last}"
-        in (found["hole"]["fact"])
+        in (gaps["hole"]["fact"])
     )

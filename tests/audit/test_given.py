@@ -50,9 +50,9 @@ class Program:
     async def decide(self, question: str) -> None:
         """Decide, and note the inputs so far."""
         engine = self.session.engine
-        given = engine.ledger.received_in(engine.scope("decide"))
+        steps = engine.ledger.received_in(engine.scope("decide"))
         await self.session.decide(question, selected="x")
-        self.known[question] = given
+        self.known[question] = steps
 
     async def branch(self, name: str) -> None:
         """Decide between two calls in a scope."""
@@ -92,14 +92,14 @@ async def everything(program: Program) -> None:
     await program.decide("the end")
 
 
-def told(place: Audited, run: str) -> Known:
+def steps_of_why(place: Audited, run: str) -> Known:
     """Return the steps that `why` lists as inputs, by question."""
-    asked = "SELECT question, decision FROM decisions WHERE run = $1 ORDER BY version"
-    decided = place.rows(asked, run)
+    query = "SELECT question, decision FROM decisions WHERE run = $1 ORDER BY version"
+    decided = place.rows(query, run)
     after = "SELECT number FROM why($1) WHERE part = 'after'"
-    found = place.answers(*((after, [row["decision"]]) for row in decided))
-    pairs = zip(decided, found, strict=True)
-    return {row["question"]: [each["number"] for each in given] for row, given in pairs}
+    answers = place.answers(*((after, [row["decision"]]) for row in decided))
+    pairs = zip(decided, answers, strict=True)
+    return {row["question"]: [each["number"] for each in rows] for row, rows in pairs}
 
 
 def play(home: Path, workspace: str, *sessions: Callable[[Any], Awaitable[None]]) -> None:
@@ -123,7 +123,7 @@ def test_the_tables_say_what_the_session_knew(home: Path):
             await everything(Program(session, known))
 
     play(home, "given", whole)
-    assert told(Audited(home, "given"), "r") == known
+    assert steps_of_why(Audited(home, "given"), "r") == known
     assert (known["before all"], known["two in a row"]) == ([], [1, 2])
     assert set(known["left"]) < set(known["joined"])
     assert len(known["left"]) == len(known["right"]) == 3
@@ -148,8 +148,8 @@ def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
     for question in ("two in a row", "joined", "after what overlapped"):
         made = [row["decision"] for row in rows if row["question"] == question]
         after = "SELECT number FROM why($1) WHERE part = 'after'"
-        found = place.answers(*((after, [decision]) for decision in made))
-        assert [[row["number"] for row in given] for given in found] == [
+        answers = place.answers(*((after, [decision]) for decision in made))
+        assert [[row["number"] for row in steps] for steps in answers] == [
             first[question],
             second[question],
         ]
@@ -157,7 +157,7 @@ def test_a_resumed_and_edited_program_leaves_what_it_no_longer_does(home: Path):
 
 
 @pytest.mark.thorough(quick="test_a_resumed_and_edited_program_leaves_what_it_no_longer_does")
-def test_agents_of_one_run_are_given_each_their_own(home: Path):
+def test_agents_of_one_run_know_each_their_own(home: Path):
     """Another agent's inputs are not its own, but reading them is a step."""
     known: Known = {}
 
@@ -173,4 +173,4 @@ def test_agents_of_one_run_are_given_each_their_own(home: Path):
             await program.decide("ann's")
 
     play(home, "team", team)
-    assert told(Audited(home, "team"), "r") == known == {"ann's": [1, 2, 3]}
+    assert steps_of_why(Audited(home, "team"), "r") == known == {"ann's": [1, 2, 3]}

@@ -34,15 +34,15 @@ def honest(experiment: str, trials: int = 2, days: int = 0) -> list[Run]:
             for turn in range(6):
                 at += timedelta(seconds=seeded.uniform(0.5, 20))
                 read, wrote = seeded.randrange(500, 9_000), seeded.randrange(20, 400)
-                said = {
+                answer = {
                     "role": "assistant",
                     "content": f"Answer {turn}: {seeded.randbytes(40).hex()}",
                     "model": "m-1",
                     "usage": {"prompt_tokens": read, "completion_tokens": wrote},
                     "cost": (2 * read + 10 * wrote) / 1e6,
                 }
-                asked = {"role": "user", "content": "And then?"}
-                messages.append({**(said if turn % 2 else asked), "timestamp": at.isoformat()})
+                question = {"role": "user", "content": "And then?"}
+                messages.append({**(answer if turn % 2 else question), "timestamp": at.isoformat()})
             runs.append(
                 {
                     "run": f"{arm}{number}",
@@ -62,14 +62,14 @@ def _of(runs: list[Run], arm: str) -> list[Run]:
     return [run for run in runs if run["arm"] == arm]
 
 
-def _said(run: Run) -> list[dict[str, Any]]:
+def _assistant_messages(run: Run) -> list[dict[str, Any]]:
     return [message for message in run["messages"] if message["role"] == "assistant"]
 
 
 def _answered_by(model: str, runs: list[Run], declared: str = "m-1") -> None:
     for run in runs:
         run["labels"] = {"agent_llm": declared}
-        for message in _said(run):
+        for message in _assistant_messages(run):
             message["model"] = model
             message["cost"] = None  # it has no price
 
@@ -121,12 +121,16 @@ def _stepped(runs: list[Run]) -> None:
 
 def _copied(one: Run, others: list[Run]) -> None:
     """Make all but one of five answers copies of another run's."""
-    extra = [{**message, "content": message["content"][::-1]} for message in _said(one)[:2]]
+    extra = [
+        {**message, "content": message["content"][::-1]} for message in _assistant_messages(one)[:2]
+    ]
     one["messages"] += extra
     for other in others:
-        texts = [message["content"] for message in _said(one)]
-        other["messages"] += [{**message} for message in _said(other)[:2]]
-        for message, text in zip(_said(other), [*texts[:4], "another end " * 5], strict=True):
+        texts = [message["content"] for message in _assistant_messages(one)]
+        other["messages"] += [{**message} for message in _assistant_messages(other)[:2]]
+        for message, text in zip(
+            _assistant_messages(other), [*texts[:4], "another end " * 5], strict=True
+        ):
             message["content"] = text
 
 
@@ -147,17 +151,17 @@ def _failed(runs: list[Run]) -> None:
 
 def _constant(runs: list[Run]) -> None:
     for run in _of(runs, "b"):
-        for message in _said(run):
+        for message in _assistant_messages(run):
             message["cost"], message["model"] = 0.01, "free"
         run["labels"] = {}
 
 
 def _negative(runs: list[Run]) -> None:
-    _said(runs[4])[0].update(cost=-1.0, usage=None)
+    _assistant_messages(runs[4])[0].update(cost=-1.0, usage=None)
 
 
 def _overcharged(runs: list[Run]) -> None:
-    _said(runs[4])[0]["cost"] *= 1.05
+    _assistant_messages(runs[4])[0]["cost"] *= 1.05
 
 
 SECONDS = [7.25, 11.5, 3.75, 20.125, 9.5]
@@ -241,7 +245,7 @@ PLANTED: dict[str, tuple[Callable[[list[Run]], None], set[str], dict[str, int]]]
 }
 
 
-def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
+def test_each_planted_kind_is_reported_alone(home: Path, tmp_path: Path):
     """Each planted fault is found in its own experiment, and none in honest ones."""
     place = Audited(home, "kinds")
     file = tmp_path / "kinds.jsonl"
@@ -256,8 +260,10 @@ def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
         done = place.call("import", "chat-jsonl", str(file))
         assert done.code == 0, done.err
     rows = place.call("audit", "--json").lines[:-1]
-    found = {name: {row["what"] for row in rows if row["experiment"] == name} for name in PLANTED}
-    assert found == {name: kinds for name, (_, kinds, _) in PLANTED.items()}
+    kinds_found = {
+        name: {row["what"] for row in rows if row["experiment"] == name} for name in PLANTED
+    }
+    assert kinds_found == {name: kinds for name, (_, kinds, _) in PLANTED.items()}
     facts = {row["what"]: row["fact"] for row in rows}
     assert "m-1 answered in 15 runs, m-2 answered in 5 runs" in facts["several models"]
     assert "lab/m-1" not in facts["undeclared model"]
@@ -273,18 +279,18 @@ def test_each_planted_kind_is_found_alone(home: Path, tmp_path: Path):
     following = {row["what"]: row["next"] for row in rows}
     assert following["fewer trials"] == "hansard compare fewer --show tasks"
     assert following["over tasks"].startswith("hansard run diff ")
-    told = place.call("audit", "--experiment", "fewer")
-    assert "medium  selection in fewer: 1 of this kind" in told.out
-    assert "models of" not in told.out
+    output = place.call("audit", "--experiment", "fewer")
+    assert "medium  selection in fewer: 1 of this kind" in output.out
+    assert "models of" not in output.out
 
 
-@pytest.mark.thorough(quick="test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="test_each_planted_kind_is_reported_alone")
 def test_a_score_is_held_against_the_checks_beside_it(home: Path, tmp_path: Path):
     """Rewards that actions or outputs deny and tasks with numbering gaps are found."""
 
     def of(task: int, reward: float, stored: float, **checks: float) -> Run:
-        said = {"reward_info": {"reward": stored, "info": checks}}
-        return {"task_id": task, "trial": 0, "reward": reward, "info": said, "traj": []}
+        contents = {"reward_info": {"reward": stored, "info": checks}}
+        return {"task_id": task, "trial": 0, "reward": reward, "info": contents, "traj": []}
 
     runs = [of(n, 1.0, 1.0, r_actions=1.0) for n in range(12)]
     runs += [of(13, 1.0, 0.0), of(14, 1.0, 1.0, r_actions=0.0), of(15, 1.0, 1.0, r_outputs=0.0)]
@@ -296,10 +302,10 @@ def test_a_score_is_held_against_the_checks_beside_it(home: Path, tmp_path: Path
         done = place.call("import", "tau-bench", str(file), "--experiment", "e", "--arm", "a")
         assert done.code == 0, done.err
     rows = place.call("audit", "--json").lines[:-1]
-    told = sorted(
+    facts = sorted(
         row["fact"].partition("reward is ")[2] for row in rows if row["topic"] == "scores"
     )
-    assert told == [
+    assert facts == [
         "1.0 in task 13, and its judge says 0.0",
         "1.0 in task 14, and its check r_actions is 0",
         "1.0 in task 15, and its check r_outputs is 0",

@@ -31,21 +31,21 @@ def test_the_past_is_what_a_fold_says(story: Audited):
     """At random positions: every run's status, every step; forks and their parents' steps."""
     head = story.value("SELECT position FROM progress")
     points = [1, *sorted(random.Random(SEED).sample(range(2, head), POINTS)), head]
-    asked: list[tuple[str, list[object]]] = []
+    queries: list[tuple[str, list[object]]] = []
     for point in points:
-        asked += [
+        queries += [
             ("SELECT * FROM runs_as_of($1)", [point]),
             ("SELECT * FROM steps_as_of($1)", [point]),
             (TOUCHED, [point]),
         ]
-    found = iter(story.answers(*asked))
+    answers = iter(story.answers(*queries))
     compared = 0
     with hansard.connect("story", data_dir=story.home) as record:
         known = [run for run, _ in record.runs()]
         for point in points:
-            runs = {row["run"]: row for row in next(found)}
-            steps = {(row["run"], row["agent"], row["step"]): row for row in next(found)}
-            touched = {(row["run"], row["agent"]): set(row["steps"]) for row in next(found)}
+            runs = {row["run"]: row for row in next(answers)}
+            steps = {(row["run"], row["agent"], row["step"]): row for row in next(answers)}
+            touched = {(row["run"], row["agent"]): set(row["steps"]) for row in next(answers)}
             views = {run: view for run in known if (view := _at(record, run, point)) is not None}
             assert runs.keys() == views.keys()
             for run, view in views.items():
@@ -67,8 +67,8 @@ def _at(record: hansard.Record, run: str, point: int) -> RunView | None:
 def _check_run(row: dict[str, Any], view: RunView) -> None:
     life = view.life
     failed = life.error if life.status == "failed" else None
-    told = (life.status, life.workflow, life.version)
-    assert (row["status"], row["workflow"], row["version"]) == told
+    recorded = (life.status, life.workflow, life.version)
+    assert (row["status"], row["workflow"], row["version"]) == recorded
     error = (failed.type, failed.message) if failed else (None, None)
     assert (row["error_type"], row["error"]) == error
     assert (row["ended_at"] is None) == (life.status == "open")
@@ -76,7 +76,7 @@ def _check_run(row: dict[str, Any], view: RunView) -> None:
 
 def _check_step(row: dict[str, Any], step: Any) -> None:
     error = step.error
-    told = {
+    recorded = {
         "tool": step.tool,
         "kind": step.kind,
         "effects": step.effects,
@@ -88,15 +88,15 @@ def _check_step(row: dict[str, Any], step: Any) -> None:
         "verdict": step.verdict,
         "outcome_version": step.outcome_version,
     }
-    assert {name: row[name] for name in told} == told
+    assert {name: row[name] for name in recorded} == recorded
 
 
 def test_a_trail_tells_each_event_that_matters_once_and_in_order(story: Audited):
     """All of a run's events but items, declarations and budgets; in words."""
     runs = [row["run"] for row in story.rows("SELECT run FROM runs")]
-    asked = [(sql, [run]) for run in runs for sql in ("SELECT * FROM trail($1)", MATTERS)]
-    found = story.answers(*asked)
-    for trail, events in zip(found[::2], found[1::2], strict=True):
+    queries = [(sql, [run]) for run in runs for sql in ("SELECT * FROM trail($1)", MATTERS)]
+    answers = story.answers(*queries)
+    for trail, events in zip(answers[::2], answers[1::2], strict=True):
         assert [row["event"] for row in trail] == [row["id"] for row in events]
         assert all(row["who"] and row["what"] and "." in row["address"] for row in trail)
         calls = [row for row in trail if row["what"] in ("asked", "got", "failed", "blocked")]
@@ -109,11 +109,11 @@ def test_a_trail_is_readable(story: Audited):
     """The trail shows a person's actions for an agent, the questions and their outcomes."""
     run = story.value("SELECT run FROM settlements WHERE because = 'the log of the server says so'")
     trail = story.rows("SELECT who, what, tool, step, detail FROM trail($1)", run)
-    told = [tuple(row.values()) for row in trail]
-    assert told[3] == ("sender", "asked", "send", 1, '{"to":"x@example.org"}')
-    assert told[4] == ("sender", "in doubt", "send", 1, "TimeoutError: slow")
-    said = f"happened, says {OS_USER}: the log of the server says so"
-    assert told[-1] == (f"{OS_USER} for sender", "settled", "send", 1, said)
+    rows = [tuple(row.values()) for row in trail]
+    assert rows[3] == ("sender", "asked", "send", 1, '{"to":"x@example.org"}')
+    assert rows[4] == ("sender", "in doubt", "send", 1, "TimeoutError: slow")
+    outcome = f"happened, says {OS_USER}: the log of the server says so"
+    assert rows[-1] == (f"{OS_USER} for sender", "settled", "send", 1, outcome)
     done = story.call("trail", run)
     assert done.code == 0, done.err
     assert f"{OS_USER} for sender" in done.out

@@ -26,8 +26,8 @@ def test_the_use_cases_raise_nothing(home: Path, tmp_path_factory: pytest.TempPa
     assert place.findings(0.0001) == {}
     assert place.rows("SELECT * FROM retries") == []
     assert place.value("SELECT count(DISTINCT run) FROM steps") == len(USE_CASES)
-    told = place.call("audit")
-    assert (told.code, told.err) == (0, "")
+    output = place.call("audit")
+    assert (output.code, output.err) == (0, "")
 
 
 @pytest.mark.real
@@ -51,14 +51,14 @@ def test_published_runs_raise_what_is_true_of_them(home: Path, real_data: Path):
 
 
 @pytest.mark.thorough(
-    quick="tests/audit/test_findings.py::test_each_planted_fault_is_found_by_its_view_alone"
+    quick="tests/audit/test_findings.py::test_each_planted_fault_is_reported_by_its_view_alone"
 )
 @pytest.mark.real
-def test_a_forged_publication_is_found(home: Path, real_data: Path, tmp_path: Path):
+def test_a_forged_publication_is_detected(home: Path, real_data: Path, tmp_path: Path):
     """A changed cost, a missing answer and a late start are found in their runs alone."""
     [file] = (real_data / "tau2-bench").rglob("airline_claude-sonnet*.json")
-    told = json.loads(file.read_bytes())
-    runs = told["simulations"]
+    publication = json.loads(file.read_bytes())
+    runs = publication["simulations"]
     runs[3]["agent_cost"] += 0.01
     answered = next(i for i, m in enumerate(runs[5]["messages"]) if m["role"] == "tool")
     del runs[5]["messages"][answered]
@@ -66,13 +66,13 @@ def test_a_forged_publication_is_found(home: Path, real_data: Path, tmp_path: Pa
     for message in runs[7]["messages"]:
         message["timestamp"] = "2025-11-03T12:00:00"
     forged = tmp_path / "forged.json"
-    forged.write_text(json.dumps(told))
+    forged.write_text(json.dumps(publication))
     place = Audited(home, "forged")
     with hansard.connect("forged", data_dir=home):
         _import(place, "tau2-bench", forged, "forged")
     named = _named(place)
-    found = {named[run]: kinds for run, kinds in place.findings().items()}
-    assert found == {
+    kinds_by_run = {named[run]: kinds for run, kinds in place.findings().items()}
+    assert kinds_by_run == {
         runs[3]["id"]: {("gaps", "cost")},
         runs[5]["id"]: {("gaps", "unanswered call"), ("orphan_intents", "ended")},
         runs[7]["id"]: {("odd_selection", "late starts")},

@@ -19,14 +19,14 @@ TOUR = Path(__file__).parents[2] / "examples" / "audit.sql"
 
 def statements() -> list[tuple[str, str]]:
     """Return each question: the sentence before it, and its SQL."""
-    found = []
+    questions = []
     for block in TOUR.read_text(encoding="utf-8").split("\n\n"):
         lines = block.strip().splitlines()
         words = " ".join(line.removeprefix("--").strip() for line in lines if line[:2] == "--")
         sql = "\n".join(line for line in lines if line[:2] != "--")
         if sql:
-            found.append((words, sql.removesuffix(";")))
-    return found
+            questions.append((words, sql.removesuffix(";")))
+    return questions
 
 
 def office(place: Audited) -> None:
@@ -71,21 +71,21 @@ def trade(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     return place
 
 
-@pytest.mark.thorough(quick="audit/test_findings.py::test_every_question_of_the_tour_can_be_asked")
+@pytest.mark.thorough(quick="audit/test_findings.py::test_every_query_of_the_tour_runs")
 def test_every_question_is_answered(trade: Audited):
     """Each answer has rows if such data exists."""
-    asked = statements()
-    answers = trade.answers(*((sql, []) for _, sql in asked))
-    assert [words for (words, _), rows in zip(asked, answers, strict=True) if not rows] == []
+    questions = statements()
+    answers = trade.answers(*((sql, []) for _, sql in questions))
+    assert [words for (words, _), rows in zip(questions, answers, strict=True) if not rows] == []
 
 
 def test_the_answers_are_those_of_the_trade(trade: Audited):
     """The settled order is reported as settled; at the decision no order was known."""
-    asked = {
+    queries = {
         key: next(sql for words, sql in statements() if words.startswith(key))
         for key in ("What did a person do", "What was known when", "Where did somebody")
     }
-    person, known, over = trade.answers(*((sql, []) for sql in asked.values()))
+    person, known, over = trade.answers(*((sql, []) for sql in queries.values()))
     assert [(row["run"], row["what"]) for row in person] == [("trade-1", "settled")]
     assert {row["tool"] for row in known} == {"daily_prices", "moving_average", "judge"}
     assert {row["status"] for row in known} == {"completed"}

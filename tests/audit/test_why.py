@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert(1)</script>\x1b[31m\"'&"
 
 
-class Told(msgspec.Struct, frozen=True):
+class DecidedRun(msgspec.Struct, frozen=True):
     """A run with two decisions, and the ids that they were made from."""
 
     place: Audited
@@ -33,7 +33,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture(scope="module")
-def told(home: Path) -> Told:
+def explained(home: Path) -> DecidedRun:
     """Make a decision with one of each related fact."""
     place = Audited(home, "why")
     plan = ExperimentRegistered(
@@ -91,7 +91,7 @@ def told(home: Path) -> Told:
         record.experiments.score("run-1", {"reward": 1.0}, by="reader", reason="well done")
     decided = [row["decision"] for row in place.rows("SELECT decision FROM decided('run-1')")]
     first, second, third = decided
-    return Told(place, first, second, third, inputs)
+    return DecidedRun(place, first, second, third, inputs)
 
 
 def _ids(place: Audited, *runs: str) -> list[str]:
@@ -102,16 +102,16 @@ def _ids(place: Audited, *runs: str) -> list[str]:
     return [message, place.value(done, run)]
 
 
-def _parts(told: Told, decision: str) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in told.place.rows("SELECT * FROM why($1)", decision):
-        found.setdefault(row["part"], []).append({**row, "value": json.loads(row["value"])})
-    return found
+def _parts(explained: DecidedRun, decision: str) -> dict[str, list[dict[str, Any]]]:
+    by_part: dict[str, list[dict[str, Any]]] = {}
+    for row in explained.place.rows("SELECT * FROM why($1)", decision):
+        by_part.setdefault(row["part"], []).append({**row, "value": json.loads(row["value"])})
+    return by_part
 
 
-def test_a_decision_is_told_with_all_that_it_stands_in(told: Told):
+def test_a_decision_is_shown_with_its_context(explained: DecidedRun):
     """Each part, with its values."""
-    parts = _parts(told, told.first)
+    parts = _parts(explained, explained.first)
     facts = {row["name"]: row["value"] for row in parts["decision"]}
     assert (facts["question"], facts["selected"]) == (f"Publish {HOSTILE}?", "some")
     assert facts["because"] == "the rating passes"
@@ -134,37 +134,37 @@ def test_a_decision_is_told_with_all_that_it_stands_in(told: Told):
     [handed] = parts["hand-off"]
     assert (handed["name"], handed["value"]["because"]) == ("editor", "it is out")
     [following] = parts["next"]
-    assert following["event"] == told.second
+    assert following["event"] == explained.second
     assert {row["name"] for row in parts["outcome"]} == {"run completed", "scored"}
     assert "settlement" not in parts
 
 
-def test_inputs_name_the_events_they_came_from(told: Told):
+def test_inputs_name_their_source_events(explained: DecidedRun):
     """An event of another run, a commit of this one (its events), and an id of nothing."""
-    given = _parts(told, told.first)["input"]
-    assert {row["number"] for row in given} == {1, 2}
-    assert [row["number"] for row in given if row["name"] == "elsewhere"] == [1]
+    inputs = _parts(explained, explained.first)["input"]
+    assert {row["number"] for row in inputs} == {1, 2}
+    assert [row["number"] for row in inputs if row["name"] == "elsewhere"] == [1]
     rows = [
         {**row, "value": json.loads(row["value"])}
-        for row in told.place.rows("SELECT * FROM inputs($1)", told.first)
+        for row in explained.place.rows("SELECT * FROM inputs($1)", explained.first)
     ]
-    assert [row for row in given if row["number"] == 2] == [
+    assert [row for row in inputs if row["number"] == 2] == [
         row for row in rows if row["number"] == 2
     ]
     [other] = [row for row in rows if row["number"] == 1]
-    assert (other["event"], other["value"]["run"]) == (told.inputs[0], "before")
+    assert (other["event"], other["value"]["run"]) == (explained.inputs[0], "before")
     assert other["value"]["words"] == "user: from another run"
     commit = [row for row in rows if row["number"] == 2]
-    wanted = told.place.rows("SELECT id FROM events WHERE commit_id = $1", told.inputs[1])
-    assert {row["event"] for row in commit} == {row["id"] for row in wanted}
+    events = explained.place.rows("SELECT id FROM events WHERE commit_id = $1", explained.inputs[1])
+    assert {row["event"] for row in commit} == {row["id"] for row in events}
     assert {(row["value"]["tool"], row["value"]["step"]) for row in commit} >= {("rate", 1)}
-    [nothing] = told.place.rows("SELECT * FROM inputs($1)", told.third)
+    [nothing] = explained.place.rows("SELECT * FROM inputs($1)", explained.third)
     assert (nothing["name"], nothing["event"]) == ("unknown", "no such event")
 
 
-def test_versions_and_who_acted(told: Told):
+def test_versions_and_who_acted(explained: DecidedRun):
     """The arm's prompt and model, the call's model, the tool and the principals are shown."""
-    parts = _parts(told, told.first)
+    parts = _parts(explained, explained.first)
     versions = {(row["name"], json.dumps(row["value"])) for row in parts["version"]}
     assert {("experiment", '"e"'), ("arm", '"only"'), ("prompt", '"p 3"')} <= versions
     assert ("model", '"m-1"') in versions
@@ -175,11 +175,11 @@ def test_versions_and_who_acted(told: Told):
     assert (actor["written by"], actor["on behalf of"]) == ("ann", ["bob"])
 
 
-def test_all_that_its_agent_had_been_given_is_told(told: Told):
+def test_all_earlier_input_of_its_agent_is_shown(explained: DecidedRun):
     """Every result and message before a decision, those before an earlier one, too."""
-    parts = _parts(told, told.second)
-    given = [(row["number"], row["name"], row["value"]["status"]) for row in parts["after"]]
-    assert given == [
+    parts = _parts(explained, explained.second)
+    steps = [(row["number"], row["name"], row["value"]["status"]) for row in parts["after"]]
+    assert steps == [
         (1, "rate", "completed"),
         (2, "publish", "blocked"),
         (3, "publish", "completed"),
@@ -206,63 +206,70 @@ def test_a_fork_sees_what_its_parent_did(home: Path):
             session.decide("Go?", selected="yes", inputs=[done])
     [decision] = [row["decision"] for row in place.rows("SELECT decision FROM decided($1)", fork)]
     rows = place.rows("SELECT part, name, event FROM why($1)", decision)
-    told = {row["part"]: row for row in rows}
-    assert (told["after"]["name"], told["after"]["event"]) == ("look", done)
-    assert (told["input"]["name"], told["input"]["event"]) == ("got", done)
+    by_part = {row["part"]: row for row in rows}
+    assert (by_part["after"]["name"], by_part["after"]["event"]) == ("look", done)
+    assert (by_part["input"]["name"], by_part["input"]["event"]) == ("got", done)
 
 
-def test_people_are_told_in_words(told: Told):
+def test_the_answer_for_people_is_in_words(explained: DecidedRun):
     """The output has question, sentences, tables and addresses, and cannot move the cursor."""
-    for asked in (told.first, told.first[:-1], _address(told)):
-        done = told.place.call("why", asked)
+    for reference in (explained.first, explained.first[:-1], _address(explained)):
+        done = explained.place.call("why", reference)
         assert done.code == 0, done.err
         assert "Its score 0.7 passes the threshold 0.6 by 0.1." in done.out
         assert "It is 0.05 above the best of the others, 0.65." in done.out
         assert "the gate refuses it" in done.out
         assert "published to some" in done.out
         assert "\x1b" not in done.out
-        position = _address(told).partition(".")[0]
+        position = _address(explained).partition(".")[0]
         assert f"hansard run show run-1 --at {position}" in done.err
 
 
-def _address(told: Told) -> str:
-    asked = "SELECT position || '.' || event_index FROM events WHERE id = $1"
-    return str(told.place.value(asked, told.first))
+def _address(explained: DecidedRun) -> str:
+    query = "SELECT position || '.' || event_index FROM events WHERE id = $1"
+    return str(explained.place.value(query, explained.first))
 
 
-def test_a_run_lists_its_decisions(told: Told):
+def test_a_run_lists_its_decisions(explained: DecidedRun):
     """By its id or as the last one."""
     for run in ("run-1", "last"):
-        *found, last = told.place.call("why", run, "--json").lines
-        assert [row["decision"] for row in found] == [told.first, told.second, told.third]
+        *decisions, last = explained.place.call("why", run, "--json").lines
+        assert [row["decision"] for row in decisions] == [
+            explained.first,
+            explained.second,
+            explained.third,
+        ]
         assert (last["kind"], last["run"]) == ("decisions", "run-1")
-    assert "3 decisions of run run-1" in told.place.call("why", "run-1").out
+    assert "3 decisions of run run-1" in explained.place.call("why", "run-1").out
 
 
-def test_a_run_with_one_decision_explains_it(told: Told):
+def test_a_run_with_one_decision_explains_it(explained: DecidedRun):
     """No list of one: the answer is that of the decision's own id."""
     with hansard.Session(
-        "deciding", run="one-decision", agent="ann", workspace="why", data_dir=told.place.home
+        "deciding", run="one-decision", agent="ann", workspace="why", data_dir=explained.place.home
     ) as session:
         session.decide("go?", selected="yes")
-    assert "go?" in told.place.call("why", "one-decision").out
-    *facts, last = told.place.call("why", "one-decision", "--json").lines
+    assert "go?" in explained.place.call("why", "one-decision").out
+    *facts, last = explained.place.call("why", "one-decision", "--json").lines
     assert last["kind"] == "explained"
-    assert told.place.call("why", last["decision"], "--json").lines == [*facts, last]
+    assert explained.place.call("why", last["decision"], "--json").lines == [*facts, last]
 
 
-def test_what_is_no_decision_is_told_with_the_remedy(told: Told):
+def test_what_is_no_decision_is_refused_with_the_remedy(explained: DecidedRun):
     """Unknown, another event, not there, several."""
-    done = told.place.call("why", "zzz")
+    done = explained.place.call("why", "zzz")
     assert done.code == 2
     assert "'zzz' was not found: give a decision's id" in done.err
-    done = told.place.call("why", "1.0")
+    done = explained.place.call("why", "1.0")
     assert done.code == 2
     assert "is not a decision but experiment.registered.v1" in done.err
-    assert "the tables end at" in told.place.call("why", "99999.0").err
-    shared = told.first[:8]
-    assert told.second.startswith(shared)
-    assert f"several decisions or runs begin with '{shared}'" in told.place.call("why", shared).err
+    assert "the tables end at" in explained.place.call("why", "99999.0").err
+    shared = explained.first[:8]
+    assert explained.second.startswith(shared)
+    assert (
+        f"several decisions or runs begin with '{shared}'"
+        in explained.place.call("why", shared).err
+    )
 
 
 class _Page(HTMLParser):
@@ -285,10 +292,10 @@ class _Page(HTMLParser):
         self.text += data
 
 
-def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
+def test_the_page_needs_nobody_and_runs_nothing(explained: DecidedRun, tmp_path: Path):
     """One file: no script, no request, its style by hash; hostile text is text."""
     file = tmp_path / "why.html"
-    done = told.place.call("why", told.first, "--html", str(file))
+    done = explained.place.call("why", explained.first, "--html", str(file))
     assert done.code == 0, done.err
     page = file.read_text(encoding="utf-8")
     seen = _Page()
@@ -304,11 +311,11 @@ def test_the_page_needs_nobody_and_runs_nothing(told: Told, tmp_path: Path):
     assert "script-src" not in seen.policy
     for text in ("the gate refuses it", "published to some", "as of position"):
         assert text in seen.text
-    command = ["-m", "hansard", "-w", "why", "why", told.first, "--html", "-"]
-    env = environment(told.place.home)
-    written = _warm.run(command, cwd=told.place.home, env=env, timeout=170)
+    command = ["-m", "hansard", "-w", "why", "why", explained.first, "--html", "-"]
+    env = environment(explained.place.home)
+    written = _warm.run(command, cwd=explained.place.home, env=env, timeout=170)
     assert (written.returncode, written.stdout) == (0, page), written.stderr
-    assert told.place.call("why", told.first, "--html", "-", "--json").code == 2
+    assert explained.place.call("why", explained.first, "--html", "-", "--json").code == 2
 
 
 @pytest.fixture(scope="module")
@@ -360,21 +367,21 @@ def test_what_is_many_is_folded_and_listed_by_all(many: tuple[Audited, str]):
         assert text in few
     assert all(f'"prefers":"jazz {user}"' in whole for user in range(50))
     *facts, _ = place.call("why", decision, "--json").lines
-    given = [fact["number"] for fact in facts if fact["part"] == "after"]
-    assert given == list(range(1, 54))
+    numbers = [fact["number"] for fact in facts if fact["part"] == "after"]
+    assert numbers == list(range(1, 54))
     inputs = [fact for fact in facts if fact["part"] == "input"]
     assert [fact["value"]["step"] for fact in inputs] == list(range(1, 54))
     assert all(fact["address"] and fact["event"] for fact in inputs)
 
 
-@pytest.mark.thorough(quick="test_a_decision_is_told_with_all_that_it_stands_in")
-def test_entries_and_views_are_told_as_what_they_are(many: tuple[Audited, str]):
+@pytest.mark.thorough(quick="test_a_decision_is_shown_with_its_context")
+def test_entries_and_views_are_shown_as_such(many: tuple[Audited, str]):
     """The writer, key and value of an entry are shown; a view is shown as a view."""
     place, _ = many
     decision = place.value("SELECT decision FROM decisions WHERE threshold IS NULL")
-    told = place.call("why", decision).out
-    assert re.search(r'1 +put +ann plan +\{"of":"X"\} +\d+\.0', told)
-    assert re.search(r"2 +was shown +ann view judge +as judge, events: \d+ +\d+\.0", told)
+    output = place.call("why", decision).out
+    assert re.search(r'1 +put +ann plan +\{"of":"X"\} +\d+\.0', output)
+    assert re.search(r"2 +was shown +ann view judge +as judge, events: \d+ +\d+\.0", output)
 
 
 def test_the_page_folds_without_a_script(many: tuple[Audited, str], tmp_path: Path):

@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).parents[2] / "examples" / "support_desk" / "recommend.p
 
 
 @pytest.fixture(scope="module")
-def asked(home: Path) -> tuple[Audited, str]:
+def recommended(home: Path) -> tuple[Audited, str]:
     """Return the program as its README starts it, and the decision it made."""
     place = Audited(home, "desk")
     env = environment(home, HANSARD_WORKSPACE="desk")
@@ -54,22 +54,26 @@ def _check(facts: list[dict[str, Any]], place: Audited) -> None:
     assert [json.loads(row["value"]["words"]) for row, _ in inputs] == results
 
 
-def test_json_and_sql_tell_it_with_the_event_of_each_line(asked: tuple[Audited, str]):
+def test_json_and_sql_tell_it_with_the_event_of_each_line(recommended: tuple[Audited, str]):
     """Each fact names its event, which returned that fact."""
-    place, decision = asked
+    place, decision = recommended
     *facts, last = place.call("why", decision, "--json").lines
     assert last["kind"] == "explained"
     _check(facts, place)
     rows = place.rows("SELECT part, number, name, value, event FROM why($1)", decision)
     inputs = place.rows("SELECT * FROM inputs($1)", decision)
-    found = [{**row, "value": json.loads(row["value"])} for row in rows if row["part"] != "input"]
-    found += [{**row, "part": "input", "value": json.loads(row["value"])} for row in inputs]
-    _check(found, place)
+    facts_of_tables = [
+        {**row, "value": json.loads(row["value"])} for row in rows if row["part"] != "input"
+    ]
+    facts_of_tables += [
+        {**row, "part": "input", "value": json.loads(row["value"])} for row in inputs
+    ]
+    _check(facts_of_tables, place)
 
 
-def test_an_input_that_is_none_is_refused_when_it_is_stated(asked: tuple[Audited, str]):
+def test_an_input_that_is_none_is_refused_when_it_is_stated(recommended: tuple[Audited, str]):
     """The error names the input and the nearest one, and nothing is recorded."""
-    place, _ = asked
+    place, _ = recommended
     with (
         hansard.connect("desk", data_dir=place.home) as record,
         record.run("refused", run="refused", agent="adviser", role="adviser") as session,

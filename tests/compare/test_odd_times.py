@@ -12,7 +12,7 @@ pytestmark = pytest.mark.thorough
 TRIALS = 6
 
 
-@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_found_alone")
+@pytest.mark.thorough(quick="audit/test_kinds.py::test_each_planted_kind_is_reported_alone")
 def test_latency_is_not_compared_where_all_times_are_equal(tmp_path: Path):
     """If one arm has one time for all, latency has a sentence and a line, but no figure."""
     runs = [trial(arm, task, 0) for arm in ("steady", "bold") for task in range(TRIALS)]

@@ -13,7 +13,9 @@ from tests.real.converters import game24
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.thorough(quick="tests/audit/test_kinds.py::test_each_planted_kind_is_found_alone"),
+    pytest.mark.thorough(
+        quick="tests/audit/test_kinds.py::test_each_planted_kind_is_reported_alone"
+    ),
 ]
 
 AIRLINE = "airline_claude-sonnet-4-5_aide.json"
