@@ -2,6 +2,9 @@
 
 All checks and records of a session apply unchanged; this module only finds the scope of a request,
 runs it as a turn, and keeps what is open between requests.
+
+Long because the requests, the proxies of a client's functions and the objects that answer are one
+protocol.
 """
 
 from __future__ import annotations

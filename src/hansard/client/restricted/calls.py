@@ -1,6 +1,8 @@
 """Operations at the client: send a request, run its callbacks, return the result.
 
 Written once for both clients, as flows (see `hansard.agents.flow`).
+
+Long because scopes, callbacks, tool calls and the other operations share one exchange.
 """
 
 from __future__ import annotations
