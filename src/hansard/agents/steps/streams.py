@@ -208,7 +208,11 @@ class StreamCall:
 def iterate(engine: StepEngine, call: Call, drive: Drive) -> Generator[Any, None, None]:
     """Run a streamed call for the sync client: the async one, which never waits here."""
     items = iterate_async(engine, call, in_place(drive))
-    while (item := done(anext(items, END))) is not END:
+    while True:
+        try:
+            item = done(items.__anext__())
+        except StopAsyncIteration:
+            return
         try:
             yield item
         except BaseException as error:
