@@ -15,7 +15,7 @@ from hansard.client.session import _Session
 from hansard.domain.agent import DecisionMade
 from hansard.inspect.tables import answering
 from hansard.projections.table_files import TableFiles
-from tests.real.support import Place, Told
+from tests.real.support import Place, CommandOutput
 
 
 def decided_of_old(session: _Session, inputs: Sequence[str], **fields: Any) -> Flow[None]:
@@ -35,7 +35,7 @@ class Audited(msgspec.Struct, frozen=True):
     home: Path
     workspace: str
 
-    def call(self, *arguments: str) -> Told:
+    def call(self, *arguments: str) -> CommandOutput:
         """Run the command line."""
         return Place(self.home).call("--workspace", self.workspace, *arguments)
 

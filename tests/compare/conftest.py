@@ -42,7 +42,7 @@ def trial(arm: str, task: int, number: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ask_anew() -> Iterator[Callable[[], None]]:
+def forget_answers() -> Iterator[Callable[[], None]]:
     """Clear the answers that a quick run keeps for unchanged tables."""
     with asked_once() as forget:
         yield forget
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for number in range(TRIALS)
     ]
     write(folder / "runs.jsonl", runs)
-    with opened(folder / "data") as found:
-        told = found.call("import", "chat-jsonl", str(folder / "runs.jsonl"))
-        assert told.code == 0, told.err
-        yield found
+    with opened(folder / "data") as workspace:
+        output = workspace.call("import", "chat-jsonl", str(folder / "runs.jsonl"))
+        assert output.code == 0, output.err
+        yield workspace

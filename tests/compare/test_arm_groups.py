@@ -28,11 +28,11 @@ def test_two_arms_share_a_group_just_where_they_are_alike(pairs):
     alike = {name: {b for a, b in pairs if a == name} for name in "abcdefg"}
     for a, b in pairs:
         alike[b].add(a)
-    found = groups("abcdefg", alike)
-    shared = {pair for group in found for pair in combinations(group, 2)}
+    maximal = groups("abcdefg", alike)
+    shared = {pair for group in maximal for pair in combinations(group, 2)}
     assert shared == pairs
-    assert not any(set(one) < set(other) for one in found for other in found)
-    assert {name for group in found for name in group} == set("abcdefg")
+    assert not any(set(one) < set(other) for one in maximal for other in maximal)
+    assert {name for group in maximal for name in group} == set("abcdefg")
 
 
 ROW = {
@@ -51,7 +51,7 @@ ROW = {
 
 
 @pytest.mark.parametrize(
-    ("stop", "interval", "said"),
+    ("stop", "interval", "sentence"),
     [
         (
             "fixed",
@@ -61,8 +61,8 @@ ROW = {
         ("sequential", (-0.109, 1.125), ": p 0.1600 is above 0.05 (paired t test)"),
     ],
 )
-def test_a_sequential_plan_is_told_the_interval_of_any_look(stop, interval, said):
+def test_a_sequential_plan_shows_the_interval_of_any_look(stop, interval, sentence):
     """Under repeated looks a fixed interval excludes 0 far more often than its level states."""
     row: dict[str, Any] = {**ROW, "stop": stop}
     assert decisive(row) == interval
-    assert decides(row) == said
+    assert decides(row) == sentence

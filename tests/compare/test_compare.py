@@ -16,41 +16,41 @@ from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
 from tests.compare.conftest import EVIL, TASKS, TRIALS
 from tests.faults._warm import run
-from tests.real.support import WORKSPACE, Place, Told
+from tests.real.support import WORKSPACE, Place, CommandOutput
 
 pytestmark = pytest.mark.later
 
-Asked = Callable[..., Told]
+Compare = Callable[..., CommandOutput]
 
 
-def _of(lines: list[dict[str, Any]], kind: str, **wanted: Any) -> list[dict[str, Any]]:
+def _of(lines: list[dict[str, Any]], kind: str, **fields: Any) -> list[dict[str, Any]]:
     return [
         line
         for line in lines
-        if line["kind"] == kind and all(line[name] == value for name, value in wanted.items())
+        if line["kind"] == kind and all(line[name] == value for name, value in fields.items())
     ]
 
 
 @pytest.fixture(scope="session")
-def asked(place: Place) -> Asked:
+def compared(place: Place) -> Compare:
     """Return the comparison of the experiment, by the options; each is computed once."""
 
     @functools.cache
-    def ask(*options: str) -> Told:
-        told = place.call("compare", "greeting", *options)
-        assert told.code == 0, told.err
-        return told
+    def ask(*options: str) -> CommandOutput:
+        output = place.call("compare", "greeting", *options)
+        assert output.code == 0, output.err
+        return output
 
     return ask
 
 
 @pytest.fixture(scope="session")
-def lines(asked: Asked) -> list[dict[str, Any]]:
+def lines(compared: Compare) -> list[dict[str, Any]]:
     """Return the report as lines."""
-    return asked("--json").lines
+    return compared("--json").lines
 
 
-def test_the_report_says_what_was_asked_and_as_of_when(place: Place, lines: list[dict[str, Any]]):
+def test_the_report_has_its_experiment_and_position(place: Place, lines: list[dict[str, Any]]):
     """Position and digest of the log, the plan's standing, the baseline."""
     [head] = _of(lines, "report")
     assert lines[0] == head
@@ -60,7 +60,7 @@ def test_the_report_says_what_was_asked_and_as_of_when(place: Place, lines: list
     assert head["baseline"] == "steady"
 
 
-def test_what_is_better_is_found(lines: list[dict[str, Any]]):
+def test_what_is_better_is_reported(lines: list[dict[str, Any]]):
     """`bold` solves 9 of 24 tasks more and loses none: better, by every test."""
     [row] = _of(lines, "comparison", part="judged", arm="bold", default=True)
     assert row["verdict"] == "better"
@@ -120,45 +120,45 @@ def test_tasks_that_went_worse_are_named_with_their_runs(place: Place, lines: li
     """The failing arm's four tasks of those the baseline solves, and runs that exist."""
     rows = _of(lines, "regression")
     assert {row["task"] for row in rows} == {"t00", "t03", "t06", "t09"}
-    told = place.call("run", "show", rows[0]["base_runs"][0], "--json")
-    assert told.code == 0
+    output = place.call("run", "show", rows[0]["base_runs"][0], "--json")
+    assert output.code == 0
 
 
 @pytest.mark.thorough
-def test_the_same_log_and_question_give_the_same_bytes(place, tmp_path, ask_anew):
+def test_the_same_log_and_question_give_the_same_bytes(place, tmp_path, forget_answers):
     """A repeated question, to rebuilt tables, gives the same bytes in every form."""
 
     def ask(*arguments: str) -> str:
-        told = place.call("compare", "greeting", *arguments)
-        assert told.code == 0, told.err
-        return told.out
+        output = place.call("compare", "greeting", *arguments)
+        assert output.code == 0, output.err
+        return output.out
 
     def all_forms(name: str) -> list[bytes]:
-        found = [ask("--json").encode(), ask().encode()]
+        forms = [ask("--json").encode(), ask().encode()]
         for form in ("markdown", "html"):
             file = tmp_path / f"{name}.{form}"
             ask("--format", form, "-o", str(file))
-            found.append(file.read_bytes())
-        return found
+            forms.append(file.read_bytes())
+        return forms
 
     first = all_forms("first")
     assert place.call("rebuild").code == 0
-    ask_anew()
+    forget_answers()
     assert all_forms("rebuilt") == first
 
 
 @pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 @pytest.mark.long
-def test_rows_stand_in_one_order_whichever_way_is_counted(place, rounds, ask_anew):
+def test_rows_stand_in_one_order_whichever_way_is_counted(place, rounds, forget_answers):
     """With the worst case, each pair has a row for each other way of counting, too."""
-    asked = ("compare", "greeting", "--all-pairs", "--by", "domain", "--missing", "worst-case")
-    told = []
+    command = ("compare", "greeting", "--all-pairs", "--by", "domain", "--missing", "worst-case")
+    answers = []
     for _ in range(rounds(2, 5)):
-        ask_anew()
-        told.append(place.call(*asked, "--json").lines)
-    rows = _of(told[0], "comparison", part="judged")
+        forget_answers()
+        answers.append(place.call(*command, "--json").lines)
+    rows = _of(answers[0], "comparison", part="judged")
     assert {row["counting"] for row in rows} == {"worst-case", "failure", "excluded"}
-    assert all(each == told[0] for each in told)
+    assert all(each == answers[0] for each in answers)
 
 
 @pytest.mark.slow
@@ -169,18 +169,18 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         rows = store.rows(
             'FROM comparisons($1) ORDER BY slice, number, metric, arm, "default" DESC', ["greeting"]
         )
-        told = _of(lines, "comparison", part="judged")
+        judged = _of(lines, "comparison", part="judged")
         names = rows[0].keys()
         places = {row["arm"]: place for place, row in enumerate(_of(lines, "arm", part="judged"))}
         rows.sort(key=lambda row: places[row["arm"]])  # the report's order of arms
-        assert [{name: row[name] for name in names} for row in told] == rows
+        assert [{name: row[name] for name in names} for row in judged] == rows
     finally:
         store.close()
 
 
 @pytest.mark.thorough(quick="test_every_number_is_the_answer_of_sql")
 @pytest.mark.parametrize(
-    ("said", "given"),
+    ("options", "arguments"),
     [
         (["--by", "domain", "--metric", "cost"], ", by_label := 'domain', only_metric := 'cost'"),
         ([], ""),
@@ -188,18 +188,18 @@ def test_every_number_is_the_answer_of_sql(place: Place, lines: list[dict[str, A
         (["--all-pairs"], ", all_pairs := true"),
     ],
 )
-def test_what_is_asked_for_together_is_what_each_macro_says_alone(place, asked, said, given):
+def test_a_combined_report_equals_each_macro_alone(place, compared, options, arguments):
     """This holds for comparisons, arms, curves and regressions, judged and beside."""
-    lines = asked(*said, "--json").lines
-    alone = given.replace(", all_pairs := true", "")
-    beside = "" if "worst" not in given else ", counted_as := 'failure'"
+    lines = compared(*options, "--json").lines
+    alone = arguments.replace(", all_pairs := true", "")
+    beside = "" if "worst" not in arguments else ", counted_as := 'failure'"
     others = ["completion", "cost", "tokens", "latency_ms", "tool_error_rate"]
-    found = {(line["part"], line["metric"]) for line in _of(lines, "arm")}
-    each = sorted(metric for part, metric in found if part == "beside")
+    metrics = {(line["part"], line["metric"]) for line in _of(lines, "arm")}
+    each = sorted(metric for part, metric in metrics if part == "beside")
     assert each
     assert set(each) <= set(others)
     macros = {
-        ("comparison", "judged"): f"comparisons('greeting'{given})",
+        ("comparison", "judged"): f"comparisons('greeting'{arguments})",
         ("arm", "judged"): f"arm_summary('greeting'{alone})",
         ("curve", "judged"): f"pass_curves('greeting'{alone})",
         ("regression", None): f"regressions('greeting'{alone}) WHERE slice = ''",
@@ -210,20 +210,20 @@ def test_what_is_asked_for_together_is_what_each_macro_says_alone(place, asked, 
     try:
         for (kind, part), sql in macros.items():
             rows = store.rows(f"FROM {sql}")
-            told = _of(lines, kind, part=part) if part else _of(lines, kind)
+            part_lines = _of(lines, kind, part=part) if part else _of(lines, kind)
             if kind == "regression":  # of which some are shown
-                assert told
-                assert all({name: row[name] for name in rows[0]} in rows for row in told)
+                assert part_lines
+                assert all({name: row[name] for name in rows[0]} in rows for row in part_lines)
                 continue
-            assert bool(rows) == bool(told), sql
-            mine = [{name: row[name] for name in rows[0]} for row in told]
+            assert bool(rows) == bool(part_lines), sql
+            mine = [{name: row[name] for name in rows[0]} for row in part_lines]
             assert sorted(mine, key=repr) == sorted(rows, key=repr), sql
     finally:
         store.close()
 
 
 @pytest.mark.slow
-def test_each_way_of_not_being_at_the_planned_size_is_said(data_dir, workspace, call):
+def test_each_way_of_not_being_at_the_planned_size_is_shown(data_dir, workspace, call):
     """Missing arms, tasks and trials are early looks; too many are reported too."""
     plan = hansard.experiments.plan(
         question="?", arms=["a", "b"], metrics=["reward"], unit="trial", planned=2, trials=2
@@ -263,15 +263,15 @@ def test_each_way_of_not_being_at_the_planned_size_is_said(data_dir, workspace, 
 )
 def test_what_is_not_known_is_named_with_what_is(place: Place, arguments: list[str], fact: str):
     """An error, exit code 2, nothing on stdout."""
-    told = place.call("compare", *arguments)
-    assert (told.code, told.out) == (2, "")
-    assert fact in told.err
+    output = place.call("compare", *arguments)
+    assert (output.code, output.out) == (2, "")
+    assert fact in output.err
 
 
 @pytest.mark.slow
-def test_the_text_says_the_verdicts(asked: Asked):
+def test_the_text_says_the_verdicts(compared: Compare):
     """The text has verdicts, intervals and McNemar, and nothing that moves the cursor."""
-    text = asked().out
+    text = compared().out
     assert "bold against steady: better" in text
     assert "9 won, 0 lost, 15 tied; exact sign test of tasks p 0.0039" in text
     assert "depends on missing values (counted as failures: worse, left out: cannot tell)" in text
@@ -298,13 +298,13 @@ def test_ten_lines_say_what_it_comes_to_and_sections_are_chosen(place: Place):
     assert lines[2] == "Only steady was compared with each: --all-pairs ranks the arms."
     assert lines[3].startswith("204 runs of 3 arms, 24 tasks; exploratory: no plan is registered.")
     assert lines[4].endswith(" 21 of 60.")
-    told = place.call("compare", "greeting", "--show", "summary,arms,tasks").out.splitlines()
-    assert "Sections below: arms, tasks. Choose with --show NAME,..." in told
-    table = told[told.index("") + 2 :][:4]
+    shown = place.call("compare", "greeting", "--show", "summary,arms,tasks").out.splitlines()
+    assert "Sections below: arms, tasks. Choose with --show NAME,..." in shown
+    table = shown[shown.index("") + 2 :][:4]
     assert [row.split()[0] for row in table[:3]] == ["arm", "bold", "steady"]
     assert "p50" not in table[0]
-    assert not {"Plan and settings", "How the runs ended"}.intersection(told)
-    assert "Tasks that went worse" in told
+    assert not {"Plan and settings", "How the runs ended"}.intersection(shown)
+    assert "Tasks that went worse" in shown
 
 
 @pytest.mark.slow
@@ -372,7 +372,7 @@ main()
         ["--format", "html"],
     ],
 )
-def test_without_matplotlib_only_the_pictures_are_missing(place, asked, form):
+def test_without_matplotlib_only_the_pictures_are_missing(place, compared, form):
     """The text is the same; after a page without pictures one line names the missing package."""
     where = ["--data-dir", str(place.home), "--workspace", WORKSPACE]
     command = ["-c", WITHOUT, *where, "compare", "greeting", *form]
@@ -385,4 +385,4 @@ def test_without_matplotlib_only_the_pictures_are_missing(place, asked, form):
     else:
         assert "hansard[plots]" not in done.stderr
     if form == ["--json"]:
-        assert [json.loads(line) for line in done.stdout.splitlines()] == asked(*form).lines
+        assert [json.loads(line) for line in done.stdout.splitlines()] == compared(*form).lines

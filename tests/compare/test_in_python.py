@@ -29,7 +29,7 @@ def printed(made: Any) -> str:
     return file.getvalue()
 
 
-def as_told(lines: Any) -> list[Any]:
+def as_json(lines: Any) -> list[Any]:
     """Return lines in the form for programs."""
     return [msgspec.json.decode(msgspec.json.encode(line, enc_hook=str)) for line in lines]
 
@@ -80,9 +80,9 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
             ("why", why.decision): why,
         }
         for command, answer in commands.items():
-            told = call(*command, "--json")
-            assert told.code == (0 if answer is not audited else 1), told.err
-            assert told.lines == as_told(answer.lines()), command
+            output = call(*command, "--json")
+            assert output.code == (0 if answer is not audited else 1), output.err
+            assert output.lines == as_json(answer.lines()), command
         with pytest.raises(hansard.errors.CallerError, match=r"no experiment 'f': known are e"):
             record.experiments.compare("f")
         with pytest.raises(hansard.errors.BadOption, match="metric"):

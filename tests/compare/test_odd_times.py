@@ -22,10 +22,10 @@ def test_latency_is_not_compared_where_all_times_are_equal(tmp_path: Path):
     write(tmp_path / "runs.jsonl", runs)
     with opened(tmp_path / "data") as place:
         assert place.call("import", "chat-jsonl", str(tmp_path / "runs.jsonl")).code == 0
-        told = place.call("compare", "greeting").out
+        output = place.call("compare", "greeting").out
         lines = place.call("compare", "greeting", "--json").lines
-    assert "Latency is not compared: all " in told, told
-    assert " times of the 6 runs of arm bold are 2026-01-01 00:00:01." in told
-    assert "latency_ms" not in told
+    assert "Latency is not compared: all " in output, output
+    assert " times of the 6 runs of arm bold are 2026-01-01 00:00:01." in output
+    assert "latency_ms" not in output
     assert [line["odd"] for line in lines if line["kind"] == "odd_time"] == ["all equal"]
     assert not [line for line in lines if line.get("metric") == "latency_ms"]

@@ -69,7 +69,7 @@ def test_the_planted_bias_is_found(loans):
 
 
 @pytest.mark.thorough(
-    quick="tests/statistics/test_probes.py::test_no_difference_is_said_only_of_a_margin_that_was_named"
+    quick="tests/statistics/test_probes.py::test_no_difference_is_reported_only_within_a_named_margin"
 )
 def test_the_fair_rule_is_not_accused_and_not_acquitted_unasked(loans):
     """Only a named margin shows no difference; the second probe answers from its forks."""

@@ -29,7 +29,7 @@ from tests.schemas import check_commit
 WORKSPACE = "w"
 
 
-class Told(msgspec.Struct, frozen=True):
+class CommandOutput(msgspec.Struct, frozen=True):
     """Result of a command."""
 
     code: int
@@ -79,7 +79,7 @@ class Place(msgspec.Struct, frozen=True):
         """Settings that locate the workspace."""
         return configuration.load(workspace=WORKSPACE, data_dir=self.home)
 
-    def call(self, *arguments: str) -> Told:
+    def call(self, *arguments: str) -> CommandOutput:
         """Run the command line, in this process: a process each would take half a second."""
         out, err = io.StringIO(), io.StringIO()
         given = ["hansard", "--data-dir", str(self.home), "--workspace", WORKSPACE, *arguments]
@@ -92,7 +92,7 @@ class Place(msgspec.Struct, frozen=True):
                 except SystemExit as left:
                     code = left.code if isinstance(left.code, int) else 0
         structlog.reset_defaults()
-        return Told(code, out.getvalue(), err.getvalue())
+        return CommandOutput(code, out.getvalue(), err.getvalue())
 
     def imported(self, format_: str, file: Path, experiment: str, arm: str = "") -> dict[str, Any]:
         """Import a file without a bad record; return the summary and the unanswered calls."""

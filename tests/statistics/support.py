@@ -132,7 +132,7 @@ def register(store: Store, experiment: str = "e", **plan: Any) -> None:
     """Write a plan: `arms` as names or (name, weight), `metrics` as (name, better, smallest)."""
     arms = plan.pop("arms", ["a", "b"])
     metrics = plan.pop("metrics", [("reward", "higher", None)])
-    told = {
+    columns = {
         "experiment": experiment,
         "unit": "run",
         "cluster": None,
@@ -149,9 +149,9 @@ def register(store: Store, experiment: str = "e", **plan: Any) -> None:
         "event": "event 1",
         **plan,
     }
-    names = ", ".join(told)
-    places = ", ".join(f"${number}" for number in range(1, len(told) + 1))
-    store.all(f"INSERT INTO experiments ({names}) VALUES ({places})", list(told.values()))
+    names = ", ".join(columns)
+    places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+    store.all(f"INSERT INTO experiments ({names}) VALUES ({places})", list(columns.values()))
     for number, arm in enumerate(arms, 1):
         name, weight = (arm, 1.0) if isinstance(arm, str) else arm
         store.all(
@@ -165,9 +165,9 @@ def register(store: Store, experiment: str = "e", **plan: Any) -> None:
         )
 
 
-def compared(store: Store, experiment: str = "e", **asked: Any) -> list[dict[str, Any]]:
+def compared(store: Store, experiment: str = "e", **options: Any) -> list[dict[str, Any]]:
     """Rows of `comparisons`, in an order of their own; arguments by name."""
-    return asked_of(store, "comparisons", experiment, **asked)
+    return rows_of(store, "comparisons", experiment, **options)
 
 
 ORDERS = {
@@ -184,11 +184,13 @@ ORDERS = {
 """Table macros, each with the order of its rows."""
 
 
-def asked_of(store: Store, macro: str, experiment: str = "e", **asked: Any) -> list[dict[str, Any]]:
+def rows_of(
+    store: Store, macro: str, experiment: str = "e", **options: Any
+) -> list[dict[str, Any]]:
     """Every row of a table macro, ordered."""
-    given = "".join(f", {name} := ${number}" for number, name in enumerate(asked, 2))
-    sql = f"FROM {macro}($1{given}) ORDER BY {ORDERS[macro]}"
-    return store.rows(sql, [experiment, *asked.values()])
+    arguments = "".join(f", {name} := ${number}" for number, name in enumerate(options, 2))
+    sql = f"FROM {macro}($1{arguments}) ORDER BY {ORDERS[macro]}"
+    return store.rows(sql, [experiment, *options.values()])
 
 
 def default(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ NULLS = {
 def rounds_of(store, experiment):
     """Return the default row of each round, in order."""
     rows = support.compared(store, experiment, by_label="round")
-    found = [row for row in rows if row["default"] and row["slice"]]
-    return sorted(found, key=lambda row: int(row["slice"]))
+    sliced = [row for row in rows if row["default"] and row["slice"]]
+    return sorted(sliced, key=lambda row: int(row["slice"]))
 
 
 def bounds(share, rounds):
@@ -43,7 +43,7 @@ def bounds(share, rounds):
 
 @pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
 @pytest.mark.parametrize("name", NULLS)
-def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, name):
+def test_absent_differences_are_reported_at_the_rate_of_alpha(store, name):
     """Without an effect, p <= .05 in one of twenty rounds, and p is uniform."""
     design, plan = NULLS[name]
     worlds.plant(store, design, np.random.default_rng(11), "null")
@@ -60,7 +60,7 @@ def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says(store, n
 
 
 @pytest.mark.thorough(quick="statistics/test_paired.py::test_the_paired_difference_is_pythons")
-def test_a_difference_that_is_there_is_found(store):
+def test_a_present_difference_is_detected(store):
     """The interval holds a real effect in 19 of 20 rounds, and pairs add power."""
     design = Design(rounds=ROUNDS_DIFFERENT, spread=0.3, effect=0.45, difficulty=2)
     values = worlds.plant(store, design, np.random.default_rng(13), "real")

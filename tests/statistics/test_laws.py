@@ -47,9 +47,9 @@ FEW = 16
 """Tasks of `make check`."""
 
 
-def everything(store: Store, **asked):
+def everything(store: Store, **options):
     """Every macro's answer."""
-    return {macro: support.asked_of(store, macro) for macro in MACROS}
+    return {macro: support.rows_of(store, macro) for macro in MACROS}
 
 
 def same(one, other):
@@ -86,7 +86,7 @@ def test_the_order_of_rows_changes_nothing(tmp_path, threads, tasks):
 RUNS = 24
 
 
-def told_experiment():
+def logged_experiment():
     """Return an experiment as a log: its plan, runs, outcomes."""
     log = Messages()
     arms = (experiment.PlannedArm(name="a"), experiment.PlannedArm(name="b"))
@@ -98,10 +98,10 @@ def told_experiment():
     for number in range(RUNS):
         life = RunStream(f"run {number}")
         began = run.RunStarted(workflow="w", labels={"level": "xy"[number % 2]})
-        given = run.RunAssigned(
+        assigned = run.RunAssigned(
             experiment="e", arm="ab"[number % 2], task=f"t{number // 4}", trial=number // 2 % 2
         )
-        log.add(life, 1, [began, given])
+        log.add(life, 1, [began, assigned])
         log.add(life, 3, [run.RunScored(metrics={"reward": chance.random()}, by="judge")])
         again = run.RunScored(metrics={"reward": float(chance.random() < 0.5)}, by="judge")
         log.add(life, 4, [again, run.RunCompleted()])
@@ -110,8 +110,8 @@ def told_experiment():
 
 def test_a_newer_judgement_counts(store):
     """The newest of several values of a metric is the run's."""
-    fill(store, told_experiment())
-    rows = support.asked_of(store, "trial_scores")
+    fill(store, logged_experiment())
+    rows = support.rows_of(store, "trial_scores")
     assert len(rows) == RUNS
     assert {row["value"] for row in rows} == {0.0, 1.0}
 
@@ -130,7 +130,7 @@ def test_without_runs_there_is_nothing_to_compare(store, name):
     """An unknown experiment, or one registered without a run, gives empty answers and no error."""
     support.register(store, "planned", arms=["a", "b"])
     for macro in MACROS:
-        rows = support.asked_of(store, macro, name)
+        rows = support.rows_of(store, macro, name)
         assert rows == [] or (macro, name) == ("sample_ratio", "planned"), macro
 
 
@@ -138,7 +138,7 @@ def test_one_arm_is_compared_with_nothing(store):
     """A single arm has a summary, and no comparison."""
     support.plant(store, scored(1, 0) + scored(1, 1, task="u"))
     assert support.compared(store) == []
-    [row] = support.asked_of(store, "arm_summary")
+    [row] = support.rows_of(store, "arm_summary")
     assert (row["tasks"], row["trials"], row["mean"]) == (2, 4, 0.75)
 
 
@@ -220,9 +220,9 @@ def test_no_outcome_at_all_is_the_status(store):
     support.plant(
         store, [Trial(arm=a, task=f"t{n}", status=s) for a in "ab" for n, s in enumerate(statuses)]
     )
-    values = {row["status"]: row["value"] for row in support.asked_of(store, "trial_scores")}
+    values = {row["status"]: row["value"] for row in support.rows_of(store, "trial_scores")}
     assert values == {"completed": 1.0, "failed": 0.0, "cancelled": 0.0, "open": None}
-    for row in support.asked_of(store, "arm_summary"):
+    for row in support.rows_of(store, "arm_summary"):
         assert (row["metric"], row["mean"], row["missing"], row["open"]) == (
             "completion",
             1 / 3,
@@ -254,7 +254,7 @@ def test_success_by_view_and_by_macro_are_one(store):
             ],
         )
     by_view = dict(store.all("SELECT run, success FROM trial_runs"))
-    rows = support.asked_of(store, "trial_scores", only_metric="success")
+    rows = support.rows_of(store, "trial_scores", only_metric="success")
     assert {row["run"]: row["value"] for row in rows} == by_view
     assert set(by_view.values()) == {0.0, 1.0, None}
 
@@ -276,7 +276,7 @@ def test_a_value_that_is_no_number_is_missing(store, value):
     )
     run_ = store.all("SELECT min(run) FROM runs")[0][0]
     support.outcomes(store, [(run_, "reward", value, 10**6)])
-    rows = support.asked_of(store, "trial_scores")
+    rows = support.rows_of(store, "trial_scores")
     assert [row["value"] for row in rows if row["run"] == run_] == [None]
     row = support.default(support.compared(store))
     assert row["base_missing"] == 1
@@ -347,7 +347,7 @@ def test_an_empty_label_is_not_all_of_them(store):
     for trial in made:
         trial.labels = {"level": "" if trial.task == "t1" else "x"} if trial.task != "t2" else None
     support.plant(store, made)
-    rows = support.asked_of(store, "arm_summary", by_label="level")
+    rows = support.rows_of(store, "arm_summary", by_label="level")
     count = {(row["slice"], row["arm"]): row["tasks"] for row in rows}
     assert count == {
         ("", "a"): 8,
@@ -369,7 +369,7 @@ def test_a_planned_task_of_one_arm_counts_as_failed_in_the_other_and_is_shown(st
     assert (by["failure"]["tasks"], by["failure"]["difference"]) == (3, pytest.approx(1 / 3))
     assert (by["excluded"]["tasks"], by["excluded"]["difference"]) == (1, 0)
     assert {row["unmatched"] for row in by.values()} == {2}
-    pairs = [row for row in support.asked_of(store, "task_pairs") if row["counting"] == "failure"]
+    pairs = [row for row in support.rows_of(store, "task_pairs") if row["counting"] == "failure"]
     assert {
         row["task"]: (row["base_score"], row["arm_score"], row["matched"]) for row in pairs
     } == {"t": (1, 1, True), "u": (0, 0, False), "v": (0, 1, False)}
@@ -403,14 +403,14 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
     assert (row["metric"], row["difference"]) == (name, 0.75)
     [plan] = store.rows("FROM experiment_plans WHERE experiment = 'e'")
     assert plan["primary_metric"] == name
-    ended = support.asked_of(store, "arm_summary", only_metric="completion")
+    ended = support.rows_of(store, "arm_summary", only_metric="completion")
     assert [arm["mean"] for arm in ended] == [1.0, 1.0]
     assert row["verdict"] == ("direction not stated" if name == "anything" else "better")
 
 
 @pytest.mark.fast(cases=1, slow=9)
 @pytest.mark.parametrize(
-    ("said", "verdict", "stated_by"),
+    ("directions", "verdict", "stated_by"),
     [
         (None, "direction not stated", None),
         ('{"execution_time": "lower"}', "worse", "who asks"),
@@ -418,7 +418,7 @@ def test_the_only_metric_that_was_scored_is_judged_by(store, name):
         ('{"other": "higher"}', "direction not stated", None),
     ],
 )
-def test_a_direction_is_never_guessed(store, said, verdict, stated_by):
+def test_a_direction_is_never_guessed(store, directions, verdict, stated_by):
     """A metric without a direction has no verdict, wins or worst value."""
     chance = random.Random(4)
     made = [
@@ -431,7 +431,7 @@ def test_a_direction_is_never_guessed(store, said, verdict, stated_by):
         for n in range(20)
     ]
     support.plant(store, made)
-    row = support.default(support.compared(store, directions=said))
+    row = support.default(support.compared(store, directions=directions))
     assert (row["verdict"], row["stated_by"]) == (verdict, stated_by)
     assert row["low"] < row["difference"] < row["high"]
     assert (row["above"], row["below"]) == (19, 0)
@@ -440,7 +440,7 @@ def test_a_direction_is_never_guessed(store, said, verdict, stated_by):
         "worse": (0, 19),
         "direction not stated": (None, None),
     }[verdict]
-    worse = support.asked_of(store, "regressions", directions=said)
+    worse = support.rows_of(store, "regressions", directions=directions)
     assert len(worse) == {"worse": 19}.get(verdict, 0)
     assert all(each["worse_by"] > 0 and each["base_runs"] and each["arm_runs"] for each in worse)
 
@@ -452,8 +452,8 @@ def test_the_plan_s_direction_is_the_one(store):
     row = support.default(
         support.compared(store, only_metric="reward", directions='{"reward": "higher"}')
     )
-    found = (row["better"], row["counted_verdict"], row["stated_by"])
-    assert found == ("lower", "worse", "its plan")
+    verdict = (row["better"], row["counted_verdict"], row["stated_by"])
+    assert verdict == ("lower", "worse", "its plan")
 
 
 def crashing(store):
@@ -476,23 +476,23 @@ def crashing(store):
 
 
 @pytest.mark.fast(cases=1, slow=0)
-@pytest.mark.parametrize("asked", [None, "failure", "excluded"])
-def test_a_crash_that_was_scored_is_told_from_a_failure(store, asked):
+@pytest.mark.parametrize("counting", [None, "failure", "excluded"])
+def test_a_scored_crash_is_distinguished_from_a_failure(store, counting):
     """Both countings of a scored crash are shown, whichever is requested."""
     crashing(store)
-    rows = support.compared(store, counted_as=asked)
+    rows = support.compared(store, counted_as=counting)
     by = {row["counting"]: row for row in rows}
     assert by["failure"]["counted_verdict"] == "better"
     assert (by["excluded"]["counted_verdict"], by["excluded"]["difference"]) == ("cannot tell", 0)
     assert {row["verdict"] for row in rows} == {"depends on crashes"}
     assert by["excluded"]["tasks"] == 60 - len({*range(60)} - _both(store))
     assert {row["unended_valued"] for row in rows} == {39}
-    assert by[asked or "failure"]["default"]
-    arms = support.asked_of(store, "arm_summary", counted_as=asked)
-    means = {"a": 0.8, "b": 0.8} if asked == "excluded" else {"a": 22 / 60, "b": 44 / 60}
-    found = {arm["arm"]: arm["mean"] for arm in arms}
-    assert found == pytest.approx(means, abs=0.05)
-    ranks = store.rows("FROM ranking('e', counted_as := $1)", [asked or "failure"])
+    assert by[counting or "failure"]["default"]
+    arms = support.rows_of(store, "arm_summary", counted_as=counting)
+    means = {"a": 0.8, "b": 0.8} if counting == "excluded" else {"a": 22 / 60, "b": 44 / 60}
+    means_by_arm = {arm["arm"]: arm["mean"] for arm in arms}
+    assert means_by_arm == pytest.approx(means, abs=0.05)
+    ranks = store.rows("FROM ranking('e', counted_as := $1)", [counting or "failure"])
     assert {(row["rank_low"], row["rank_high"]) for row in ranks} == {(1, 2)}
 
 
@@ -504,7 +504,7 @@ def _both(store):
     return {int(task[1:]) for (task,) in rows}
 
 
-def test_how_runs_ended_is_told_apart(store):
+def test_how_runs_ended_is_distinguished(store):
     """Each run is counted under one kind of end."""
     kinds: list[tuple[str, dict[str, float | None], str | None]] = [
         ("completed", {"reward": 1.0}, None),
@@ -523,7 +523,7 @@ def test_how_runs_ended_is_told_apart(store):
     support.plant(store, made)
     for n, (_, _, error) in enumerate(kinds):
         store.all("UPDATE runs SET error_type = $1 WHERE run = $2", [error, f"r{n}"])
-    [row] = support.asked_of(store, "accounting")
+    [row] = support.rows_of(store, "accounting")
     names = ("judged", "never_judged", "errored", "timed_out", "cancelled", "open")
     assert [row[name] for name in names] == [1, 1, 2, 2, 1, 1]
     assert sum(row[name] for name in names) == row["runs"] == len(kinds)
@@ -555,7 +555,7 @@ def test_a_metric_nobody_judged_says_so(store):
     assert {row["difference"] for row in rows} == {None}
     assert all(row["base_missing"] == row["base_trials"] > 0 for row in rows)
     assert {
-        row["mean"] for row in support.asked_of(store, "arm_summary", only_metric="unknown_cost")
+        row["mean"] for row in support.rows_of(store, "arm_summary", only_metric="unknown_cost")
     } == {None}
 
 
@@ -593,7 +593,7 @@ def test_a_fork_counts_where_it_was_assigned_itself(store):
         "INSERT INTO assignments BY NAME SELECT 'zz fork' AS run, 'e' AS experiment, 'a' AS arm, "
         "1 AS version, 1 AS position, TIMESTAMP '2026-01-01' AS happened_at"
     )
-    [a, _] = support.asked_of(store, "accounting")
+    [a, _] = support.rows_of(store, "accounting")
     assert a["runs"] == before["accounting"][0]["runs"] + 1
 
 
@@ -612,7 +612,7 @@ def test_what_a_run_took_is_the_same_by_view_and_by_macro(store):
         "0 AS epoch, run AS commit_id, '{}' AS data FROM runs WHERE task IN ('t1', 't3')"
     )
     by_view = dict(store.all("SELECT run, latency_ms FROM trial_runs"))
-    rows = support.asked_of(store, "trial_scores", only_metric="latency_ms")
+    rows = support.rows_of(store, "trial_scores", only_metric="latency_ms")
     assert {row["run"]: row["value"] for row in rows} == by_view
     assert set(by_view.values()) == {5_000.0, 3_000.0, None}
 
@@ -637,10 +637,10 @@ def test_the_worst_case_is_against_the_arm_and_for_the_baseline(store):
     assert (row["base_mean"], row["arm_mean"], row["tasks"]) == (2 / 20, 17 / 20, 20)
     means = {
         arm["arm"]: arm["mean"]
-        for arm in support.asked_of(store, "arm_summary", counted_as="worst-case")
+        for arm in support.rows_of(store, "arm_summary", counted_as="worst-case")
     }
     assert means == {"a": 2 / 20, "b": 17 / 19}
-    [curve, _] = support.asked_of(store, "pass_curves", counted_as="worst-case")
+    [curve, _] = support.rows_of(store, "pass_curves", counted_as="worst-case")
     assert (curve["arm"], curve["pass_at_k"]) == ("a", pytest.approx(2 / 20))
     # The other way round b is the baseline, and its missing trials count as 1.
     [swapped] = [
@@ -667,8 +667,8 @@ def test_the_worst_case_of_a_metric_that_is_no_share(store, better, base, arm):
             for n, value in enumerate(values)
         ],
     )
-    said = f'{{"depth": "{better}"}}' if better else None
-    rows = support.compared(store, directions=said, counted_as="worst-case")
+    directions = f'{{"depth": "{better}"}}' if better else None
+    rows = support.compared(store, directions=directions, counted_as="worst-case")
     [row] = [row for row in rows if row["default"] and row["arm"] == "b"]
     assert (row["base_mean"], row["arm_mean"]) == (base, arm)
 
@@ -703,5 +703,5 @@ def test_percentiles_stand_only_where_there_are_any(store):
             for n in range(5)
         ],
     )
-    found = {row["metric"]: row["p50"] for row in support.asked_of(store, "arm_summary")}
-    assert found == {"reward": None, "same": None, "depth": 2}
+    medians = {row["metric"]: row["p50"] for row in support.rows_of(store, "arm_summary")}
+    assert medians == {"reward": None, "same": None, "depth": 2}

@@ -59,13 +59,13 @@ def by_task(trials, arm, metric, counting, better):
     """Return the mean over trials, by task; a missing value is the worst value, or left out."""
     known = [each.scores[metric] for each in trials if each.scores.get(metric) is not None]
     worst = min(0.0, *known) if better == "higher" and counting == "failure" else None
-    found = defaultdict(list)
+    values_by_task = defaultdict(list)
     for each in trials:
         value = each.scores.get(metric)
         value = worst if value is None else value
         if each.arm == arm and value is not None:
-            found[each.task].append(value)
-    return {task: float(np.mean(values)) for task, values in found.items()}, worst
+            values_by_task[each.task].append(value)
+    return {task: float(np.mean(values)) for task, values in values_by_task.items()}, worst
 
 
 def paired(trials, arm, metric, counting, better, clustered):
@@ -137,7 +137,7 @@ def test_the_error_of_an_arm_is_inspects(world, clustered):
     cluster = "group" if clustered else None
     support.register(store, arms=["a", "b", "c"], metrics=METRICS, cluster=cluster)
     group = {each.task: each.labels["group"] for each in made}
-    for row in support.asked_of(store, "arm_summary"):
+    for row in support.rows_of(store, "arm_summary"):
         scores, _ = by_task(made, row["arm"], row["metric"], "failure", row["better"])
         values = list(scores.values())
         se = stderr(values, [group[task] for task in scores] if clustered else None)
@@ -150,11 +150,11 @@ def test_the_error_of_an_arm_is_inspects(world, clustered):
 def holm(ps):
     """Holm (1979): step down, never less than the one before."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
-    found, so_far = [0.0] * len(ps), 0.0
+    adjusted, so_far = [0.0] * len(ps), 0.0
     for rank, i in enumerate(order):
         so_far = max(so_far, min(1.0, ps[i] * (len(ps) - rank)))
-        found[i] = so_far
-    return found
+        adjusted[i] = so_far
+    return adjusted
 
 
 @pytest.mark.slow(cases=1)
@@ -170,8 +170,8 @@ def test_holm_and_benjamini_hochberg(world):
         ps = [row["p"] for row in family]
         assert [row["family"] for row in family] == [size] * size
         assert [row["holm_p"] for row in family] == pytest.approx(holm(ps), **CLOSE)
-        wanted = scipy.stats.false_discovery_control(ps)
-        assert [row["bh_p"] for row in family] == pytest.approx(list(wanted), **CLOSE)
+        expected = scipy.stats.false_discovery_control(ps)
+        assert [row["bh_p"] for row in family] == pytest.approx(list(expected), **CLOSE)
     for row in rows:
         if row["holm_p"] > 0.2:
             assert row["counted_verdict"] == "cannot tell"
@@ -194,8 +194,8 @@ def test_the_always_valid_p_is_the_mixtures_of_ts_normal_score(world):
             continue
         nr = row["tasks"] * (2 * math.log(20) + math.log(1 + 2 * math.log(20))) / 50
         z = scipy.stats.norm.isf(row["p"] / 2)
-        wanted = min(1.0, math.sqrt(nr + 1) * math.exp(-(z**2) * nr / (2 * (nr + 1))))
-        assert row["always_p"] == pytest.approx(wanted, rel=1e-8)
+        expected = min(1.0, math.sqrt(nr + 1) * math.exp(-(z**2) * nr / (2 * (nr + 1))))
+        assert row["always_p"] == pytest.approx(expected, rel=1e-8)
         beyond = math.sqrt((nr + 1) / nr * (math.log(nr + 1) - 2 * math.log(0.05)))
         half = scipy.stats.t.isf(scipy.stats.norm.sf(beyond), row["df"]) * row["se"]
         assert row["always_high"] - row["difference"] == pytest.approx(half, rel=1e-8)
@@ -208,7 +208,7 @@ def test_pass_curves_are_means_of_exact_shares(world):
     store, made = world
     support.register(store, arms=["a", "b", "c"], cluster="group")
     group = {each.task: each.labels["group"] for each in made}
-    rows = support.asked_of(store, "pass_curves")
+    rows = support.rows_of(store, "pass_curves")
     assert {row["k"] for row in rows} == {1}  # some task has only one trial
     some = [each for each in made if each.trial < 1]
     assert {row["arm"] for row in rows} == {each.arm for each in some}
@@ -238,7 +238,7 @@ def test_pass_curves_of_four_trials(store):
             for number, value in enumerate(values)
         ],
     )
-    rows = support.asked_of(store, "pass_curves")
+    rows = support.rows_of(store, "pass_curves")
     assert [(row["arm"], row["k"]) for row in rows] == [
         (arm, k) for arm in "ab" for k in (1, 2, 3, 4)
     ]
@@ -257,7 +257,7 @@ def test_pass_curves_of_four_trials(store):
             )
 
 
-def test_wilson_stands_where_trials_are_independent(store):
+def test_wilson_is_stated_where_trials_are_independent(store):
     """One trial a task and no clusters: Wilson's interval of successes among all trials."""
     made = [
         Trial(arm=arm, task=f"t{task}", scores={"reward": float(task % 3 == 0)} if task else {})
@@ -265,11 +265,11 @@ def test_wilson_stands_where_trials_are_independent(store):
         for task in range(25)
     ]
     support.plant(store, made)
-    [row, _] = support.asked_of(store, "arm_summary")
-    wanted = scipy.stats.binomtest(8, 25).proportion_ci(method="wilson")
+    [row, _] = support.rows_of(store, "arm_summary")
+    expected = scipy.stats.binomtest(8, 25).proportion_ci(method="wilson")
     assert (row["wilson_low"], row["wilson_high"]) == (
-        pytest.approx(wanted.low),
-        pytest.approx(wanted.high),
+        pytest.approx(expected.low),
+        pytest.approx(expected.high),
     )
 
 
@@ -299,10 +299,10 @@ def test_ranks_are_what_scipy_and_holm_leave_open(store):
         holm[pair] = most
     pairs = support.compared(store, all_pairs=True, directions='{"depth": "higher"}')
     shown = [row for row in pairs if row["default"]]
-    found = {tuple(sorted((row["arm"], row["baseline"]))): row["holm_p"] for row in shown}
-    assert found == {pair: pytest.approx(p, rel=1e-6) for pair, p in holm.items()}
+    adjusted = {tuple(sorted((row["arm"], row["baseline"]))): row["holm_p"] for row in shown}
+    assert adjusted == {pair: pytest.approx(p, rel=1e-6) for pair, p in holm.items()}
     assert {row["family"] for row in shown} == {10}
-    for row in support.asked_of(store, "arm_summary"):
+    for row in support.rows_of(store, "arm_summary"):
         values = scores[row["arm"]]
         ends = scipy.stats.t.interval(0.95, tasks - 1, np.mean(values), scipy.stats.sem(values))
         assert (row["low"], row["high"]) == pytest.approx(ends, rel=1e-9)

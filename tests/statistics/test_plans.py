@@ -14,7 +14,7 @@ from tests.statistics.support import BEGAN, Trial
 pytestmark = pytest.mark.later
 
 
-def standing(store, experiment="e"):
+def plan_status(store, experiment="e"):
     """Return the status of an experiment's plan."""
     [row] = store.all("SELECT standing FROM experiment_plans WHERE experiment = $1", [experiment])
     return row[0]
@@ -26,7 +26,7 @@ RUN: dict[str, Any] = {"arm": "a", "task": "t", "position": 100}
 
 @pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "status"),
     [
         ({"registered_position": 99}, "registered before the data"),
         ({"registered_position": 101}, "exploratory: its first run was recorded before its plan"),
@@ -41,17 +41,17 @@ RUN: dict[str, Any] = {"arm": "a", "task": "t", "position": 100}
         ({"registered_position": 99, "exploratory": True}, "exploratory: as its plan says"),
     ],
 )
-def test_a_plan_is_before_the_data_by_position_and_by_time(store, plan, said):
+def test_a_plan_is_before_the_data_by_position_and_by_time(store, plan, status):
     """Recorded after a run, or dated after it (imported data), a plan is no promise."""
     support.plant(store, [Trial(**RUN), Trial(arm="b", task="t", position=500)])
     support.register(store, **plan)
-    assert standing(store) == said
+    assert plan_status(store) == status
 
 
 def test_without_a_plan_all_is_exploratory(store):
     """Without a plan every arm is exploratory."""
     support.plant(store, [Trial(**RUN)])
-    assert standing(store) == "exploratory: no plan is registered"
+    assert plan_status(store) == "exploratory: no plan is registered"
 
 
 def shares(store, arms, units, **plan):
@@ -66,7 +66,7 @@ def shares(store, arms, units, **plan):
     )
     if arms:
         support.register(store, arms=arms, **plan)
-    return {row["arm"]: row for row in support.asked_of(store, "sample_ratio")}
+    return {row["arm"]: row for row in support.rows_of(store, "sample_ratio")}
 
 
 @pytest.mark.fast(cases=2, slow=0)
@@ -81,41 +81,41 @@ def shares(store, arms, units, **plan):
 )
 def test_shares_are_held_against_the_plans_weights(store, arms, units):
     """Units by arm are tested against the weights by scipy's chi-square test."""
-    found = shares(store, arms, units)
+    by_arm = shares(store, arms, units)
     weights = dict((arm, 1.0) if isinstance(arm, str) else arm for arm in arms)
     total, whole = sum(units.values()), sum(weights.values())
     expected = {arm: total * weight / whole for arm, weight in weights.items()}
-    assert {arm: row["expected"] for arm, row in found.items()} == pytest.approx(expected)
+    assert {arm: row["expected"] for arm, row in by_arm.items()} == pytest.approx(expected)
     p = scipy.stats.chisquare(
         [units.get(arm, 0) for arm in weights], list(expected.values())
     ).pvalue
-    assert [row["p"] for row in found.values()] == [pytest.approx(p)] * len(arms)
+    assert [row["p"] for row in by_arm.values()] == [pytest.approx(p)] * len(arms)
 
 
 def test_without_a_plan_shares_are_equal_and_have_no_test(store):
     """Weights that are not stated (NULL) are equal, and have no test."""
-    found = shares(store, None, {"a": 30, "b": 50})
-    assert {row["expected"] for row in found.values()} == {40.0}
-    assert {row["p"] for row in found.values()} == {None}
+    by_arm = shares(store, None, {"a": 30, "b": 50})
+    assert {row["expected"] for row in by_arm.values()} == {40.0}
+    assert {row["p"] for row in by_arm.values()} == {None}
 
 
 def test_an_arm_of_weight_nothing_gets_nothing(store):
     """An arm of weight zero is left out while it has no unit; with one, the shares contradict the
     plan.
     """
-    found = shares(store, [("a", 1.0), ("b", 1.0), ("c", 0.0)], {"a": 30, "b": 50})
-    assert found["c"]["expected"] == 0
-    assert found["a"]["p"] == pytest.approx(scipy.stats.chisquare([30, 50]).pvalue)
+    by_arm = shares(store, [("a", 1.0), ("b", 1.0), ("c", 0.0)], {"a": 30, "b": 50})
+    assert by_arm["c"]["expected"] == 0
+    assert by_arm["a"]["p"] == pytest.approx(scipy.stats.chisquare([30, 50]).pvalue)
     support.plant(store, [Trial(arm="c", task="c")])
     store.all("UPDATE experiments SET planned = 80")
-    assert support.asked_of(store, "sample_ratio")[0]["p"] == 0
+    assert support.rows_of(store, "sample_ratio")[0]["p"] == 0
 
 
-def test_an_arm_that_the_plan_does_not_have_is_given_nothing(store):
+def test_an_arm_that_the_plan_does_not_have_gets_nothing(store):
     """An arm outside of the plan has no assigned unit."""
-    found = shares(store, ["a", "b"], {"a": 30, "b": 30, "c": 2})
-    assert found["c"]["expected"] == 0
-    assert {row["p"] for row in found.values()} == {0.0}
+    by_arm = shares(store, ["a", "b"], {"a": 30, "b": 30, "c": 2})
+    assert by_arm["c"]["expected"] == 0
+    assert {row["p"] for row in by_arm.values()} == {0.0}
 
 
 def test_no_weight_and_one_arm_have_no_test(store):
@@ -124,7 +124,7 @@ def test_no_weight_and_one_arm_have_no_test(store):
         None
     }
     support.plant(store, [Trial(experiment="f", arm="a", task="t")])
-    assert [row["p"] for row in support.asked_of(store, "sample_ratio", "f")] == [None]
+    assert [row["p"] for row in support.rows_of(store, "sample_ratio", "f")] == [None]
 
 
 def test_units_are_what_the_arm_was_chosen_for(store):
@@ -137,10 +137,10 @@ def test_units_are_what_the_arm_was_chosen_for(store):
             "TIMESTAMP '2026-01-01' AS happened_at",
             [trial.run, trial.arm, f"{trial.arm}{int(trial.task or 0) // 5}", "hash"],
         )
-    rows = support.asked_of(store, "sample_ratio")
+    rows = support.rows_of(store, "sample_ratio")
     assert [(row["units"], row["randomised"]) for row in rows] == [(2, True), (2, True)]
     store.all("UPDATE assignments SET chosen = 'caller' WHERE run = $1", [made[0].run])
-    assert {row["randomised"] for row in support.asked_of(store, "sample_ratio")} == {False}
+    assert {row["randomised"] for row in support.rows_of(store, "sample_ratio")} == {False}
 
 
 def test_accounting_counts_what_became_of_runs(store):
@@ -154,7 +154,7 @@ def test_accounting_counts_what_became_of_runs(store):
             Trial(arm="b", task="v", trial=0, status="cancelled"),
         ],
     )
-    a, b = support.asked_of(store, "accounting")
+    a, b = support.rows_of(store, "accounting")
     names = ("runs", "tasks", "completed", "failed", "cancelled", "open", "unjudged")
     assert [a[name] for name in names] == [3, 2, 1, 1, 0, 1, 2]
     assert [b[name] for name in names] == [1, 1, 0, 0, 1, 0, 1]

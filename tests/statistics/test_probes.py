@@ -11,7 +11,7 @@ import scipy  # type: ignore[import-untyped]  # untyped; `stats` loads where fir
 from hansard.projections.store import Store
 from tests.statistics import support
 from tests.statistics.probes import Decided, Pair, plant, same
-from tests.statistics.test_oracles import asked, grid
+from tests.statistics.test_oracles import evaluate, grid
 
 pytestmark = pytest.mark.later
 
@@ -48,9 +48,9 @@ def flips(up: int, down: int, even: int) -> list[Pair]:
 def test_binomial_tails_are_scipys(macros):
     """P(X >= k), to 1e-11 of itself."""
     ks, ns, qs = grid([0, 1, 3, 10, 40], [40, 41, 500, 3_000], [1e-6, 0.01, 0.3, 0.5, 0.97])
-    wanted = scipy.stats.binom.sf(np.array(ks) - 1, ns, qs)
-    found = asked(macros, "binomial_above(a, b, c)", ks, ns, qs)
-    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-14)
+    expected = scipy.stats.binom.sf(np.array(ks) - 1, ns, qs)
+    tails = evaluate(macros, "binomial_above(a, b, c)", ks, ns, qs)
+    assert tails == pytest.approx(expected, rel=1e-9, abs=1e-14)
 
 
 def test_exact_intervals_are_scipys(macros):
@@ -62,11 +62,11 @@ def test_exact_intervals_are_scipys(macros):
         for k in sorted({0, 1, n // 3, n - 1, n})
     ]
     ks, ns, tails = (list(each) for each in zip(*cases, strict=True))
-    lows = asked(macros, "exact_low(a, b, c)", ks, ns, tails)
-    highs = asked(macros, "exact_high(a, b, c)", ks, ns, tails)
+    lows = evaluate(macros, "exact_low(a, b, c)", ks, ns, tails)
+    highs = evaluate(macros, "exact_high(a, b, c)", ks, ns, tails)
     for (k, n, tail), low, high in zip(cases, lows, highs, strict=True):
-        wanted = scipy.stats.binomtest(k, n).proportion_ci(1 - 2 * tail, method="exact")
-        assert (low, high) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+        expected = scipy.stats.binomtest(k, n).proportion_ci(1 - 2 * tail, method="exact")
+        assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
     assert macros.all("SELECT exact_low(0, 0, 0.1), exact_high(0, 0, 0.1)") == [(0.0, 1.0)]
 
 
@@ -75,8 +75,8 @@ def test_the_interval_of_the_net_share_holds_the_truth(macros, n):
     """Summed over all that can come of n pairs, for shares of any size: in 95 % or more."""
     cases = [(up, down) for up in range(n + 1) for down in range(n + 1 - up)]
     ups, downs = (np.array(each) for each in zip(*cases, strict=True))
-    lows = asked(macros, f"net_low(a, b, {n}, 0.05)", ups.tolist(), downs.tolist())
-    highs = asked(macros, f"net_high(a, b, {n}, 0.05)", ups.tolist(), downs.tolist())
+    lows = evaluate(macros, f"net_low(a, b, {n}, 0.05)", ups.tolist(), downs.tolist())
+    highs = evaluate(macros, f"net_high(a, b, {n}, 0.05)", ups.tolist(), downs.tolist())
     covered = []
     for toward in (0.0, 0.01, 0.1, 0.3, 0.5, 0.8):
         for against in (0.0, 0.01, 0.1, 0.2):
@@ -102,13 +102,13 @@ def test_decisions_are_judged_by_exact_mcnemar(store, up, down, even):
     plant(store, flips(up, down, even))
     row = compared(store)["selected", "approve"]
     n = up + down + even
-    wanted = scipy.stats.binomtest(up, up + down).pvalue if up + down else 1.0
-    assert row["p"] == row["holm_p"] == pytest.approx(wanted)
+    expected = scipy.stats.binomtest(up, up + down).pvalue if up + down else 1.0
+    assert row["p"] == row["holm_p"] == pytest.approx(expected)
     assert row["difference"] == pytest.approx((up - down) / n)
     assert (row["pairs"], row["above"], row["below"], row["ties"]) == (n, up, down, even)
     assert row["test"] == "exact McNemar"
     assert row["low"] <= row["difference"] <= row["high"]
-    assert row["verdict"] == ("differs" if wanted <= 0.05 else "cannot tell")
+    assert row["verdict"] == ("differs" if expected <= 0.05 else "cannot tell")
 
 
 def test_scores_are_judged_by_the_paired_t_test(store):
@@ -132,9 +132,9 @@ def test_scores_are_judged_by_the_paired_t_test(store):
     rows = compared(store)
     assert set(rows) == {("selected", "approve"), ("score", "approve")}
     row = rows["score", "approve"]
-    wanted = scipy.stats.ttest_rel(arm, base)
-    ends = wanted.confidence_interval(0.95)
-    assert row["p"] == pytest.approx(wanted.pvalue)
+    expected = scipy.stats.ttest_rel(arm, base)
+    ends = expected.confidence_interval(0.95)
+    assert row["p"] == pytest.approx(expected.pvalue)
     assert (row["low"], row["high"]) == pytest.approx((ends.low, ends.high))
     assert row["test"] == "paired t"
 
@@ -175,20 +175,20 @@ def test_three_values_are_compared_with_the_first(store):
 
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("n", [5, 6, 24, 60])
-def test_what_would_have_been_found_is_what_the_test_can_find(store, n):
+def test_the_detectable_difference_is_what_the_test_can_detect(store, n):
     """The detectable share is the least that four of five probes would find."""
     plant(store, flips(0, 0, n))
-    found = compared(store)["selected", "approve"]["detectable"]
+    detectable = compared(store)["selected", "approve"]["detectable"]
     if n < 6:
-        assert found is None
+        assert detectable is None
         return
-    reached = scipy.stats.binom.sf(5, n, found)  # six are needed: 2 * 0.5 ** 6 is below 0.05
+    reached = scipy.stats.binom.sf(5, n, detectable)  # six are needed: 2 * 0.5 ** 6 is below 0.05
     assert scipy.stats.binomtest(6, 6).pvalue <= 0.05 < scipy.stats.binomtest(5, 5).pvalue
     assert reached == pytest.approx(0.8)
 
 
 @pytest.mark.slow
-def test_no_difference_is_said_only_of_a_margin_that_was_named(store):
+def test_no_difference_is_reported_only_within_a_named_margin(store):
     """And only where the whole interval is inside."""
     plant(store, flips(0, 0, 24))
     assert compared(store)["selected", "approve"]["verdict"] == "cannot tell"
@@ -226,9 +226,9 @@ def test_several_decisions_of_a_run_count_once(store):
     ]
     plant(store, pairs)
     row = compared(store)["selected", "no"]
-    wanted = scipy.stats.ttest_1samp([-1 / 3 if n % 2 else -2 / 3 for n in range(10)], 0)
+    expected = scipy.stats.ttest_1samp([-1 / 3 if n % 2 else -2 / 3 for n in range(10)], 0)
     assert (row["pairs"], row["test"]) == (10, "paired t")
-    assert row["p"] == pytest.approx(wanted.pvalue)
+    assert row["p"] == pytest.approx(expected.pvalue)
 
 
 # ------------------------------------------------------------ pairs
@@ -298,7 +298,7 @@ def test_noise_is_what_differs_from_the_record(store):
 
 @pytest.mark.thorough(quick="test_decisions_are_judged_by_exact_mcnemar")
 @pytest.mark.long
-def test_a_difference_that_is_not_there_is_found_as_often_as_alpha_says_or_less(store, rounds):
+def test_absent_differences_are_reported_at_the_rate_of_alpha_or_less(store, rounds):
     """A random program raises no more alarms than chance allows."""
     rng = np.random.default_rng(17)
     count, runs = rounds(6, 80), 20

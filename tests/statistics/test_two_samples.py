@@ -58,13 +58,13 @@ def test_more_runs_are_not_better(store, plan, missing):
     assert row["verdict"] == "cannot tell"
 
 
-def test_a_difference_of_runs_without_a_task_is_found(store):
+def test_a_difference_of_runs_without_a_task_is_detected(store):
     """The difference of the means is reported and tested as scipy tests it."""
     base, arm = [float(n % 4 == 0) for n in range(60)], [float(n % 4 > 0) for n in range(40)]
     row = compared(store, without_tasks(base, arm))
-    wanted = scipy.stats.ttest_ind(arm, base, equal_var=False)
+    expected = scipy.stats.ttest_ind(arm, base, equal_var=False)
     assert (row["difference"], row["verdict"]) == (pytest.approx(0.5), "better")
-    assert (row["p"], row["df"]) == pytest.approx((wanted.pvalue, wanted.df))
+    assert (row["p"], row["df"]) == pytest.approx((expected.pvalue, expected.df))
 
 
 def test_one_common_task_keeps_the_pairs(store):
@@ -90,10 +90,10 @@ def test_each_slice_and_each_metric_is_looked_at_for_itself(store):
         assert trial.labels is not None
         trial.labels["l"] = trial.labels["l"].removesuffix(" a").removesuffix(" b")
     support.plant(store, made)
-    for asked in ({"each": ["reward", "cost"]}, {"only_metric": "cost"}, {}):
+    for options in ({"each": ["reward", "cost"]}, {"only_metric": "cost"}, {}):
         rows = [
             row
-            for row in support.compared(store, by_label="l", **asked)
+            for row in support.compared(store, by_label="l", **options)
             if row["counting"] == "failure"
         ]
         by = {row["slice"]: row for row in rows if row["metric"] == "cost"}
@@ -148,9 +148,9 @@ def test_each_arm_has_a_variance_of_its_own(store, base, arm):
     x = [chance.gauss(0, 3) for _ in range(base)]
     y = [chance.gauss(1, 1) for _ in range(arm)]
     row = compared(store, without_tasks(x, y))
-    told = scipy.stats.ttest_ind(y, x, equal_var=False)
-    low, high = told.confidence_interval()
-    assert (row["df"], row["p"]) == pytest.approx((told.df, told.pvalue))
+    expected = scipy.stats.ttest_ind(y, x, equal_var=False)
+    low, high = expected.confidence_interval()
+    assert (row["df"], row["p"]) == pytest.approx((expected.df, expected.pvalue))
     assert (row["low"], row["high"]) == pytest.approx((low, high))
     assert (row["always_p"] is None, row["always_low"] is None) == (min(base, arm) < 5,) * 2
 
@@ -179,8 +179,8 @@ def test_an_arm_without_spread_has_that_of_the_other(store, turned):
     variance = np.var(sides[1], ddof=1)
     se = math.sqrt(variance / 3 + variance / 27)
     assert (row["se"], row["df"]) == (pytest.approx(se), 26)
-    wanted = 2 * scipy.stats.t.sf(np.mean(sides[1]) / se, 26)
-    assert (row["p"], row["verdict"]) == (pytest.approx(wanted), "cannot tell")
+    expected = 2 * scipy.stats.t.sf(np.mean(sides[1]) / se, 26)
+    assert (row["p"], row["verdict"]) == (pytest.approx(expected), "cannot tell")
 
 
 def test_clusters_of_both_arms_are_those_of_pairs(store):
@@ -287,8 +287,8 @@ def test_a_difference_without_spread_has_no_more_proofs_than_clusters(store, clu
 def test_two_samples_without_spread_are_judged_by_all_ways_to_part_them(store, base, arm):
     """Total separation is judged by all ways to split the units."""
     row = compared(store, without_tasks([0.0] * base, [1.0] * arm))
-    wanted = min(1, 2 / math.comb(base + arm, arm))
-    assert (row["p"], row["low"]) == (pytest.approx(wanted), None)
+    expected = min(1, 2 / math.comb(base + arm, arm))
+    assert (row["p"], row["low"]) == (pytest.approx(expected), None)
     exact = scipy.stats.fisher_exact([[0, base], [arm, 0]]).pvalue
     assert exact <= row["p"] * (1 + 1e-9)
-    assert row["verdict"] == ("better" if wanted <= 0.05 else "cannot tell")
+    assert row["verdict"] == ("better" if expected <= 0.05 else "cannot tell")

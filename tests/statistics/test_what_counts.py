@@ -76,7 +76,7 @@ def test_more_tasks_than_planned_are_not_filled_in(store):
 def test_regressions_hold_no_task_that_an_arm_never_had(store):
     """A task without a run under an arm is no regression."""
     support.plant(store, trials("a", [1] * 9) + trials("b", [1, 1, 0]))
-    assert [row["task"] for row in support.asked_of(store, "regressions")] == ["t002"]
+    assert [row["task"] for row in support.rows_of(store, "regressions")] == ["t002"]
 
 
 # ------------------------------------------------------------ open runs
@@ -89,9 +89,9 @@ def test_open_runs_are_not_finished_and_no_failures(store):
     row = compared(store, made)
     assert (row["verdict"], row["difference"], row["tasks"]) == ("not finished", 0, 7)
     assert (row["arm_open"], row["arm_missing"], row["base_open"]) == (5, 0, 0)
-    [_, arm] = support.asked_of(store, "arm_summary")
+    [_, arm] = support.rows_of(store, "arm_summary")
     assert (arm["mean"], arm["trials"], arm["open"], arm["missing"]) == (3 / 7, 12, 5, 0)
-    [_, curve] = support.asked_of(store, "pass_curves")
+    [_, curve] = support.rows_of(store, "pass_curves")
     assert curve["pass_at_k"] == pytest.approx(3 / 7)
 
 
@@ -127,7 +127,7 @@ def test_completion_weighs_runs_not_tasks(store):
     ]
     row = compared(store, made, only_metric="completion")
     assert (row["base_mean"], row["arm_mean"]) == (0.9, 0.9)
-    arms = support.asked_of(store, "arm_summary", only_metric="completion")
+    arms = support.rows_of(store, "arm_summary", only_metric="completion")
     assert [arm["mean"] for arm in arms] == [0.9, 0.9]
 
 
@@ -146,15 +146,15 @@ def test_mean_and_pass_rate_count_a_missing_value_alike(store, metric, direction
     support.plant(store, made)
     query = {"only_metric": metric, "counted_as": rule}
     query |= {"directions": f'{{"{metric}": "{direction}"}}'} if direction else {}
-    means = {row["arm"]: row["mean"] for row in support.asked_of(store, "arm_summary", **query)}
+    means = {row["arm"]: row["mean"] for row in support.rows_of(store, "arm_summary", **query)}
     curves = {
         row["arm"]: row["pass_at_k"]
-        for row in support.asked_of(store, "pass_curves", **query)
+        for row in support.rows_of(store, "pass_curves", **query)
         if row["k"] == 1
     }
     assert means == pytest.approx(curves)
     pairs = [
-        row for row in support.asked_of(store, "task_pairs", **query) if row["counting"] == rule
+        row for row in support.rows_of(store, "task_pairs", **query) if row["counting"] == rule
     ]
     if rule == "failure" and (direction or metric == "reward") != "lower":
         known = metric == "reward" or direction == "higher"
@@ -192,10 +192,10 @@ def test_a_comparison_by_task_is_paired_though_the_unit_is_the_task(store):
     made = trials("a", hard) + trials("b", [each + chance.random() for each in hard])
     row = compared(store, made, plan={"unit": "task"})
     assert (row["design"], row["test"]) == ("paired by task", "paired t test")
-    wanted = scipy.stats.ttest_rel(
+    expected = scipy.stats.ttest_rel(
         [t.scores["reward"] for t in made[20:]], [t.scores["reward"] for t in made[:20]]
     )
-    assert (row["p"], row["verdict"]) == (pytest.approx(wanted.pvalue), "better")
+    assert (row["p"], row["verdict"]) == (pytest.approx(expected.pvalue), "better")
 
 
 @pytest.mark.parametrize(
@@ -247,12 +247,12 @@ def test_two_shown_tests_that_disagree_are_marked(store, won, exact, disagree):
         ({"arms": [("a", 3.0), ("b", 1.0)]}, True),
     ],
 )
-def test_units_are_lost_only_where_somebody_said_how_many(store, plan, stated):
+def test_units_are_lost_only_if_the_plan_states_how_many(store, plan, stated):
     """66 units against 3 without a hash are tested only if the plan states a number or weights."""
     support.plant(store, trials("a", [1] * 66) + trials("b", [1] * 3))
     if plan is not None:
         support.register(store, **plan)
-    rows = support.asked_of(store, "sample_ratio")
+    rows = support.rows_of(store, "sample_ratio")
     assert {row["stated"] for row in rows} == {stated}
     assert {row["p"] is not None for row in rows} == {stated}
 
@@ -328,10 +328,10 @@ def test_a_level_far_above_the_spread_hides_no_spread(store, level, design, whol
     row = compared(store, made)
     x, y = [value - level for value in x], [value - level for value in y]
     if design == "paired":
-        wanted = scipy.stats.ttest_rel(y, x)
+        expected = scipy.stats.ttest_rel(y, x)
     else:
-        wanted = scipy.stats.ttest_ind(y, x, equal_var=False)
-    assert row["p"] == pytest.approx(wanted.pvalue, rel=1e-9 if whole else 1e-2)
+        expected = scipy.stats.ttest_ind(y, x, equal_var=False)
+    assert row["p"] == pytest.approx(expected.pvalue, rel=1e-9 if whole else 1e-2)
     assert row["difference"] == pytest.approx(
         sum(y) / 20 - sum(x) / 20, rel=1e-9 if whole else 1e-2
     )
@@ -348,12 +348,12 @@ def test_the_largest_and_smallest_doubles_are_compared_as_others(store, size, de
     )
     row = compared(store, made, directions='{"score": "higher"}')
     test = scipy.stats.ttest_rel if design == "paired" else scipy.stats.ttest_ind
-    wanted = test(y, x) if design == "paired" else test(y, x, equal_var=False)
-    assert row["p"] == pytest.approx(wanted.pvalue, rel=1e-6)
+    expected = test(y, x) if design == "paired" else test(y, x, equal_var=False)
+    assert row["p"] == pytest.approx(expected.pvalue, rel=1e-6)
     assert row["difference"] / size == pytest.approx(1.4 / 6)
-    low, _ = wanted.confidence_interval()
+    low, _ = expected.confidence_interval()
     assert row["low"] / size == pytest.approx(low)
-    assert [arm["mean"] / size for arm in support.asked_of(store, "arm_summary")] == (
+    assert [arm["mean"] / size for arm in support.rows_of(store, "arm_summary")] == (
         pytest.approx([2.1 / 6, 3.5 / 6])
     )
 
@@ -379,7 +379,7 @@ def test_trials_of_the_largest_double_have_a_mean(store):
     ],
     ids=["overflow", "last digits"],
 )
-def test_what_doubles_cannot_hold_is_said_to_be_beyond_computing(store, base, arm):
+def test_what_doubles_cannot_hold_is_reported_as_beyond_computing(store, base, arm):
     """No nan, no p and no verdict, but the reason."""
     made = trials("a", base, metric="score") + trials("b", arm, metric="score")
     row = compared(store, made, directions='{"score": "higher"}')
@@ -408,7 +408,7 @@ def claimed(store, runs, solved, claim, *, metric="reward", plan=None):
         support.register(store, **plan)
     [row] = store.rows("FROM claimed_scores WHERE run IS NULL")
     findings = store.rows("SELECT kind, fact FROM odd_scores")
-    means = support.asked_of(store, "arm_summary", only_metric=metric)
+    means = support.rows_of(store, "arm_summary", only_metric=metric)
     return row, findings, means[0]["mean"]
 
 
@@ -439,7 +439,7 @@ def test_a_plan_that_leaves_missing_runs_out_says_so_of_claims(store):
     assert row["value"] == pytest.approx(mean) == pytest.approx(20 / 35)
 
 
-def test_a_claim_that_no_rule_gives_is_found(store):
+def test_a_claim_that_no_rule_gives_is_detected(store):
     """0.60 is neither 20 of 50 nor 20 of 35."""
     row, [finding], _ = claimed(store, 50, 20, 0.6)
     assert (row["holds"], row["otherwise"], finding["kind"]) == (False, None, "claimed mean")
@@ -457,5 +457,5 @@ def test_unmatched_tasks_leave_the_exact_test_mcnemars(store):
     made = trials("a", [0] * 20) + trials("b", [1] * 9 + [0] * 5)
     row = compared(store, made)
     assert (row["single"], row["tasks"], row["unmatched"]) == (True, 14, 6)
-    wanted = scipy.stats.binomtest(9, 9).pvalue
-    assert row["mcnemar_p"] == pytest.approx(wanted)
+    expected = scipy.stats.binomtest(9, 9).pvalue
+    assert row["mcnemar_p"] == pytest.approx(expected)
