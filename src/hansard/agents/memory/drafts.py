@@ -80,8 +80,8 @@ def remember_command(text: str) -> str | None:
     """Return the text that a user's message asks to remember, as one line: all after a leading
     `/remember`. None if the message has no such command.
     """
-    found = _REMEMBER.match(text)
-    return " ".join(found[1].split()) if found is not None else None
+    match = _REMEMBER.match(text)
+    return " ".join(match[1].split()) if match is not None else None
 
 
 def rename(path: object, to: object) -> Op:
@@ -155,8 +155,8 @@ class FileDraft:
                 raise BadValue("change", f"an operation {other!r:.40}", "use one that there is")
 
     def _end_of(self, path: str) -> str:
-        found = self.item(path)
-        if found is not None and not found.form.link:
+        at_path = self.item(path)
+        if at_path is not None and not at_path.form.link:
             return path
         links = dict(self._state.links)
         for at, item in self._items.items():
@@ -175,10 +175,10 @@ class FileDraft:
         return self._items[path]
 
     def _item(self, path: str) -> _Item:
-        found = self.item(path)
-        if found is None:
+        item = self.item(path)
+        if item is None:
             raise NotFound(f"file {path!r} of {self._name}", SEE_LS)
-        return found
+        return item
 
     def _text(self, path: str) -> str:
         """Return the text of a file. Raises NotFound, and BadValue for a binary file."""
@@ -193,11 +193,11 @@ class FileDraft:
         file.
         """
         at = path if form is not None else self._end_of(path)
-        found = self.item(at)
+        item = self.item(at)
         if form is None:
-            form = FileForm(executable=found is not None and found.form.executable)
-        origin = found.origin if found is not None else None
-        if found is None and not self._moved(at):  # deleted and created again: an edit
+            form = FileForm(executable=item is not None and item.form.executable)
+        origin = item.origin if item is not None else None
+        if item is None and not self._moved(at):  # deleted and created again: an edit
             origin = self._state.files.get(at)
         self._items[at] = _Item(text, form, origin)
         self._touch(at)
@@ -211,11 +211,11 @@ class FileDraft:
         )
 
     def _put(self, path: str, text: str) -> None:
-        found = self.item(path)
-        if found is None:
+        item = self.item(path)
+        if item is None:
             self._create(path, text, TEXT)
         else:
-            found.text = text
+            item.text = text
         self._touch(path)
 
     def _edit(self, path: str, old: str, new: str) -> None:
@@ -229,15 +229,15 @@ class FileDraft:
 
     def _insert(self, path: str, line: int, text: str) -> None:
         whole = self._text(path)
-        found, end = lines.split(whole), lines.line_end(whole)
+        text_lines, end = lines.split(whole), lines.line_end(whole)
         text = lines.with_line_end(text, end)
-        if line > len(found):
-            fact = f"it has {counted(len(found), 'line')}, not {line}"
+        if line > len(text_lines):
+            fact = f"it has {counted(len(text_lines), 'line')}, not {line}"
             raise BadValue(f"insert into {path!r:.120}", fact, "view it and give one of its lines")
-        if found and line and not found[line - 1].endswith("\n"):
-            found[line - 1] += end
-        news = text if text.endswith("\n") or line == len(found) else text + end
-        self._put(path, "".join([*found[:line], news, *found[line:]]))
+        if text_lines and line and not text_lines[line - 1].endswith("\n"):
+            text_lines[line - 1] += end
+        news = text if text.endswith("\n") or line == len(text_lines) else text + end
+        self._put(path, "".join([*text_lines[:line], news, *text_lines[line:]]))
 
     def _rename(self, path: str, to: str) -> None:
         item = self._item(path)
@@ -284,8 +284,8 @@ def apply_ops(
     """
     draft = FileDraft(name, state)
     draft.work(ops)
-    found = draft.changes()
-    for change in found:
+    changes = draft.changes()
+    for change in changes:
         if change.path in draft.only_appended:
             continue
         path = change.was or change.path
@@ -294,7 +294,7 @@ def apply_ops(
         if expected is not None and expected != change.before:
             previous = state.files.get(path)
             raise MemoryConflict(name, change.path, expected, _text(draft, change.path), previous)
-    return found
+    return changes
 
 
 def _text(draft: FileDraft, path: str) -> str:

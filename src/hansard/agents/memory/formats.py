@@ -196,7 +196,7 @@ class _Bad(Exception):
 
     def __init__(self, line: int, rule: str, actual: str, allowed: str) -> None:
         super().__init__(rule)
-        self.found = (line, rule, shorten(actual), allowed)
+        self.problem = (line, rule, shorten(actual), allowed)
 
 
 def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
@@ -225,7 +225,7 @@ def front_matter(path: str, text: str, *, flow: bool) -> FrontMatter | Problem:
     try:
         fields = _Reader(text, begins.end(), flow=flow).read(front)
     except _Bad as bad:
-        return Problem(path, *bad.found)
+        return Problem(path, *bad.problem)
     return FrontMatter(fields, body)
 
 
@@ -349,12 +349,14 @@ class Checked(msgspec.Struct):
     path: str
     fields: Fields
     kind: str
-    found: list[Problem] = msgspec.field(default_factory=list)
+    problems: list[Problem] = msgspec.field(default_factory=list)
 
     def bad(self, field: str, rule: str, actual: str, allowed: str) -> None:
         """Add a problem of a field."""
         line = self.fields.lines.get(field, 1)
-        self.found.append(Problem(self.path, line, f"{self.kind}.{rule}", shorten(actual), allowed))
+        self.problems.append(
+            Problem(self.path, line, f"{self.kind}.{rule}", shorten(actual), allowed)
+        )
 
     def known(self, names: Collection[str]) -> None:
         """Add problems for all fields except these."""
@@ -405,7 +407,7 @@ class Checked(msgspec.Struct):
                 return
         for word, line in words:
             if not pattern.fullmatch(word):
-                self.found.append(
+                self.problems.append(
                     Problem(self.path, line, f"{self.kind}.{field}.name", shorten(word), allowed)
                 )
 
@@ -459,7 +461,7 @@ def skill_problems(path: str, text: str) -> list[Problem]:
     checked.text("compatibility", most=COMPATIBILITY_CHARS_MAX, required=False)
     checked.text("license", most=LICENSE_CHARS_MAX, required=False)
     _others(checked)
-    return checked.found
+    return checked.problems
 
 
 def _name(checked: Checked, name: str) -> None:
@@ -533,7 +535,7 @@ def subagent_problems(path: str, text: str) -> list[Problem]:
         )
     for field in ("tools", "disallowedTools"):
         checked.words(field, _TOOL, ",", TOOLS)
-    return checked.found
+    return checked.problems
 
 
 JSON_DEPTH_MAX = 32
@@ -710,8 +712,8 @@ def _read(path: str, text: str, schema: Mapping[str, Any], kind: str) -> Read | 
     except ValueError as error:
         return [Problem(path, 1, "json.number", shorten(str(error)), "a number of JSON")]
     checker = library("jsonschema").Draft202012Validator(schema)
-    found = [_problem_of(path, kind, lines, error) for error in checker.iter_errors(value)]
-    return sorted(found) if found else Read(value, lines)
+    bad = [_problem_of(path, kind, lines, error) for error in checker.iter_errors(value)]
+    return sorted(bad) if bad else Read(value, lines)
 
 
 def _problem_of(path: str, kind: str, lines: Mapping[Place, int], error: Any) -> Problem:
@@ -731,11 +733,11 @@ def _problem_of(path: str, kind: str, lines: Mapping[Place, int], error: Any) ->
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise _Twice(next(name for at, name in enumerate(names) if name in names[:at]))
-    return found
+    return fields
 
 
 def _no_constant(name: str) -> Any:

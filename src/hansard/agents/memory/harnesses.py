@@ -538,7 +538,7 @@ def agent_in(texts: Mapping[str, str], paths: list[str]) -> AgentFiles:
     own = _tools(texts, TOOLS)
     names = {path.split("/")[1] for path in texts if path.startswith(f"{SUBAGENTS}/")}
     subagents = [_subagent(texts, paths, name, own) for name in sorted(names)]
-    found = AgentFiles(
+    agent = AgentFiles(
         name=fields.get("name", ""),
         description=fields.get("description", ""),
         model=_model(fields),
@@ -547,14 +547,14 @@ def agent_in(texts: Mapping[str, str], paths: list[str]) -> AgentFiles:
         subagents=[each for each in subagents if each is not None],
     )
     servers: dict[str, str] = {}
-    for tool in found.all_tools:
+    for tool in agent.all_tools:
         other = servers.setdefault(tool.name, tool.mcp_server_url)
         if other != tool.mcp_server_url:
             fact = f"{tool.name!r} is of {other} and of {tool.mcp_server_url}"
             raise BadValue(
                 "tools.json", fact, "name tools of different names: a model has one each"
             )
-    return found
+    return agent
 
 
 def _tools(texts: Mapping[str, str], path: str) -> list[Tool]:
@@ -562,8 +562,8 @@ def _tools(texts: Mapping[str, str], path: str) -> list[Tool]:
 
 
 def _model(fields: dict[str, Any]) -> str | None:
-    found: str | None = fields.get("model") or fields.get("model_id")
-    return found
+    model: str | None = fields.get("model") or fields.get("model_id")
+    return model
 
 
 def _skills(paths: list[str], folder: str) -> str:
@@ -587,15 +587,17 @@ def _subagent(
             skills=_skills(paths, folder),
         )
     path = f"{SUBAGENTS}/{name}"
-    found = subagent_in(path, texts[path].encode()) if name.endswith(".md") else None
-    if found is None:
+    definition = subagent_in(path, texts[path].encode()) if name.endswith(".md") else None
+    if definition is None:
         return None
     return AgentFiles(
-        name=found.name,
-        description=found.description,
-        model=model_of(found),
-        instructions=found.instructions,
-        tools=own if found.tools is None else [each for each in own if _named(each, found.tools)],
+        name=definition.name,
+        description=definition.description,
+        model=model_of(definition),
+        instructions=definition.instructions,
+        tools=own
+        if definition.tools is None
+        else [each for each in own if _named(each, definition.tools)],
     )
 
 

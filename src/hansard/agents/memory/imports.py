@@ -142,8 +142,8 @@ def _text(path: str, content: bytes | Link | None) -> _Text | None:
 
 def _is_so(state: MemoryState, path: str, text: _Text | None) -> bool:
     previous = state.files.get(path)
-    found = previous.digest if previous is not None else None
-    return found == (digest_of(*text) if text is not None else None)
+    digest = previous.digest if previous is not None else None
+    return digest == (digest_of(*text) if text is not None else None)
 
 
 def _demand_valid(space: str, state: MemoryState, command: TargetFiles, *, keep: bool) -> None:
@@ -152,10 +152,10 @@ def _demand_valid(space: str, state: MemoryState, command: TargetFiles, *, keep:
         after.pop(path, None)
         if content is not None:
             after[path] = content
-    found = problems(after, only=[path for path in command if path in after])
-    found = faults(found, keep=keep)
-    if found:
-        raise MemoryInvalid(space, found)
+    bad = problems(after, only=[path for path in command if path in after])
+    bad = faults(bad, keep=keep)
+    if bad:
+        raise MemoryInvalid(space, bad)
 
 
 def _parts(texts: Mapping[str, _Text | None]) -> Iterator[dict[str, _Text | None]]:
@@ -211,9 +211,9 @@ def _demand_seen(
 ) -> None:
     """Raise MemoryConflict if a file is neither as it was read nor as it is to become."""
     previous = state.files.get(path)
-    found = previous.digest if previous is not None else ""
+    digest = previous.digest if previous is not None else ""
     target = digest_of(*text) if text is not None else ""
-    if found not in {expected, target}:
+    if digest not in {expected, target}:
         raise MemoryConflict(
             space, path, expected, spaces.shown(*text) if text is not None else "", previous
         )
@@ -485,10 +485,10 @@ async def import_folder(  # noqa: PLR0913 -- the options of its command
     Raises BadFolder, MemoryInvalid, MemoryConflict, BadValue, ExtraMissing.
     """
     left_out: list[str] = []
-    found = harnesses.read(folder, unread=left_out if leave_out else None)
+    files = harnesses.read(folder, unread=left_out if leave_out else None)
     state = await workspace.memories.whole(space)
     base = of_space(state.files)
-    targets = difference(base, harnesses.import_tree(found, harness, base))
+    targets = difference(base, harnesses.import_tree(files, harness, base))
     if not replace:
         targets = {path: content for path, content in targets.items() if content is not None}
     if leave_out:
@@ -606,9 +606,9 @@ def _apply_valid(
         tree.pop(path)
     previous = {path: tree.get(path) for path in targets}
     tree |= targets
-    while found := faults(problems(tree, only=list(targets)), keep=keep):
-        items += [f"{where}{problem}" for problem in found]
-        for path in {problem.path for problem in found}:
+    while bad := faults(problems(tree, only=list(targets)), keep=keep):
+        items += [f"{where}{problem}" for problem in bad]
+        for path in {problem.path for problem in bad}:
             before = previous[path] if targets.pop(path, None) is not None else None
             tree.pop(path, None)
             if before is not None:

@@ -279,10 +279,10 @@ class MemoryFlows(JointSteps):
         if recorded is None:
             self._note(space or self.spaces[0], named, "")
             raise NotFound(f"file {named!r}{f' at {at}' if at is not None else ''}", drafts.SEE_LS)
-        found = read[0] if read else (yield from self._viewed(recorded))
+        viewed = read[0] if read else (yield from self._viewed(recorded))
         if at is None:
-            self._note(found.space, found.file.path, found.file.digest)
-        return self._entry(found)
+            self._note(viewed.space, viewed.file.path, viewed.file.digest)
+        return self._entry(viewed)
 
     def _run_file(self, call: Call, run: str, name: str) -> Flow[MemoryEntry]:
         """Return a file derived from a run, limited to what the agent's role may see."""
@@ -292,10 +292,10 @@ class MemoryFlows(JointSteps):
             work = functools.partial(
                 reading.derive, engine.boards.states, engine.stream.role, self._rules, run
             )
-            found = yield Io(work)
-            yield from demand_cleared(engine, call, found.label, f"run {run:.80}")
-            label = text(found.label) if found.label is not None else ""
-            value = reading.text_of(name, run, found.view.events, found.view.state)
+            derived = yield Io(work)
+            yield from demand_cleared(engine, call, derived.label, f"run {run:.80}")
+            label = text(derived.label) if derived.label is not None else ""
+            value = reading.text_of(name, run, derived.view.events, derived.view.state)
             return {"text": value, "label": label}
 
         value = yield from self._reading(call, read)
@@ -335,18 +335,18 @@ class MemoryFlows(JointSteps):
     def _read(self, call: Call, read: list[TreeFile]) -> Flow[Any]:
         """Return the fields that a view records: which file, and at which version."""
         arguments = call.arguments
-        found = yield from self._nearest(arguments["path"], arguments["space"], arguments["at"])
-        if found is None:
+        nearest = yield from self._nearest(arguments["path"], arguments["space"], arguments["at"])
+        if nearest is None:
             return None
-        what = f"file {found.file.path!r:.200} of {found.space}"
-        yield from demand_cleared(self.engine, call, found.file.label, what)
-        yield from self._load([found.file])
-        read.append(found)
+        what = f"file {nearest.file.path!r:.200} of {nearest.space}"
+        yield from demand_cleared(self.engine, call, nearest.file.label, what)
+        yield from self._load([nearest.file])
+        read.append(nearest)
         return {
-            "space": found.space,
-            "path": found.file.path,
-            "digest": found.file.digest,
-            "event": found.file.event,
+            "space": nearest.space,
+            "path": nearest.file.path,
+            "digest": nearest.file.digest,
+            "event": nearest.file.event,
         }
 
     def _nearest(self, path: str, space: str | None, at: object) -> Flow[TreeFile | None]:
@@ -356,9 +356,9 @@ class MemoryFlows(JointSteps):
                 state = yield from self._state(each, at)
             except NotFound:
                 continue  # the point belongs to another space
-            found = state.file(path)
-            if found is not None:
-                return TreeFile(each, found)
+            file = state.file(path)
+            if file is not None:
+                return TreeFile(each, file)
         return None
 
     def _state(self, space: str, at: object = None) -> Flow[MemoryState]:
@@ -377,17 +377,17 @@ class MemoryFlows(JointSteps):
 
     def _using(self, work: Callable[[], T], first: Iterable[MemoryFile | None]) -> Flow[T]:
         """Run `work` on texts: those of some files, and any others that it turns out to need."""
-        found: T = yield Io(functools.partial(self._memories.using, work, first))
-        return found
+        result: T = yield Io(functools.partial(self._memories.using, work, first))
+        return result
 
     def _viewed(self, fields: dict[str, Any]) -> Flow[TreeFile]:
         """Return a file as an earlier, recorded view read it."""
         state = yield from self._state(fields["space"], fields["event"])
-        found = state.files.get(fields["path"])
-        if found is None or found.digest != fields["digest"]:
+        file = state.files.get(fields["path"])
+        if file is None or file.digest != fields["digest"]:
             raise NotFound(f"file {fields['path']!r} of {fields['space']} as it was read", "")
-        yield from self._load([found])
-        return TreeFile(fields["space"], found)
+        yield from self._load([file])
+        return TreeFile(fields["space"], file)
 
     def _note(self, space: str, path: str, mark: str) -> None:
         self._seen.setdefault(space, {})[path] = mark
@@ -455,8 +455,8 @@ class MemoryFlows(JointSteps):
         call = self.begin("grep", pattern, glob)
 
         def made(tree: dict[str, TreeFile]) -> Any:
-            found = grep(_texts(tree, glob), pattern, glob=glob)
-            return [[line.path, line.line, line.text] for line in found.lines]
+            lines = grep(_texts(tree, glob), pattern, glob=glob)
+            return [[line.path, line.line, line.text] for line in lines.lines]
 
         texts = functools.partial(_is_in, glob)
         hits: list[list[Any]] = yield from self._record_listing(call, made, _of_runs(glob), texts)
@@ -481,10 +481,10 @@ class MemoryFlows(JointSteps):
 
         def made(tree: dict[str, TreeFile]) -> Any:
             texts, ranked = _texts(tree, glob), self._rankers(embedder)
-            found = search(
+            result = search(
                 texts, question, ranked, by=by or None, glob=glob, kind=kind, limit=limit
             )
-            return msgspec.to_builtins(found)
+            return msgspec.to_builtins(result)
 
         texts = functools.partial(_is_in, glob)
         recorded = yield from self._record_listing(call, made, _of_runs(glob), texts)
@@ -496,8 +496,8 @@ class MemoryFlows(JointSteps):
         call = self.begin("history", named, _space(space))
 
         def read() -> Flow[Any]:
-            found = yield from self._nearest(named, call.arguments["space"], None)
-            where = found.space if found is not None else (space or self.spaces[0])
+            nearest = yield from self._nearest(named, call.arguments["space"], None)
+            where = nearest.space if nearest is not None else (space or self.spaces[0])
             history = yield Io(functools.partial(self._memories.history, where))
             work = functools.partial(self._sight.versions, where, history, named)
             versions, label = yield Io(work)
@@ -610,8 +610,8 @@ class MemoryFlows(JointSteps):
         recorded = yield from self.ask(call, run)
         for each in recorded["files"]:
             self._note_written(recorded["space"], each)
-        found: dict[str, Any] = recorded
-        return found
+        change: dict[str, Any] = recorded
+        return change
 
     def _note_written(self, space: str, fields: dict[str, Any]) -> None:
         """Note a file that this session wrote as read by it, unless it changed only part of a text

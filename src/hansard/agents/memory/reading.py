@@ -63,10 +63,10 @@ async def derive(states: States, role: str, rules: RoleDefined | None, run: str)
     """
     position = await states.log.end(None)
     history = await states.history(run, AtPosition(position))
-    found = derive_from(role, run, history, rules, "", position, None)
-    if not found.view.events:
+    derived = derive_from(role, run, history, rules, "", position, None)
+    if not derived.view.events:
         raise NotFound(f"run {run}", "see 'hansard runs'")
-    return found
+    return derived
 
 
 def are_in(pattern: str) -> bool:
@@ -585,12 +585,12 @@ class VisibilityFilter:
         label.
         """
         shown = await self.history(space, history)
-        found = versions_of(space, shown, path)
-        events = {each.event for each in found}
+        listed = versions_of(space, shown, path)
+        events = {each.event for each in listed}
         label = join(*(each.stored.commit.label for each in shown if each.id in events)).stored
         if self.is_limited:
-            found = [msgspec.structs.replace(each, version=0, position=0) for each in found]
-        return found, label
+            listed = [msgspec.structs.replace(each, version=0, position=0) for each in listed]
+        return listed, label
 
     async def history(self, space: str, history: Sequence[MemoryEventAt]) -> list[MemoryEventAt]:
         """Return the changes of a space that the role may see, reduced to the visible parts."""

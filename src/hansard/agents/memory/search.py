@@ -263,10 +263,10 @@ def _matching(path: str, text: str, regexp: Any) -> Iterator[Line]:
     data = text.encode("utf-8", "replace")
     at = line = 0  # start of the line after the last match, and its number less 1
     while at <= len(data):
-        found = regexp.search(data, at)
-        if found is None or (found.start() == len(data) and data[-1:] in (b"", b"\n")):
+        match = regexp.search(data, at)
+        if match is None or (match.start() == len(data) and data[-1:] in (b"", b"\n")):
             return  # there is no line after the last line's end
-        start, stop = found.start(), found.end()
+        start, stop = match.start(), match.end()
         begin = data.rfind(b"\n", 0, start) + 1
         end = data.find(b"\n", start)
         end = len(data) if end < 0 else end

@@ -105,8 +105,8 @@ _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 def host_of(url: str) -> str:
     """Return the host and port of a server's address; empty if it has none."""
-    found = _URL.match(url)
-    return found["host"] if found is not None else ""
+    match = _URL.match(url)
+    return match["host"] if match is not None else ""
 
 
 async def tools_on_record(workspace: Workspace, texts: Iterable[str]) -> dict[str, set[str]]:
@@ -528,8 +528,8 @@ class MemoryStore:
         it.
         """
         state = self.known()
-        found = state.files.get(path) if state is not None else None
-        return entry_of(self.space, found) if found is not None and not found.link else None
+        file = state.files.get(path) if state is not None else None
+        return entry_of(self.space, file) if file is not None and not file.link else None
 
     def known(self) -> MemoryState | None:
         """Return the state of a followed space as read from the log; None if it is not followed. In
@@ -575,12 +575,12 @@ class MemoryStore:
     async def entry(self, path: str, at: object = None) -> MemoryEntry:
         """Return a file. Raises NotFound, BadValue."""
         named = paths.normal(path)
-        found = (await self.state(at)).file(named)
-        if found is None:
+        file = (await self.state(at)).file(named)
+        if file is None:
             where = f"file {named!r} of {self.space}{f' at {at}' if at is not None else ''}"
             raise NotFound(where, "see 'hansard memory ls'")
-        await self._memories.load([found])
-        return self._entry(found)
+        await self._memories.load([file])
+        return self._entry(file)
 
     def _entry(self, file: MemoryFile) -> MemoryEntry:
         entry = entry_of(self.space, file)

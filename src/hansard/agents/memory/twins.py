@@ -98,13 +98,13 @@ class AsyncMemory(OfAgent):
             NotFound: There is no such file.
             BadValue: The path is not inside the tree.
         """
-        found: MemoryEntry = await self._drive(self._flows.view(path, space, at))
-        return found.text
+        entry: MemoryEntry = await self._drive(self._flows.view(path, space, at))
+        return entry.text
 
     async def entry(self, path: str, *, space: str | None = None, at: object = None) -> MemoryEntry:
         """Return a file with its space, digest, version, author and label; as `view`."""
-        found: MemoryEntry = await self._drive(self._flows.view(path, space, at))
-        return found
+        file: MemoryEntry = await self._drive(self._flows.view(path, space, at))
+        return file
 
     async def create(
         self,
@@ -411,15 +411,15 @@ class AsyncMemorySpace(_Space):
             NotFound: There is no such file, or point.
             BadValue: The path is not inside the tree.
         """
-        found = self._store.cached(path) if at is None else None
-        if found is None:
-            found = await self._store.entry(path, at)
-        return found.text
+        entry = self._store.cached(path) if at is None else None
+        if entry is None:
+            entry = await self._store.entry(path, at)
+        return entry.text
 
     async def entry(self, path: str, *, at: object = None) -> MemoryEntry:
         """Return a file with its digest, version, author and label; as `view`."""
-        found = self._store.cached(path) if at is None else None
-        return found if found is not None else await self._store.entry(path, at)
+        file = self._store.cached(path) if at is None else None
+        return file if file is not None else await self._store.entry(path, at)
 
     async def entries(self, *, at: object = None) -> list[MemoryEntry]:
         """Return all files, by path."""
@@ -438,8 +438,8 @@ class AsyncMemorySpace(_Space):
         """Return the lines that match a regular expression in RE2's syntax: path, line from 1,
         text.
         """
-        found = grep(texts_of(await self._store.entries()), pattern, glob=glob)
-        return [(line.path, line.line, line.text) for line in found.lines]
+        lines = grep(texts_of(await self._store.entries()), pattern, glob=glob)
+        return [(line.path, line.line, line.text) for line in lines.lines]
 
     async def search(
         self, question: str, *, embedder: Embedder | None = None, **options: Unpack[SearchOptions]

@@ -178,10 +178,10 @@ def _near_duplicates(lines: Sequence[Spot]) -> list[Finding]:
     equally long ones.
     """
     pairs = [(spot, _pairs(spot.text)) for spot in lines]
-    pairs = [(spot, found) for spot, found in pairs if len(found) >= WORDS_MIN - 1]
+    pairs = [(spot, words_of) for spot, words_of in pairs if len(words_of) >= WORDS_MIN - 1]
     having: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for number, (_, found) in enumerate(pairs):
-        for each in found:
+    for number, (_, words_of) in enumerate(pairs):
+        for each in words_of:
             having[each].append(number)
     group = list(range(len(pairs)))
     for number, (_, mine) in enumerate(pairs):
@@ -198,8 +198,8 @@ def _near_duplicates(lines: Sequence[Spot]) -> list[Finding]:
 
 
 def _pairs(text: str) -> frozenset[tuple[str, str]]:
-    found = words(text)
-    return frozenset(itertools.pairwise(found))
+    listed = words(text)
+    return frozenset(itertools.pairwise(listed))
 
 
 def _candidates(
@@ -516,7 +516,7 @@ def refusals(
     """Return the reasons to refuse a proposal: each share that is too large, and each lost
     probe.
     """
-    found = [
+    reasons = [
         f"it changes {path!r}, which says what must stay: change it by hand"
         for path in changes
         if is_keep(path)
@@ -527,13 +527,13 @@ def refusals(
     for what, had, has in (("tokens", before, left), ("lines", lines, lines_left)):
         if before > SMALL_TOKENS and had - has > drop_max * had:
             share = (had - has) / had
-            found.append(
+            reasons.append(
                 f"it drops {share:.0%} of the {what} ({had:,} to {has:,}), at most {drop_max:.0%} "
                 "may go at once: propose less, or several steps"
             )
     made = after(tree, changes)
     lost = [str(probe) for probe in held if not is_held(made, probe, rankers)]
-    return found + [f"it loses what must stay: {probe!r:.200}" for probe in lost]
+    return reasons + [f"it loses what must stay: {probe!r:.200}" for probe in lost]
 
 
 def _lines(texts: Iterable[str]) -> int:
@@ -549,8 +549,8 @@ def is_held(tree: Mapping[str, str], probe: Probe, rankers: Rankers) -> bool:
     holding = {path for path, text in files.items() if phrase in _even(text)}
     if not probe.question or not holding:
         return bool(holding)
-    found = search(files, probe.question, rankers, by=By.WORDS, limit=FOUND_AMONG)
-    return any(hit.path in holding for hit in found.hits)
+    result = search(files, probe.question, rankers, by=By.WORDS, limit=FOUND_AMONG)
+    return any(hit.path in holding for hit in result.hits)
 
 
 def _even(text: str) -> str:
@@ -842,12 +842,12 @@ async def unreflected(workspace: Workspace, name: str, limit: int = RUNS_MAX) ->
     Raises BadName.
     """
     done = (await workspace.memories.state(name)).reflected
-    found = [
+    runs = [
         run
         for run, life in await workspace.runs()
         if run not in done and life.status in _ENDED and life.workflow != WORKFLOW
     ]
-    return found[::-1][:limit]
+    return runs[::-1][:limit]
 
 
 async def reflections(workspace: Workspace, name: str) -> list[MemoryReflected]:
@@ -1090,9 +1090,9 @@ def variables(runs: Iterable[RunInput], files: Mapping[str, str]) -> dict[str, s
 
 def proposals_in(answer: object) -> list[Any]:
     """Return the proposals in a model's answer. Raises BadValue if it holds no JSON array."""
-    found = _ARRAY.search(answer) if isinstance(answer, str) else None
+    array = _ARRAY.search(answer) if isinstance(answer, str) else None
     try:
-        value = json.loads(found[0]) if found is not None else None
+        value = json.loads(array[0]) if array is not None else None
     except ValueError:
         value = None
     if not isinstance(value, list):

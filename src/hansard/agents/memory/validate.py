@@ -217,9 +217,9 @@ def problems(
     changed = list(tree) if only is None else [path for path in only if path in tree]
     links = {path: each.target for path, each in tree.items() if isinstance(each, Link)}
     names = paths.Names(tree)
-    found = _problems(tree, changed, links, names, offered)
+    listed = _problems(tree, changed, links, names, offered)
     twins = _twins(tree, set(changed)) if names.has_twins(tree) else ()
-    return sorted([*found, *twins])
+    return sorted([*listed, *twins])
 
 
 def problems_of_change(
@@ -235,8 +235,8 @@ def problems_of_change(
     """
     tree = SpaceTree(state.files)
     names: Container[str] = state.names if state.links else ()
-    found = _problems(tree, changed, state.links, names, offered)
-    return faults(sorted(found), keep=keep)
+    listed = _problems(tree, changed, state.links, names, offered)
+    return faults(sorted(listed), keep=keep)
 
 
 def _problems(
