@@ -59,9 +59,9 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
     Raises NotFound (no such cache, or its bytes were erased), Refused (no such version), BadName,
     Corrupt.
     """
-    found = await versions.read(workspace, ACTIONS, name)
-    number = found.state.newest if version is None else version
-    base, heals = caches.chain(found.state, number)
+    artifact = await versions.read(workspace, ACTIONS, name)
+    number = artifact.state.newest if version is None else version
+    base, heals = caches.chain(artifact.state, number)
     plain = await versions.fetched(workspace, base.cache)
     if digest(canonical(plain)) != base.digest:
         raise Corrupt(
@@ -69,7 +69,7 @@ async def get(workspace: Workspace, name: str, version: int | None = None) -> Ac
             "its content does not match its digest",
         )
     made = caches.decode(msgspec.json.encode(plain), f"action cache {name!r}")
-    commits = found.by_version() if heals else {}
+    commits = artifact.by_version() if heals else {}
     history: list[ActionChange] = []
     for heal in heals:
         commit = commits[heal.version].commit

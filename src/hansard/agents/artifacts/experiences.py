@@ -148,12 +148,12 @@ async def at(workspace: Workspace, name: str, point: str = "") -> KeptVersion:
     """Return a version by its number (`3`) or a prefix of its digest; the newest for an empty text.
     Raises as `get`.
     """
-    found = await versions.read(workspace, EXPERIENCES, name)
+    artifact = await versions.read(workspace, EXPERIENCES, name)
     if point.isdecimal():
         number = int(point[:9])
     else:
-        number = kept.at_digest(found.state, point) if point else found.state.newest
-    return await _version(workspace, name, found, number)
+        number = kept.at_digest(artifact.state, point) if point else artifact.state.newest
+    return await _version(workspace, name, artifact, number)
 
 
 async def usable(workspace: Workspace, name: str) -> int:
@@ -252,14 +252,14 @@ async def confirm(
 
     Raises NotFound, Refused, BadValue, Conflict.
     """
-    found = await versions.read(workspace, EXPERIENCES, name)
-    number = kept.at_digest(found.state, digest) if digest else found.state.newest
-    event, foreign = found.state.demand(number), number in found.state.untrusted
+    artifact = await versions.read(workspace, EXPERIENCES, name)
+    number = kept.at_digest(artifact.state, digest) if digest else artifact.state.newest
+    event, foreign = artifact.state.demand(number), number in artifact.state.untrusted
     if foreign and not digest:
         fact = f"version {number} was installed from a bundle"
         least = event.digest[: kept.DIGEST_CHARACTERS_MIN]
         raise BadValue("digest", fact, f"name the digest that you reviewed: {least} (--digest)")
-    version = await _version(workspace, name, found, number)
+    version = await _version(workspace, name, artifact, number)
     chooses = event.about.checks == 0 or isinstance(event, ExperienceDistilled)
     if checks and not chooses and foreign:
         fact = f"version {number} has {counted(event.about.checks, 'check function')} already"
@@ -404,24 +404,24 @@ async def publish(
             path; the key is invalid.
         ExtraMissing: A key is given, and the extra `experience` is not installed.
     """
-    found = await at(workspace, name, point)
+    selected = await at(workspace, name, point)
     state = (await versions.read(workspace, EXPERIENCES, name)).state
-    _demand_open(state, found)
+    _demand_open(state, selected)
     terms = terms.strip()
     if not 0 < len(terms) <= LICENSE_CHARACTERS_MAX:
         raise BadValue("license", f"{terms!r:.80}", "give an SPDX expression: Apache-2.0")
     signer = _private(key) if key is not None else None
     named = signer.public_key().public_bytes_raw().hex() if signer is not None else ""
-    manifest = bundles.manifest(found.version, found.content, terms, named)
-    bundles.demand_clean(manifest, found.content)
+    manifest = bundles.manifest(selected.version, selected.content, terms, named)
+    bundles.demand_clean(manifest, selected.content)
     signature = None
     if signer is not None:
         signature = Signature(key=named, signature=signer.sign(bundles.signed(manifest)).hex())
-    raw = bundles.write(manifest, found.content, signature)
+    raw = bundles.write(manifest, selected.content, signature)
     made = bundles.read(raw)
     _demand_free(path, raw)
     stated = ExperiencePublished(
-        version=found.version,
+        version=selected.version,
         bundle=made.sha256,
         key=named,
         license=manifest.license,
@@ -488,15 +488,15 @@ def _verified(bundle: Bundle) -> VerifiedBundle:
 
 def _read_verified(path: Path, key: Path | None) -> Bundle:
     """Read and verify a bundle."""
-    found = bundles.read(_bytes(path, BUNDLE_BYTES_MAX), str(path))
+    bundle = bundles.read(_bytes(path, BUNDLE_BYTES_MAX), str(path))
     target = _public(key) if key is not None else ""
-    if target and found.manifest.key != target:
-        signed = f"by the key {found.manifest.key:.64}" if found.manifest.key else "by no key"
+    if target and bundle.manifest.key != target:
+        signed = f"by the key {bundle.manifest.key:.64}" if bundle.manifest.key else "by no key"
         fact = f"it is signed {signed}, not by {target}"
         raise BadValue(str(path), fact, "install it only if you trust that key")
-    if found.signature is not None:
-        _demand_signed(found, found.signature, str(path))
-    return found
+    if bundle.signature is not None:
+        _demand_signed(bundle, bundle.signature, str(path))
+    return bundle
 
 
 def _demand_signed(bundle: Bundle, signature: Signature, where: str) -> None:
@@ -541,15 +541,15 @@ async def install(
         Refused: The name belongs to an experience that is not from bundles of the same key.
         ExtraMissing: It is signed, and the extra `experience` is not installed.
     """
-    found = _read_verified(path, key)
-    manifest = found.manifest
+    verified = _read_verified(path, key)
+    manifest = verified.manifest
     name = name or manifest.name
     stated = ExperienceInstalled(
         version=0,
         digest=manifest.digest,
-        content=await packed(workspace, found.content),
-        about=kept.about(found.experience),
-        bundle=found.sha256,
+        content=await packed(workspace, verified.content),
+        about=kept.about(verified.experience),
+        bundle=verified.sha256,
         sources=manifest.sources,
         key=manifest.key,
         license=manifest.license,
@@ -559,7 +559,7 @@ async def install(
     done = await versions.change(
         workspace, EXPERIENCES, name, stated, by=by, label=untrusted, begins=True
     )
-    return InstalledBundle(name=name, version=done.version, bundle=_verified(found))
+    return InstalledBundle(name=name, version=done.version, bundle=_verified(verified))
 
 
 # ------------------------------------------------------------ files and keys

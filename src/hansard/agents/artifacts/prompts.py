@@ -131,13 +131,13 @@ async def get(workspace: Workspace, reference: str) -> Prompt:
     and Refused if there is no such version or alias.
     """
     name, which = prompts.split(reference)
-    found = await versions.read(workspace, PROMPTS, name)
+    artifact = await versions.read(workspace, PROMPTS, name)
     try:
-        version = prompts.resolve(found.state, which)
+        version = prompts.resolve(artifact.state, which)
     except Refused as error:
         message = f"{KIND} {name!r}: {error}"
         raise Refused(message) from error
-    return of_version(found, name, version, which if which in found.state.aliases else "")
+    return of_version(artifact, name, version, which if which in artifact.state.aliases else "")
 
 
 async def newest(workspace: Workspace) -> list[Prompt]:
@@ -150,26 +150,26 @@ async def newest(workspace: Workspace) -> list[Prompt]:
             by_name.setdefault(stored.stream.id, []).append(stored)
     made: list[Prompt] = []
     for name, commits in sorted(by_name.items()):
-        found = versions.of_commits(PROMPTS, commits)
-        usable = found.state.versions.keys() - found.state.retired
+        artifact = versions.of_commits(PROMPTS, commits)
+        usable = artifact.state.versions.keys() - artifact.state.retired
         if usable:
-            made.append(of_version(found, name, max(usable)))
+            made.append(of_version(artifact, name, max(usable)))
     return made
 
 
 def of_version(artifact: Artifact[PromptState], name: str, version: int, alias: str = "") -> Prompt:
     """Return a version of a prompt."""
-    found = artifact.state.versions[version]
+    event = artifact.state.versions[version]
     return Prompt(
         name=name,
         version=version,
-        text=found.text,
-        model=found.model,
-        parameters=parameters_of(found),
+        text=event.text,
+        model=event.model,
+        parameters=parameters_of(event),
         alias=alias,
-        parents=found.parents,
-        feedback_applied=found.feedback_applied,
-        because=found.because,
+        parents=event.parents,
+        feedback_applied=event.feedback_applied,
+        because=event.because,
         retired=artifact.state.retired.get(version),
         label=artifact.label,
     )
@@ -184,9 +184,9 @@ def parameters_of(version: PromptVersionAdded) -> dict[str, Any]:
 async def demand_usable(workspace: Workspace, references: Iterable[str]) -> None:
     """Raise NotFound or Refused for a reference that names no usable version."""
     for reference in references:
-        found = await get(workspace, reference)
-        if found.retired is not None:
-            message = f"prompt {found.reference} is retired: name another version"
+        prompt = await get(workspace, reference)
+        if prompt.retired is not None:
+            message = f"prompt {prompt.reference} is retired: name another version"
             raise Refused(message)
 
 
@@ -273,8 +273,8 @@ async def move(
             experiment=move.experiment,
         )
 
-    found = await versions.change(workspace, PROMPTS, name, moved, by=by)
-    return msgspec.structs.replace(found, alias=move.alias, experiment=move.experiment)
+    change = await versions.change(workspace, PROMPTS, name, moved, by=by)
+    return msgspec.structs.replace(change, alias=move.alias, experiment=move.experiment)
 
 
 async def feed_back(
@@ -584,7 +584,7 @@ def _from_folder(folder: Path) -> Source:
 
 def _instances(log: str) -> dict[int, dict[str, float]]:
     """Return the scores per instance in GEPA's log, by candidate."""
-    found: dict[int, dict[str, float]] = {}
+    by_candidate: dict[int, dict[str, float]] = {}
     last: dict[str, float] = {}
     for line in log.splitlines():
         if scores := _SCORES.match(line):
@@ -601,9 +601,9 @@ def _instances(log: str) -> dict[int, dict[str, float]]:
             ):
                 last = {}
         elif candidate := _CANDIDATE.match(line):
-            found[int(candidate[1])] = last
+            by_candidate[int(candidate[1])] = last
             last = {}
-    return found
+    return by_candidate
 
 
 def _metrics(mean: float, by_instance: Mapping[str, float]) -> dict[str, float]:
@@ -638,13 +638,13 @@ class _Predictor(msgspec.Struct, frozen=True):
 def _from_json(text: str, source: str) -> Source:
     """Read a result of GEPA or a program of DSPy. Raises BadValue."""
     try:
-        found = msgspec.json.decode(text)
-        if isinstance(found, dict) and "candidates" in found:
-            return _from_result(msgspec.convert(found, _Result), source)
-        if isinstance(found, dict) and "signature" in found:
-            return _from_program({"": found}, source)
-        if isinstance(found, dict) and "metadata" in found:
-            return _from_program({k: v for k, v in found.items() if k != "metadata"}, source)
+        document = msgspec.json.decode(text)
+        if isinstance(document, dict) and "candidates" in document:
+            return _from_result(msgspec.convert(document, _Result), source)
+        if isinstance(document, dict) and "signature" in document:
+            return _from_program({"": document}, source)
+        if isinstance(document, dict) and "metadata" in document:
+            return _from_program({k: v for k, v in document.items() if k != "metadata"}, source)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise BadValue(source, f"{error}", _KNOWN) from error
     fact = "it is neither a result of GEPA nor a program that DSPy saved"
@@ -681,7 +681,7 @@ def _candidates(
     names = sorted({name for each in texts for name in each})
     made: dict[str, list[Candidate]] = {}
     for name in names:
-        found = [
+        candidates = [
             Candidate(
                 number=number,
                 parents=tuple(dict.fromkeys(of)),
@@ -693,7 +693,7 @@ def _candidates(
             )
             for number, components, of, metrics in zip(numbers, texts, parents, scores, strict=True)
         ]
-        made[name if len(names) > 1 else ""] = _in_order(found, source)
+        made[name if len(names) > 1 else ""] = _in_order(candidates, source)
     if not made:
         raise BadValue(source, "it has no candidate", "let the run evaluate its seed first")
     return Source(prompts=made, best=best, notes=notes)

@@ -80,10 +80,10 @@ async def read(
     workspace: Workspace, kind: ArtifactKind[S], name: str, up_to: UpTo = None
 ) -> Artifact[S]:
     """Read an artifact at a point. Raises NotFound, BadName, BadValue, UnknownEvent."""
-    found = await find(workspace, kind, name, up_to)
-    if not found.commits:
+    artifact = await find(workspace, kind, name, up_to)
+    if not artifact.commits:
         raise missing(kind, name)
-    return found
+    return artifact
 
 
 async def find(
@@ -138,6 +138,6 @@ async def label_of_runs(workspace: Workspace, runs: Iterable[str]) -> Label | No
     labels: list[Label] = []
     for run in dict.fromkeys(each for each in runs if each):
         with contextlib.suppress(BadName, NotFound):
-            found = await workspace.states.run(run)
-            labels += [parse(agent.label) for agent in found.agents.values()]
+            view = await workspace.states.run(run)
+            labels += [parse(agent.label) for agent in view.agents.values()]
     return join(*labels).stored
