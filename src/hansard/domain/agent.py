@@ -49,7 +49,7 @@ class AgentRefused(Event, frozen=True, kw_only=True):
 
     `what` is a `kind` of event, a `key` to write, one to `read`, a `task`, or a permission of a
     role (`settle`, `approve`, `query`); `name` names the one refused. `rule` is the rule that
-    refused, `because` the missing permission. Refusals calls are `step.blocked`.
+    refused, `because` the missing permission. Refused calls are `step.blocked`.
     """
 
     what: str
