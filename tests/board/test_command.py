@@ -35,15 +35,15 @@ def test_the_keys_of_a_run(record, call):
     assert head.split() == ["key", "kind", "version", "author", "role", "value", "expires"]
     assert [line.split()[0] for line in lines] == ["large", "lease", "list/of", "n"]
     assert "as of position" in ran.err
-    told = [msgspec.json.decode(line) for line in call("board", "r-1", "--json").out.splitlines()]
-    assert [(each["key"], each["kind"], each["version"]) for each in told] == [
+    keys = [msgspec.json.decode(line) for line in call("board", "r-1", "--json").out.splitlines()]
+    assert [(each["key"], each["kind"], each["version"]) for each in keys] == [
         ("large", "value", 1),
         ("lease", "value", 1),
         ("list/of \x9b31mall", "list", 60),
         ("n", "counter", 1),
     ]
-    assert (told[3]["author"], told[3]["role"], told[3]["value"]) == ("bob", "reader", 3)
-    assert told[1]["expires"] is not None
+    assert (keys[3]["author"], keys[3]["role"], keys[3]["value"]) == ("bob", "reader", 3)
+    assert keys[1]["expires"] is not None
     early = call("board", "r-1", "--at", "ada@4", "--json").out.splitlines()
     assert [msgspec.json.decode(line)["key"] for line in early] == ["question"]
 
@@ -53,13 +53,13 @@ def test_one_key_with_its_history(record, call):
     _work(record)
     first, *writes = call("board", "r-1", "question", "--json").out.splitlines()
     assert msgspec.json.decode(first)["kind"] is None
-    told = [msgspec.json.decode(line) for line in writes]
-    assert [(w["version"], w["operation"], w["author"], w["role"]) for w in told] == [
+    history = [msgspec.json.decode(line) for line in writes]
+    assert [(w["version"], w["operation"], w["author"], w["role"]) for w in history] == [
         (1, "put", "ada", "writer"),
         (2, "put", "bob", "reader"),
         (3, "remove", "ada", "writer"),
     ]
-    assert (told[1]["value"], told[1]["expected"]) == (2, 1)
+    assert (history[1]["value"], history[1]["expected"]) == (2, 1)
     large = msgspec.json.decode(call("board", "r-1", "large", "--json").out.splitlines()[0])
     assert large["value"] == ["y" * 100_000]
     shown = call("board", "r-1", "list/of \x9b31mall")
@@ -92,6 +92,6 @@ def test_the_state_of_a_run_has_its_keys(record, call):
     assert "n  counter  3  bob" in state.out
     line = call("run", "state", "r-1", "--json").out.splitlines()[0]
     assert msgspec.json.decode(line)["board"]["n"]["value"] == 3
-    found = call("run", "state", "r-1", "--diff", "ada@4", "now").out
-    assert "- question" in found
-    assert "+ lease" in found
+    output = call("run", "state", "r-1", "--diff", "ada@4", "now").out
+    assert "- question" in output
+    assert "+ lease" in output

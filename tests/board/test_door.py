@@ -58,15 +58,15 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 
 
 @pytest.mark.fast(cases=99, slow=0)
-async def test_what_cannot_be_written_is_told_and_nothing_is_written(lab: Lab):
+async def test_what_cannot_be_written_is_refused_and_nothing_is_written(lab: Lab):
     """Each bad value, name or bound is an error with a remedy, changes nothing, and repeats."""
     async with lab.connect() as record:
         for mode in ("live", None, "strict"):
             async with record.run(run="r", mode=mode) as session:
                 board = board_of(session)
-                for name, given, options, words in REFUSED:
+                for name, arguments, options, words in REFUSED:
                     with pytest.raises((hansard.BadValue, hansard.errors.BadName), match=words):
-                        await getattr(board, name)(*given, **options)
+                        await getattr(board, name)(*arguments, **options)
                 assert await board.add("after") == 1
         assert await tags_of(record, "r", KeyStream) == ["board.added.v1"]
 
@@ -76,18 +76,18 @@ async def test_the_same_is_refused_inside_a_transaction(lab: Lab):
     """It is refused at the write, not at the end; the transaction writes nothing at all."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
-        for name, given, options, words in REFUSED:
+        for name, arguments, options, words in REFUSED:
             if "resolve" in options:
                 continue
             with pytest.raises((hansard.BadValue, hansard.errors.BadName), match=words):
-                await _one(board, name, given, options)
+                await _one(board, name, arguments, options)
         assert await tags_of(record, "r", KeyStream) == []
 
 
-async def _one(board, name, given, options):
+async def _one(board, name, arguments, options):
     async with board.transaction() as tx:
         tx.add("before")
-        getattr(tx, name)(*given, **options)
+        getattr(tx, name)(*arguments, **options)
 
 
 KEYS = [

@@ -66,11 +66,11 @@ def test_8_processes_count_to_the_last_one(stage, tmp_path, rounds, evidence):
     """Each gets its own total, all totals are in stream order, and none retries."""
     count = 1_000 if rounds(1, FULL) == FULL else 10
     with stage.record.run("team", run=stage.run, agent="starter"):
-        told, took_s = all_at_once(stage, tmp_path, count, ["counter"])
-    assert sorted(itertools.chain(*told.values())) == list(range(1, PROCESSES * count + 1))
+        totals_of, took_s = all_at_once(stage, tmp_path, count, ["counter"])
+    assert sorted(itertools.chain(*totals_of.values())) == list(range(1, PROCESSES * count + 1))
     written = writes_to(stage, "hits")
     assert len(written) == PROCESSES * count
-    for name, totals in told.items():
+    for name, totals in totals_of.items():
         assert totals == [n for n, (by, *_) in enumerate(written, 1) if by == name], name
     assert stage.view().boards["hits"].plain == PROCESSES * count
     evidence.record(
@@ -87,12 +87,12 @@ def test_8_processes_put_by_version_and_lose_nothing(stage, tmp_path, rounds, ev
     """Resolvers and re-reads lose no update; readers and states between agree."""
     count = 1_000 if rounds(1, FULL) == FULL else 6
     with stage.record.run("team", run=stage.run, agent="starter"):
-        told, took_s = all_at_once(stage, tmp_path, count, ["resolver", "again"])
+        versions_of, took_s = all_at_once(stage, tmp_path, count, ["resolver", "again"])
     written = writes_to(stage, "value")
     assert written == writes_to(stage, "value")
     assert [data["value"]["n"] for _, _, data in written] == list(range(1, len(written) + 1))
     assert len(written) == PROCESSES * count
-    for name, versions in told.items():
+    for name, versions in versions_of.items():
         mine = [data["value"]["by"] for by, _, data in written if by == name]
         assert mine == [[name, number] for number in range(count)]
         assert versions == [n for n, (by, *_) in enumerate(written, 1) if by == name]
@@ -123,7 +123,7 @@ def bank(stage):
 
 def check_every_position(stage):
     """Fold whole transactions, check each position, and count transfers by agent."""
-    standing: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     made: list[tuple[str, int]] = []
     commits = [stored for stored in stage.commits() if isinstance(stored.stream, KeyStream)]
     for _, whole in itertools.groupby(commits, key=lambda stored: stored.commit.tx.id):
@@ -131,10 +131,10 @@ def check_every_position(stage):
             for recorded in stored.commit.events:
                 data = msgspec.json.decode(recorded.data)
                 if recorded.type == "board.put.v1":
-                    standing[stored.stream.key] = data["value"]
+                    values[stored.stream.key] = data["value"]
                 elif recorded.type == "board.appended.v1":
                     made.append(tuple(data["item"]))
-        assert sum(standing.values()) == SUM, f"position {stored.position}"
+        assert sum(values.values()) == SUM, f"position {stored.position}"
     assert len(made) == len(set(made)), "a transfer was made twice"
     return made
 
@@ -196,7 +196,7 @@ def test_transfers_keep_their_sum_under_kills(stage, rounds, evidence):
 
 
 @pytest.mark.thorough(
-    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_whoever_is_killed_where"
+    quick="tests/board/test_lone_writes.py::test_a_write_is_made_once_wherever_a_kill_falls"
 )
 @pytest.mark.long
 @pytest.mark.timeout(900)
@@ -221,15 +221,15 @@ def test_a_crowd_is_killed_and_loses_and_doubles_nothing(stage, rounds, evidence
         last = [stage.start(CROWDING, agent=name, **settings) for name in agents]
         reports = [child.end(WAITS_S) for child in last]
     assert [report.error for report in reports] == ["", ""], seed
-    told = {name: totals for report in reports for name, totals in report.results.items()}
+    results = {name: totals for report in reports for name, totals in report.results.items()}
     by = [name for name, *_ in writes_to(stage, "hits")]
-    assert Counter(by) == dict.fromkeys(told, adds), seed
-    for name, totals in told.items():
+    assert Counter(by) == dict.fromkeys(results, adds), seed
+    for name, totals in results.items():
         assert totals == [n for n, agent in enumerate(by, 1) if agent == name], (name, seed)
     for line in stage.world.read("done"):
-        assert told[line["agent"]][line["number"]] == line["told"], seed
+        assert results[line["agent"]][line["number"]] == line["told"], seed
     log = stage.view().boards["log"].plain
-    for name, totals in told.items():
+    for name, totals in results.items():
         logged = [tuple(each) for each in log if each[0] == name]
         assert logged == [(name, number, total) for number, total in enumerate(totals)], seed
     assert in_the_middle > 0, f"no kill of seed {seed} came before the end"

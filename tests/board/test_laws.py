@@ -85,18 +85,18 @@ writes = st.one_of(
 MS = 1_000_000
 
 
-def _history(wanted):
+def _history(commands):
     """Return the states and events of a list of writes, 10 ms of the log's time apart."""
-    state, told = BoardState(), []
-    for n, write in enumerate(wanted):
+    state, history = BoardState(), []
+    for n, write in enumerate(commands):
         try:
             events = decide("k", state, write, n * 10 * MS)
         except (BoardConflict, Refused, BadValue):
             continue
         by = By(f"a{n % 3}", n * 10 * MS, f"e{n}")
-        told += [(event, by) for event in events]
+        history += [(event, by) for event in events]
         state = fold(state, events, by)
-    return state, told
+    return state, history
 
 
 @given(commuting, st.data())
@@ -124,33 +124,33 @@ def test_union_is_a_join(one, two, three):
 
 
 @given(st.lists(writes, max_size=25), st.data())
-def test_folding_leaves_the_given_state_as_it_is(wanted, data):
+def test_folding_leaves_its_argument_unchanged(commands, data):
     """At each k the fold of the first k events is the state that was, and none changes later."""
-    _, told = _history(wanted)
-    cut = data.draw(st.integers(0, len(told)))
+    _, history = _history(commands)
+    cut = data.draw(st.integers(0, len(history)))
     before = BoardState()
-    for event, by in told[:cut]:
+    for event, by in history[:cut]:
         before = fold(before, [event], by)
     kept = copy.deepcopy(before)
     after = before
-    for event, by in told[cut:]:
+    for event, by in history[cut:]:
         after = fold(after, [event], by)
     assert before == kept
-    assert (before.version, after.version) == (cut, len(told))
+    assert (before.version, after.version) == (cut, len(history))
 
 
 @given(st.lists(writes, max_size=25))
-def test_what_is_there_has_the_version_of_the_event_that_changed_it(wanted):
+def test_what_is_there_has_the_version_of_the_event_that_changed_it(commands):
     """A key's version is that of its last change, or 0; any other expectation is refused."""
-    state, told = _history(wanted)
-    now = len(wanted) * 10 * MS
-    changes = [n for n, (event, _) in enumerate(told, 1) if not isinstance(event, KeyChecked)]
-    found = state.version_at(now)
-    assert found in (0, *changes[-1:])
-    assert (found == 0) == state.absent(now)
-    for expected in range(len(told) + 2):
+    state, history = _history(commands)
+    now = len(commands) * 10 * MS
+    changes = [n for n, (event, _) in enumerate(history, 1) if not isinstance(event, KeyChecked)]
+    version = state.version_at(now)
+    assert version in (0, *changes[-1:])
+    assert (version == 0) == state.absent(now)
+    for expected in range(len(history) + 2):
         check = KeyChecked(role=ROLE, expected=expected)
-        if expected == found:
+        if expected == version:
             assert decide("k", state, check, now) == (check,)
         else:
             with pytest.raises(BoardConflict):
@@ -158,11 +158,11 @@ def test_what_is_there_has_the_version_of_the_event_that_changed_it(wanted):
 
 
 @given(st.lists(writes, max_size=25))
-def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(wanted):
+def test_a_kind_is_fixed_until_the_key_is_removed_or_expires(commands):
     """Two events of different kinds have a removal or an expiry between them."""
-    _, told = _history(wanted)
+    _, history = _history(commands)
     state = BoardState()
-    for event, by in told:
+    for event, by in history:
         before, absent = state.kind, state.absent(by.stamp)
         state = fold(state, [event], by)
         if before is not None and state.kind is not None and before is not state.kind:
@@ -180,16 +180,16 @@ def test_a_put_is_there_until_its_time_and_not_at_it(value, ttl_ms, stamp):
     add = AmountAdded(amount=3, role=ROLE)
     with pytest.raises(Refused, match="holds a value, not a counter"):
         decide("k", state, add, end - 1)
-    [told] = decide("k", state, add, end)
-    after = fold(state, [told], By("bob", end, "f"))
+    [addition] = decide("k", state, add, end)
+    after = fold(state, [addition], By("bob", end, "f"))
     assert (after.plain, after.version_at(end), after.expires) == (3, 2, None)
 
 
 @pytest.mark.slow
 @given(st.lists(writes, max_size=25))
-def test_a_key_restored_from_what_it_holds_goes_on_alike(wanted):
+def test_a_key_restored_from_what_it_holds_goes_on_alike(commands):
     """`restored` gives a state that holds the same and takes further writes alike."""
-    state, _ = _history(wanted)
+    state, _ = _history(commands)
     if state.kind is None:
         return
     again = board.restored(state.kind, state.plain, state.changed)
@@ -229,7 +229,7 @@ _ONE = dump(1)
 
 
 @pytest.mark.parametrize(
-    ("state", "wanted", "words"),
+    ("state", "command", "words"),
     [
         (BoardState(), ValuePut(value=_ONE, role=ROLE, ttl_ms=0), "time to live of 0 ms"),
         (BoardState(), ValuePut(value=_ONE, role=ROLE, ttl_ms=TTL_MS_MAX + 1), "ten years"),
@@ -256,10 +256,10 @@ _ONE = dump(1)
         (fold(BoardState(), _merged("min", [1])), _merged("min", ["a"])[0], "cannot be compared"),
     ],
 )
-def test_what_is_too_much_is_refused_with_its_bound(state, wanted, words):
+def test_what_is_too_much_is_refused_with_its_bound(state, command, words):
     """Each bound has an error with the fact and the limit; no event is made."""
     with pytest.raises(BadValue, match=words):
-        decide("k", state, wanted, 0)
+        decide("k", state, command, 0)
 
 
 def test_a_kind_is_not_written_as_another():
@@ -299,11 +299,11 @@ def test_a_counter_is_exact_beyond_what_json_keeps():
 def test_what_is_compared_is_recorded_in_one_form():
     """Equal items and numbers are equal texts in the record: 1.0 is 1, keys are in order."""
     include = ItemIncluded(item=msgspec.Raw(b'{"b":1.0,"a":2}'), role=ROLE)
-    told = decide("k", BoardState(), include, 0)
-    assert told == (ItemIncluded(item=msgspec.Raw(b'{"a":2,"b":1}'), role=ROLE),)
+    events = decide("k", BoardState(), include, 0)
+    assert events == (ItemIncluded(item=msgspec.Raw(b'{"a":2,"b":1}'), role=ROLE),)
     most = ValueMerged(merge="max", value=msgspec.Raw(b"1.0"), role=ROLE)
-    told = decide("k", BoardState(), most, 0)
-    assert told == (ValueMerged(merge="max", value=msgspec.Raw(b"1"), role=ROLE),)
+    events = decide("k", BoardState(), most, 0)
+    assert events == (ValueMerged(merge="max", value=msgspec.Raw(b"1"), role=ROLE),)
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def writes(stage: Stage, run: str = "r1") -> list[str]:
 
 def steps_by_tool(stage: Stage) -> dict[str, str]:
     """Return the outcome of the first step of each tool."""
-    found: dict[str, str] = {}
+    statuses: dict[str, str] = {}
     for step in stage.view().agent("m").steps.values():
-        found.setdefault(step.tool, step.status.value)
-    return found
+        statuses.setdefault(step.tool, step.status.value)
+    return statuses
 
 
 def check_whole(stage: Stage) -> None:
@@ -55,13 +55,13 @@ def check_whole(stage: Stage) -> None:
     assert writes(stage) == WRITES
     assert stage.lost() == []
     assert {step.status.value for step in stage.view().agent("m").steps.values()} == {"completed"}
-    commits, found = stage.commits(), list[str]()
-    recheck = Recheck(lambda kind, fact, where, *, wrong=True: found.append(f"{kind}: {fact}"))
+    commits, faults = stage.commits(), list[str]()
+    recheck = Recheck(lambda kind, fact, where, *, wrong=True: faults.append(f"{kind}: {fact}"))
     for number, stored in enumerate(commits, 1):
         subject = f"{subjects.prefix(stage.workspace, stored.stream)}.{stored.commit.version}"
         recheck.message(number, subject, stored.body, copied=False)
     recheck.end()
-    assert found == []
+    assert faults == []
     known = {recorded.id for stored in commits for recorded in stored.commit.events}
     assert set(recheck.causations) <= known
 
@@ -79,12 +79,12 @@ POINTS = pytest.mark.parametrize(
 
 @pytest.mark.slow
 @POINTS
-def test_a_write_is_made_once_whoever_is_killed_where(stage, point, there):
+def test_a_write_is_made_once_wherever_a_kill_falls(stage, point, there):
     """After SIGKILL anywhere around a write, it is made once, without a person's decision."""
     check_killed(stage, point, "board.add", there)
 
 
-@pytest.mark.thorough(quick="test_a_write_is_made_once_whoever_is_killed_where")
+@pytest.mark.thorough(quick="test_a_write_is_made_once_wherever_a_kill_falls")
 @pytest.mark.parametrize("tool", ["board.put", "board.append", "board.merge"])
 @POINTS
 def test_so_is_a_write_of_another_kind(stage, tool, point, there):
@@ -119,7 +119,7 @@ def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
 
 
 @pytest.mark.thorough(quick="test_a_late_commit_of_one_who_was_fenced_is_refused")
-def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(stage):
+def test_a_write_of_a_fenced_session_is_adopted_by_the_new_one(stage):
     """Paused after its write and fenced, the new session adopts the write."""
     old = stage.frozen_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
     report = stage.go_on(WRITING)
@@ -129,7 +129,7 @@ def test_one_fenced_after_its_write_is_told_so_and_the_write_is_the_new_one_s(st
     check_whole(stage)
 
 
-@pytest.mark.thorough(quick="test_a_write_is_made_once_whoever_is_killed_where")
+@pytest.mark.thorough(quick="test_a_write_is_made_once_wherever_a_kill_falls")
 def test_a_fork_and_a_replay_go_by_what_was_written(stage):
     """Killed before the outcome, replay and fork take the key's write; an earlier fork writes."""
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
@@ -170,12 +170,12 @@ def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(s
     check_whole(stage)
 
 
-@pytest.mark.thorough(quick="test_a_write_is_made_once_whoever_is_killed_where")
+@pytest.mark.thorough(quick="test_a_write_is_made_once_wherever_a_kill_falls")
 def test_the_audit_takes_a_write_for_the_outcome(stage):
     """In SQL an intent is an orphan only without its write, whose cause names the step."""
     stage.killed_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
-    asked = "SELECT step FROM orphan_intents WHERE run = 'r1'"
-    assert stage.record.sql(asked).rows == []
+    query = "SELECT step FROM orphan_intents WHERE run = 'r1'"
+    assert stage.record.sql(query).rows == []
     wrote = stage.record.sql(
         "SELECT s.agent, s.step, w.key, w.version FROM causes AS l "
         "JOIN board_writes AS w ON w.event = l.event "
@@ -233,8 +233,8 @@ async def test_those_who_write_at_once_share_a_batch(data_dir, workspace):
                 )
                 for number in range(4)
             ]
-            told = await asyncio.gather(*(each.board.add("n") for each in opened))
-            assert sorted(told) == [1, 2, 3, 4]
+            totals = await asyncio.gather(*(each.board.add("n") for each in opened))
+            assert sorted(totals) == [1, 2, 3, 4]
             await asyncio.gather(*(each.board.add(each.agent) for each in opened))
         commits = await record.workspace.log.read_run("r1")
     keys = [stored.commit for stored in commits if isinstance(stored.stream, KeyStream)]

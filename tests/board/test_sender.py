@@ -80,7 +80,7 @@ async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect)
             await foreign.board.add("x", 100)
 
         record.workspace.log = log = Meddled(record.workspace.log, overtake, "x")
-        told = await all_at_once(record)
+        results = await all_at_once(record)
         assert log.batch
         order = await written(record, "x")
         assert sorted(order) == sorted([*NAMES, "z"])
@@ -88,8 +88,8 @@ async def test_a_lost_race_in_a_batch_is_of_those_alone_that_rest_on_it(connect)
         for name in order:
             total += 100 if name == "z" else 1
             totals[name] = total
-        assert told[: len(NAMES)] == [totals[name] for name in NAMES]
-        assert sorted(told[len(NAMES) :]) == [1, 2]
+        assert results[: len(NAMES)] == [totals[name] for name in NAMES]
+        assert sorted(results[len(NAMES) :]) == [1, 2]
         assert await foreign.board.get("x") == 100 + len(NAMES)
 
 
@@ -105,8 +105,8 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
 
     async with connect() as record:
         record.workspace.log = log = Meddled(record.workspace.log, silence, "x")
-        told = await all_at_once(record)
-    errors = [each for each in told if isinstance(each, BaseException)]
+        results = await all_at_once(record)
+    errors = [each for each in results if isinstance(each, BaseException)]
     lost = {group[0].stream.agent for group in log.batch}
     assert len(errors) == len(lost) > 1
     assert all(isinstance(each, AppendUnknown) for each in errors)
@@ -114,7 +114,7 @@ async def test_an_unknown_end_of_a_batch_is_everybodys(connect, stored):
         again = await all_at_once(record)
         assert sorted(again[: len(NAMES)]) == list(range(1, len(NAMES) + 1))
         assert sorted(again[len(NAMES) :]) == [1, 2]
-        for before, now in zip(told, again, strict=True):
+        for before, now in zip(results, again, strict=True):
             assert isinstance(before, BaseException) or before == now
         assert sorted(await written(record, "x")) == NAMES
         assert sorted(await written(record, "y")) == OTHERS

@@ -112,7 +112,7 @@ async def foreign(log: MemoryLog, name: str, key: str) -> None:
 
 
 @given(WRITES, st.integers(0, 4), st.sets(st.integers(1, 3)))
-def test_what_is_told_is_what_stands(writes, takes, silent):
+def test_reported_totals_are_those_of_the_log(writes, takes, silent):
     """With lost answers every reported total is that of the writes before it, once each."""
 
     async def main() -> None:
@@ -128,27 +128,27 @@ def test_what_is_told_is_what_stands(writes, takes, silent):
                 return None
             return await own(boards, log, f"a{number}", key, thinks)
 
-        told = await asyncio.wait_for(asyncio.gather(*map(one, range(len(writes)))), 30)
-        stands: dict[str, list[str]] = {}
+        answers = await asyncio.wait_for(asyncio.gather(*map(one, range(len(writes)))), 30)
+        authors: dict[str, list[str]] = {}
         for key in KEYS:
             commits = await plain.read(KeyStream("r", key))
             assert [each.commit.version for each in commits] == list(range(1, len(commits) + 1))
-            stands[key] = [each.commit.actor.agent for each in commits]
-        every = sorted(name for names in stands.values() for name in names)
+            authors[key] = [each.commit.actor.agent for each in commits]
+        every = sorted(name for names in authors.values() for name in names)
         assert len(every) == len(set(every))
         for number, (key, is_foreign, *_) in enumerate(writes):
             name = f"{'f' if is_foreign else 'a'}{number}"
-            answer = told[number]
+            answer = answers[number]
             if is_foreign:
-                assert name in stands[key]
+                assert name in authors[key]
             elif answer is not None:
-                before = stands[key][: stands[key].index(name) + 1]
+                before = authors[key][: authors[key].index(name) + 1]
                 assert answer == (key, sum(map(amount, before)))
             else:  # no answer: it is stored together with its agent's own commit, or neither is
                 mine = await plain.read(AgentStream("r", "r", name))
-                assert bool(mine) == (name in stands[key])
+                assert bool(mine) == (name in authors[key])
         for key in KEYS:
             state, ticket = await boards.upcoming(KeyStream("r", key), fresh=True)
-            assert (state.total, ticket) == (sum(map(amount, stands[key])), None)
+            assert (state.total, ticket) == (sum(map(amount, authors[key])), None)
 
     asyncio.run(main())

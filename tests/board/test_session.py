@@ -48,28 +48,28 @@ async def test_each_kind_holds_what_was_written(lab: Lab):
 
 async def _everything(record, **options):
     """Do one of everything in a session; return the results."""
-    told = []
+    results = []
     async with record.run(run="r", **options) as session:
         board = board_of(session)
-        told.append(await board.get("v"))
-        told.append(await board.put("v", "x" * 100_000, expected=0))
-        told.append(await board.put("v", ["small"]))
-        told.append(await board.add("n", 5))
-        told.append(await board.add("n", 5))
+        results.append(await board.get("v"))
+        results.append(await board.put("v", "x" * 100_000, expected=0))
+        results.append(await board.put("v", ["small"]))
+        results.append(await board.add("n", 5))
+        results.append(await board.add("n", 5))
         try:
             await board.put("v", "late", expected=1)
         except BoardConflict as conflict:
-            told.append(str(conflict))
-            told.append((conflict.key, conflict.expected, conflict.found, conflict.event))
-        told.append(await board.get("v"))
-        told.append(await board.append("l", "x" * 100_000))
-        told.append((await board.entry("l")).value)
-        told.append(await board.keys())
-        told.append(await board.remove("n", expected="any"))
-    return told
+            results.append(str(conflict))
+            results.append((conflict.key, conflict.expected, conflict.found, conflict.event))
+        results.append(await board.get("v"))
+        results.append(await board.append("l", "x" * 100_000))
+        results.append((await board.entry("l")).value)
+        results.append(await board.keys())
+        results.append(await board.remove("n", expected="any"))
+    return results
 
 
-async def test_a_resumed_session_is_told_the_same_and_writes_nothing_again(lab: Lab):
+async def test_a_resumed_session_gets_the_same_results_and_writes_nothing_again(lab: Lab):
     """Replayed in every mode, each operation returns the recorded result and writes nothing."""
     async with lab.connect() as record:
         first = await _everything(record)
@@ -98,10 +98,10 @@ async def test_a_lone_write_is_the_commit_that_names_its_intent(lab: Lab):
             for by in (-1, 1)
         )
         assert [stored.commit.tx for stored in (intent, key, outcome)] == [None] * 3
-        told = [
+        tags = [
             [recorded.type for recorded in stored.commit.events] for stored in (intent, outcome)
         ]
-        assert told == [["tool.declared.v1", "step.requested.v1"], ["step.completed.v1"]]
+        assert tags == [["tool.declared.v1", "step.requested.v1"], ["step.completed.v1"]]
         assert key.commit.causation == intent.commit.events[-1].id
         assert (key.commit.actor.agent, key.commit.epoch) == ("ada", 0)
         view = await record.state("r", outcome.position)
@@ -122,14 +122,14 @@ async def test_several_keys_are_one_commit_with_their_step(lab: Lab):
         commits = await record.commits("r")
         keys = [stored for stored in commits if isinstance(stored.stream, KeyStream)]
         [mine] = [stored for stored in commits if stored.position == keys[0].position - 1]
-        told = [recorded.type for recorded in mine.commit.events]
-        assert told[-2:] == ["step.requested.v1", "step.completed.v1"]
+        tags = [recorded.type for recorded in mine.commit.events]
+        assert tags[-2:] == ["step.requested.v1", "step.completed.v1"]
         ids = {stored.commit.tx.id for stored in (mine, *keys) if stored.commit.tx}
         assert (len(keys), len(ids)) == (2, 1)
         assert [stored.commit.tx.index for stored in (mine, *keys) if stored.commit.tx] == [0, 1, 2]
 
 
-async def test_what_is_told_beside_a_write_keeps_its_order(lab: Lab):
+async def test_what_is_recorded_beside_a_write_keeps_its_order(lab: Lab):
     """With concurrent branches the session's state is the one that the log folds to."""
     async with lab.connect() as record, record.run(run="r") as session:
         board = board_of(session)
@@ -214,8 +214,8 @@ async def test_a_resolver_may_call_nothing_of_the_session(lab: Lab):
         raw = bob.raw
 
         def ask(mine, theirs):
-            found = raw.board.get("k")
-            return asyncio.run(found) if asyncio.iscoroutine(found) else found
+            value = raw.board.get("k")
+            return asyncio.run(value) if asyncio.iscoroutine(value) else value
 
         with pytest.raises(hansard.HansardError, match=r"not composite|in one event loop"):
             await board_of(bob).put("k", 2, resolve=ask)
@@ -348,9 +348,9 @@ async def test_the_state_of_each_key_at_every_position(lab: Lab):
                     await board.put("k", count, expected="any")
                     expected["k"] = count
                 totals[(await record.state("r")).position] = dict(expected, n=2 * (count + 1))
-        for position, found in totals.items():
+        for position, values in totals.items():
             boards = (await record.state("r", position)).boards
-            assert {key: state.plain for key, state in boards.items()} == found
+            assert {key: state.plain for key, state in boards.items()} == values
 
 
 async def test_what_is_foreign_to_a_key_does_not_count(lab: Lab):

@@ -78,12 +78,12 @@ def _everything(record: hansard.Record) -> None:
 def _messages(record: hansard.Record) -> list[RawMessage]:
     async def read() -> list[RawMessage]:
         log = record.workspace.log
-        found = []
+        messages = []
         for position in range(1, await log.head() + 1):
             stored = await log.at(position)
             subject = subjects.subject(log.workspace, stored.stream, stored.commit.version)
-            found.append(RawMessage(position, stored.stamp, subject, stored.body))
-        return found
+            messages.append(RawMessage(position, stored.stamp, subject, stored.body))
+        return messages
 
     return portal().run(read())
 
@@ -93,30 +93,30 @@ def _row(state: Any) -> tuple[Any, ...]:
     return state.kind, state.changed, state.author, state.role, value, state.labels, state.event
 
 
-def _told(row: dict[str, Any]) -> tuple[Any, ...]:
+def _plain_row(row: dict[str, Any]) -> tuple[Any, ...]:
     value = None if row["value"] is None else msgspec.json.decode(row["value"])
     names = ("kind", "version", "author", "role")
     return (*(row[name] for name in names), value, msgspec.json.decode(row["labels"]), row["event"])
 
 
 @pytest.mark.thorough
-def test_sql_tells_what_the_fold_tells_at_every_position(record, store):
+def test_sql_equals_the_fold_at_every_position(record, store):
     """`board_at` equals the run's state at every position, and `board` that of now."""
     _everything(record)
     fill(store, _messages(record))
     assert selected(store, "problems") == []
     positions = portal().run(record.workspace.log.head())
     compared = 0
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     for run, _ in record.runs():
         for position in range(1, positions + 1):
             at = portal().run(record.workspace.states.boards(run, AtPosition(position)))
             rows = store.rows("SELECT * FROM board_at($1, $2)", [run, position])
-            found = {row["key"]: _told(row) for row in rows}
-            assert found == {key: _row(state) for key, state in at.items()}, (run, position)
-            compared += len(found)
+            shown = {row["key"]: _plain_row(row) for row in rows}
+            assert shown == {key: _row(state) for key, state in at.items()}, (run, position)
+            compared += len(shown)
         now = {row["key"] for row in store.rows("SELECT key FROM board WHERE run = $1", [run])}
-        assert now == set(found)
+        assert now == set(shown)
     assert compared > 300
 
 
@@ -143,13 +143,13 @@ def test_each_write_is_a_row(record, store):
     assert all(row["counts_from"] >= row["position"] for row in writes)
 
 
-def _history(found: list[tuple[str, Any]]) -> tuple[Messages, list[dict[str, Any]]]:
+def _history(commands: list[tuple[str, Any]]) -> tuple[Messages, list[dict[str, Any]]]:
     """Return writes to keys of a run as a log, and each key's value after each message."""
     messages, states, after = Messages(), {key: BoardState() for key in "ab"}, []
-    for key, wanted in found:
+    for key, write in commands:
         now = messages.all[-1].stamp if messages.all else 0
         try:
-            events = decide(key, states[key], wanted, now)
+            events = decide(key, states[key], write, now)
         except (BoardConflict, hansard.errors.Refused, hansard.BadValue):
             continue
         if not events:
@@ -173,9 +173,9 @@ largest = st.sampled_from(["max", "min"]).flatmap(
 
 @settings(max_examples=30 if THOROUGH else 6, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), writes | largest), max_size=30), st.data())
-def test_sql_folds_any_history_as_the_domain_does(found, data):
+def test_sql_folds_any_history_as_the_domain_does(commands, data):
     """For any history and batch sizes `board_at` equals the fold at each position."""
-    messages, after = _history(found)
+    messages, after = _history(commands)
     places = st.integers(1, max(1, messages.position))
     borders = data.draw(st.sets(places, max_size=3))
     looked_at = sorted({*data.draw(st.sets(places, max_size=4)), max(1, messages.position)})
@@ -187,6 +187,6 @@ def test_sql_folds_any_history_as_the_domain_does(found, data):
             for position in looked_at[: len(after)]:
                 expected = after[position - 1]
                 rows = store.rows("SELECT * FROM board_at('r', $1)", [position])
-                assert {row["key"]: _told(row) for row in rows} == expected, position
+                assert {row["key"]: _plain_row(row) for row in rows} == expected, position
         finally:
             store.close()

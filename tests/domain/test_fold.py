@@ -70,7 +70,7 @@ def test_the_state_at_every_k_is_a_fresh_fold_of_the_first_k_events(history):
 
 
 @given(histories, st.data())
-def test_folding_leaves_the_given_state_as_it_is(history, data):
+def test_folding_leaves_its_argument_unchanged(history, data):
     """`fold` returns a new state; its argument does not change, at any depth."""
     name, events = history
     initial, fold, _ = AGGREGATES[name]

@@ -13,14 +13,14 @@ def main(inside: Inside) -> dict[str, list[int]]:
     with hansard.connect(workspace=inside.job.workspace) as record:
 
         def work(name: str) -> list[int]:
-            told: list[int] = []
+            totals: list[int] = []
             with record.run("team", run=inside.job.run, agent=name, role="clerk") as session:
                 inside.world.note("began", agent=name)
                 for number in range(settings["count"]):
-                    told.append(session.board.add("hits"))
-                    session.board.append("log", [name, number, told[-1]])
-                    inside.world.note("done", agent=name, number=number, told=told[-1])
-            return told
+                    totals.append(session.board.add("hits"))
+                    session.board.append("log", [name, number, totals[-1]])
+                    inside.world.note("done", agent=name, number=number, told=totals[-1])
+            return totals
 
         with ThreadPoolExecutor(len(names)) as pool:
             return dict(zip(names, pool.map(work, names), strict=True))
