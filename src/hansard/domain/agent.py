@@ -504,7 +504,7 @@ def window_of(facts: Iterable[StatedFact]) -> list[StatedFact]:
 
 
 def _is_gone(change: ContextCompacted, each: StatedFact) -> bool:
-    return change.stands_for_version(each.version)
+    return change.replaces_version(each.version)
 
 
 def reserve_version(state: AgentState, step: int) -> None:

@@ -285,18 +285,18 @@ class BoardState(Brief, State, kw_only=True):
                 if event.ttl_ms is not None:
                     self.expires = by.stamp + event.ttl_ms * 1_000_000
             case ItemAppended():
-                _begin(self, KeyKind.LIST, anew=event.anew)
+                _begin(self, KeyKind.LIST, reset=event.anew)
                 self.items.append(event.item)
                 self.size += len(bytes(event.item))
             case AmountAdded():
-                _begin(self, KeyKind.COUNTER, anew=event.anew)
+                _begin(self, KeyKind.COUNTER, reset=event.anew)
                 self.total += event.amount
             case ItemIncluded() | ItemDiscarded():
-                _begin(self, KeyKind.SET, anew=event.anew)
+                _begin(self, KeyKind.SET, reset=event.anew)
                 _member(self, form(event.item), inside=isinstance(event, ItemIncluded))
             case ValueMerged():
                 value = merged(self, event, first=event.anew or self.kind != event.merge)
-                _begin(self, KeyKind(event.merge), anew=event.anew)
+                _begin(self, KeyKind(event.merge), reset=event.anew)
                 self.value, self.size = value, len(bytes(value))
             case KeyRemoved():
                 _clear(self)
@@ -384,8 +384,8 @@ def _clear(state: BoardState) -> None:
     state.label = None
 
 
-def _begin(state: BoardState, kind: KeyKind, *, anew: bool) -> None:
-    if anew or state.kind is not kind:
+def _begin(state: BoardState, kind: KeyKind, *, reset: bool) -> None:
+    if reset or state.kind is not kind:
         _clear(state)
     state.kind = kind
 

@@ -52,7 +52,7 @@ class ContextCompacted(Event, frozen=True, kw_only=True):
     tokens_after: int | None = None
     step: int | None = None
 
-    def stands_for_version(self, version: int) -> bool:
+    def replaces_version(self, version: int) -> bool:
         """Return whether it replaces the event at a version of its own stream."""
         return any(first <= version <= last for first, last in self.versions)
 

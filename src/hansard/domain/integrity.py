@@ -261,7 +261,7 @@ def families(key: str) -> tuple[str, ...]:
     """Return the tag prefixes of the events that a key of shared state holds."""
     if not key.startswith(_RESERVED):
         return _SHARED
-    return next(found for begin, found in _FAMILIES.items() if key.startswith(begin))
+    return next(prefixes for begin, prefixes in _FAMILIES.items() if key.startswith(begin))
 
 
 def foreign(stream: StreamId, commit: Commit) -> str:

@@ -422,12 +422,12 @@ class Texts:
     def _assembled(self, key: Key, recorded: Text, parts: Parts) -> Fetch:
         walk = _Walk(self._source, key, recorded, parts)
         while (step := walk.next()) is not None:
-            at, standing, value = step
+            at, text, value = step
             kept = self._kept.get(at)
             if kept is not None and at != key:
                 walk.take(at, kept)
             elif value is None:
-                walk.take(at, (yield from _in_full(standing.raw, named(at))))
+                walk.take(at, (yield from _in_full(text.raw, named(at))))
             else:
                 pieces: list[str | Copy] = []
                 for piece in pieces_of(value, named(at)):
@@ -435,7 +435,7 @@ class Texts:
                         pieces.append((yield from _of_blob(piece, named(at))))
                     else:
                         pieces.append(piece)
-                walk.split(at, standing, pieces)
+                walk.split(at, text, pieces)
         return walk.end(parts)
 
 

@@ -137,10 +137,10 @@ def is_iban(text: str) -> bool:
 
 def keys(text: str) -> Iterator[Span]:
     """Find keys, tokens and passwords."""
-    for found in _KEYS.finditer(text):
-        yield (*found.span(), "KEY")
-    for found in _ASSIGNED.finditer(text):
-        yield (*found.span(1), "KEY")
+    for match in _KEYS.finditer(text):
+        yield (*match.span(), "KEY")
+    for match in _ASSIGNED.finditer(text):
+        yield (*match.span(1), "KEY")
 
 
 DETECTORS: Mapping[str, Detector] = {

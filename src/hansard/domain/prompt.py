@@ -419,9 +419,9 @@ def filled_in(text: str, values: Mapping[str, Any]) -> str:
             fact = f"a {type(value).__name__}, {value!r:.80}"
             raise BadValue(f"variable {name!r}", fact, "give a text or a number")
 
-    def put_in(found: re.Match[str]) -> str:
-        name = found["name"]
-        return str(values[name]) if name else found[0][1:-1]
+    def put_in(match: re.Match[str]) -> str:
+        name = match["name"]
+        return str(values[name]) if name else match[0][1:-1]
 
     return _VARIABLE.sub(put_in, text)
 

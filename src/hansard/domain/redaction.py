@@ -129,11 +129,11 @@ class Redaction:
                 continue
             if matcher is secret and matcher.fullmatch(text) and not self._markers.fullmatch(text):
                 return Secret(name)
-            marked = [found.span() for found in self._markers.finditer(text)]
+            marked = [match.span() for match in self._markers.finditer(text)]
 
-            def marker(found: re.Match[str], name: str = name, marked: Any = marked) -> str:
-                inside = any(begin <= found.start() and found.end() <= end for begin, end in marked)
-                return found[0] if inside else f"<secret:{name}>"
+            def marker(match: re.Match[str], name: str = name, marked: Any = marked) -> str:
+                inside = any(begin <= match.start() and match.end() <= end for begin, end in marked)
+                return match[0] if inside else f"<secret:{name}>"
 
             text = matcher.sub(marker, text)
         return text

@@ -223,7 +223,7 @@ class TeamState(Brief, State, kw_only=True):
                 )
             case TaskClaimed():
                 self.tasks[event.task] = change(
-                    found(self, event.task),
+                    task_of(self, event.task),
                     status=TaskStatus.CLAIMED,
                     number=event.number,
                     holder=event.agent,
@@ -239,7 +239,7 @@ class TeamState(Brief, State, kw_only=True):
                 | TaskHandedOff()
                 | TaskReopened()
             ):
-                before = found(self, event.task)
+                before = task_of(self, event.task)
                 label = join(before.label, by.label).stored
                 if isinstance(event, TaskExtended):  # an extension has no visible content
                     label = before.label
@@ -317,7 +317,7 @@ def _after(task: TaskState, event: ClaimCommand | TaskReopened, by: By) -> TaskS
             assert_never(event)
 
 
-def found(state: TeamState, task: str) -> TaskState:
+def task_of(state: TeamState, task: str) -> TaskState:
     """Return a task by id. Raises Refused."""
     try:
         return state.tasks[task]
@@ -543,7 +543,7 @@ def decide(state: TeamState, request: TaskCommand, now: int) -> Sequence[TaskEve
             _check_whose(request.role, request.agent, where)
             if not request.role and not request.agent:
                 raise BadValue(where, "it has no receiver", "give role= or agent=")
-            added = found(state, request.task).added
+            added = task_of(state, request.task).added
             _check_circle(state, request.task, request.role, added)
             return (request,)
         case _:
@@ -564,7 +564,7 @@ def _reopened(state: TeamState, command: Reopen) -> Sequence[TaskEvent]:
     """Return the event of reopening a task. Raises Refused for a task that is done, and where tasks
     would now wait for each other.
     """
-    task = found(state, command.task)
+    task = task_of(state, command.task)
     if not task.is_over:
         return ()
     if task.status is not TaskStatus.FAILED:
@@ -579,7 +579,7 @@ def _reopened(state: TeamState, command: Reopen) -> Sequence[TaskEvent]:
 
 def _mine(state: TeamState, command: ClaimCommand) -> None:
     """Check that a claim is the current one. Raises ClaimLost."""
-    task = found(state, command.task)
+    task = task_of(state, command.task)
     if task.status is not TaskStatus.CLAIMED or task.number != command.number:
         status = task.status.value
         raise ClaimLost(task.id, command.number, task.number, task.holder, status)
@@ -619,7 +619,7 @@ def _added(state: TeamState, command: TaskAdded) -> Sequence[TaskEvent]:
     _check_added(state, command)
     for task in command.waits_for:
         if task != command.task:
-            found(state, task)
+            task_of(state, task)
     _check_circle(state, command.task, command.role, command)
     return (command,)
 

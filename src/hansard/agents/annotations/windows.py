@@ -459,7 +459,7 @@ def _named(entry: _Entry, ids: dict[int, str]) -> _Entry:
 
 def _is_replaced(event: ContextCompacted, entry: _Entry) -> bool:
     if entry.version:
-        return event.stands_for_version(entry.version)
+        return event.replaces_version(entry.version)
     return entry.id in event.stands_for
 
 

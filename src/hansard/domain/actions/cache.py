@@ -734,25 +734,25 @@ def _by_targets(targets: ElementTargets) -> Iterator[ElementLocator]:
         yield ElementLocator(strategy="text", value=targets.text)
 
 
-def another_row(recorded: ElementTargets, found: ElementTargets) -> str:
+def another_row(recorded: ElementTargets, current: ElementTargets) -> str:
     """Return the reason why an element is not in the recorded row; empty where it may be."""
-    if recorded.in_row and recorded.in_row != found.row and not _same_id(recorded, found):
-        return f"its row says {found.row!r}, not {recorded.in_row!r}"
+    if recorded.in_row and recorded.in_row != current.row and not _same_id(recorded, current):
+        return f"its row says {current.row!r}, not {recorded.in_row!r}"
     return ""
 
 
-def _another_place(recorded: ElementTargets, found: ElementTargets) -> str:
+def _another_place(recorded: ElementTargets, current: ElementTargets) -> str:
     """Return the reason why one of several elements with equal rows is not the recorded one."""
-    if recorded.alone or _same_id(recorded, found):
+    if recorded.alone or _same_id(recorded, current):
         return ""
     if recorded.place == "none":
         return "nothing on record distinguishes it from the others of the same name"
-    if recorded.place and recorded.place != found.place:
-        return f"its place in the list changed: it is {_placed(found)}, not {_placed(recorded)}"
+    if recorded.place and recorded.place != current.place:
+        return f"its place in the list changed: it is {_placed(current)}, not {_placed(recorded)}"
     anchored = recorded.in_row or recorded.place or recorded.mark
-    if not anchored and (found.row or found.place or found.mark):
+    if not anchored and (current.row or current.place or current.mark):
         return "it is one of several of the same name, and the record does not identify which"
-    if recorded.mark and recorded.mark != found.mark:
+    if recorded.mark and recorded.mark != current.mark:
         return "its markup is another"
     return ""
 
@@ -761,14 +761,14 @@ def _placed(targets: ElementTargets) -> str:
     return f"number {targets.place}" if targets.place else "no longer one of several"
 
 
-def _same_id(recorded: ElementTargets, found: ElementTargets) -> bool:
+def _same_id(recorded: ElementTargets, current: ElementTargets) -> bool:
     """Return whether both have the same id, without digits, unique in the page."""
     own = recorded.id
-    only = f'//*[@id="{own}"]' == found.path
-    return bool(own) and own == found.id and only and not any(map(str.isdigit, own))
+    only = f'//*[@id="{own}"]' == current.path
+    return bool(own) and own == current.id and only and not any(map(str.isdigit, own))
 
 
-def contradicts(recorded: ElementTargets | None, found: ElementTargets) -> str:
+def contradicts(recorded: ElementTargets | None, current: ElementTargets) -> str:
     """Return the reason why an element is not the recorded one; empty where it may be.
 
     For one of several elements with the same name, or without a name, the fields that identify it
@@ -778,21 +778,23 @@ def contradicts(recorded: ElementTargets | None, found: ElementTargets) -> str:
     """
     if recorded is None:
         return ""
-    elsewhere = another_row(recorded, found) or _another_place(recorded, found)
+    elsewhere = another_row(recorded, current) or _another_place(recorded, current)
     if elsewhere:
         return elsewhere
-    if recorded.test_id and recorded.test_id == found.test_id:
+    if recorded.test_id and recorded.test_id == current.test_id:
         return ""
     for field in ("tag", "role"):
-        before, now = getattr(recorded, field), getattr(found, field)
+        before, now = getattr(recorded, field), getattr(current, field)
         if before and now and before != now:
             return f"its {field} is {now!r}, not {before!r}"
     called = [
         field for field in ("name", "label", "placeholder", "text") if getattr(recorded, field)
     ]
-    if called and not any(getattr(recorded, f) == getattr(found, f) for f in called):
+    if called and not any(getattr(recorded, f) == getattr(current, f) for f in called):
         field = called[0]
-        return f"its {field} is {getattr(found, field)!r:.80}, not {getattr(recorded, field)!r:.80}"
+        return (
+            f"its {field} is {getattr(current, field)!r:.80}, not {getattr(recorded, field)!r:.80}"
+        )
     return ""
 
 

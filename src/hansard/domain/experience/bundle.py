@@ -323,7 +323,7 @@ def demand_clean(manifest: Manifest, content: Mapping[str, str]) -> None:
     findings = [
         f"{kind.lower()} in {path}"
         for path, text in (*content.items(), (MANIFEST, _encoded(manifest).decode()))
-        for kind in _found(path, text)
+        for kind in _findings(path, text)
     ]
     if findings:
         first = "; ".join(dict.fromkeys(findings[: 20 * HIDDEN_FINDINGS]))
@@ -334,7 +334,7 @@ def demand_clean(manifest: Manifest, content: Mapping[str, str]) -> None:
         raise BadValue("publish", f"it holds secret or personal values: {first:.600}", remedy)
 
 
-def _found(path: str, text: str) -> Iterator[str]:
+def _findings(path: str, text: str) -> Iterator[str]:
     """Yield the kinds of secrets and personal values in a file, each with its field."""
     if not path.endswith(".json"):
         yield from _kinds(text, placeholders.DETECTORS)

@@ -515,7 +515,7 @@ def _is_under(value: str, folders: tuple[str, ...]) -> bool:
     return "\0" not in value and any(path == each or path.startswith(f"{each}/") for each in roots)
 
 
-def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
+def other_than(recorded: ElementTargets | None, current: ElementTargets) -> str:
     """Return the reason why an element is not the recorded one; empty where it is.
 
     In addition to the rules of a replay (`contradicts`), an id or a path that all demonstrations
@@ -523,7 +523,7 @@ def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
     """
     if recorded is None:
         return "nothing says which element it is"
-    why = contradicts(recorded, found)
+    why = contradicts(recorded, current)
     if why:
         return why
     if any(getattr(recorded, f) for f in ("test_id", "name", "label", "placeholder", "text")):
@@ -531,7 +531,7 @@ def other_than(recorded: ElementTargets | None, found: ElementTargets) -> str:
     if recorded.in_row and recorded.mark:
         return ""
     for field in ("id", "path", "css"):
-        before, now = getattr(recorded, field), getattr(found, field)
+        before, now = getattr(recorded, field), getattr(current, field)
         if before:
             return "" if before == now else f"its {field} is {now!r:.80}, not {before!r:.80}"
     return "nothing says which element it is"

@@ -383,24 +383,24 @@ class FileText(msgspec.Struct, eq=False):
         if chain[-1].unread is not None:
             raise Unfetched(self)
         before = chain[-1].before
-        found = before.known or "" if before is not None else ""
+        result = before.known or "" if before is not None else ""
         for each in reversed(chain):
             if each.change is not None:
-                found = _result(each.change, found, self._edit(each.change, fetched or {}))
+                result = _result(each.change, result, self._edit(each.change, fetched or {}))
         change = self.change
-        if change is not None and digest_of(found, change.form) != change.after:
+        if change is not None and digest_of(result, change.form) != change.after:
             raise Corrupt(self.where, "its edits do not result in the digest on record")
-        if change is not None and change.binary and not _is_base64(found):
+        if change is not None and change.binary and not _is_base64(result):
             raise Corrupt(self.where, "its content is no base64")
-        self.known, self.change, self.before, self.depth = found, None, None, 0
-        return found
+        self.known, self.change, self.before, self.depth = result, None, None, 0
+        return result
 
     def _underived(self) -> list[FileText]:
         """Return this text and those before it up to a known one, the newest first."""
-        found = [self] if self.known is None else []
-        while found and (before := found[-1].before) is not None and before.known is None:
-            found.append(before)
-        return found
+        texts = [self] if self.known is None else []
+        while texts and (before := texts[-1].before) is not None and before.known is None:
+            texts.append(before)
+        return texts
 
     def _edit(self, change: FileChange, fetched: Mapping[str, bytes]) -> Any:
         try:

@@ -166,12 +166,12 @@ class Files(MutableMapping[str, MemoryFile]):
         """The files changed since the snapshot; None for a deleted one."""
 
     def __getitem__(self, path: str) -> MemoryFile:
-        found = self.changed.get(path)
-        if found is None and path not in self.changed and self._stored_at and path in self._stored:
+        file = self.changed.get(path)
+        if file is None and path not in self.changed and self._stored_at and path in self._stored:
             return self._stored_at(path)
-        if found is None:
+        if file is None:
             raise KeyError(path)
-        return found
+        return file
 
     def __setitem__(self, path: str, file: MemoryFile) -> None:
         self._count += path not in self
@@ -295,9 +295,9 @@ class MemoryState(Brief, State, kw_only=True):
 
         Raises BadValue for links that lead in a circle.
         """
-        found = self.files.get(path)
-        if found is not None and not found.link:
-            return found
+        entry = self.files.get(path)
+        if entry is not None and not entry.link:
+            return entry
         return self.files.get(paths.followed(path, self.links))
 
     def file_or_none(self, path: str) -> MemoryFile | None:
@@ -354,7 +354,7 @@ class MemoryConflict(HansardError):
         mine: str,
         theirs: MemoryFile | None,
     ) -> None:
-        found = theirs.digest if theirs is not None else ""
+        digest = theirs.digest if theirs is not None else ""
         current = "there is none" if theirs is None else f"{theirs.author!r} wrote the current one"
         what = "is not what was read" if expected else "was not read before"
         text = (
@@ -363,7 +363,7 @@ class MemoryConflict(HansardError):
             "view it and decide again"
         )
         value = ("", "", 0) if theirs is None else (theirs.shown, theirs.author, theirs.version)
-        super().__init__(text, space, path, expected, found, mine, *value)
+        super().__init__(text, space, path, expected, digest, mine, *value)
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -218,7 +218,7 @@ _TEXTS = (
 
 def may_be_text(tag: str, path: str) -> bool:
     """Return whether a path can reach a text, which is the only value that can be cut."""
-    return any(isinstance(found, _TEXTS) for found in reached(tag, path))
+    return any(isinstance(reachable, _TEXTS) for reachable in reached(tag, path))
 
 
 def kinds_of(patterns: tuple[str, ...] | None) -> list[str]:

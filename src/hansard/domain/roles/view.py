@@ -990,14 +990,14 @@ class Folding:
     def state(self) -> ShownState:
         """Return the state after all lines."""
         facts = self._state
-        for key, found in self._keys.items():
-            if found.kind is not None:
+        for key, key_state in self._keys.items():
+            if key_state.kind is not None:
                 facts.board[key] = ShownKey(
-                    kind=found.kind.value,
-                    value=found.plain,
-                    agent=found.author,
-                    role=found.role,
-                    ttl_ms=None if found.expires is None else found.expires // 1_000_000,
+                    kind=key_state.kind.value,
+                    value=key_state.plain,
+                    agent=key_state.author,
+                    role=key_state.role,
+                    ttl_ms=None if key_state.expires is None else key_state.expires // 1_000_000,
                     is_whole=key not in self._broken,
                 )
         return facts
