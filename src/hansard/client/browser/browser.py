@@ -92,8 +92,8 @@ class HeldSecrets:
             }
         return plain
 
-    def _name(self, found: str) -> str:
-        return self._names[" ".join(found.split())]
+    def _name(self, value: str) -> str:
+        return self._names[" ".join(value.split())]
 
 
 def _anywhere(value: str) -> str:
@@ -254,8 +254,10 @@ class AsyncBrowser:
             BadValue: There is no such method, or it takes other arguments.
         """
         if not at and targets is None:
-            found, method, arguments = await self._by_model(instruction, method, arguments, frame)
-            at = found
+            selector, method, arguments = await self._by_model(
+                instruction, method, arguments, frame
+            )
+            at = selector
         return await self.done(
             {
                 "instruction": instruction,
@@ -440,8 +442,8 @@ class AsyncBrowser:
                 "the page is behind the record: an action that is done once was done before this "
                 "page was opened, and is not done again; go on with `goto`, or begin another run"
             )
-        given = [value for each in self._behind for value in each.arguments.get("arguments", ())]
-        if any(isinstance(value, Secret) for value in given):
+        values = [value for each in self._behind for value in each.arguments.get("arguments", ())]
+        if any(isinstance(value, Secret) for value in values):
             return (
                 "the page is behind the record, and a secret was filled in before: "
                 "go on with `goto`, or begin another run"
@@ -506,47 +508,47 @@ class AsyncBrowser:
         trial: bool = False,
     ) -> dict[str, Any]:
         where = frame_of(self.page, frame, msgspec.convert(mark, PageMark) if mark else None)
-        found = self._held.pop((frame, at), None)
-        if found is None:
+        element = self._held.pop((frame, at), None)
+        if element is None:
             value = msgspec.convert(targets, ElementTargets) if targets else None
             try:
-                found = await self._first_of(
+                element = await self._first_of(
                     where, instruction, locators_of(at, value), brief=optional
                 )
             except ElementNotFound:
                 if not optional:
                     raise
                 return _not_there(at, method, frame)
-        where = found.frame or where
+        where = element.frame or where
         frame = self.page.frames.index(where)
-        method = _of_live(method, found.targets.tag)
-        watched = found.watched and bool(changes)
+        method = _of_live(method, element.targets.tag)
+        watched = element.watched and bool(changes)
         before = "" if watched else await elements.snapshot(where)
         url = self.page.url
-        number, told_of = 0, found.targets
+        number, targets_now = 0, element.targets
         if not changes:  # a repeated action was recorded the first time
-            number = await elements.backend_id(self.page, where, await found.node())
-            alone = await elements.alike(where, told_of) == 1
-            told_of = msgspec.structs.replace(told_of, alone=alone)
-        await _performed(found, method, arguments, self.timeout_s, trial=trial)
+            number = await elements.backend_id(self.page, where, await element.node())
+            alone = await elements.alike(where, targets_now) == 1
+            targets_now = msgspec.structs.replace(targets_now, alone=alone)
+        await _performed(element, method, arguments, self.timeout_s, trial=trial)
         if watched:
             changed = await self._changed(
-                where, found, url, changes, filled=_filled(method, arguments)
+                where, element, url, changes, filled=_filled(method, arguments)
             )
         else:
             if _filled(method, arguments):
-                await _demand_filled(found.locator)
+                await _demand_filled(element.locator)
             changed = await self._change(where, before, url, changes)
         items = [msgspec.convert(each, ActionCheck) for each in checks]
-        failed = await self._unmet(where, items, (found, arguments))
+        failed = await self._unmet(where, items, (element, arguments))
         act = PageAction(
             success=not failed,
             message=failed or f"{method} done",
             element_id=f"{frame}-{number}" if number else None,
             frame_index=frame,
-            xpath=found.description["xpath"] or None,
+            xpath=element.description["xpath"] or None,
             method=method,
-            targets=told_of,
+            targets=targets_now,
             page=PageMark(
                 address=elements.pattern(url),
                 digest=elements.digest(before) if before else "",
@@ -572,10 +574,10 @@ class AsyncBrowser:
         while True:
             attempts: list[ElementAttempt] = []
             for way in ways:
-                attempt, found = await elements.one(where, way)
+                attempt, element = await elements.one(where, way)
                 attempts.append(attempt)
-                if found is not None:
-                    return found
+                if element is not None:
+                    return element
             if time.monotonic() > deadline:
                 raise ElementNotFound(instruction, attempts)
             await asyncio.sleep(POLL_S)
@@ -600,7 +602,7 @@ class AsyncBrowser:
             await asyncio.sleep(POLL_S)
 
     async def _changed(
-        self, where: Any, found: FoundElement, url: str, expected: str, *, filled: bool
+        self, where: Any, element: FoundElement, url: str, expected: str, *, filled: bool
     ) -> str:
         """Return what an action changed, for an element watched since it was found."""
         if expected == "nothing" and not filled:
@@ -616,7 +618,7 @@ class AsyncBrowser:
         wait_s = 0.0 if expected == "nothing" else CHANGE_WAIT_S
         changed, empty = await elements.changed(where, wait_s)
         if filled and empty is not False:
-            await _demand_filled(found.locator)
+            await _demand_filled(element.locator)
         if self.page.url != url:
             return await self._change(where, "", url, expected)
         return "page" if changed else ""
@@ -638,11 +640,11 @@ class AsyncBrowser:
     async def _holds(
         self, where: Any, check: ActionCheck, acted: tuple[FoundElement, Sequence[str]]
     ) -> bool:
-        found, arguments = acted
+        element, arguments = acted
         try:
             match check.kind:
                 case "filled":
-                    held: str = await elements.bounded(found.locator.input_value(timeout=500))
+                    held: str = await elements.bounded(element.locator.input_value(timeout=500))
                     return held == arguments[0]
                 case "url":
                     return elements.pattern(self.page.url) == elements.pattern(check.value)
@@ -665,15 +667,15 @@ class AsyncBrowser:
         self, instruction: str, at: str, attribute: str, frame: int
     ) -> dict[str, Any]:
         where = frame_of(self.page, frame)
-        found = await self._first_of(where, instruction, locators_of(at, None))
-        node = await found.node()
+        element = await self._first_of(where, instruction, locators_of(at, None))
+        node = await element.node()
         reading = node.get_attribute(attribute) if attribute else node.inner_text()
         value = await elements.bounded(reading)
         return {
             "value": (value or "").strip(),
-            "frame": self.page.frames.index(found.frame or where),
-            "xpath": found.description["xpath"],
-            "targets": msgspec.to_builtins(found.targets),
+            "frame": self.page.frames.index(element.frame or where),
+            "xpath": element.description["xpath"],
+            "targets": msgspec.to_builtins(element.targets),
             "url": elements.pattern(self.page.url),
         }
 
@@ -699,27 +701,27 @@ class AsyncBrowser:
             last = retry + 1 >= retries
             quiet = last or (retry > 0 and not await self._moves(where, deadline))
             for way in looks if quiet else looks[:1]:
-                attempt, found = await elements.one(where, way, kind)
+                attempt, element = await elements.one(where, way, kind)
                 attempts.append(attempt)
-                if found is not None and found.description["seen"]:
-                    return self._hold(frame, found, attempts)
-                hidden = hidden or found
+                if element is not None and element.description["seen"]:
+                    return self._hold(frame, element, attempts)
+                hidden = hidden or element
         if hidden is not None:  # it may be shown later: actions on it wait for that
             return self._hold(frame, hidden, attempts)
         return {"selector": "", "strategy": "", "attempts": _plains(attempts)}
 
     def _hold(
-        self, frame: int, found: FoundElement, attempts: list[ElementAttempt]
+        self, frame: int, element: FoundElement, attempts: list[ElementAttempt]
     ) -> dict[str, Any]:
-        self._held[frame, found.selector] = found
+        self._held[frame, element.selector] = element
         return {
-            "selector": found.selector,
-            "strategy": found.strategy,
-            "xpath": found.description["xpath"],
-            "targets": msgspec.to_builtins(found.targets),
+            "selector": element.selector,
+            "strategy": element.strategy,
+            "xpath": element.description["xpath"],
+            "targets": msgspec.to_builtins(element.targets),
             "attempts": _plains(attempts),
             "url": elements.pattern(self.page.url),
-            "shown": found.description["seen"],
+            "shown": element.description["seen"],
         }
 
     async def _moves(self, where: Any, deadline: float) -> bool:
@@ -752,10 +754,10 @@ class AsyncBrowser:
         if at < 0 or elements.digest("\n".join(lines)) != of:
             return {"selector": "", "strategy": "model", "attempts": []}
         kind = msgspec.convert(recorded, ElementTargets | None)
-        attempt, found = await elements.candidate(where, at, kind)
-        if found is None:
+        attempt, element = await elements.candidate(where, at, kind)
+        if element is None:
             return {"selector": "", "strategy": "model", "attempts": _plains([attempt])}
-        return self._hold(frame, found, [attempt])
+        return self._hold(frame, element, [attempt])
 
     # Models
 
@@ -820,10 +822,10 @@ def _first(error: BaseException) -> str:
 
 
 async def _performed(
-    found: FoundElement, method: str, arguments: Sequence[str], timeout_s: float, *, trial: bool
+    target: FoundElement, method: str, arguments: Sequence[str], timeout_s: float, *, trial: bool
 ) -> None:
     """Do it. Raises NotDone where the element takes it not, TimeoutError where nobody knows."""
-    element, timeout = found.locator, timeout_s * 1e3
+    element, timeout = target.locator, timeout_s * 1e3
     clicks = {"click": element.click, "dblclick": element.dblclick}
     try:
         if method in clicks and trial:

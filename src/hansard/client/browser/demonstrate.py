@@ -208,9 +208,9 @@ class Demonstration:
         async def was_opened(url: str) -> str:
             return elements.pattern(url)
 
-        given = {"url": url}
-        spec = browsers.spec("browser.goto", Effects.IDEMPOTENT, was_opened, given)
-        await self._session.call(spec, (), given)
+        arguments = {"url": url}
+        spec = browsers.spec("browser.goto", Effects.IDEMPOTENT, was_opened, arguments)
+        await self._session.call(spec, (), arguments)
         self.actions += 1
 
     async def _record(self, act: _Act) -> None:

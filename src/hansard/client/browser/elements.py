@@ -249,8 +249,8 @@ async def one(
     single = None if _is_nameless(locator) else located(frame, locator)
     if locator.strategy == "row" and single is not None and handles:
         script = f"([elements, row]) => {_script()}.within(elements, row)"
-        given = [handles[:ROWS_MAX], _row_of(recorded)]
-        there: list[bool] = await bounded(frame.evaluate(script, given))
+        arguments = [handles[:ROWS_MAX], _row_of(recorded)]
+        there: list[bool] = await bounded(frame.evaluate(script, arguments))
         at = [number for number, is_in in enumerate(there) if is_in]
         single = single.nth(at[0] if at else 0)
         handles = [handles[number] for number in at]
@@ -259,12 +259,12 @@ async def one(
     owner = await bounded(handles[0].owner_frame())
     if owner not in (None, frame):  # the selector enters another frame
         frame, single = owner, None
-    found = await described(frame, handles[0], single, recorded, locator)
-    targets = found.targets
+    element = await described(frame, handles[0], single, recorded, locator)
+    targets = element.targets
     refused = contradicts(recorded, targets) or await _alike(frame, locator, recorded)
     if recorded is not None and recorded.alone and not refused:
-        found = found._replace(targets=msgspec.structs.replace(targets, alone=True))
-    return _attempt(locator, 1, refused), None if refused else found
+        element = element._replace(targets=msgspec.structs.replace(targets, alone=True))
+    return _attempt(locator, 1, refused), None if refused else element
 
 
 async def _unchanged(
@@ -321,8 +321,8 @@ async def alike(frame: Any, targets: ElementTargets) -> int:
     """Return how many elements have a role and a name; 0 without a name."""
     if not (targets.role and targets.name):
         return 0
-    found = frame.get_by_role(targets.role, name=targets.name, exact=True)
-    count: int = await bounded(found.count())
+    matches = frame.get_by_role(targets.role, name=targets.name, exact=True)
+    count: int = await bounded(matches.count())
     return count
 
 
@@ -338,8 +338,8 @@ async def _matched(
 ) -> list[Any]:
     """Return the elements that a locator finds."""
     if recorded is None or not _is_nameless(locator):
-        found: list[Any] = await bounded(located(frame, locator).element_handles())
-        return found
+        elements: list[Any] = await bounded(located(frame, locator).element_handles())
+        return elements
     query = _row_of(recorded) | {f: getattr(recorded, f) for f in ("tag", "text", "mark")}
     script = f"(query) => {_script()}.inRow(query)"
     every = await bounded(frame.evaluate_handle(script, query))
@@ -404,11 +404,11 @@ def _digest(look: str) -> str:
 async def _role_and_name(single: Any) -> tuple[str, str]:
     """Return role and name as in playwright's accessibility tree, as `get_by_role` needs them."""
     first = (await bounded(single.aria_snapshot())).splitlines()[:1]
-    found = _SNAPSHOT_LINE.match(first[0]) if first else None
-    if found is None or found.group(1) == "text":
+    match = _SNAPSHOT_LINE.match(first[0]) if first else None
+    if match is None or match.group(1) == "text":
         return "", ""
-    name = found.group(2) or ""
-    return found.group(1), msgspec.json.decode(name) if name.startswith('"') else ""
+    name = match.group(2) or ""
+    return match.group(1), msgspec.json.decode(name) if name.startswith('"') else ""
 
 
 async def snapshot(frame: Any) -> str:
@@ -422,7 +422,7 @@ async def snapshot(frame: Any) -> str:
 def digest(tree: str) -> str:
     """Return the digest of a tree's roles and names, without field values."""
     lines = map(_SNAPSHOT_LINE.match, tree.splitlines())
-    kept = "\n".join(found.group() for found in lines if found)
+    kept = "\n".join(match.group() for match in lines if match)
     return hashlib.sha256(kept.encode()).hexdigest()[:32]
 
 
@@ -463,10 +463,10 @@ async def candidate(
     handle = (await bounded(frame.evaluate_handle(query, at))).as_element()
     if handle is None:
         return _attempt(locator, 0), None
-    found = await described(frame, handle, None, recorded, locator)
-    refused = "" if recorded is None else another_row(recorded, found.targets)
-    chosen = ElementLocator(strategy="model", selector=found.selector)
-    return _attempt(chosen, 1, refused), None if refused or not found.selector else found
+    element = await described(frame, handle, None, recorded, locator)
+    refused = "" if recorded is None else another_row(recorded, element.targets)
+    chosen = ElementLocator(strategy="model", selector=element.selector)
+    return _attempt(chosen, 1, refused), None if refused or not element.selector else element
 
 
 def selector_of(description: dict[str, Any]) -> str:

@@ -522,8 +522,8 @@ def teach(*, teacher: Model, student: Model) -> Teaching:
     Raises:
         BadValue: One of them cannot be called.
     """
-    given: dict[str, object] = {"teacher": teacher, "student": student}
-    for role, model in given.items():
+    models: dict[str, object] = {"teacher": teacher, "student": student}
+    for role, model in models.items():
         if not callable(model):
             fact = f"{model!r:.80} cannot be called"
             raise BadValue(role, fact, "give a function of a text, or a tool of kind model")
@@ -668,15 +668,15 @@ def values_of(
     experience: Experience, task: str, params: Mapping[str, str | Secret]
 ) -> dict[str, str | Secret]:
     """Return the values in a task's text, with those given. Raises BadValue."""
-    found = experience.params(task)
-    if found is None:
+    from_task = experience.params(task)
+    if from_task is None:
         fact = f"{task!r:.200} cannot be read as {experience.wording.template!r:.200}"
         raise BadValue("task", fact, "give params=, or the task in the recorded wording")
-    twice = [name for name in params if name in found]
+    twice = [name for name in params if name in from_task]
     if twice:
         fact = f"{twice[0]!r} is in the task's text, too"
         raise BadValue("params", fact, "give the task or its values")
-    return found | dict(params)
+    return from_task | dict(params)
 
 
 class ExperienceReplay(_Performer):
@@ -702,8 +702,8 @@ class ExperienceReplay(_Performer):
         self._heal = heal
         self._version = version
         self._healed: dict[str, ProcedureNode] = {}
-        given = (*experience.functions, *options.functions)
-        self._functions = named_functions(experience.checks, given)
+        functions = (*experience.functions, *options.functions)
+        self._functions = named_functions(experience.checks, functions)
         self._guard = Guard(experience.procedure, experience.checks, options.params)
         self._usual = _path(experience)
         self._actions: list[ExperiencedAction] = []
@@ -779,9 +779,9 @@ class ExperienceReplay(_Performer):
         tries = 0
         for _ in range(MOVES_MAX):
             begun = time.perf_counter()
-            name, found = await self._next(refused)
+            name, element = await self._next(refused)
             if not name and self._options.fallback is not None:
-                name, found, failure = await self._named(failure)
+                name, element, failure = await self._named(failure)
             if name == END:
                 failure = await self._checked(
                     "end", END, self._guard.complete, Situation(url=self._url, done=0)
@@ -790,7 +790,7 @@ class ExperienceReplay(_Performer):
             if not name:
                 return (_failure_text(failure) if failure else self._nothing()), failure
             try:
-                failure = await self._done(name, found)
+                failure = await self._done(name, element)
             except NotDone as nothing:  # e.g. a popup took the focus: handle what is there now
                 tries += 1
                 if tries < TRIES_MAX:
@@ -803,18 +803,18 @@ class ExperienceReplay(_Performer):
                 refused.add(name)
                 continue
             refused.clear()
-            self._note(name, found, time.perf_counter() - begun)
+            self._note(name, element, time.perf_counter() - begun)
         return f"more than {MOVES_MAX:,} actions", None
 
     def _nothing(self) -> str:
         waited = ", ".join(self._guard.walk.candidates(self._experience.procedure))
         return f"after {self._guard.walk.at} nothing that may follow is there: {waited}"
 
-    def _note(self, name: str, found: Mapping[str, Any], seconds: float) -> None:
+    def _note(self, name: str, element: Mapping[str, Any], seconds: float) -> None:
         self._names.append(name)
         usual = self._names == self._usual[: len(self._names)]
         action = self._experience.procedure.node(name).action
-        strategy = found.get("strategy", "")
+        strategy = element.get("strategy", "")
         as_it_was = action == self._guard.actions[name] and strategy in ("", "xpath")
         self._actions.append(
             ExperiencedAction(
@@ -847,9 +847,9 @@ class ExperienceReplay(_Performer):
                 action = self._guard.actions[name]
                 if action.action_type != caches.ACT:
                     return name, {}
-                found = await self._found(action, name, retries)
-                if found["selector"] and found["shown"]:
-                    return name, found
+                element = await self._find_element(action, name, retries)
+                if element["selector"] and element["shown"]:
+                    return name, element
             if time.monotonic() > deadline and (not refused or retries > 1):
                 break
             retries = 2
@@ -873,12 +873,12 @@ class ExperienceReplay(_Performer):
         for name in of_elements[:MODEL_QUESTIONS_MAX]:
             action = self._guard.actions[name]
             for role, model in models.items():
-                found = await self._by_model(role, model, action)
-                if not found["selector"]:
+                element = await self._by_model(role, model, action)
+                if not element["selector"]:
                     continue
-                refused = await self._before(name, found)
+                refused = await self._before(name, element)
                 if refused is None:
-                    return name, found | {"asked": True}, None
+                    return name, element | {"asked": True}, None
                 failure = refused
         return "", {}, failure
 
@@ -890,9 +890,9 @@ class ExperienceReplay(_Performer):
 
         if not role:
             return await call()
-        given = {"instruction": action.instruction or ""}
+        arguments = {"instruction": action.instruction or ""}
         fields: dict[str, Any] = await self._session.call(
-            composite(f"teach.{role}", call, given), (), given
+            composite(f"teach.{role}", call, arguments), (), arguments
         )
         return fields
 
@@ -909,37 +909,37 @@ class ExperienceReplay(_Performer):
         result = await result_of(free(guide))
         return f"{stopped}; and freely it was not done" if result is False else ""
 
-    async def _found(self, action: CachedAction, name: str, retries: int) -> dict[str, Any]:
+    async def _find_element(self, action: CachedAction, name: str, retries: int) -> dict[str, Any]:
         number = name.removeprefix("n")
         return await self._look(action, int(number) if number.isdecimal() else 0, retries)
 
-    def _situation(self, name: str, found: Mapping[str, Any]) -> Situation:
-        targets = found.get("targets")
+    def _situation(self, name: str, element: Mapping[str, Any]) -> Situation:
+        targets = element.get("targets")
         return Situation(
-            url=found.get("url", ""),
+            url=element.get("url", ""),
             done=self._guard.done,
             frame=self._guard.actions[name].frame_index or 0,
-            matches=1 if found else 0,
+            matches=1 if element else 0,
             element=msgspec.convert(targets, ElementTargets) if targets else None,
         )
 
-    async def _before(self, name: str, found: Mapping[str, Any]) -> CheckFailure | None:
-        now = self._situation(name, found)
+    async def _before(self, name: str, element: Mapping[str, Any]) -> CheckFailure | None:
+        now = self._situation(name, element)
         return await self._checked("before", name, lambda: self._guard.before(name, now), now)
 
-    async def _done(self, name: str, found: dict[str, Any]) -> CheckFailure | None:
+    async def _done(self, name: str, element: dict[str, Any]) -> CheckFailure | None:
         """Do an action that every check lets be done; else what stopped it, on record. Whether it
         was done then, `_finished` says: nothing else is tried.
         """
         action = self._guard.actions[name]
-        now = self._situation(name, found)
+        now = self._situation(name, element)
         self._finished = False
-        if not found.get("asked"):
-            refused = await self._before(name, found)
+        if not element.get("asked"):
+            refused = await self._before(name, element)
             if refused is not None:
                 return refused
         try:
-            act, url = await self._act(name, action, found)
+            act, url = await self._act(name, action, element)
         except ActionFailed as failed:
             self._finished = True
             why = CheckFailure(check=f"{name} after", kind="postcondition", why=failed.message)
@@ -953,24 +953,24 @@ class ExperienceReplay(_Performer):
         self._url = after.url or self._url
         moved = self._guard.after(name, after)
         refused = await self._checked("after", name, lambda: moved, after)
-        if refused is None and act is not None and found.get("asked"):
-            await self._found_elsewhere(name, act, found)
+        if refused is None and act is not None and element.get("asked"):
+            await self._move_element(name, act, element)
         return refused
 
-    async def _found_elsewhere(self, name: str, act: PageAction, found: Mapping[str, Any]) -> None:
-        """Set the element that a model found as the node's: it was used, and every check passed."""
+    async def _move_element(self, name: str, act: PageAction, element: Mapping[str, Any]) -> None:
+        """Set the element that a model named as the node's: it was used, and every check passed."""
         node = self._experience.procedure.node(name)
         action = self._moved_to(node.action, act)
         if action == node.action:
             return
         self._healed[name] = msgspec.structs.replace(node, action=action)
         if self._heal is not None and self._version:
-            why = f"no recorded way led to {name}'s element; a model named {found['selector']}"
+            why = f"no recorded way led to {name}'s element; a model named {element['selector']}"
             now = healed_experience(self._experience, self._healed)
             self._version = await self._heal(self._version, now, name, self._clean(why)[:300])
 
     async def _act(
-        self, name: str, action: CachedAction, found: dict[str, Any]
+        self, name: str, action: CachedAction, element: dict[str, Any]
     ) -> tuple[PageAction | None, str]:
         """Do an action; return the record of one on an element, and the address reached.
 
@@ -987,7 +987,7 @@ class ExperienceReplay(_Performer):
         )
         held = [ActionCheck(kind="filled", value="")] if posts else []
         checks = [*action.checks, *held]
-        act = await self._browser.repeat(action, found["selector"], action.changed, checks)
+        act = await self._browser.repeat(action, element["selector"], action.changed, checks)
         return act, act.url
 
     async def _checked(
@@ -1110,8 +1110,10 @@ def healed_experience(experience: Experience, nodes: Mapping[str, ProcedureNode]
     }
 
     def now(entry: CachedAction) -> CachedAction:
-        found = moved.get(msgspec.json.encode(msgspec.structs.replace(entry, step_index=0)), entry)
-        return msgspec.structs.replace(found, step_index=entry.step_index)
+        changed = moved.get(
+            msgspec.json.encode(msgspec.structs.replace(entry, step_index=0)), entry
+        )
+        return msgspec.structs.replace(changed, step_index=entry.step_index)
 
     kept = tuple(nodes.get(each.name, each) for each in procedure.nodes)
     script = msgspec.structs.replace(
