@@ -26,7 +26,7 @@ def program(*, window: bool = False) -> str | None:
     """
     setting = os.environ.get("HANSARD_BROWSER")
     names = PROGRAMS if window else (HEADLESS, *PROGRAMS)
-    return setting or next((found for name in names if (found := shutil.which(name))), None)
+    return setting or next((path for name in names if (path := shutil.which(name))), None)
 
 
 @contextlib.asynccontextmanager

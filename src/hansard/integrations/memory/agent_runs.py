@@ -122,10 +122,10 @@ def _name(folder: Path, agent: bytes | Link | None) -> str:
             remedy = "see 'hansard memory validate' for where"
             raise BadValue(harnesses.AGENT, f"it is not JSON ({error})", remedy) from error
         text = str(value.get("name", "")) if isinstance(value, dict) else ""
-    found = _NAME.sub("-", text or folder.resolve().name).strip("-")
-    if not found:
+    name = _NAME.sub("-", text or folder.resolve().name).strip("-")
+    if not name:
         raise BadValue(str(folder), "it has no name", f"give one in {harnesses.AGENT}")
-    return found
+    return name
 
 
 async def named_tools(workspace: Workspace, name: str) -> list[Tool]:

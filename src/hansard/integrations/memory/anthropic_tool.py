@@ -138,10 +138,10 @@ def _path(path: str) -> str:
 
 
 def _file(path: str) -> str:
-    found = _path(path)
-    if not found:
+    file = _path(path)
+    if not file:
         raise ToolError(f"{path!r} is all of memory: give a file or folder under {ROOT}/")
-    return found
+    return file
 
 
 def _viewed(path: str, text: str, names: list[int] | None) -> str:
@@ -196,9 +196,9 @@ def excerpt(text: str, at: int) -> str:
 
 def listing(paths: Iterable[str], within: str) -> list[str]:
     """List files and folders under a folder, two levels deep; folders end with a slash."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in paths:
         parts = path.removeprefix(within).split("/")
         for depth in range(1, min(len(parts), DEPTH_SHOWN) + 1):
-            found.add("/".join(parts[:depth]) + ("/" if depth < len(parts) else ""))
-    return sorted(found)
+            names.add("/".join(parts[:depth]) + ("/" if depth < len(parts) else ""))
+    return sorted(names)

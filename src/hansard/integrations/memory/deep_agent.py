@@ -72,12 +72,12 @@ class MemoryBackend(BackendProtocol):
     def ls(self, path: str) -> LsResult:
         """List files and folders directly in a folder."""
         folder = _named(path)
-        found = _attempted(lambda: self._memory.ls(folder))
-        if isinstance(found, _Refused):
-            return LsResult(error=found.why)
+        paths = _attempted(lambda: self._memory.ls(folder))
+        if isinstance(paths, _Refused):
+            return LsResult(error=paths.why)
         within = f"{folder}/" if folder else ""
         entries: dict[str, FileInfo] = {}
-        for each in found:
+        for each in paths:
             name, is_folder, _ = each.removeprefix(within).partition("/")
             full = f"/{within}{name}{is_folder}"
             entries[full] = FileInfo(path=full, is_dir=bool(is_folder))
@@ -126,13 +126,13 @@ class MemoryBackend(BackendProtocol):
     def delete(self, file_path: str) -> DeleteResult:
         """Delete a file, or a folder with all that is in it, as one change."""
         name = _named(file_path)
-        found = _attempted(lambda: self._memory.ls(name) if name else [])
-        if isinstance(found, _Refused):
-            return DeleteResult(error=found.why)
+        paths = _attempted(lambda: self._memory.ls(name) if name else [])
+        if isinstance(paths, _Refused):
+            return DeleteResult(error=paths.why)
 
         def delete() -> None:
             with self._memory.change(self._reason) as change:
-                for path in found or [name]:
+                for path in paths or [name]:
                     change.delete(path)
 
         refused = _attempted(delete)
@@ -148,42 +148,42 @@ class MemoryBackend(BackendProtocol):
     ) -> GrepResult:
         """Find lines that contain a literal text."""
         literal = "".join(f"\\{letter}" if letter in _SPECIAL else letter for letter in pattern)
-        found = _attempted(lambda: self._memory.grep(literal, glob=_pattern_under(path, glob)))
-        if isinstance(found, _Refused):
-            return GrepResult(error=found.why)
-        matches = [GrepMatch(path=f"/{at}", line=line, text=text) for at, line, text in found]
+        hits = _attempted(lambda: self._memory.grep(literal, glob=_pattern_under(path, glob)))
+        if isinstance(hits, _Refused):
+            return GrepResult(error=hits.why)
+        matches = [GrepMatch(path=f"/{at}", line=line, text=text) for at, line, text in hits]
         more = max_count is not None and len(matches) > max_count
         return GrepResult(matches=matches[:max_count], truncated=more)
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
         """Find files under a folder by a pattern."""
-        found = _attempted(lambda: self._memory.glob(_pattern_under(path, pattern)))
-        if isinstance(found, _Refused):
-            return GlobResult(error=found.why)
-        return GlobResult(matches=[FileInfo(path=f"/{each}", is_dir=False) for each in found])
+        paths = _attempted(lambda: self._memory.glob(_pattern_under(path, pattern)))
+        if isinstance(paths, _Refused):
+            return GlobResult(error=paths.why)
+        return GlobResult(matches=[FileInfo(path=f"/{each}", is_dir=False) for each in paths])
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """Write several files; each has its own result."""
-        found: list[FileUploadResponse] = []
+        responses: list[FileUploadResponse] = []
         for path, content in files:
             try:
                 refused = self._create(path, content.decode())
             except UnicodeDecodeError:
                 refused = _Refused("it is not UTF-8: memory holds only texts")
-            found.append(FileUploadResponse(path=path, error=refused.why if refused else None))
-        return found
+            responses.append(FileUploadResponse(path=path, error=refused.why if refused else None))
+        return responses
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """Read several files."""
-        found: list[FileDownloadResponse] = []
+        responses: list[FileDownloadResponse] = []
         for path in paths:
             text = self._text(path)
             if isinstance(text, _Refused):
                 error = "file_not_found" if text.is_absent else text.why
-                found.append(FileDownloadResponse(path=path, error=error))
+                responses.append(FileDownloadResponse(path=path, error=error))
             else:
-                found.append(FileDownloadResponse(path=path, content=text.encode()))
-        return found
+                responses.append(FileDownloadResponse(path=path, content=text.encode()))
+        return responses
 
     def _text(self, path: str) -> str | _Refused:
         return _attempted(lambda: self._memory.view(_named(path)))
@@ -309,7 +309,7 @@ def _read(session: Session) -> AgentFiles:
 
 
 def _subagent(files: AgentFiles, tools: Mapping[str, BaseTool], model: BaseChatModel) -> SubAgent:
-    found = SubAgent(
+    subagent = SubAgent(
         name=files.name,
         description=files.description,
         system_prompt=files.instructions,
@@ -317,8 +317,8 @@ def _subagent(files: AgentFiles, tools: Mapping[str, BaseTool], model: BaseChatM
         model=model,
     )
     if files.skills:
-        found["skills"] = [f"/{files.skills}"]
-    return found
+        subagent["skills"] = [f"/{files.skills}"]
+    return subagent
 
 
 class _News(AgentMiddleware):
@@ -378,9 +378,9 @@ def _as_steps(model: BaseChatModel, name: str, session: Session) -> BaseChatMode
         return ChatResult(generations=[ChatGeneration(message=AIMessage.model_validate(fields))])
 
     made = type(kind.__name__, (kind,), {"_generate": generate, "__module__": kind.__module__})
-    found = model.model_copy()
-    object.__setattr__(found, "__class__", made)
-    return found
+    wrapped = model.model_copy()
+    object.__setattr__(wrapped, "__class__", made)
+    return wrapped
 
 
 def _plain(message: BaseMessage) -> dict[str, Any]:
@@ -405,7 +405,7 @@ def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[st
     def listed(url: str) -> list[dict[str, Any]]:
         return asyncio.run(http_server.tools_of(url))
 
-    found: dict[str, BaseTool] = {}
+    tools: dict[str, BaseTool] = {}
     for url in dict.fromkeys(tool.mcp_server_url for tool in named):
         has = {str(each.get("name")): each for each in listed(url)}
         effects.learn(list(has.values()))
@@ -420,8 +420,8 @@ def _tools(session: Session, named: list[Tool], effects: ToolEffects) -> dict[st
                 fact = f"{url} has no tool {tool.name!r}"
                 remedy = f"name one of its {counted(len(has), 'tool')}: {some}"
                 raise BadValue("tools.json", fact, remedy)
-            found[tool.name] = _tool(session, url, has[tool.name], effects)
-    return found
+            tools[tool.name] = _tool(session, url, has[tool.name], effects)
+    return tools
 
 
 def _tool(session: Session, url: str, fields: Mapping[str, Any], effects: ToolEffects) -> BaseTool:

@@ -53,24 +53,24 @@ class SessionStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations in order; of several puts of one item the last one counts."""
-        found: list[Result] = []
+        results: list[Result] = []
         puts: dict[tuple[Namespace, str], PutOp] = {}
         for op in ops:
             match op:
                 case GetOp():
-                    found.append(self._get(op.namespace, op.key))
+                    results.append(self._get(op.namespace, op.key))
                 case SearchOp():
-                    found.append(self._search(op))
+                    results.append(self._search(op))
                 case PutOp():
                     puts[op.namespace, op.key] = op
-                    found.append(None)
+                    results.append(None)
                 case ListNamespacesOp():
-                    found.append(self._namespaces(op))
+                    results.append(self._namespaces(op))
                 case _:
                     assert_never(op)
         if puts:
             self._put(puts.values())
-        return found
+        return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations in a thread."""
@@ -107,7 +107,7 @@ class SessionStore(BaseStore):
         )
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        found: list[SearchItem] = []
+        items: list[SearchItem] = []
         skipped = 0
         for path in self._memory.ls(_folder(op.namespace_prefix)):
             if not path.endswith(SUFFIX):
@@ -121,10 +121,10 @@ class SessionStore(BaseStore):
             if skipped < op.offset:
                 skipped += 1
                 continue
-            found.append(item)
-            if len(found) == op.limit:
+            items.append(item)
+            if len(items) == op.limit:
                 break
-        return found
+        return items
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         names = [_names(path) for path in self._memory.ls(FOLDER) if path.endswith(SUFFIX)]
