@@ -10,7 +10,7 @@ from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from tests.audit.planted import plant
 from tests.audit.support import Audited
 from tests.examples.support import TRADING, new_desk
-from tests.team.forging import forged, message, publish, said
+from tests.team.forging import forged, message, publish, message_added
 
 pytestmark = pytest.mark.thorough
 
@@ -51,7 +51,7 @@ def office(place: Audited) -> None:
                 cyd.board.put("plan", 1)
         stream = AgentStream("office-1", "clerk", "cyd")
         version = record.state("office-1").vector[str(stream)] + 1
-        made = (stream, forged(version, said(), by="ada", epoch=1))
+        made = (stream, forged(version, message_added(), by="ada", epoch=1))
         publish(place.home, message(place.workspace, version, made))
 
 

@@ -19,7 +19,7 @@ from hansard.domain.team import MAIL_KEY as MAIL
 from hansard.domain.team import TASKS_KEY as TASKS
 from hansard.domain.team import TaskClaimed
 from hansard.projections.rows import Rows
-from tests.team.forging import began, forged, put, said, sent, served
+from tests.team.forging import began, forged, put, message_added, sent, served
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def truths(agent: str, role: str) -> dict[str, Made]:
     claim = TaskClaimed(task="t", number=1, agent=agent, role=role, lease_ms=1)
     by: dict[str, Any] = {"by": agent}
     return {
-        "said": (mine, forged(2, said(), epoch=1, **by)),
+        "message_added": (mine, forged(2, message_added(), epoch=1, **by)),
         "resumed": (mine, forged(2, began(agent, role, 2), epoch=2, **by)),
         "put": (KeyStream(RUN, "k"), forged(2, put(role), **by)),
         "claimed": (KeyStream(RUN, TASKS), forged(2, claim, **by)),
@@ -89,7 +89,7 @@ def stories(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple[Made, bool]]]:
         if draw(st.booleans()):
             found.append((kinds[kind], True))
             continue
-        lie = draw(st.sampled_from(sorted(LIES) if kind == "said" else ["by", "moved"]))
+        lie = draw(st.sampled_from(sorted(LIES) if kind == "message_added" else ["by", "moved"]))
         others = sorted(name for name in (*world, "x y") if name != agent)
         other = draw(st.sampled_from(others))
         told = LIES[lie](kinds[kind], other, world.get(other, "x"))

@@ -62,7 +62,7 @@ def forged(version: int, *events: Event | Recorded, by: str = "ada", **fields: A
     )
 
 
-def said(text: str = PLANTED) -> agent.MessageAdded:
+def message_added(text: str = PLANTED) -> agent.MessageAdded:
     """Return a message in an agent's context."""
     return agent.MessageAdded(
         role="user", content=msgspec.Raw(msgspec.json.encode(text)), fingerprint=str(uuid4())
@@ -111,14 +111,14 @@ Forge = Callable[[int], tuple[StreamId, Commit | bytes]]
 """Function from the next version of a stream to the stream and the published bytes."""
 
 FORGERIES: dict[str, tuple[StreamId, Forge]] = {
-    "another agent": (ADA, lambda n: (ADA, forged(n, said(), by="bob", epoch=1))),
-    "a stranger": (ADA, lambda n: (ADA, forged(n, said(), by="mallory", epoch=1))),
+    "another agent": (ADA, lambda n: (ADA, forged(n, message_added(), by="bob", epoch=1))),
+    "a stranger": (ADA, lambda n: (ADA, forged(n, message_added(), by="mallory", epoch=1))),
     "an import on behalf of another": (
         ADA,
-        lambda n: (ADA, forged(n, said(), actor=Actor("import", ("bob",)), epoch=1)),
+        lambda n: (ADA, forged(n, message_added(), actor=Actor("import", ("bob",)), epoch=1)),
     ),
-    "an epoch to come": (ADA, lambda n: (ADA, forged(n, said(), epoch=7))),
-    "no epoch": (ADA, lambda n: (ADA, forged(n, said()))),
+    "an epoch to come": (ADA, lambda n: (ADA, forged(n, message_added(), epoch=7))),
+    "no epoch": (ADA, lambda n: (ADA, forged(n, message_added()))),
     "a session that skips epochs": (
         ADA,
         lambda n: (ADA, forged(n, began("ada", "writer", 9), epoch=9)),
@@ -185,7 +185,7 @@ FORGERIES: dict[str, tuple[StreamId, Forge]] = {
         ADA,
         lambda n: (
             ADA,
-            forged(n, misplaced(steps.StepBlocked.tag, b'{"step":"x"}'), said(), epoch=1),
+            forged(n, misplaced(steps.StepBlocked.tag, b'{"step":"x"}'), message_added(), epoch=1),
         ),
     ),
     "what is never stored": (
@@ -194,14 +194,14 @@ FORGERIES: dict[str, tuple[StreamId, Forge]] = {
     ),
     "in the name of what is quarantined": (
         ADA,
-        lambda n: (ADA, forged(n, said(), by="quarantine", epoch=1)),
+        lambda n: (ADA, forged(n, message_added(), by="quarantine", epoch=1)),
     ),
-    "another version": (ADA, lambda n: (ADA, encode(ADA, forged(n + 3, said(), epoch=1)))),
+    "another version": (ADA, lambda n: (ADA, encode(ADA, forged(n + 3, message_added(), epoch=1)))),
     "another stream": (
         ADA,
         lambda n: (
             ADA,
-            encode(ADA, msgspec.structs.replace(forged(n, said(), epoch=1), stream=KEY)),
+            encode(ADA, msgspec.structs.replace(forged(n, message_added(), epoch=1), stream=KEY)),
         ),
     ),
     "no events": (ADA, lambda n: (ADA, encode(ADA, forged(n, epoch=1)))),

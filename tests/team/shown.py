@@ -24,7 +24,7 @@ DECISION_FIELDS = {"question", "selected", "because"}
 REASON_CHARACTERS = 60
 
 
-class Told(msgspec.Struct, frozen=True):
+class RunEvent(msgspec.Struct, frozen=True):
     """An event of the run, with its writer and role."""
 
     position: int
@@ -36,21 +36,21 @@ class Told(msgspec.Struct, frozen=True):
     tag: str
 
 
-def may_see(role: str, event: Told) -> bool:
+def may_see(role: str, event: RunEvent) -> bool:
     """Return whether a role is shown an event."""
     if event.tag.startswith("view."):
         return False
     shared = event.key == "analysis" and role != "researcher"
     if event.author == role or event.key.startswith("findings/") or shared:
         return True
-    is_told = event.tag == "decision.made.v1" or event.tag.startswith("task.")
-    return event.author in SEES[role] and is_told
+    is_shared = event.tag == "decision.made.v1" or event.tag.startswith("task.")
+    return event.author in SEES[role] and is_shared
 
 
-def events_of(record: hansard.Record, run: str) -> tuple[list[Told], dict[str, int]]:
+def events_of(record: hansard.Record, run: str) -> tuple[list[RunEvent], dict[str, int]]:
     """Every event of a run in its order, and the positions of its commits by their ids."""
     roster: dict[str, str] = {}
-    found: list[Told] = []
+    events: list[RunEvent] = []
     history = portal().run(record.workspace.states.history(run))
     for stored in history:
         for event in map(revive, stored.commit.events):
@@ -59,11 +59,11 @@ def events_of(record: hansard.Record, run: str) -> tuple[list[Told], dict[str, i
         stream, actor = stored.stream, stored.commit.actor.agent
         author = stream.role if isinstance(stream, AgentStream) else roster.get(actor, "")
         key = stream.key if isinstance(stream, KeyStream) else ""
-        found += [
-            Told(stored.position, str(stream), version, event.id, author, key, event.type)
+        events += [
+            RunEvent(stored.position, str(stream), version, event.id, author, key, event.type)
             for version, event in enumerate(stored.commit.events, stored.commit.version)
         ]
-    return found, {stored.commit.id: stored.position for stored in history}
+    return events, {stored.commit.id: stored.position for stored in history}
 
 
 def check(record: hansard.Record, run: str) -> dict[str, int]:
@@ -73,28 +73,28 @@ def check(record: hansard.Record, run: str) -> dict[str, int]:
     agents = record.state(run).agents
     count: dict[str, int] = {}
     for role in SEES:
-        given = portal().run(record.workspace.log.read(WorkspaceStream("role", role)))
+        commits = portal().run(record.workspace.log.read(WorkspaceStream("role", role)))
         for one in portal().run(roles.on_record(states, run, role)):
             event = one.event
             if not event.agent:
                 continue
             count[event.agent] = count.get(event.agent, 0) + 1
             at = positions[event.at]
-            by_then = [each for each in given if each.position <= at]
+            by_then = [each for each in commits if each.position <= at]
             assert event.rules == by_then[-1].commit.events[-1].id
-            wanted = [each for each in happened if each.position <= at and may_see(role, each)]
-            assert places(event.seen) == {(each.stream, each.version) for each in wanted}
+            expected = [each for each in happened if each.position <= at and may_see(role, each)]
+            assert places(event.seen) == {(each.stream, each.version) for each in expected}
             again = portal().run(roles.derive_again(states, one)).view
-            assert [number for number, _ in again.events] == list(range(1, len(wanted) + 1))
-            assert [line.id for _, line in again.events] == [each.id for each in wanted]
-            assert (event.events, event.digest) == (len(wanted), served(again.events).digest)
+            assert [number for number, _ in again.events] == list(range(1, len(expected) + 1))
+            assert [line.id for _, line in again.events] == [each.id for each in expected]
+            assert (event.events, event.digest) == (len(expected), served(again.events).digest)
             check_lines(role, [line for _, line in again.events])
-            told = [
+            records = [
                 json.loads(bytes(step.result))
                 for step in agents[event.agent].steps.values()
                 if step.tool == "view" and one.id.encode() in bytes(step.result)
             ]
-            assert told == [{"events": event.events, "digest": event.digest, "served": one.id}]
+            assert records == [{"events": event.events, "digest": event.digest, "served": one.id}]
     return count
 
 

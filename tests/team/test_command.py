@@ -62,7 +62,7 @@ def _search(query):
     return query
 
 
-@pytest.mark.thorough(quick="test_following_ends_when_told")
+@pytest.mark.thorough(quick="test_following_ends_at_a_signal")
 @pytest.mark.parametrize("as_json", [True, False])
 def test_changes_are_shown_as_they_come(record, following, as_json):
     """Each change of an agent or task is a line until the run ends."""
@@ -82,18 +82,21 @@ def test_changes_are_shown_as_they_come(record, following, as_json):
         assert process.poll() is None
     assert process.wait(20) == 0
     if as_json:
-        told = [json.loads(line) for line in news]
-        assert [each["status"] for each in told if each.get("id") == "find"] == ["claimed", "done"]
-        of_next = [each["status"] for each in told if each.get("id") == "analyze"]
+        entries = [json.loads(line) for line in news]
+        assert [each["status"] for each in entries if each.get("id") == "find"] == [
+            "claimed",
+            "done",
+        ]
+        of_next = [each["status"] for each in entries if each.get("id") == "analyze"]
         assert of_next == ["open", "claimed", "failed"]
     else:
-        said = "task find claimed  Find papers  by ada (claim 1)  for role researcher"
-        assert any(said in line for line in news)
+        line_of_claim = "task find claimed  Find papers  by ada (claim 1)  for role researcher"
+        assert any(line_of_claim in line for line in news)
 
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_following_ends_when_told(record, following, number):
+def test_following_ends_at_a_signal(record, following, number):
     """A signal ends it, with 0."""
     with record.run("w", run="r-1", agent="ada"):
         process, lines = following()

@@ -34,7 +34,7 @@ from tests.team.forging import (
     message,
     publish,
     put,
-    said,
+    message_added,
 )
 
 
@@ -69,7 +69,7 @@ def next_version(record: Record, stream: Any) -> int:
 
 
 @pytest.fixture
-def told(record: Record) -> Record:
+def two_runs(record: Record) -> Record:
     """Return a record with a run to forge in, and another one."""
     tell(record)
     tell(record, "r-2")
@@ -99,24 +99,24 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.mark.thorough(quick="cli/test_check.py::test_a_sound_workspace_has_no_finding")
-def test_what_is_true_fits(told: Record, call, data_dir, workspace, store):
+def test_what_is_true_fits(two_runs: Record, call, data_dir, workspace, store):
     """Events of sessions, a settlement, a fork, an import and people are never quarantined."""
-    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+    with two_runs.run("w", run=RUN, agent="ada", role="writer") as ada:
         assert ada.board.get("plan") == {"x": 1}
         with pytest.raises(TimeoutError):
             ada.tool(effects="once")(_fails)()
-    [doubtful] = told.state(RUN).agent("ada").open_steps
-    told.settle(RUN, f"ada#{doubtful.number}", "did_not_happen", by="eve")
-    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+    [doubtful] = two_runs.state(RUN).agent("ada").open_steps
+    two_runs.settle(RUN, f"ada#{doubtful.number}", "did_not_happen", by="eve")
+    with two_runs.run("w", run=RUN, agent="ada", role="writer") as ada:
         ada.message("user", "who knows", label="untrusted")
         ada.board.put("doubtful", 1)
-    told.roles.declassify(RUN, agent="ada", to="public", approver="eve", reason="looked")
-    told.roles.declassify(RUN, key="doubtful", to="public", approver="eve", reason="looked")
+    two_runs.roles.declassify(RUN, agent="ada", to="public", approver="eve", reason="looked")
+    two_runs.roles.declassify(RUN, key="doubtful", to="public", approver="eve", reason="looked")
     assert call("roles", "view", "writer", RUN, "--json").code == 0
-    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+    with two_runs.run("w", run=RUN, agent="ada", role="writer") as ada:
         assert ada.board.get("doubtful") == 1
-    child = told.fork(RUN)
-    with told.run(run=child, agent="ada", role="writer") as ada:
+    child = two_runs.fork(RUN)
+    with two_runs.run(run=child, agent="ada", role="writer") as ada:
         ada.board.get("plan")
         ada.board.put("plan", 2)
         ada.message("user", "forked")
@@ -165,15 +165,15 @@ def test_a_fork_has_the_agents_that_had_joined_at_its_cut(
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("case", sorted(FORGERIES))
-def test_nothing_of_a_forgery_counts(case, told, call, data_dir, workspace, store):
+def test_nothing_of_a_forgery_counts(case, two_runs, call, data_dir, workspace, store):
     """A forgery counts in no state or table, and is reported; the run goes on."""
-    before, other = facts(told), facts(told, "r-2")
+    before, other = facts(two_runs), facts(two_runs, "r-2")
     stream, forge = FORGERIES[case]
-    version = next_version(told, stream)
+    version = next_version(two_runs, stream)
     publish(data_dir, message(workspace, version, forge(version)))
 
     with hansard.connect(workspace, data_dir=data_dir) as fresh:
-        for each in (told, fresh):
+        for each in (two_runs, fresh):
             assert facts(each) == before
             assert facts(each, "r-2") == other
             assert [name for name, _ in each.runs()] == ["r-2", RUN]
@@ -212,15 +212,17 @@ def goes_on(record: Record) -> None:
 
 
 @pytest.mark.slow
-def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, workspace, tmp_path):
+def test_what_holds_after_a_restart_of_the_projector(
+    two_runs: Record, data_dir, workspace, tmp_path
+):
     """Membership is read from the tables: the same commits are quarantined wherever a batch
     ends.
     """
     _, forge = FORGERIES["a put as another role"]
-    late = next_version(told, ADA)
+    late = next_version(two_runs, ADA)
     publish(data_dir, message(workspace, 2, forge(2)))
-    publish(data_dir, message(workspace, late, (ADA, forged(late, said(), epoch=5))))
-    goes_on(told)
+    publish(data_dir, message(workspace, late, (ADA, forged(late, message_added(), epoch=5))))
+    goes_on(two_runs)
     log = raw_log(data_dir, workspace)
     whole, stopped = new_store(tmp_path / "a.duckdb"), new_store(tmp_path / "b.duckdb")
     for made, step in ((whole, len(log)), (stopped, 1 if THOROUGH else len(log) // 3)):
@@ -237,10 +239,12 @@ def test_what_holds_after_a_restart_of_the_projector(told: Record, data_dir, wor
 
 
 @pytest.mark.thorough(quick="test_nothing_of_a_forgery_counts")
-def test_it_is_shown(told: Record, call, data_dir, workspace):
+def test_it_is_shown(two_runs: Record, call, data_dir, workspace):
     """`hansard run show` and `hansard status` list quarantined commits with place and reason."""
-    late = next_version(told, ADA)
-    publish(data_dir, message(workspace, late, (ADA, forged(late, said(), by="bob", epoch=1))))
+    late = next_version(two_runs, ADA)
+    publish(
+        data_dir, message(workspace, late, (ADA, forged(late, message_added(), by="bob", epoch=1)))
+    )
     shown = [json.loads(line) for line in call("run", "show", RUN, "--json").out.splitlines()]
     [line] = [each for each in shown if each["kind"] == "quarantined"]
     assert (line["stream"], line["version"]) == ("agent/writer/ada", late)
@@ -260,11 +264,11 @@ def test_it_is_shown(told: Record, call, data_dir, workspace):
     assert "quarantined" in call("status").out
 
 
-def test_an_export_is_the_record_as_it_stands(told: Record, call, data_dir, workspace, tmp_path):
+def test_an_export_is_the_record_as_it_is(two_runs: Record, call, data_dir, workspace, tmp_path):
     """A forged commit is exported verbatim; an invalid one is named."""
-    before = facts(told)
-    late = next_version(told, ADA)
-    made = (ADA, forged(late, said(), by="bob", epoch=1))
+    before = facts(two_runs)
+    late = next_version(two_runs, ADA)
+    made = (ADA, forged(late, message_added(), by="bob", epoch=1))
     publish(data_dir, message(workspace, late, made))
     assert call("export", RUN, "-o", tmp_path / "x.ndjson").code == 0
     assert PLANTED in (tmp_path / "x.ndjson").read_text(encoding="utf-8")
@@ -280,39 +284,41 @@ def test_an_export_is_the_record_as_it_stands(told: Record, call, data_dir, work
 
 @pytest.mark.parametrize("epoch", [1, 9])
 def test_a_session_at_work_stops_and_goes_on_when_opened_again(
-    epoch: int, told: Record, call, data_dir, workspace
+    epoch: int, two_runs: Record, call, data_dir, workspace
 ):
     """A session whose next version is taken stops with an error, and loses nothing when
     reopened.
     """
 
     def disturbed() -> None:
-        with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+        with two_runs.run("w", run=RUN, agent="ada", role="writer") as ada:
             ada.message("user", "before")
-            late = next_version(told, ADA)
-            made = (ADA, forged(late, said(), by="bob", epoch=epoch))
+            late = next_version(two_runs, ADA)
+            made = (ADA, forged(late, message_added(), by="bob", epoch=epoch))
             publish(data_dir, message(workspace, late, made))
             ada.message("user", "after")
 
     with pytest.raises((Conflict, Fenced)):
         disturbed()
-    goes_on(told)
-    contents = [json.loads(bytes(each.content)) for each in told.state(RUN).agent("ada").messages]
+    goes_on(two_runs)
+    contents = [
+        json.loads(bytes(each.content)) for each in two_runs.state(RUN).agent("ada").messages
+    ]
     assert contents == ["hello", "before", "hello again"]
 
 
-def test_keys_are_written_on_behind_a_forgery(told: Record, data_dir, workspace):
+def test_keys_are_written_on_behind_a_forgery(two_runs: Record, data_dir, workspace):
     """Writers of shared state decide again and never notice."""
-    with told.run("w", run=RUN, agent="ada", role="writer") as ada:
+    with two_runs.run("w", run=RUN, agent="ada", role="writer") as ada:
         ada.board.add("n", 1)
         made = (KeyStream(RUN, "n"), forged(2, put("boss")))
         publish(data_dir, message(workspace, 2, made))
         assert ada.board.add("n", 2) == 3
         ada.team.add("More", task="more")
         tasks = KeyStream(RUN, team.TASKS_KEY)
-        late = next_version(told, tasks)
+        late = next_version(two_runs, tasks)
         publish(data_dir, message(workspace, late, (tasks, forged(late, claimed("bob", "boss")))))
         claim = ada.team.claim()
         assert claim is not None
         ada.team.complete(claim)
-    assert told.state(RUN).boards["n"].plain == 3
+    assert two_runs.state(RUN).boards["n"].plain == 3

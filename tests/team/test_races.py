@@ -68,7 +68,7 @@ def holders(stored_commits):
     return done, takeovers
 
 
-@pytest.mark.thorough(quick="test_a_kill_leaves_what_was_said_and_its_step_or_neither")
+@pytest.mark.thorough(quick="test_a_kill_leaves_a_task_event_and_its_step_or_neither")
 def test_twenty_agents_race_for_fifty_tasks(data_dir, workspace):
     """Twenty agents do fifty tasks, each once."""
 
@@ -182,13 +182,13 @@ def test_a_killed_agent_that_comes_back_goes_on_with_its_task(stage):
         ("complete", {"before": TaskStatus.CLAIMED, "after": TaskStatus.DONE}, 1),
     ],
 )
-def test_a_kill_leaves_what_was_said_and_its_step_or_neither(stage, when, operation, status, began):
+def test_a_kill_leaves_a_task_event_and_its_step_or_neither(stage, when, operation, status, began):
     """A kill leaves a task and its step agreeing, and the task is done once."""
     with stage.record.run("w", run=stage.run, agent="lead", role="lead") as lead:
         lead.team.add("square", what=9, role="worker")
-        told = {"agent": "w0", "lease_s": 60.0, "work_s": 0.01}
+        arguments = {"agent": "w0", "lease_s": 60.0, "work_s": 0.01}
         tag = {"claim": "task.claimed.v1", "complete": "task.completed.v1"}[operation]
-        child = stage.start(WORKER, when=when, tag=tag, **told)
+        child = stage.start(WORKER, when=when, tag=tag, **arguments)
         child.reach()
         child.kill()
         view = stage.view()
@@ -196,7 +196,7 @@ def test_a_kill_leaves_what_was_said_and_its_step_or_neither(stage, when, operat
         done = {step.tool for step in view.agents["w0"].steps.values() if not step.is_open}
         assert (f"team.{operation}" in done) is (when == "after")
         assert len(stage.world.read("began")) == began
-        report = stage.go_on(WORKER, **told)
+        report = stage.go_on(WORKER, **arguments)
         assert (report.error, report.results) == ("", ["t1"])
         [entry] = lead.team.tasks()
     assert (entry.status, entry.number, entry.result) == ("done", 1, {"square": 81})

@@ -93,7 +93,7 @@ KILLS = {"researcher": "", "analyzer": "return by_share", "writer": "return writ
 
 
 @pytest.mark.thorough(
-    quick="team/test_races.py::test_a_kill_leaves_what_was_said_and_its_step_or_neither"
+    quick="team/test_races.py::test_a_kill_leaves_a_task_event_and_its_step_or_neither"
 )
 @pytest.mark.parametrize("killed", ["writer", "researcher", "analyzer"])
 def test_a_killed_agent_is_replaced_and_nothing_is_lost_or_done_twice(desk, undisturbed, killed):

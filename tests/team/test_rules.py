@@ -44,9 +44,9 @@ LEASE_MS = 1_000
 MS = 1_000_000
 
 
-def said(state, *wanted, now=0, agent="ada"):
+def after_commands(state, *commands, now=0, agent="ada"):
     """Return the state after commands at a log time."""
-    for each in wanted:
+    for each in commands:
         state = fold(state, decide(state, each, now), By(agent, now, "e"))
     return state
 
@@ -67,9 +67,9 @@ class Team(RuleBasedStateMachine):
         self.holds: dict[str, tuple[str, int, int]] = {}
         self.over: set[str] = set()
 
-    def say(self, wanted, agent):
+    def say(self, command, agent):
         """Decide a command and fold its events."""
-        events = decide(self.state, wanted, self.now)
+        events = decide(self.state, command, self.now)
         by = By(agent, self.now, "e")
         self.events += [(event, by) for event in events]
         self.state = fold(self.state, events, by)
@@ -89,11 +89,11 @@ class Team(RuleBasedStateMachine):
         """Add a task that waits for existing ones; a cycle is refused with its name."""
         known = sorted(self.state.tasks)
         after = data.draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
-        wanted = TaskAdded(
+        command = TaskAdded(
             task="", title="t", role=role, waits_for=tuple(after), waits_for_roles=tuple(roles)
         )
         try:
-            self.say(wanted, "ada")
+            self.say(command, "ada")
         except Refused as refused:
             assert " -> " in str(refused)  # noqa: PT017 -- the rule is about the words of any refusal
 
@@ -133,7 +133,7 @@ class Team(RuleBasedStateMachine):
         if not self.state.tasks:
             return
         name = data.draw(st.sampled_from(sorted(self.state.tasks)))
-        wanted = {
+        command = {
             "extend": TaskExtended(task=name, number=number, lease_ms=LEASE_MS),
             "release": TaskReleased(task=name, number=number),
             "complete": TaskCompleted(task=name, number=number),
@@ -141,17 +141,17 @@ class Team(RuleBasedStateMachine):
             "hand off": TaskHandedOff(task=name, number=number, role=role),
         }[what]
         holder = self.holds.get(name)
-        stands = bool(holder and holder[1] == number)
+        is_valid = bool(holder and holder[1] == number)
         try:
-            self.say(wanted, agent)
+            self.say(command, agent)
         except ClaimLost:
-            assert not stands
+            assert not is_valid
             return
         except Refused as refused:
             assert what == "hand off"
             assert " -> " in str(refused)  # noqa: PT017 -- the rule is about the words of any refusal
             return
-        assert stands
+        assert is_valid
         assert holder
         if what == "extend":
             self.holds[name] = (holder[0], number, self.now + LEASE_MS * MS)
@@ -206,14 +206,14 @@ TestTeam.settings = settings(max_examples=settings().max_examples if THOROUGH el
 @given(st.lists(st.sampled_from(ROLES), min_size=1, max_size=3), st.sampled_from(ROLES))
 def test_a_circle_over_roles_is_named(chain, last):
     """A task that closes a circle over roles is refused with the circle named."""
-    state = said(TeamState(), TaskAdded(task="first", title="t", role=last))
+    state = after_commands(TeamState(), TaskAdded(task="first", title="t", role=last))
     roles = [*dict.fromkeys(chain)]
     if last in roles:
         roles.remove(last)
     previous = last
     for index, role in enumerate(roles):
         added = TaskAdded(task=f"n{index}", title="t", role=role, waits_for_roles=(previous,))
-        state = said(state, added)
+        state = after_commands(state, added)
         previous = role
     closing = TaskAdded(task="closing", title="t", role=last, waits_for_roles=(previous,))
     kept = copy.deepcopy(state)
@@ -228,7 +228,9 @@ def test_a_circle_over_roles_is_named(chain, last):
 
 def test_the_circle_of_a_task_a_role_and_a_task():
     """`a` waits for a role, a task of that role waits for `a`."""
-    state = said(TeamState(), TaskAdded(task="a", title="t", waits_for_roles=("analyzer",)))
+    state = after_commands(
+        TeamState(), TaskAdded(task="a", title="t", waits_for_roles=("analyzer",))
+    )
     with pytest.raises(Refused, match="b -> a -> role analyzer -> b"):
         decide(state, TaskAdded(task="b", title="t", role="analyzer", waits_for=("a",)), 0)
     with pytest.raises(Refused, match="c -> role editor -> c"):
@@ -237,7 +239,7 @@ def test_the_circle_of_a_task_a_role_and_a_task():
 
 def test_a_hand_off_that_closes_a_circle_is_refused():
     """A hand-off to a role that the task waits for is refused; to another it works."""
-    state = said(
+    state = after_commands(
         TeamState(),
         TaskAdded(task="x", title="t", role="editor"),
         claim("eve", "editor"),
@@ -248,9 +250,9 @@ def test_a_hand_off_that_closes_a_circle_is_refused():
     with pytest.raises(Refused, match="d -> role editor -> d"):
         decide(state, TaskHandedOff(task="d", number=1, role="editor"), 0)
     handed = TaskHandedOff(task="d", number=1, role="writer", given=dump({"x": 1}))
-    state = said(state, handed)
+    state = after_commands(state, handed)
     assert decide(state, claim("ada", "researcher"), 0) == ()
-    state = said(state, claim("bob", "writer"), agent="bob")
+    state = after_commands(state, claim("bob", "writer"), agent="bob")
     assert (state.tasks["d"].number, bytes(state.tasks["d"].given)) == (2, b'{"x":1}')
 
 
@@ -258,12 +260,12 @@ def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing()
     """Nobody else gets a task before its lease ends, then anyone; the late holder learns the new
     one.
     """
-    state = said(TeamState(), TaskAdded(task="a", title="t"))
-    state = said(state, claim("ada"), now=5 * MS)
+    state = after_commands(TeamState(), TaskAdded(task="a", title="t"))
+    state = after_commands(state, claim("ada"), now=5 * MS)
     end = (5 + LEASE_MS) * MS
     assert decide(state, claim("bob"), end - 1) == ()
     assert shown_status(state.tasks["a"], Waits(), end) == "expired"
-    taken = said(state, claim("bob"), now=end, agent="bob")
+    taken = after_commands(state, claim("bob"), now=end, agent="bob")
     assert (taken.tasks["a"].holder, taken.tasks["a"].number) == ("bob", 2)
     for late in (
         TaskExtended(task="a", number=1, lease_ms=LEASE_MS),
@@ -279,12 +281,12 @@ def test_a_lease_that_ran_out_may_be_taken_over_and_the_old_claim_says_nothing()
             "bob",
         )
     # Nobody took it over: the lease is over, the claim is not.
-    assert said(state, TaskCompleted(task="a", number=1), now=end * 2).tasks["a"].is_over
+    assert after_commands(state, TaskCompleted(task="a", number=1), now=end * 2).tasks["a"].is_over
 
 
 def test_what_waits_for_a_failure_is_blocked_all_the_way():
     """A task whose dependency failed is blocked, and so are its dependents."""
-    state = said(
+    state = after_commands(
         TeamState(),
         TaskAdded(task="a", title="t", role="researcher"),
         TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",)),
@@ -296,7 +298,7 @@ def test_what_waits_for_a_failure_is_blocked_all_the_way():
         "waiting",
     ]
     assert may_become_claimable(state, claim("cyd", "writer"))
-    state = said(state, claim(), TaskFailed(task="a", number=1, error=Failure("E", "e")))
+    state = after_commands(state, claim(), TaskFailed(task="a", number=1, error=Failure("E", "e")))
     assert waits(state) == {"b": Waits((), ("a",)), "c": Waits(("b",), ("b",))}
     assert not may_become_claimable(state, claim("cyd", "writer"))
     assert decide(state, claim("bob", "analyzer"), 0) == ()
@@ -305,52 +307,54 @@ def test_what_waits_for_a_failure_is_blocked_all_the_way():
 def test_a_failed_task_is_reopened_unless_tasks_would_then_wait_for_each_other():
     """A failed task is reopened unless that would close a circle."""
     failed = TaskFailed(task="a", number=1, error=Failure("E", "e"))
-    state = said(TeamState(), TaskAdded(task="a", title="t", role="researcher"), claim(), failed)
-    state = said(state, TaskAdded(task="b", title="t", waits_for=("a",)))
+    state = after_commands(
+        TeamState(), TaskAdded(task="a", title="t", role="researcher"), claim(), failed
+    )
+    state = after_commands(state, TaskAdded(task="b", title="t", waits_for=("a",)))
     assert decide(state, Reopen(task="b"), 0) == ()
     [event] = decide(state, Reopen(task="a", because="why"), 0)
     assert event == TaskReopened(task="a", number=1, because="why")
-    again = said(state, Reopen(task="a"))
+    again = after_commands(state, Reopen(task="a"))
     assert waits(again)["b"] == Waits(("a",), ())
     assert (again.tasks["a"].error, again.tasks["a"].holder) == (None, "")
     assert decide(again, Reopen(task="a"), 0) == ()
-    done = said(again, claim(), TaskCompleted(task="a", number=2))
+    done = after_commands(again, claim(), TaskCompleted(task="a", number=2))
     with pytest.raises(Refused, match="is done: only one that has failed"):
         decide(done, Reopen(task="a"), 0)
     waiting = TaskAdded(task="a", title="t", role="writer", waits_for_roles=("analyzer",))
-    state = said(TeamState(), TaskAdded(task="x", title="t", role="analyzer"))
-    state = said(state, claim("bob", "analyzer"), TaskCompleted(task="x", number=1))
-    state = said(state, waiting, claim("cyd", "writer"), failed)
-    state = said(state, TaskAdded(task="y", title="t", role="analyzer", waits_for=("a",)))
+    state = after_commands(TeamState(), TaskAdded(task="x", title="t", role="analyzer"))
+    state = after_commands(state, claim("bob", "analyzer"), TaskCompleted(task="x", number=1))
+    state = after_commands(state, waiting, claim("cyd", "writer"), failed)
+    state = after_commands(state, TaskAdded(task="y", title="t", role="analyzer", waits_for=("a",)))
     with pytest.raises(Refused, match=r"'a' would wait for itself: a -> role analyzer -> y -> a"):
         decide(state, Reopen(task="a"), 0)
 
 
 def test_a_role_without_a_task_is_waited_for():
     """Agents begin in any order: a role without a first task is not yet done."""
-    state = said(
+    state = after_commands(
         TeamState(),
         TaskAdded(task="b", title="t", role="analyzer", waits_for_roles=("researcher",)),
     )
     assert decide(state, claim("bob", "analyzer"), 0) == ()
-    state = said(state, TaskAdded(task="a", title="t", role="researcher"), claim())
+    state = after_commands(state, TaskAdded(task="a", title="t", role="researcher"), claim())
     assert decide(state, claim("bob", "analyzer"), 0) == ()
-    state = said(state, TaskCompleted(task="a", number=1))
+    state = after_commands(state, TaskCompleted(task="a", number=1))
     assert decide(state, claim("bob", "analyzer"), 0) != ()
 
 
 def test_the_same_task_again_changes_nothing():
     """The same task added again changes nothing; a different one of its name is refused."""
     added = TaskAdded(task="a", title="t", what=dump({"x": 1}), role="writer")
-    state = said(TeamState(), added)
+    state = after_commands(TeamState(), added)
     assert decide(state, added, 0) == ()
     with pytest.raises(Refused, match="with other words"):
         decide(state, TaskAdded(task="a", title="u", role="writer"), 0)
-    assert said(state, TaskAdded(task="", title="t")).tasks.keys() == {"a", "t2"}
+    assert after_commands(state, TaskAdded(task="", title="t")).tasks.keys() == {"a", "t2"}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("command", "words"),
     [
         (TaskAdded(task="x", title=""), "1 to 1,000"),
         (TaskAdded(task="x", title="t", role="a", agent="b"), "not both"),
@@ -360,19 +364,19 @@ def test_the_same_task_again_changes_nothing():
         (TaskHandedOff(task="a", number=1), "no receiver"),
     ],
 )
-def test_what_cannot_be_said_is_refused_with_its_bound(wanted, words):
+def test_an_invalid_command_is_refused_with_its_bound(command, words):
     """Each bound has an error with the fact and the limit."""
-    state = said(TeamState(), TaskAdded(task="a", title="t"), claim())
+    state = after_commands(TeamState(), TaskAdded(task="a", title="t"), claim())
     with pytest.raises(BadValue, match=words):
-        decide(state, wanted, 0)
+        decide(state, command, 0)
 
 
 @pytest.mark.slow
 def test_a_run_has_a_most_of_tasks():
     """One more than the most is refused."""
-    state = said(TeamState(), TaskAdded(task="t", title="t"))
+    state = after_commands(TeamState(), TaskAdded(task="t", title="t"))
     state.tasks.update(dict.fromkeys(map(str, range(TASKS_MAX - 2)), state.tasks["t"]))
-    state = said(state, TaskAdded(task="last", title="t"))
+    state = after_commands(state, TaskAdded(task="last", title="t"))
     assert len(state.tasks) == TASKS_MAX
     with pytest.raises(BadValue, match="10,000 tasks"):
         decide(state, TaskAdded(task="", title="t"), 0)

@@ -61,11 +61,11 @@ async def test_a_claim_and_its_outcome_are_one_commit(lab: Lab):
         async with record.run(run="r") as session:
             await team_of(session).add("t")
             assert await team_of(session).claim()
-        told = [
+        commits = [
             stored for stored in await record.commits("r") if stored.stream == KeyStream("r", KEY)
         ]
-        assert [stored.commit.actor.agent for stored in told] == ["ada", "ada"]
-        for stored in told:
+        assert [stored.commit.actor.agent for stored in commits] == ["ada", "ada"]
+        for stored in commits:
             assert stored.commit.tx
             [beside] = [
                 other
@@ -79,46 +79,48 @@ async def test_a_claim_and_its_outcome_are_one_commit(lab: Lab):
 
 async def _everything(record, **options):
     """Run a session with one operation of each kind; return the results."""
-    told = []
+    results = []
     async with record.run(run="r", **options) as session:
         team = team_of(session)
-        told.append(await team.add("one", what={"x": "y" * 80_000}))
-        told.append(await team.add("two", task="mine", waits_for=["t1"]))
-        told.append(await team.add("three", role="nobody"))
+        results.append(await team.add("one", what={"x": "y" * 80_000}))
+        results.append(await team.add("two", task="mine", waits_for=["t1"]))
+        results.append(await team.add("three", role="nobody"))
         try:
             await team.add("four", waits_for=["never"])
         except hansard.errors.Refused as refused:
-            told.append(str(refused))
+            results.append(str(refused))
         task = await team.claim()
-        told.append((task.id, task.number, task.what))
+        results.append((task.id, task.number, task.what))
         await team.extend(task)
         await team.release(task, "tired")
         try:
             await team.complete(task)
         except ClaimLost as lost:
-            told.append((str(lost), lost.task, lost.number, lost.found, lost.holder, lost.status))
+            results.append(
+                (str(lost), lost.task, lost.number, lost.found, lost.holder, lost.status)
+            )
         task = await team.claim()
-        told.append((task.id, task.number))
+        results.append((task.id, task.number))
         await team.hand_off(task, agent="ada", with_=["note"], reason="mine")
         task = await team.claim()
-        told.append((task.id, task.number, task.given, task.because))
+        results.append((task.id, task.number, task.given, task.because))
         await team.complete(task, {"done": True})
-        told.append(await team.wait_for(task="t1"))
-        told.append(await team.send({"hello": 1}, agent="ada"))
-        told.append(await team.send("z" * 80_000, role="writer"))
-        told.append([(mail.number, mail.content) for mail in await team.inbox()])
-        told.append(await team.inbox())
+        results.append(await team.wait_for(task="t1"))
+        results.append(await team.send({"hello": 1}, agent="ada"))
+        results.append(await team.send("z" * 80_000, role="writer"))
+        results.append([(mail.number, mail.content) for mail in await team.inbox()])
+        results.append(await team.inbox())
         async with team.claimed() as task:
-            told.append(task.id)
+            results.append(task.id)
             task.result = "by the block"
-        told.append(await team.claim())
+        results.append(await team.claim())
         entries = await team.tasks()
-        told.append([(each.id, each.status, each.result) for each in entries])
-    return told
+        results.append([(each.id, each.status, each.result) for each in entries])
+    return results
 
 
 @twins
-async def test_a_resumed_session_is_told_the_same_and_says_nothing_again(lab: Lab):
+async def test_a_resumed_session_gets_the_same_answers_and_writes_nothing_again(lab: Lab):
     """A resumed session gets the same answers in every mode and writes nothing."""
     async with lab.connect() as record:
         first = await _everything(record)
@@ -251,7 +253,7 @@ def test_a_wait_ends_when_another_process_would_say_so(record, data_dir, workspa
             await bob.team.complete(task)
             at_task = time.monotonic()
             ended = await asyncio.gather(*waits)
-            assert [came for came, _ in ended] == [True, True]
+            assert [arrived for arrived, _ in ended] == [True, True]
             assert ended[0][1] - at_key < 2
             assert ended[1][1] - at_task < 2
             cancelled = asyncio.create_task(_timed(ada, key="never"))
@@ -264,8 +266,8 @@ def test_a_wait_ends_when_another_process_would_say_so(record, data_dir, workspa
 
 
 async def _timed(session, **what):
-    came = await session.wait_for(**what)
-    return came, time.monotonic()
+    arrived = await session.wait_for(**what)
+    return arrived, time.monotonic()
 
 
 @twins
@@ -328,7 +330,7 @@ async def test_what_cannot_be_taken_is_refused_before_anything_is_written(lab: L
 
 
 @twins
-async def test_a_secret_is_taken_out_of_what_is_said_and_refused_in_a_name(lab: Lab):
+async def test_a_secret_is_taken_out_of_texts_and_refused_in_a_name(lab: Lab):
     """In tasks, results, errors and messages a secret is replaced by its name; in a name it is
     refused.
     """
@@ -352,9 +354,9 @@ async def test_a_secret_is_taken_out_of_what_is_said_and_refused_in_a_name(lab: 
         ):
             with pytest.raises(hansard.BadValue, match="secret"):
                 await wrong
-        told = b"".join(stored.body for stored in await record.commits("r"))
-        assert b"sk-12345" not in told
-        assert told.count(b"key") > 3
+        bodies = b"".join(stored.body for stored in await record.commits("r"))
+        assert b"sk-12345" not in bodies
+        assert bodies.count(b"key") > 3
 
 
 def test_a_cancelled_block_gives_its_task_back(data_dir, workspace):

@@ -61,26 +61,26 @@ def check_tasks(store: Store, run: str, state: team.TeamState) -> None:
     """Check that the rows of a run's tasks equal its fold."""
     rows = {row["task"]: row for row in selected(store, "tasks", "run = $1", run)}
     assert rows.keys() == state.tasks.keys()
-    for name, found in state.tasks.items():
+    for name, task in state.tasks.items():
         row = rows[name]
-        told = {
-            "title": found.added.title,
-            "status": STATUS[found.status.value],
-            "role": found.role or None,
-            "agent": found.agent or None,
-            "claims": found.number,
-            "waits_for": list(found.added.waits_for),
-            "waits_for_roles": list(found.added.waits_for_roles),
-            "added_by": found.by,
-            "version": found.changed,
-            "error_type": found.error.type if found.error else None,
+        expected = {
+            "title": task.added.title,
+            "status": STATUS[task.status.value],
+            "role": task.role or None,
+            "agent": task.agent or None,
+            "claims": task.number,
+            "waits_for": list(task.added.waits_for),
+            "waits_for_roles": list(task.added.waits_for_roles),
+            "added_by": task.by,
+            "version": task.changed,
+            "error_type": task.error.type if task.error else None,
         }
-        assert {column: row[column] for column in told} == told
-        if found.holder:
-            assert row["last_holder"] == found.holder
-        if found.status is team.TaskStatus.DONE:
-            stands = json.loads(row["result"]) if row["result"] is not None else None
-            assert stands == json.loads(bytes(found.result))
+        assert {column: row[column] for column in expected} == expected
+        if task.holder:
+            assert row["last_holder"] == task.holder
+        if task.status is team.TaskStatus.DONE:
+            result = json.loads(row["result"]) if row["result"] is not None else None
+            assert result == json.loads(bytes(task.result))
 
 
 @pytest.mark.thorough
@@ -174,13 +174,13 @@ def test_approvals(record: Record, data_dir, workspace, store):
 
     def answers() -> None:
         until = time.monotonic() + 20
-        told: list[str] = []
-        while len(told) < len(("granted", "denied")) and time.monotonic() < until:
-            for asked in record.approvals.list():
-                if asked.approval.id not in told:
-                    said = record.approvals.deny if told else record.approvals.approve
-                    said(asked.approval.id, by="eve", reason="no" if told else "fine")
-                    told.append(asked.approval.id)
+        answered: list[str] = []
+        while len(answered) < len(("granted", "denied")) and time.monotonic() < until:
+            for question in record.approvals.list():
+                if question.approval.id not in answered:
+                    answer = record.approvals.deny if answered else record.approvals.approve
+                    answer(question.approval.id, by="eve", reason="no" if answered else "fine")
+                    answered.append(question.approval.id)
             time.sleep(0.02)
 
     helper = threading.Thread(target=answers)

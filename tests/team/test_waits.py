@@ -27,7 +27,7 @@ ROLES = ("", "x", "y", "z")
 PLACES = st.integers(0, 11)
 
 
-def _wanted(state: TeamState, what: str, place: int, other: set[int], role: str) -> TaskCommand:
+def _command(state: TeamState, what: str, place: int, other: set[int], role: str) -> TaskCommand:
     """Return a command about one of the existing tasks."""
     names = list(state.tasks)
     after = tuple(names[each % len(names)] for each in sorted(other)) if names else ()
@@ -64,23 +64,25 @@ KINDS = ("add", "add", "claim", "claim", "complete", "fail", "fail", "release", 
         max_size=60,
     )
 )
-def test_what_is_kept_is_what_is_found_anew(commands: list[tuple[str, int, set[int], str]]):
+def test_incremental_waits_equal_those_of_the_whole_state(
+    commands: list[tuple[str, int, set[int], str]],
+):
     """Incremental waits equal those of the whole state after each event."""
     state = team.TeamState()
     kept = Unmet(state)
     before = waits(state)
     for number, command in enumerate(commands):
         try:
-            events = decide(state, _wanted(state, *command), number)
+            events = decide(state, _command(state, *command), number)
         except HansardError:
             continue
         for event in events:
             stood = state.tasks.get(event.task)
             evolve(state, event, By("a", number, "e"))
             moved = kept.moved(stood, state.tasks[event.task])
-            told = waits(state)
-            assert {name: kept.of(state.tasks[name]) for name in told} == told
+            unmet = waits(state)
+            assert {name: kept.of(state.tasks[name]) for name in unmet} == unmet
             assert event.task in moved
-            others = told.keys() - moved
-            assert {name: told[name] for name in others} == {name: before[name] for name in others}
-            before = told
+            others = unmet.keys() - moved
+            assert {name: unmet[name] for name in others} == {name: before[name] for name in others}
+            before = unmet
