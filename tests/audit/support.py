@@ -15,7 +15,7 @@ from hansard.client.session import _Session
 from hansard.domain.agent import DecisionMade
 from hansard.inspect.tables import answering
 from hansard.projections.table_files import TableFiles
-from tests.real.support import Place, CommandOutput
+from tests.real.support import CommandOutput, Place
 
 
 def decided_of_old(session: _Session, inputs: Sequence[str], **fields: Any) -> Flow[None]:

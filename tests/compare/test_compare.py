@@ -16,7 +16,7 @@ from hansard.projections.store import Store
 from hansard.projections.table_files import TableFiles as Tables
 from tests.compare.conftest import EVIL, TASKS, TRIALS
 from tests.faults._warm import run
-from tests.real.support import WORKSPACE, Place, CommandOutput
+from tests.real.support import WORKSPACE, CommandOutput, Place
 
 pytestmark = pytest.mark.later
 
