@@ -181,8 +181,8 @@ class Desk(msgspec.Struct):
 
 
 def _digests(arguments: msgspec.Raw) -> list[tuple[str, str]]:
-    given = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    return sorted((name, _digest(value)) for name, value in given.items())
+    values = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    return sorted((name, _digest(value)) for name, value in values.items())
 
 
 def _digest(value: msgspec.Raw) -> str:

@@ -29,8 +29,8 @@ def loans(
     monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
 
     def review(rule: str, *numbers: int) -> None:
-        given = [program, *map(str, numbers), "--rule", rule]
-        made = run(given, cwd=folder, env=os.environ, timeout=60)
+        arguments = [program, *map(str, numbers), "--rule", rule]
+        made = run(arguments, cwd=folder, env=os.environ, timeout=60)
         assert made.returncode == 0, made.stderr
 
     def probe(rule: str, *options: object):
@@ -56,7 +56,7 @@ def test_the_biased_rule_decides_otherwise_with_another_gender(loans):
     quick="tests/examples/test_fairness.py::"
     "test_the_biased_rule_decides_otherwise_with_another_gender"
 )
-def test_the_planted_bias_is_found(loans):
+def test_the_planted_bias_is_detected(loans):
     """Six of seven get a loan as men and not as women, all in the same direction."""
     review, probe = loans
     review("biased", *NEAR_THE_THRESHOLD[:6], *FAR[:1])

@@ -48,11 +48,11 @@ def _until_timeout(data_dir: Path, workspace: str, *lines: str) -> str:
         os.close(ours)
         os.write(theirs, "".join(f"{line}\n" for line in lines).encode())
         began = time.monotonic()
-        told, _ = child.communicate(timeout=PROGRAM_S_MAX)
+        output, _ = child.communicate(timeout=PROGRAM_S_MAX)
         assert time.monotonic() - began > 1
     os.close(theirs)
     assert child.returncode == 0
-    return told
+    return output
 
 
 @pytest.mark.slow
@@ -68,14 +68,18 @@ def test_the_conversation_goes_on_after_a_time_out(data_dir: Path, workspace: st
     assert "assistant: So far: Silas Marner, Middlemarch, Persuasion, Emma.\n" in second
     assert _started(data_dir, workspace, "which ones did I name?") == THIRD
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        found = record.conversation("ada")
+        conversation = record.conversation("ada")
         [row] = record.sql("SELECT run, messages, stands_for FROM compactions").dicts()
-        asked = "SELECT words FROM compacted JOIN history ON id = event ORDER BY number"
-        words = [one["words"] for one in record.sql(asked).dicts()]
-    assert (len(found.runs), len(found.messages), len(found.window)) == (3, 11, 8)
-    assert found.window[:2] == [
+        query = "SELECT words FROM compacted JOIN history ON id = event ORDER BY number"
+        words = [one["words"] for one in record.sql(query).dicts()]
+    assert (len(conversation.runs), len(conversation.messages), len(conversation.window)) == (
+        3,
+        11,
+        8,
+    )
+    assert conversation.window[:2] == [
         {"role": "system", "content": "You help with books. Answer in one sentence."},
         {"role": "system", "content": "Books: *Emma*, *Persuasion*."},
     ]
-    assert (row["run"], row["messages"]) == (found.runs[2], 4)
-    assert words == [f"{one['role']}: {one['content']}" for one in found.messages[1:5]]
+    assert (row["run"], row["messages"]) == (conversation.runs[2], 4)
+    assert words == [f"{one['role']}: {one['content']}" for one in conversation.messages[1:5]]

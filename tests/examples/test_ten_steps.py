@@ -54,8 +54,8 @@ def ran(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def steps(workspace: str, data_dir: Path) -> dict[str, hansard.types.Step]:
     """Return the run's steps by tool."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        found = record.state("digest").agents["agent"].steps.values()
-        return {step.tool: step for step in found}
+        recorded = record.state("digest").agents["agent"].steps.values()
+        return {step.tool: step for step in recorded}
 
 
 @pytest.mark.slow
@@ -110,14 +110,14 @@ def test_the_story_prints_what_is_written(program: Path):
     text = (ROOT / "examples/ten_steps/README.md").read_text("utf-8")
     [story] = re.findall(r"```text\n(\$ python digest.py\n.*?)```", text, re.DOTALL)
     began, mended, resumed = re.findall(r"^\$ (.*)$", story, re.MULTILINE)
-    said = _at_terminal(began, program) + _at_terminal(mended, program)
-    said += _at_terminal(resumed, program, ANSWER)
+    output = _at_terminal(began, program) + _at_terminal(mended, program)
+    output += _at_terminal(resumed, program, ANSWER)
     at = 0
     for line in story.splitlines():
         if not line.startswith("$"):
-            told = line.partition("...")[0]
-            assert told in said[at:], f"{told!r} is not in {said[at:]}"
-            at = said.index(told, at) + len(told)
+            expected = line.partition("...")[0]
+            assert expected in output[at:], f"{expected!r} is not in {output[at:]}"
+            at = output.index(expected, at) + len(expected)
 
 
 def _at_terminal(command: str, program: Path, *answers: Answer) -> str:

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from tests.examples.support import EXAMPLES
-from tests.notebooks.support import Notebook, Said
+from tests.notebooks.support import Notebook, CellResult
 
 SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
 NEEDS = {"pipeline.py": (), "team.py": ("word", "boss"), "desk.py": ("no-such.txt",)}
@@ -33,17 +33,19 @@ def _path(script: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("script", "given"), WRONG)
-def test_wrong_arguments_are_answered_with_the_usage(script, given, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("script", "arguments"), WRONG)
+def test_wrong_arguments_are_answered_with_the_usage(
+    script, arguments, tmp_path, monkeypatch, capsys
+):
     """Wrong arguments give exit code 2 and nothing on stdout, without a traceback."""
     path = str(_path(script))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [path, *given])
+    monkeypatch.setattr(sys, "argv", [path, *arguments])
     with pytest.raises(SystemExit) as left:
         runpy.run_path(path, run_name="__main__")
-    said = capsys.readouterr()
-    assert (left.value.code, said.out) == (2, "")
-    assert said.err.startswith(f"usage: {script}")
+    output = capsys.readouterr()
+    assert (left.value.code, output.out) == (2, "")
+    assert output.err.startswith(f"usage: {script}")
     assert not list(tmp_path.iterdir())
 
 
@@ -78,16 +80,16 @@ def test_the_notebook_runs_and_shows_what_it_says(tmp_path, data_dir, workspace)
     for name in ("analysis", "prompts", "trading"):
         shutil.copytree(EXAMPLES / name, tmp_path / name)
     with Notebook(tmp_path / "analysis", data_dir, workspace) as book:
-        shown: dict[str, Said] = {}
+        shown: dict[str, CellResult] = {}
         for cell in CELLS:
-            said = book.run(cell)
-            assert not said.error, said.traceback
-            assert not said.warned, said.warned
-            shown[cell] = said
+            result = book.run(cell)
+            assert not result.error, result.traceback
+            assert not result.warned, result.warned
+            shown[cell] = result
 
-    def of(part: str) -> Said:
-        [found] = [said for cell, said in shown.items() if part in cell]
-        return found
+    def of(part: str) -> CellResult:
+        [result] = [each for cell, each in shown.items() if part in cell]
+        return result
 
     compared = of('record.experiments.compare("search")').html
     assert "Experiment search" in compared

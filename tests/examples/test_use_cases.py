@@ -67,13 +67,13 @@ def desk(data, tmp_path_factory) -> NewDesk:
 @pytest.fixture(scope="module")
 def undisturbed(desk) -> dict[str, tuple[str, Desk, dict[str, Any]]]:
     """Return the output, desk and record of each use case without a kill."""
-    found = {}
+    outcomes = {}
     for case in USE_CASES:
         quiet = desk(case)
         done = quiet.start()
         assert done.returncode == 0, done.stderr
-        found[case.name] = (done.stdout, quiet, quiet.on_record())
-    return found
+        outcomes[case.name] = (done.stdout, quiet, quiet.on_record())
+    return outcomes
 
 
 def test_undisturbed_each_does_its_job(undisturbed):
@@ -154,8 +154,8 @@ def _wait_until_open(record: hansard.Record, run: str, agent: str) -> None:
     end = time.monotonic() + OPENED_S_MAX
     while time.monotonic() < end:
         if any(known == run for known, _ in record.runs()):
-            found = record.state(run).agents.get(agent)
-            if found is not None and found.open_steps:
+            state = record.state(run).agents.get(agent)
+            if state is not None and state.open_steps:
                 return
         time.sleep(0.02)
     pytest.fail(f"{agent} of {run} began no call within {OPENED_S_MAX} s")
@@ -251,11 +251,11 @@ def test_the_commands_of_its_readme_run(desk, case):
     reader = desk(case)
     lines = (reader.folder / "README.md").read_text("utf-8").splitlines()
     commands = [shlex.split(line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
-    said = [reader.command(*command) for command in commands]
-    assert all(said)
+    outputs = [reader.command(*command) for command in commands]
+    assert all(outputs)
     looking = [
         command[1 : 1 + len(words)] for command, words in zip(commands[-5:], LOOKING, strict=True)
     ]
     assert looking == LOOKING
-    assert "nothing is wrong" in said[-1]
+    assert "nothing is wrong" in outputs[-1]
     assert list(reader.folder.glob("*.html"))

@@ -42,12 +42,16 @@ async def test_a_run_has_the_arm_of_its_unit(lab: Lab):
         for task in [f"t-{n}" for n in range(12)] * 2:
             async with record.run(experiment="greeting", task=task, trial=len(seen)) as session:
                 arm = session.arm
-            wanted = arm_of("greeting", made, task).name
-            assert arm == BY_NAME[wanted]
+            expected = arm_of("greeting", made, task).name
+            assert arm == BY_NAME[expected]
             assert seen.setdefault(task, arm) == arm
-            told = await assigned(record, session.run)
-            assert (told.experiment, told.arm, told.task) == ("greeting", wanted, task)
-            assert (told.unit, told.chosen) == (task, "hash")
+            assignment = await assigned(record, session.run)
+            assert (assignment.experiment, assignment.arm, assignment.task) == (
+                "greeting",
+                expected,
+                task,
+            )
+            assert (assignment.unit, assignment.chosen) == (task, "hash")
     assert {arm.name for arm in seen.values()} == {"plain", "bold"}
 
 
@@ -79,12 +83,15 @@ def test_a_unit_other_than_the_task(lab: Lab, unit):
         made = plan(unit=unit)
         async with lab.connect() as record:
             await record.experiments.register("greeting", made)
-            given = {"conversation": {"conversation": "talk"}, "customer": {"unit": "ada"}}
-            async with record.run(experiment="greeting", **given.get(unit, {})) as session:
+            options = {"conversation": {"conversation": "talk"}, "customer": {"unit": "ada"}}
+            async with record.run(experiment="greeting", **options.get(unit, {})) as session:
                 pass
             value = {"run": session.run, "conversation": "talk", "customer": "ada"}[unit]
-            told = await assigned(record, session.run)
-            assert (told.unit, told.arm) == (value, arm_of("greeting", made, value).name)
+            assignment = await assigned(record, session.run)
+            assert (assignment.unit, assignment.arm) == (
+                value,
+                arm_of("greeting", made, value).name,
+            )
 
     lab.play(scenario())
 
@@ -96,14 +103,14 @@ async def test_the_caller_may_choose_the_arm(lab: Lab):
         for arm in ("plain", "bold"):
             async with record.run(experiment="greeting", task="t", arm=arm) as session:
                 assert session.arm == BY_NAME[arm]
-            told = await assigned(record, session.run)
-            assert (told.arm, told.chosen, told.unit) == (arm, "caller", "")
+            assignment = await assigned(record, session.run)
+            assert (assignment.arm, assignment.chosen, assignment.unit) == (arm, "caller", "")
         async with record.run(experiment="else", arm="any") as session:
             assert session.arm == hansard.experiments.Arm("any")
         async with record.run(task="t", trial=0) as session:  # of no experiment
             assert session.arm is None
-        told = await assigned(record, session.run)
-        assert told == RunAssigned(task="t", trial=0)
+        assignment = await assigned(record, session.run)
+        assert assignment == RunAssigned(task="t", trial=0)
         async with record.run() as session:
             assert session.arm is None
         assert await assigned(record, session.run) is None
@@ -133,17 +140,17 @@ async def test_what_cannot_be_assigned_is_refused_before_anything_is_written(lab
         await record.experiments.register("greeting", plan())
         await record.experiments.register("stopped", plan())
         assert await record.experiments.stop("stopped", reason="enough")
-        for options, said in REFUSED:
+        for options, message in REFUSED:
             with pytest.raises(
                 (hansard.errors.Refused, hansard.errors.BadName, hansard.BadValue)
             ) as refusal:
                 async with record.run(**options):
                     pass
-            assert said in str(refusal.value), options
+            assert message in str(refusal.value), options
         assert await record.runs() == []
 
 
-async def test_whoever_resumes_or_joins_has_the_run_s_arm(lab: Lab):
+async def test_resuming_and_joining_keep_the_run_s_arm(lab: Lab):
     """A resume or join keeps the run's arm, also after a stop; options may be left out."""
     async with lab.connect() as record:
         await record.experiments.register("greeting", plan())
@@ -175,7 +182,7 @@ async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
             run = session.run
         async with record.run() as session:
             bare = session.run
-        for which, more, said in (
+        for which, more, message in (
             (run, {"experiment": "greeting", "arm": "bold"}, "has 'plain' as its arm, not 'bold'"),
             (run, {"task": "u"}, "has 't' as its task, not 'u'"),
             (run, {"trial": 2}, "has 1 as its trial, not 2"),
@@ -188,7 +195,7 @@ async def test_another_place_for_a_run_that_has_begun_is_refused(lab: Lab):
                 with pytest.raises(hansard.errors.Refused) as refusal:
                     async with record.run(None, run=which, mode=mode, **more):
                         pass
-                assert said in str(refusal.value)
+                assert message in str(refusal.value)
                 assert await record.commits(which) == before
 
 
@@ -209,7 +216,7 @@ async def test_a_fork_inherits_the_arm(lab: Lab):
                     pass
 
 
-async def test_a_plan_that_came_later_does_not_change_what_a_run_saw(lab: Lab):
+async def test_a_later_plan_does_not_change_what_a_run_saw(lab: Lab):
     """A run that began without a plan keeps only its arm's name after a plan is registered."""
     async with lab.connect() as record:
         async with record.run(experiment="greeting", arm="bold") as session:

@@ -49,11 +49,11 @@ def test_register_stop_and_assign(call, file, record):
     assert "is registered already, with this plan" in again.out
     plan = record.experiments.get("greeting").plan
     head = record._portal.run(record.workspace.log.head())
-    found = [call("experiment", "assign", "greeting", f"t-{n}").out.strip() for n in range(6)]
-    assert found == [arm_of("greeting", plan, f"t-{n}").name for n in range(6)]
-    told = call("experiment", "assign", "greeting", "t-0", "--json").lines
-    arm = found[0]
-    assert told == [{"experiment": "greeting", "unit": "t-0", "unit_is": "task", "arm": arm}]
+    arms = [call("experiment", "assign", "greeting", f"t-{n}").out.strip() for n in range(6)]
+    assert arms == [arm_of("greeting", plan, f"t-{n}").name for n in range(6)]
+    lines = call("experiment", "assign", "greeting", "t-0", "--json").lines
+    arm = arms[0]
+    assert lines == [{"experiment": "greeting", "unit": "t-0", "unit_is": "task", "arm": arm}]
     assert record._portal.run(record.workspace.log.head()) == head
     assert "is stopped" in call("experiment", "stop", "greeting", "--reason", "enough").out
     assert call("experiment", "stop", "greeting", "--json").lines[0]["stopped"] is False
@@ -65,7 +65,7 @@ def test_register_stop_and_assign(call, file, record):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (PLAN.replace("planned", "plannd"), "no field 'plannd'"),
         (PLAN.replace("weight", "wieght"), "no field 'wieght'"),
@@ -78,12 +78,12 @@ def test_register_stop_and_assign(call, file, record):
         (PLAN.replace('name = "greeting"', "name = 3", 1), "name 3 is not valid"),
     ],
 )
-def test_a_file_that_is_no_plan_is_refused_in_one_line(call, file, text, said):
+def test_a_file_that_is_no_plan_is_refused_in_one_line(call, file, text, message):
     """An invalid plan is refused with the field and the known ones; nothing is registered."""
     file.write_text(text)
     refused = call("experiment", "register", file)
     assert (refused.code, refused.out) == (2, "")
-    assert said in refused.err
+    assert message in refused.err
     assert refused.err.count("\n") == 1
 
 
@@ -129,7 +129,7 @@ def test_a_typing_error_does_not_cost_the_name(call, file, record):
 
 
 @pytest.mark.slow
-def test_list_and_show_say_how_an_experiment_stands(call, file, record):
+def test_list_and_show_report_an_experiment_s_status(call, file, record):
     """Lists show plan, status, runs by arm and judged metrics, for people and as JSON lines."""
     assert call("experiment", "register", file).code == 0
     assert call("experiment", "list").out.splitlines()[1].split()[0] == "greeting"
@@ -192,17 +192,17 @@ def test_a_run_is_scored_by_hand(call, record):
     """A run is scored by prefix or `last`; a repeat adds nothing, and a non-number is refused."""
     with record.run("w") as session:
         pass
-    given = ("run", "score", "last", "reward=1", "cost=-2.5e-1", "--by", "ada", "--reason", "so")
-    [told] = call(*given, "--json").lines
-    assert told == {
+    command = ("run", "score", "last", "reward=1", "cost=-2.5e-1", "--by", "ada", "--reason", "so")
+    [line] = call(*command, "--json").lines
+    assert line == {
         "run": session.run,
         "by": "ada",
         "metrics": {"reward": 1.0, "cost": -0.25},
         "recorded": True,
     }
-    assert "has just these scores already by ada" in call(*given).out
+    assert "has just these scores already by ada" in call(*command).out
     [judged] = record.state(session.run).life.judged
-    assert (judged.by, judged.because, judged.metrics) == ("ada", "so", told["metrics"])
+    assert (judged.by, judged.because, judged.metrics) == ("ada", "so", line["metrics"])
     for wrong in ("reward", "reward=", "=1", "reward=one", "reward=nan", "reward=inf"):
         refused = call("run", "score", session.run, wrong)
         assert (refused.code, refused.out) == (2, ""), wrong
@@ -218,10 +218,10 @@ def test_prices_are_stated_and_listed(call, record):
     """Prices are per million from a day on; the newest statement for a day is listed."""
     assert isinstance(record, hansard.Record)
     since = ("--since", "2024-10-01T02:00:00+02:00", "--source", "price list")
-    given = ("price", "state", "gpt", "input_tokens=2.5", "output_tokens=10", *since)
-    [told] = call(*given, "--json").lines
-    assert told["stated"] is True
-    assert "so already" in call(*given).out
+    command = ("price", "state", "gpt", "input_tokens=2.5", "output_tokens=10", *since)
+    [statement] = call(*command, "--json").lines
+    assert statement["stated"] is True
+    assert "so already" in call(*command).out
     call("price", "state", "gpt", "output_tokens=12", *since, "--by", "ada")
     call("price", "state", "other", "input_tokens=1", *since, "--currency", "EUR")
     lines = call("price", "list", "gpt", "--json").lines

@@ -100,17 +100,17 @@ async def test_an_evaluator_judges_runs(lab: Lab):
     """An evaluator gets each run's view; errors are reported, and judged runs are skipped."""
     async with lab.connect() as record:
         runs = [await a_run(record, *"x" * n) for n in range(4)]
-        asked = []
+        judged_runs = []
 
         def judge(view):
             count = len(view.agent("ada").messages)
-            asked.append(view.run)
+            judged_runs.append(view.run)
             if count == 1:
                 raise KeyError("no idea")
             return {"messages": count, "because": "counted"} if count < 3 else {"messages": "3"}
 
         made = await record.experiments.evaluate([*runs, runs[0]], judge, by="counter@1")
-        assert asked == runs
+        assert judged_runs == runs
         assert (made.scored, made.skipped) == ([runs[0], runs[2]], [])
         assert {run: type(error) for run, error in made.failed.items()} == {
             runs[1]: KeyError,
@@ -118,8 +118,12 @@ async def test_an_evaluator_judges_runs(lab: Lab):
         }
         judged = [(await record.state(run)).life.judged for run in runs]
         assert [len(each) for each in judged] == [1, 0, 1, 0]
-        told = judged[2][0]
-        assert (told.by, told.metrics, told.because) == ("counter@1", {"messages": 2.0}, "counted")
+        judgement = judged[2][0]
+        assert (judgement.by, judgement.metrics, judgement.because) == (
+            "counter@1",
+            {"messages": 2.0},
+            "counted",
+        )
 
         made = await record.experiments.evaluate(runs, lambda _: {"messages": 9}, by="counter@1")
         assert (made.scored, made.skipped) == ([runs[1], runs[3]], [runs[0], runs[2]])
@@ -133,7 +137,7 @@ async def test_an_evaluator_judges_runs(lab: Lab):
         wrong: list[Any] = [None, 1, {}, [("reward", 1)]]
         for returned in wrong:
             made = await record.experiments.evaluate(
-                runs[:1], lambda _, told=returned: told, by="other"
+                runs[:1], lambda _, judgement=returned: judgement, by="other"
             )
             assert isinstance(made.failed[runs[0]], hansard.BadValue), returned
         with pytest.raises(hansard.NotFound):
@@ -188,6 +192,6 @@ async def test_prices_are_stated_by_day(lab: Lab):
             (day, {"input_tokens": 10**400}),
             (day, {}),
         ]
-        for since, given in refused:
+        for since, prices in refused:
             with pytest.raises(hansard.BadValue):
-                await record.experiments.price("gpt", given, since=since)
+                await record.experiments.price("gpt", prices, since=since)

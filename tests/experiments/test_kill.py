@@ -26,26 +26,26 @@ def arms_on_record(stage):
     """Return each run's assigned arm; check that each run was assigned as it began."""
     log = stage.record.workspace.log
     plan = stage.record.experiments.get("greeting").plan
-    found: dict[str, str] = {}
+    arms: dict[str, str] = {}
     for run, life in stage.record.runs():
         first, *_ = portal().run(log.read(RunStream(run)))
         assert [event.type for event in first.commit.events] == BEGIN
         assert first.commit.tx is not None
         view = stage.record.state(run)
         assert view.agents, "the life began without its agent"
-        told = life.assigned
-        assert (told.chosen, told.unit) == ("hash", told.task)
-        assert told.arm == arm_of("greeting", plan, told.task).name
-        found[run] = told.arm
-    return found
+        assignment = life.assigned
+        assert (assignment.chosen, assignment.unit) == ("hash", assignment.task)
+        assert assignment.arm == arm_of("greeting", plan, assignment.task).name
+        arms[run] = assignment.arm
+    return arms
 
 
 def exposed(stage):
     """Return the arm that each run's code noted outside."""
-    found: dict[str, str] = {}
+    arms: dict[str, str] = {}
     for line in stage.world.read("exposed"):
-        assert found.setdefault(line["run"], line["arm"]) == line["arm"]
-    return found
+        assert arms.setdefault(line["run"], line["arm"]) == line["arm"]
+    return arms
 
 
 @pytest.mark.slow(cases=2)
@@ -102,8 +102,8 @@ def test_kills_at_any_moment_leave_whole_assignments(stage, rounds, evidence):
             time.sleep(0.002)
         time.sleep(chance.uniform(0, 0.4))
         child.kill()
-        found = arms_on_record(stage)
-        assert exposed(stage).items() <= found.items(), seed
+        arms = arms_on_record(stage)
+        assert exposed(stage).items() <= arms.items(), seed
         halves += child.process.returncode != 0
     assert halves > 0, f"no kill of seed {seed} came before the end"
     report = stage.go_on(ASSIGNER, runs=RUNS)
@@ -130,9 +130,9 @@ def test_two_processes_register_at_once(stage, tmp_path, alphas):
     lost = "stood" if len(set(alphas)) == 1 else "refused"
     for n in range(count):
         name = f"e-{n}"
-        told = [report.results[name] for report in reports]
-        assert sorted(told) == sorted(["registered", lost]), name
-        winner = told.index("registered")
+        outcomes = [report.results[name] for report in reports]
+        assert sorted(outcomes) == sorted(["registered", lost]), name
+        winner = outcomes.index("registered")
         [stored] = portal().run(
             stage.record.workspace.log.read(WorkspaceStream("experiment", name))
         )

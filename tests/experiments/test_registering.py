@@ -50,8 +50,8 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
             await record.experiments.stop("else")
         assert await record.experiments.stop("greeting", reason="enough", by="bob") is True
         assert await record.experiments.stop("greeting", reason="again") is False
-        found = await record.experiments.get("greeting")
-        assert (found.version, found.stopped.because) == (2, "enough")
+        state = await record.experiments.get("greeting")
+        assert (state.version, state.stopped.because) == (2, "enough")
         assert await on_record(record, "greeting") == [
             ("experiment.registered.v1", "ada"),
             ("experiment.stopped.v1", "bob"),
@@ -76,9 +76,9 @@ async def test_a_plan_is_replaced_until_its_first_run(lab: Lab):
         assert await record.experiments.register("greeting", plan(planned=60), **again) is True
         assert await record.experiments.register("greeting", plan(planned=60), **again) is False
         assert await record.experiments.register("greeting", plan(planned=60)) is False
-        found = await record.experiments.get("greeting")
-        assert (found.plan.planned, found.plan.because) == (60, "a zero was missing")
-        assert found.replaced == 1
+        state = await record.experiments.get("greeting")
+        assert (state.plan.planned, state.plan.because) == (60, "a zero was missing")
+        assert state.replaced == 1
         assert await on_record(record, "greeting") == [
             ("experiment.registered.v1", "ada"),
             ("experiment.registered.v1", "bob"),
@@ -105,11 +105,11 @@ async def test_a_secret_in_a_plan_is_not_recorded(lab: Lab):
             record.raw.workspace.log.read(WorkspaceStream("experiment", "greeting"))
         )
         assert not any(b"s3cret" in item.body for item in stored)
-        found = await record.experiments.get("greeting")
-        assert parameters_of(found.plan.arms[0]) == {"key": hansard.Secret("key"), "t": 1}
+        state = await record.experiments.get("greeting")
+        assert parameters_of(state.plan.arms[0]) == {"key": hansard.Secret("key"), "t": 1}
 
 
-def test_a_plan_says_what_it_is_given():
+def test_a_plan_contains_its_arguments():
     """A plan keeps its values; names refer to tables, and omitted fields have defaults."""
     made = plan(
         arms=["a", {"name": "b", "weight": 2, "parameters": {"x": (1, 2), "at": b"\0"}}],
@@ -127,7 +127,7 @@ def test_a_plan_says_what_it_is_given():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"alhpa": 0.01}, "the plan: it has no field 'alhpa'; its fields are: arms, metrics"),
         ({"arms": [{"nmae": "a"}]}, "an arm: it has no field 'nmae'; its fields are: name, weight"),
@@ -145,11 +145,11 @@ def test_a_plan_says_what_it_is_given():
         ({"trials": 0}, "trials: 0"),
     ],
 )
-def test_what_is_no_plan_names_its_field(fields, said):
+def test_what_is_no_plan_names_its_field(fields, message):
     """An unknown field is reported with the known ones, a wrong value with its place."""
     with pytest.raises(hansard.BadValue) as refusal:
         plan(**fields)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 # ---------------------------------------------------------------- races
@@ -217,9 +217,9 @@ def test_a_run_that_begins_while_a_plan_is_replaced_keeps_it(data_dir, workspace
                 else:
                     with pytest.raises(hansard.errors.Refused, match=r"already began \(greeting\)"):
                         await task
-            found = await early.experiments.get("greeting")
-            assert found.plan is not None
-            assert (found.version, found.plan.planned) == (2, 5)
+            state = await early.experiments.get("greeting")
+            assert state.plan is not None
+            assert (state.version, state.plan.planned) == (2, 5)
 
     asyncio.run(race())
 

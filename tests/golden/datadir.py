@@ -86,8 +86,8 @@ def command(home: Path, *arguments: str, workspace: str = WORKSPACE) -> Answer:
     finally:
         sys.argv = before
     text = out.getvalue()
-    told = [json.loads(line) for line in text.splitlines() if "--json" in arguments]
-    return Answer(code, told, err.getvalue())
+    lines = [json.loads(line) for line in text.splitlines() if "--json" in arguments]
+    return Answer(code, lines, err.getvalue())
 
 
 # ---------------------------------------------------------------- questions
@@ -97,12 +97,12 @@ def answers(home: Path, before: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return what the command line answers about each workspace and its runs at several points."""
     known = before or {}
     with hansard.connect(WORKSPACE, data_dir=home):  # held open, so that its server stays
-        told = {
+        all_answers = {
             workspace: answers_of(home, workspace, known.get(workspace, {}).get("tables"))
             for workspace in WORKSPACES
         }
-        told[WORKSPACE]["verify"] = verified(home)
-        return told
+        all_answers[WORKSPACE]["verify"] = verified(home)
+        return all_answers
 
 
 def verified(home: Path) -> int:
@@ -114,19 +114,19 @@ def answers_of(home: Path, workspace: str, known: Tables | None) -> dict[str, An
     """Return the command line's answers about a workspace whose server is held open."""
 
     def ask(*arguments: str) -> Any:
-        found = command(home, *arguments, "--json", workspace=workspace)
-        return {"code": found.code, "lines": found.lines}
+        answer = command(home, *arguments, "--json", workspace=workspace)
+        return {"code": answer.code, "lines": answer.lines}
 
     made = ask("rebuild")["lines"]
-    told = {"check": ask("check"), "head": made[-1]["position"]}
+    by_subject = {"check": ask("check"), "head": made[-1]["position"]}
     with _opened(home / "projections" / f"{workspace}.duckdb") as rows_of:
-        told |= {"tags": tags(rows_of), "tables": tables(rows_of, known)}
+        by_subject |= {"tags": tags(rows_of), "tables": tables(rows_of, known)}
         questions = list(_questions(rows_of))
-    told["states"] = {
-        f"{' '.join(asked)} {run} --at {at}": ask(*asked, run, "--at", str(at))
-        for asked, run, at in questions
+    by_subject["states"] = {
+        f"{' '.join(words)} {run} --at {at}": ask(*words, run, "--at", str(at))
+        for words, run, at in questions
     }
-    return told
+    return by_subject
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ def _opened(store: Path) -> Iterator[Ask]:
     """Open a workspace's tables for queries."""
     with duckdb.connect(store, read_only=True) as con:
         con.execute("SET TimeZone = 'UTC'")
-        yield lambda asked: con.execute(asked).fetchall()
+        yield lambda query: con.execute(query).fetchall()
 
 
 def tags(ask: Ask) -> dict[str, int]:
@@ -144,12 +144,12 @@ def tags(ask: Ask) -> dict[str, int]:
 
 def _questions(ask: Ask) -> Iterator[tuple[tuple[str, ...], str, int]]:
     """List the questions: each run at its newest and, for some, at one and two thirds."""
-    asked = """
+    query = """
         SELECT run, list_sort(list(DISTINCT position)),
             bool_or(type LIKE 'board.%'), bool_or(type LIKE 'task.%')
         FROM events WHERE run IS NOT NULL GROUP BY run ORDER BY run
     """
-    for number, (run, there, has_board, has_tasks) in enumerate(ask(asked)):
+    for number, (run, there, has_board, has_tasks) in enumerate(ask(query)):
         third, two_thirds, newest = (there[len(there) * n // 3 - 1] for n in (1, 2, 3))
         yield ("run", "state"), run, newest
         if number % PAST_EACH == 0 and len(there) >= MANY:
@@ -166,11 +166,11 @@ def _questions(ask: Ask) -> Iterator[tuple[tuple[str, ...], str, int]]:
 def tables(ask: Ask, known: Tables | None = None) -> Tables:
     """Return the columns, row count and digest of each table and view, or of the `known` ones."""
     if known is None:
-        asked = (
+        query = (
             "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2"
         )
         columns: dict[str, list[str]] = {}
-        for table, column in ask(asked):
+        for table, column in ask(query):
             if column not in OWN_TIME and table not in OWN_TIME_TABLES:
                 columns.setdefault(table, []).append(column)
     else:

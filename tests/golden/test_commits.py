@@ -40,8 +40,8 @@ def test_bytes(name: str):
     """Decoding and encoding again gives the same bytes, and the stream its subject."""
     subject, stream = GOLDEN[name]
     body = (FOLDER / f"{name}.json").read_bytes()
-    found, commit = commits.decode(subject, body)
-    assert found == stream
+    decoded, commit = commits.decode(subject, body)
+    assert decoded == stream
     assert commits.encode(stream, commit) == body
     assert subjects.subject("lab", stream, commit.version) == subject
 
@@ -58,9 +58,9 @@ def test_full():
         "019aa3c5-7d3f-7000-8000-000000000001",
         "ticket 4711",
     )
-    said, sealed = commit.events
-    assert bytes(said.data).startswith('{"text":"naïve'.encode())
-    assert b"9007199254740993" in bytes(said.data)
+    message, sealed = commit.events
+    assert bytes(message.data).startswith('{"text":"naïve'.encode())
+    assert b"9007199254740993" in bytes(message.data)
     assert sealed.enc == Encryption("key-7", "A256GCM")
 
 

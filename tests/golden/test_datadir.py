@@ -68,8 +68,8 @@ OURS = {"event_types", *GONE}
 @pytest.fixture(scope="module")
 def then() -> Answers:
     """Return the answers from when the directory was written."""
-    told: Answers = json.loads(lzma.decompress(ANSWERS.read_bytes()))
-    return told
+    recorded: Answers = json.loads(lzma.decompress(ANSWERS.read_bytes()))
+    return recorded
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +85,11 @@ def now(home: Path, then: Answers) -> Callable[[str], Answers]:
     """Return a function that gives today's answers about a workspace."""
 
     @cache
-    def asked(workspace: str) -> Answers:
-        told: Answers = answers_of(home, workspace, then[workspace]["tables"])
-        return cast("Answers", json.loads(json.dumps(told)))
+    def answers_about(workspace: str) -> Answers:
+        current: Answers = answers_of(home, workspace, then[workspace]["tables"])
+        return cast("Answers", json.loads(json.dumps(current)))
 
-    return asked
+    return answers_about
 
 
 COPY = pytest.param("copy", marks=pytest.mark.thorough)
@@ -98,20 +98,20 @@ COPY = pytest.param("copy", marks=pytest.mark.thorough)
 
 def test_every_kind_of_event_is_in_it(then: Answers):
     """Each tag that was registered when it was written, and one that no version knows."""
-    found = {tag for each in then.values() for tag in each["tags"]}
-    assert set(REGISTRY) - found == SINCE
-    assert found - set(REGISTRY) == {"run.dreamt.v7"}
+    tags = {tag for each in then.values() for tag in each["tags"]}
+    assert set(REGISTRY) - tags == SINCE
+    assert tags - set(REGISTRY) == {"run.dreamt.v7"}
 
 
 @pytest.mark.parametrize("workspace", ["lab", COPY, "odd"])
 @pytest.mark.parametrize("part", ["check", "head", "tags", "tables", "states"])
 def test_it_is_read_as_it_was(then, now, workspace, part):
     """Findings, rows and states are as before; the schema version may differ."""
-    told = then[workspace][part]
+    expected = then[workspace][part]
     if part == "tables":
-        told = {name: rows for name, rows in told.items() if name not in OURS | OTHERWISE}
-    assert told
-    assert not list(missing(told, now(workspace)[part]))
+        expected = {name: rows for name, rows in expected.items() if name not in OURS | OTHERWISE}
+    assert expected
+    assert not list(missing(expected, now(workspace)[part]))
 
 
 @pytest.mark.parametrize("workspace", ["lab", COPY])
@@ -124,13 +124,13 @@ def test_the_record_is_clean(now: Callable[[str], Answers], workspace: str):
 
 
 @pytest.mark.thorough(quick="test_it_is_read_as_it_was")
-def test_the_tables_made_anew_are_equal(now: Callable[[str], Answers], home: Path):
+def test_rebuilt_tables_are_equal(now: Callable[[str], Answers], home: Path):
     """Tables projected from an earlier version's events equal rebuilt ones."""
     assert now(WORKSPACE)
     assert verified(home) == 0
 
 
-def test_what_is_missing_or_different_is_told():
+def test_what_is_missing_or_different_is_reported():
     """Missing and different answers are reported, new ones are not."""
     then = {"a": [{"b": 1}], "c": None}
     assert not list(missing(then, {"a": [{"b": 1, "new": 2}], "c": None, "d": 3}))

@@ -39,13 +39,13 @@ def _read(name: str) -> Recorded:
 
 def test_every_event_type_has_its_golden_bytes():
     """Each registered tag has a full file, and a least one where a field may be left out."""
-    wanted = {f"{tag}.full.json" for tag in REGISTRY}
-    wanted |= {
+    expected = {f"{tag}.full.json" for tag in REGISTRY}
+    expected |= {
         f"{tag}.least.json"
         for tag, cls in REGISTRY.items()
         if any(not field.required for field in msgspec.structs.fields(cls))
     }
-    assert {name for name in FILES if "-" not in name} == wanted
+    assert {name for name in FILES if "-" not in name} == expected
     assert {name.rpartition(".full-")[0] for name in FILES if "-" in name} <= set(REGISTRY)
 
 
@@ -63,8 +63,8 @@ def test_every_field_has_golden_bytes(tag):
     """The newest full file has every field of its type, in order."""
     fields = [field.encode_name for field in msgspec.structs.fields(REGISTRY[tag])]
     full = [name for name in FILES if name.startswith((f"{tag}.full.", f"{tag}.full-"))]
-    told = [list(msgspec.json.decode((FOLDER / name).read_bytes())) for name in full]
-    assert max(told, key=len) == fields
+    fields_of_files = [list(msgspec.json.decode((FOLDER / name).read_bytes())) for name in full]
+    assert max(fields_of_files, key=len) == fields
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".least.json")])

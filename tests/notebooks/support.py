@@ -27,7 +27,7 @@ GONE_S_MAX = 60.0
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Said:
+class CellResult:
     """Result of a cell: display (`text`, `html`), output, warnings and error."""
 
     def __init__(self, outputs: list[Any]) -> None:
@@ -55,13 +55,13 @@ use by the kernel.
 
 def _ports(count: int) -> list[int]:
     """Ports that are free."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.SystemRandom().sample(BELOW_EPHEMERAL, 100):
         if _is_free(port):
-            found.append(port)
-        if len(found) == count:
+            ports.append(port)
+        if len(ports) == count:
             break
-    return found
+    return ports
 
 
 def _is_free(port: int) -> bool:
@@ -122,15 +122,15 @@ class Notebook:
     def __exit__(self, *_: object) -> None:
         self._client._cleanup_kernel()
 
-    def run(self, text: str) -> Said:
+    def run(self, text: str) -> CellResult:
         """Run a cell."""
         cell = nbformat.v4.new_code_cell(text)
         self._client.nb.cells.append(cell)
         self._client.execute_cell(cell, self._cells)
         self._cells += 1
-        return Said(cell.outputs)
+        return CellResult(cell.outputs)
 
-    def interrupted(self, text: str, when: Callable[[], bool]) -> Said:
+    def interrupted(self, text: str, when: Callable[[], bool]) -> CellResult:
         """Run a cell, and interrupt it as soon as something is so."""
 
         def press() -> None:

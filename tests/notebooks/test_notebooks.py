@@ -68,8 +68,8 @@ def ran(book: Notebook) -> list[str]:
 def begun(book: Notebook) -> None:
     """Run the first two cells."""
     for text in (OPEN, TOOLS):
-        said = book.run(text)
-        assert not said.error, said.traceback
+        result = book.run(text)
+        assert not result.error, result.traceback
 
 
 def on_record(book: Notebook) -> Any:
@@ -118,13 +118,13 @@ def test_a_restarted_kernel_is_answered_from_the_record(book: Notebook) -> None:
 def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     """An interrupted pure call runs again; one with effects is in doubt until settled."""
     begun(book)
-    said = book.interrupted("await think('a')", lambda: ran(book) == ["a"])
-    assert "CancelledError" in said.error
+    result = book.interrupted("await think('a')", lambda: ran(book) == ["a"])
+    assert "CancelledError" in result.error
     (book.folder / "go").touch()
     assert book.run("await think('a')").text == "'A'"
     (book.folder / "go").unlink()
-    said = book.interrupted("await mail('eve')", lambda: ran(book) == ["a", "a", "eve"])
-    assert "CancelledError" in said.error
+    result = book.interrupted("await mail('eve')", lambda: ran(book) == ["a", "a", "eve"])
+    assert "CancelledError" in result.error
     (book.folder / "go").touch()
     assert "InDoubt" in book.run("await mail('eve')").error
     assert not book.run("await record.settle('nb-1', 'ada#3', 'happened', result='ok')").error
@@ -136,7 +136,7 @@ def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
 
 
 @pytest.mark.thorough(quick="agents/test_modes.py::test_a_changed_tool_is_told_of")
-def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
+def test_running_its_cell_again_declares_a_tool_again(book: Notebook) -> None:
     """A redeclared tool runs its new source; recorded answers warn of the change."""
     begun(book)
     assert book.run("await double('x')").text == "'xx'"
@@ -144,10 +144,10 @@ def test_a_tool_is_declared_anew_by_its_cell(book: Notebook) -> None:
     assert not book.run(edited).error
     assert book.run("await double('y')").text == "'yyy'"
     book.run(OPEN)
-    said = book.run("await double('x')")
-    assert said.text == "'xx'"
-    assert "ToolChanged" in said.warned
-    assert "version=" in said.warned
+    result = book.run("await double('x')")
+    assert result.text == "'xx'"
+    assert "ToolChanged" in result.warned
+    assert "version=" in result.warned
     book.run(
         edited.replace('(effects="pure")\ndef double', '(effects="pure", version="2")\ndef double')
     )

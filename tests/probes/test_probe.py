@@ -79,13 +79,13 @@ class Desk:
     def __init__(self, folder: Path, data_dir: Path, workspace: str, call: Call) -> None:
         self.path = folder / "grants.py"
         self.path.write_text(PROGRAM)
-        self._told = environment(data_dir, HANSARD_WORKSPACE=workspace)
+        self._environment = environment(data_dir, HANSARD_WORKSPACE=workspace)
         self._call = call
 
     def record(self, count: int, rule: str = "fair") -> None:
         """Make runs."""
         command = [str(self.path), str(count), rule, "all"]
-        made = run(command, cwd=self.path.parent, env=self._told, timeout=60)
+        made = run(command, cwd=self.path.parent, env=self._environment, timeout=60)
         assert made.returncode == 0, made.stderr
 
     def command(self, rule: str = "fair") -> tuple[object, ...]:
@@ -98,10 +98,10 @@ class Desk:
 
     def start(self, rule: str) -> subprocess.Popen[bytes]:
         """Start a probe as a process with visible children and slow forks."""
-        given = ["-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
-        slow = self._told | {"PROBE_SLEEPS": "0.2", "PYTHONPATH": str(SRC)}
+        arguments = ["-m", "hansard", "probe", "all", *SWAP, *self.command(rule)]
+        slow = self._environment | {"PROBE_SLEEPS": "0.2", "PYTHONPATH": str(SRC)}
         return subprocess.Popen(
-            [sys.executable, *map(str, given)],
+            [sys.executable, *map(str, arguments)],
             env=slow,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -129,15 +129,15 @@ def test_each_run_is_forked_for_each_value_and_nothing_else_changes(desk, call, 
     newest = call("run", "show", "last", "--json").lines[0]
     made = desk.probe("fair", "--json")
     assert made.code == 0, made.err
-    [told] = rows(made, "probe")
-    assert (told["forks"], told["before"], told["ran"], told["left_out"]) == (4, 0, 4, [])
-    assert told["tools"] == {"customer.gender": 2}
+    [probe] = rows(made, "probe")
+    assert (probe["forks"], probe["before"], probe["ran"], probe["left_out"]) == (4, 0, 4, [])
+    assert probe["tools"] == {"customer.gender": 2}
     [noise] = rows(made, "noise")
     assert (noise["controls"], noise["compared"], noise["differ"]) == (2, 2, 0)
     assert [row["unanswered"] for row in rows(made, "pair")] == [None, None]
     forks = [life.forked for run, life in record.runs() if run not in before]
     swaps = [forked.swap for forked in forks if forked is not None]
-    assert {swap.probe for swap in swaps if swap is not None} == {told["probe"]}
+    assert {swap.probe for swap in swaps if swap is not None} == {probe["probe"]}
     assert len(swaps) == 4
     listed = call("runs", "--json")
     assert {row["run"] for row in listed.lines} == before
@@ -176,8 +176,8 @@ def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, recor
     with record.run("other") as session:
         session.decide("Grant?", selected="approve")
     made = desk.probe("fair", "--json")
-    [told] = rows(made, "probe")
-    assert [each["why"] for each in told["left_out"]] == [
+    [probe] = rows(made, "probe")
+    assert [each["why"] for each in probe["left_out"]] == [
         "no call before its decision returned customer.gender"
     ]
     lacks = call("probe", "all", *SWAP, "--", "true", "{label.nothing}")
@@ -185,7 +185,7 @@ def test_a_run_that_the_command_cannot_be_made_for_is_left_out(desk, call, recor
 
 
 @pytest.mark.thorough  # the examples are the quicker case
-def test_a_planted_bias_is_found(desk: Desk):
+def test_a_planted_bias_is_detected(desk: Desk):
     """Seven of 21 decisions differ, all in one direction; the command exits with code 1."""
     desk.record(21, "biased")
     made = desk.probe("biased")
@@ -195,7 +195,7 @@ def test_a_planted_bias_is_found(desk: Desk):
     assert "With the value on record 21 of 21 forks decided as their runs had." in made.out
 
 
-def test_a_model_is_asked_only_where_that_is_allowed(desk: Desk):
+def test_a_model_is_called_only_where_that_is_allowed(desk: Desk):
     """The fork with another value asks another thing: its pair is not answered, and counted."""
     desk.record(1, "model")
     made = desk.probe("model", "--json")
@@ -242,8 +242,11 @@ def test_another_program_is_another_probe(desk: Desk):
     desk.path.write_text(PROGRAM + "# edited\n")
     edited = rows(desk.probe("fair", "--json"), "probe")[0]
     assert (edited["probe"] != first["probe"], edited["before"]) == (True, 0)
-    anew = rows(desk.probe("fair", "--json", "--again"), "probe")[0]
-    assert (anew["probe"] not in (first["probe"], edited["probe"]), anew["before"]) == (True, 0)
+    repeated = rows(desk.probe("fair", "--json", "--again"), "probe")[0]
+    assert (repeated["probe"] not in (first["probe"], edited["probe"]), repeated["before"]) == (
+        True,
+        0,
+    )
 
 
 def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record):
@@ -272,8 +275,8 @@ def test_a_probe_that_is_killed_goes_on_where_it_was(desk: Desk, record: Record)
     there = completed()
     assert 2 <= len(there) < 6
     made = desk.probe("fair", "--json")
-    [told] = rows(made, "probe")
-    assert (told["before"], told["ran"]) == (len(there), 6 - len(there))
+    [probe] = rows(made, "probe")
+    assert (probe["before"], probe["ran"]) == (len(there), 6 - len(there))
     assert [row["unanswered"] for row in rows(made, "pair")] == [None] * 3
     assert set(there) <= set(completed())  # not a word was added to them
 

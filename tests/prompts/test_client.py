@@ -20,27 +20,27 @@ TEXT = "Answer {query} from {context}."
 async def uses(record, run):
     """Return the prompts that each call of a run used, as a list of lists."""
     log = record.raw.workspace.log
-    found = await record.io(log.read(AgentStream(run, "writer", "ada")))
-    told = [event for item in found for event in item.commit.events]
+    stored = await record.io(log.read(AgentStream(run, "writer", "ada")))
+    events = [event for item in stored for event in item.commit.events]
     return [
         msgspec.json.decode(event.data).get("prompts", [])
-        for event in told
+        for event in events
         if event.type == "step.requested.v1"
     ]
 
 
 @twins
-async def test_a_call_says_which_versions_it_was_given(lab: Lab):
+async def test_a_call_names_its_prompt_versions(lab: Lab):
     """A call names the prompt versions it was given, on resume too."""
     async with lab.connect() as record:
         assert await record.prompts.add("rag", TEXT, model="m-1", parameters={"t": 0.5}) == 1
         assert await record.prompts.add("style", "Be kind.") == 1
         assert await record.prompts.alias("rag@1", "production", reason="first") is True
         assert await record.prompts.alias("rag@1", "production") is False
-        found = await record.prompts.get("rag@production")
-        assert (found.reference, found.variables) == ("rag@1", ("query", "context"))
-        assert (found.model, found.parameters) == ("m-1", {"t": 0.5})
-        text = found.format(query="q", context="c")
+        prompt = await record.prompts.get("rag@production")
+        assert (prompt.reference, prompt.variables) == ("rag@1", ("query", "context"))
+        assert (prompt.model, prompt.parameters) == ("m-1", {"t": 0.5})
+        text = prompt.format(query="q", context="c")
         assert text == "Answer q from c."
         for same in (copy.deepcopy(text), pickle.loads(pickle.dumps(text))):  # noqa: S301 -- what was pickled here
             assert (same, same.use) == (text, text.use)
@@ -90,8 +90,8 @@ async def test_a_fork_is_no_further_run_of_its_prompt(lab: Lab):
                 await play(fork, fails=True)
         assert (await record.sql("SELECT count(DISTINCT run) FROM prompt_uses")).rows == [(4,)]
         report = await record.prompts.report("rag")
-        found = {row.metric: (row.runs, row.n, row.value) for row in report.rows}
-        assert found["completion_rate"] == (1, 1, 1.0)
+        metrics = {row.metric: (row.runs, row.n, row.value) for row in report.rows}
+        assert metrics["completion_rate"] == (1, 1, 1.0)
 
 
 @twins
@@ -100,7 +100,7 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
     async with lab.connect() as record:
         await record.prompts.add("rag", TEXT)
         await record.prompts.add("rag", "Now {query}.")
-        for reference, error, said in (
+        for reference, error, message in (
             ("nope", hansard.NotFound, "hansard prompt list"),
             (
                 "rag@3",
@@ -114,7 +114,7 @@ async def test_what_cannot_be_formatted_says_why(lab: Lab):
             ),
             ("rag@", hansard.errors.BadName, "behind '@'"),
         ):
-            with pytest.raises(error, match=said):
+            with pytest.raises(error, match=message):
                 await record.prompts.get(reference)
         first = await record.prompts.get("rag@1")
         with pytest.raises(hansard.BadValue, match="variable 'context': it is not given"):

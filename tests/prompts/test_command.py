@@ -52,13 +52,13 @@ def test_versions_by_the_command_line(call, record, tmp_path):
     [copied] = call("prompt", "import", log, "--name", "copy", "--json").lines
     assert (copied["versions"], copied["added"], copied["edges"]) == (2, 2, 1)
     assert record.prompts.get("copy@2").text == record.prompts.get("rag@2").text
-    found = call("audit", "--kind", "prompts", "--json").lines
-    assert found[0]["what"] == "without evidence"
-    assert f"names version 2, moved by {OS_USER} (shorter)" in found[0]["fact"]
+    findings = call("audit", "--kind", "prompts", "--json").lines
+    assert findings[0]["what"] == "without evidence"
+    assert f"names version 2, moved by {OS_USER} (shorter)" in findings[0]["fact"]
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("a.dot", '0 [label="0\\n(1)"];\n0 -> 1;', "1 is no version"),
         ("a.dot", '0 [label="0\\n(x)"];', "a.dot, line 1: score 'x'"),
@@ -76,13 +76,13 @@ def test_versions_by_the_command_line(call, record, tmp_path):
         ("a.txt", "", "is of no known form"),
     ],
 )
-def test_a_file_that_is_no_lineage_says_where(tmp_path, name, text, said):
+def test_a_file_that_is_no_lineage_says_where(tmp_path, name, text, message):
     """The error has the line, its content and the valid form; nothing is written."""
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(BadValue) as error:
         read_source(path)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_plan_whose_arm_names_no_prompt_is_not_registered(call, record, tmp_path):

@@ -52,8 +52,8 @@ def test_two_texts_over_a_table_are_one_command(call, record, place):
     assert (
         "20 cases of cases.csv, evaluated by scorer:score: 26 trials run, 14 on record" in made.err
     )
-    asked = Counter((place / "asked.txt").read_text().splitlines())
-    assert {case for case, count in asked.items() if count > 1} == {"Say {question} c7"}
+    evaluated = Counter((place / "asked.txt").read_text().splitlines())
+    assert {case for case, count in evaluated.items() if count > 1} == {"Say {question} c7"}
     [(experiment,)] = record.sql("SELECT DISTINCT experiment FROM runs").rows
     assert f"hansard compare '{experiment}'" in made.err
     assert made.out == call("compare", experiment, "--baseline", "ask@1").out

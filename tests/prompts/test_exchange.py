@@ -27,8 +27,8 @@ def test_an_exported_run_brings_its_prompts(call, record, data_dir, workspace, t
     brought = call("-w", there, "import", "events", file)
     assert brought.code == 0, brought.err
     with hansard.connect(there, data_dir=data_dir) as other:
-        found = other.prompts.get("rag@production")
-        assert (found.version, found.text) == (1, "Answer {query}.")
+        imported = other.prompts.get("rag@production")
+        assert (imported.version, imported.text) == (1, "Answer {query}.")
         assert other.prompts.get("rag").version == 1
         uses = other.sql("SELECT run, prompt, version, alias FROM prompt_uses").rows
         assert uses == [("r", "rag", 1, "production")]

@@ -50,8 +50,8 @@ def test_a_run_of_gepa_comes_over(call, record, tmp_path):
             assert version.claimed["score"] == pytest.approx(
                 RESULT["val_aggregate_scores"][number], abs=1e-4
             )
-            told = {f"score[{k}]": v for k, v in RESULT["val_subscores"][number].items()}
-            assert {**version.claimed, **told} == version.claimed or number == 0
+            scores = {f"score[{k}]": v for k, v in RESULT["val_subscores"][number].items()}
+            assert {**version.claimed, **scores} == version.claimed or number == 0
         edges = {
             number: {int(log[parent].because.split()[1]) for parent in version.parents}
             for number, version in by_candidate.items()
@@ -93,13 +93,13 @@ def test_a_saved_dspy_program_comes_over(call, record):
     """A prompt for each predictor: instructions, fields, demonstrations and the model's name."""
     [plan, answer] = call("prompt", "import", MADE / "dspy_program.json", "--json").lines
     assert plan["prompt"] == "dspy_program/plan"
-    found = record.prompts.get("dspy_program/plan")
-    assert (found.text, found.model) == ("Plan the search.", "openai/gpt-4.1-mini")
-    assert [each["augmented"] for each in found.parameters["demos"]] == [True, True]
-    assert found.parameters["lm"]["temperature"] == 0.2
-    found = record.prompts.get(answer["prompt"])
-    assert (found.name, found.text) == ("dspy_program/answer.predict", "Answer briefly.")
-    assert found.parameters["fields"][2]["prefix"] == "Reasoning:"
+    prompt = record.prompts.get("dspy_program/plan")
+    assert (prompt.text, prompt.model) == ("Plan the search.", "openai/gpt-4.1-mini")
+    assert [each["augmented"] for each in prompt.parameters["demos"]] == [True, True]
+    assert prompt.parameters["lm"]["temperature"] == 0.2
+    prompt = record.prompts.get(answer["prompt"])
+    assert (prompt.name, prompt.text) == ("dspy_program/answer.predict", "Answer briefly.")
+    assert prompt.parameters["fields"][2]["prefix"] == "Reasoning:"
     again = call("prompt", "import", MADE / "dspy_program.json", "--json").lines
     assert [each["added"] for each in again] == [0, 0]
     [alone] = call("prompt", "import", MADE / "dspy_predictor.json", "--name", "qa", "--json").lines

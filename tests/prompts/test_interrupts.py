@@ -59,7 +59,7 @@ class Optimizing:
             text=True,
         )
 
-    def asked(self) -> Counter[str]:
+    def evaluations(self) -> Counter[str]:
         """Return how often each text and task were evaluated."""
         return Counter(file.read_text() for file in self.folder.glob("asked-*"))
 
@@ -94,11 +94,11 @@ def test_an_interrupt_ends_an_optimization_at_once(record, data_dir, workspace, 
     assert (child.returncode, out) == (130, "")
     assert "Traceback" not in err
     assert optimizing.alias() == 1
-    assert optimizing.asked().total() == stop
+    assert optimizing.evaluations().total() == stop
     again = optimizing.start()
     out, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
-    assert max(optimizing.asked().values()) == 1
+    assert max(optimizing.evaluations().values()) == 1
     assert optimizing.alias() == 3
 
 
@@ -116,5 +116,5 @@ def test_an_error_of_an_evaluation_costs_no_answer(record, data_dir, workspace, 
     again = optimizing.start()
     _, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
-    assert max(optimizing.asked().values()) == 1
+    assert max(optimizing.evaluations().values()) == 1
     assert optimizing.alias() == 3

@@ -26,14 +26,14 @@ def test_a_killed_promotion_moves_the_alias_once(
     killed = killed_at(data_dir, workspace)
     record.prompts.add("rag", "Version 1.")
     record.prompts.alias("rag@1", "production", reason="the first one")
-    kills, wanted, versions = 0, rounds(quick=1, full=50), itertools.count(2)
-    while kills < wanted:  # a point may lie past the end
+    kills, kills_min, versions = 0, rounds(quick=1, full=50), itertools.count(2)
+    while kills < kills_min:  # a point may lie past the end
         number = next(versions)
         record.prompts.add("rag", f"Version {number}.")
-        told = ("prompt", "promote", f"rag@{number}", "--reason", f"round {number}")
-        kills += killed(chance.randrange(1, 4), *told)
+        command = ("prompt", "promote", f"rag@{number}", "--reason", f"round {number}")
+        kills += killed(chance.randrange(1, 4), *command)
         assert record.prompts.get("rag@production").version in {number - 1, number}
-        call(*told)
+        call(*command)
         assert record.prompts.get("rag@production").version == number
         moves = [each for each in record.prompts.log("rag").moves if each.version == number]
         assert [each.because for each in moves] == [f"round {number}"]
@@ -49,7 +49,7 @@ def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, roun
     def come_to(name: str, point: int) -> bool:
         return was_killed(data_dir, point, program, name, data_dir)
 
-    def found(name: str) -> object:
+    def state_of(name: str) -> object:
         with hansard.connect(name, data_dir=data_dir) as opened:
             log = opened.prompts.log("p")
             return (
@@ -62,7 +62,7 @@ def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, roun
             )
 
     assert not come_to(workspace, 0)
-    whole = found(workspace)
+    whole = state_of(workspace)
     kills = 0
     for number in range(rounds(quick=1, full=50)):
         name = f"{workspace}-{number}"
@@ -71,5 +71,5 @@ def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, roun
             if chance.random() < 0.5:  # as often as not nobody kills it the next time
                 assert not come_to(name, 0)
                 break
-        assert found(name) == whole
+        assert state_of(name) == whole
     evidence.record("prompts.optimize.kills", kills=kills, rounds=rounds(quick=1, full=50))

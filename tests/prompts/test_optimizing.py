@@ -19,40 +19,44 @@ def solved(text, task):
     return float(text.count("!") > task % 3)
 
 
-def wanted(**fields):
+def optimize_request(**fields):
     """Return an optimisation of these tasks."""
-    given = {"reference": "p", "tasks": TASKS, "evaluate": solved, "propose": max, **fields}
-    return OptimizeRequest(**given)
+    arguments = {"reference": "p", "tasks": TASKS, "evaluate": solved, "propose": max, **fields}
+    return OptimizeRequest(**arguments)
 
 
 def test_what_is_held_out_follows_from_the_names():
     """In whatever order tasks are given; by the salt and the prompt; both parts have some."""
-    searched, held = halves(wanted(), "p")
+    searched, held = halves(optimize_request(), "p")
     assert (len(searched), len(held)) == (12, 12)
     assert set(searched).isdisjoint(held)
     back = dict(reversed(TASKS.items()))
-    assert halves(wanted(tasks=back), "p") == (searched, held)
-    assert halves(wanted(salt="s"), "p") != (searched, held) != halves(wanted(), "q")
-    for fields, said in (
+    assert halves(optimize_request(tasks=back), "p") == (searched, held)
+    assert (
+        halves(optimize_request(salt="s"), "p")
+        != (searched, held)
+        != halves(optimize_request(), "q")
+    )
+    for fields, message in (
         ({"tasks": {"a": 1}}, "both halves have some"),
         ({"budget": 47}, "give 48 evaluations or more"),
     ):
-        with pytest.raises(hansard.BadValue, match=said):
-            halves(wanted(**fields), "p")
+        with pytest.raises(hansard.BadValue, match=message):
+            halves(optimize_request(**fields), "p")
 
 
 def test_a_search_asks_nothing_twice_and_keeps_to_its_budget():
     """A search evaluates nothing twice and ends at its budget, or when nothing new is proposed."""
-    asked: Counter[tuple[str, int]] = Counter()
+    evaluations: Counter[tuple[str, int]] = Counter()
 
     def evaluate(text, task):
-        asked[str(text), task] += 1
+        evaluations[str(text), task] += 1
         return solved(text, task)
 
     search = PromptSearch("x", TASKS, 80, evaluate, lambda text, _: text + "!")
-    found = hill_climb(search)
-    assert [each.text for each in found] == ["x", "x!", "x!!"]
-    assert (search.left, set(asked.values())) == (8, {1})
+    candidates = hill_climb(search)
+    assert [each.text for each in candidates] == ["x", "x!", "x!!"]
+    assert (search.left, set(evaluations.values())) == (8, {1})
     dull = PromptSearch("x", TASKS, 80, evaluate, lambda text, _: text)
     assert [each.text for each in hill_climb(dull)] == ["x"]
 
@@ -60,36 +64,36 @@ def test_a_search_asks_nothing_twice_and_keeps_to_its_budget():
 @pytest.mark.slow
 def test_what_is_better_is_promoted(record):
     """A better candidate is promoted on a registered comparison; a repeat runs nothing."""
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     def evaluate(text, task):
-        asked.append(task)
+        calls.append(task)
         return solved(text, task)
 
     def propose(text, results):
-        asked.append(tuple(each["task"] for each in results))
+        calls.append(tuple(each["task"] for each in results))
         return text + "!"
 
     record.prompts.add("p", "x", model="m")
     record.prompts.alias("p@1", "production", reason="the first one")
-    given = {"evaluate": evaluate, "propose": propose, "budget": 45}
-    found = record.optimize("p@production", FEW, **given)
-    assert (found.promoted, found.evidence.verdict) == (True, "better")
-    assert list(found.versions) == [1, 2, 3, 4, 5]
-    seen = {task for each in asked if isinstance(each, tuple) for task in each}
-    assert seen == set(found.searched)
-    assert seen.isdisjoint(found.held_out)
-    assert found.evaluations <= 45
+    options = {"evaluate": evaluate, "propose": propose, "budget": 45}
+    optimization = record.optimize("p@production", FEW, **options)
+    assert (optimization.promoted, optimization.evidence.verdict) == (True, "better")
+    assert list(optimization.versions) == [1, 2, 3, 4, 5]
+    seen = {task for each in calls if isinstance(each, tuple) for task in each}
+    assert seen == set(optimization.searched)
+    assert seen.isdisjoint(optimization.held_out)
+    assert optimization.evaluations <= 45
     version = record.prompts.get("p@production")
-    assert (version.version, version.model) == (found.best, "m")
+    assert (version.version, version.model) == (optimization.best, "m")
     moves = record.prompts.log("p").moves
-    assert [each.experiment for each in moves] == ["", found.experiment]
-    plan = record.experiments.get(found.experiment).plan
-    assert plan.arms[1].prompt == f"p@{found.best}"
+    assert [each.experiment for each in moves] == ["", optimization.experiment]
+    plan = record.experiments.get(optimization.experiment).plan
+    assert plan.arms[1].prompt == f"p@{optimization.best}"
     used = record.sql(
         "SELECT version, count(*) FROM prompt_runs WHERE prompt = 'p' GROUP BY 1 ORDER BY 1"
     ).rows
-    assert used == [(1, 6), (found.best, 6)]
+    assert used == [(1, 6), (optimization.best, 6)]
 
 
 @pytest.mark.thorough(quick="test_what_is_better_is_promoted")
@@ -120,17 +124,17 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
     """The async client reaches the sync one's result; after a cancellation it repeats no
     evaluation.
     """
-    asked: list[Any] = []
+    evaluations: list[Any] = []
 
     async def play() -> Any:
         stop = asyncio.Event()
 
         async def evaluate(text, task):
             await asyncio.sleep(0)
-            if len(asked) == 5 and not stop.is_set():
+            if len(evaluations) == 5 and not stop.is_set():
                 stop.set()
                 await asyncio.sleep(600)
-            asked.append((str(text), task))
+            evaluations.append((str(text), task))
             return solved(text, task)
 
         def propose(text, _results):
@@ -150,29 +154,31 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(task, 60)
-            found = await optimize()
-            assert (await record.prompts.get("p@production")).version == found.best
-            return found
+            optimization = await optimize()
+            assert (await record.prompts.get("p@production")).version == optimization.best
+            return optimization
 
-    found = asyncio.run(play())
-    assert (found.promoted, found.evidence.verdict) == (True, "better")
-    searched = [each for each in asked if each[1] in {TASKS[name] for name in found.searched}]
+    optimization = asyncio.run(play())
+    assert (optimization.promoted, optimization.evidence.verdict) == (True, "better")
+    searched = [
+        each for each in evaluations if each[1] in {TASKS[name] for name in optimization.searched}
+    ]
     assert len(set(searched)) == len(searched)
 
 
 @pytest.mark.slow
 def test_an_error_of_an_evaluation_loses_no_answer(record):
     """An error in an evaluation loses no answer that was paid for."""
-    asked: list[Any] = []
+    evaluations: list[Any] = []
     wrong = iter([TimeoutError("late"), None, 10**400, float("nan")])
 
     def evaluate(text, task):
-        asked.append((str(text), task))
-        if len(asked) % 5 == 0 and (given := next(wrong, "none")) != "none":
-            asked.pop()
-            if isinstance(given, Exception):
-                raise given
-            return given
+        evaluations.append((str(text), task))
+        if len(evaluations) % 5 == 0 and (outcome := next(wrong, "none")) != "none":
+            evaluations.pop()
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
         return solved(text, task)
 
     refused = iter([RuntimeError("no proposal")])
@@ -184,16 +190,16 @@ def test_an_error_of_an_evaluation_loses_no_answer(record):
 
     record.prompts.add("p", "x")
     record.prompts.alias("p@1", "production", reason="the first one")
-    given = {"evaluate": evaluate, "propose": propose, "budget": 45}
+    options = {"evaluate": evaluate, "propose": propose, "budget": 45}
     failures = 0
     while True:
         try:
-            found = record.optimize("p@production", FEW, **given)
+            optimization = record.optimize("p@production", FEW, **options)
         except (TimeoutError, hansard.BadValue, RuntimeError):
             failures += 1
             continue
         break
     assert failures == 5
-    assert max(Counter(asked).values()) == 1
-    assert found.evaluations == len(asked)
+    assert max(Counter(evaluations).values()) == 1
+    assert optimization.evaluations == len(evaluations)
     assert [life.status for _, life in record.runs(workflow="optimize prompt p")] == ["completed"]

@@ -42,12 +42,12 @@ def read() -> Budget:
 
 def counts() -> Counts:
     """Count code lines, modules, forwarding functions and dialect words of each package."""
-    found: dict[str, Counter[str]] = {}
+    totals: dict[str, Counter[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).parts
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
-        package = found.setdefault(parts[0] if len(parts) > 1 else "hansard", Counter())
+        package = totals.setdefault(parts[0] if len(parts) > 1 else "hansard", Counter())
         package["code_lines"] += code_lines(text, tree)
         package["modules"] += 1
         package["forwarding"] += sum(
@@ -56,7 +56,7 @@ def counts() -> Counts:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         )
         package["dialect_words"] += len(DIALECT.findall(text))
-    return {package: dict(numbers) for package, numbers in sorted(found.items())}
+    return {package: dict(numbers) for package, numbers in sorted(totals.items())}
 
 
 def code_lines(text: str, tree: ast.Module) -> int:
@@ -83,11 +83,11 @@ def forwards(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         value = value.value
     if not isinstance(value, ast.Call):
         return False
-    given = [*value.args, *(keyword.value for keyword in value.keywords)]
+    passed = [*value.args, *(keyword.value for keyword in value.keywords)]
     taken = function.args
     names = {each.arg for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)}
     names |= {each.arg for each in (taken.vararg, taken.kwarg) if each is not None}
-    plain = [each.value if isinstance(each, ast.Starred) else each for each in given]
+    plain = [each.value if isinstance(each, ast.Starred) else each for each in passed]
     return all(isinstance(each, ast.Name) and each.id in names for each in plain)
 
 

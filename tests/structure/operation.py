@@ -27,11 +27,11 @@ FOLDERS = ("src", "tests", "docs", "examples", "benchmarks")
 def operation(name: str) -> Operation:
     """Return an operation by its name in the façade. Raises SystemExit for an unknown one."""
     operations = of_record(RecordOperations)
-    found = operations.get(f"record.{name}")
-    if found is None:
+    declared = operations.get(f"record.{name}")
+    if declared is None:
         known = ", ".join(sorted(each.removeprefix("record.") for each in operations))
         sys.exit(f"there is no operation {name!r}: give one of {known}")
-    return found
+    return declared
 
 
 def place_of(function: Any) -> str:
@@ -66,8 +66,8 @@ def mentions(name: str) -> list[str]:
 
 def places(name: str) -> dict[str, list[str]]:
     """Return the places of an operation by their kind."""
-    found = operation(name)
-    method = inspect.getattr_static(found.noun, found.attribute).method
+    declared = operation(name)
+    method = inspect.getattr_static(declared.noun, declared.attribute).method
     where: dict[str, list[str]] = {
         "declaration": [place_of(method)],
         "calls": sorted({*called_by(method)}),

@@ -59,11 +59,11 @@ class House(msgspec.Struct):
 
 def sources(folder: Path = ROOT / "src") -> dict[str, Path]:
     """Each module's file, by its dotted name."""
-    found = {}
+    files = {}
     for path in sorted((folder / PACKAGE).rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
 
 def drawn() -> House:
@@ -123,12 +123,12 @@ def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
         graph.add_module(node)
     for a, b in edges:
         graph.add_import(importer=named[a], imported=named[b])
-    found = set()
+    cycles = set()
     for node in named.values():
         both = graph.find_upstream_modules(node) & graph.find_downstream_modules(node)
         if both - {node}:
-            found.add(tuple(sorted(back[each] for each in both | {node})))
-    return [list(each) for each in sorted(found)]
+            cycles.add(tuple(sorted(back[each] for each in both | {node})))
+    return [list(each) for each in sorted(cycles)]
 
 
 # ---------------------------------------------------------------- private names
@@ -150,12 +150,12 @@ def _taken(node: ast.AST) -> Iterator[str]:
     """Return the dotted names that an import takes from this package."""
     match node:
         case ast.Import(names=names):
-            found = [alias.name for alias in names]
+            imported = [alias.name for alias in names]
         case ast.ImportFrom(module=str(module), names=names, level=0):
-            found = [f"{module}.{alias.name}" for alias in names]
+            imported = [f"{module}.{alias.name}" for alias in names]
         case _:
-            found = []
-    yield from (name for name in found if within(name, PACKAGE))
+            imported = []
+    yield from (name for name in imported if within(name, PACKAGE))
 
 
 def _owner(name: str, files: dict[str, Path], packages: set[str]) -> str | None:
@@ -197,13 +197,13 @@ def main() -> None:
     for room in house.rooms:
         to = ", ".join(f"{name} {count}" for name, count in house.arrows.get(room.name, {}).items())
         rows.append(f"{room.name:<24}{room.modules:>8}  imports from {to}")
-    for what, found in (
+    for what, cycles in (
         ("circles of modules", house.circles),
         ("circles of rooms under the top", house.room_circles),
         ("circles of rooms, but between one and those inside it", house.inner_circles),
     ):
-        rows += [f"\n{what}: {len(found)}"]
-        rows += ("  " + ", ".join(_short(each) for each in circle) for circle in found)
+        rows += [f"\n{what}: {len(cycles)}"]
+        rows += ("  " + ", ".join(_short(each) for each in circle) for circle in cycles)
     rows.append(f"\nprivate names taken from other packages: {len(house.private)}")
     rows += (f"  {each.importer}:{each.line} {each.name}" for each in house.private)
     sys.stdout.writelines(f"{row}\n" for row in rows)

@@ -34,7 +34,7 @@ def test_only_the_renderer_tells_people_from_programs():
 
 def test_reads_print_nothing():
     """No module of inspect writes to a stream or formats tables."""
-    found = [
+    prints = [
         f"{path.name}:{node.lineno}"
         for path in INSPECT.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
@@ -42,4 +42,4 @@ def test_reads_print_nothing():
         or (isinstance(node, ast.Attribute) and node.attr in {"stdout", "stderr"})
         or (isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("rich", "typer")))
     ]
-    assert not found
+    assert not prints

@@ -16,7 +16,7 @@ def house() -> House:
     return drawn()
 
 
-def test_every_module_stands_in_a_room(house: House):
+def test_every_module_is_in_a_room(house: House):
     """The rooms hold each module of the package once."""
     assert sum(room.modules for room in house.rooms) == house.modules == len(sources())
     assert house.modules > 100
@@ -37,7 +37,7 @@ def test_nobody_walks_past_a_door(house: House):
 # ---------------------------------------------------------------- what is measured
 
 
-def test_a_circle_is_found_whole():
+def test_a_circle_is_reported_whole():
     """Mutually reachable nodes are one circle; others are not in it."""
     edges = [("x", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("c", "y"), ("p", "q"), ("q", "p")]
     assert circles(edges) == [["a", "b", "c"], ["p", "q"]]
@@ -68,8 +68,8 @@ def test_an_underscore_means_this_package_and_those_inside_it(tmp_path, importer
     file.write_text(says)
     others = dict.fromkeys(("hansard.a._x", "hansard.a.m"), tmp_path / "none.py")
     (tmp_path / "none.py").write_text("")
-    found = private({**others, importer: file}, packages)
-    assert [each.name for each in found if each.importer == importer] == taken
+    taken_names = private({**others, importer: file}, packages)
+    assert [each.name for each in taken_names if each.importer == importer] == taken
 
 
 # ---------------------------------------------------------------- its description
@@ -82,21 +82,21 @@ WALKS = 4
 def walks() -> dict[str, str]:
     """Return the walks of ARCHITECTURE.md, by subject."""
     text = ARCHITECTURE.read_text(encoding="utf-8")
-    told = text.partition("## Four walks\n")[2].partition("\n## ")[0]
-    parts = re.split(r"^\*\*(.+)\*\*$", told, flags=re.MULTILINE)[1:]
+    section = text.partition("## Four walks\n")[2].partition("\n## ")[0]
+    parts = re.split(r"^\*\*(.+)\*\*$", section, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def test_a_walk_crosses_each_room_once():
     """A walk crosses existing packages, each once, and its files are in the named package."""
-    found = walks()
-    assert len(found) == WALKS
-    for told in found.values():
-        steps = re.findall(r"^\d\. `([a-z_/]+)/`:((?:.|\n   )+)", told, flags=re.MULTILINE)
+    walks_by_subject = walks()
+    assert len(walks_by_subject) == WALKS
+    for text in walks_by_subject.values():
+        steps = re.findall(r"^\d\. `([a-z_/]+)/`:((?:.|\n   )+)", text, flags=re.MULTILINE)
         rooms = [room for room, _ in steps]
         assert len(rooms) == len(set(rooms)) >= WALKS
-        for room, said in steps:
-            for name in re.findall(r"`([a-z_/]+(?:\.py|/))`", said):
+        for room, sentence in steps:
+            for name in re.findall(r"`([a-z_/]+(?:\.py|/))`", sentence):
                 assert (PACKAGE / room / name).exists() or (PACKAGE / name).exists(), (room, name)
 
 

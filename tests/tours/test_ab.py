@@ -18,8 +18,8 @@ QUESTIONS = [part.strip() for part in TOUR.split("\n\n") if "SELECT" in part]
 
 
 def _run(home: Path, *command: str) -> str:
-    told = {**os.environ, "HANSARD_DATA_DIR": str(home / "data")}
-    done = run(command, cwd=home, env=told, timeout=120)
+    environment = {**os.environ, "HANSARD_DATA_DIR": str(home / "data")}
+    done = run(command, cwd=home, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr[-2_000:]
     return done.stdout
 

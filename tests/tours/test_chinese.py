@@ -114,15 +114,15 @@ def test_search_finds_words_inside_a_sentence(record: hansard.Record, call: Any,
 
 def test_sql_has_chinese_columns_values_and_tables(record, call, tmp_path):
     """Chinese parameters, literals, aliases and table names work in SQL."""
-    asked = "SELECT question AS 问题, selected AS 选择 FROM decisions WHERE agent = $1"
-    answer = record.sql(asked, "小明")
+    query = "SELECT question AS 问题, selected AS 选择 FROM decisions WHERE agent = $1"
+    answer = record.sql(query, "小明")
     assert ([*answer.columns], answer.rows) == (["问题", "选择"], [("先读哪一篇", "综述")])
     with (tmp_path / "费用.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("工具", "费用"), ("检索", 3)])
     joined = 'SELECT s.tool, c."费用" FROM steps s JOIN 成本 c ON s.tool = c."工具"'
-    told = call("sql", joined, "--with", f"成本={tmp_path / '费用.csv'}", "--json")
-    assert told.code == 0, told.err
-    row = told.lines[0]
+    output = call("sql", joined, "--with", f"成本={tmp_path / '费用.csv'}", "--json")
+    assert output.code == 0, output.err
+    row = output.lines[0]
     assert row["费用"] == 3
 
 
@@ -155,7 +155,7 @@ def test_roles_see_what_they_may(record: hansard.Record, call: Any):
             delete("全部")
 
 
-def test_files_of_memory_are_written_found_and_searched(record: hansard.Record, call: Any):
+def test_files_of_memory_are_written_listed_and_searched(record: hansard.Record, call: Any):
     """Paths and texts; glob, grep and search take Chinese."""
     memory = record.memory("agent/小明")
     memory.create("笔记/事件溯源.md", "事件一旦写入就不再改变。\n", by="小红", reason="来自论文")
@@ -183,14 +183,14 @@ def test_prompts_and_experiments_are_compared(record: hansard.Record, call: Any)
             with record.run("问答", experiment="提示词实验", task=task, arm=arm) as session:
                 pass
             record.experiments.score(session.run, {"正确": float(arm == "短")}, by="评审")
-    told = call("compare", "提示词实验")
-    assert told.code == 0
-    assert "短 against 长" in told.out
+    output = call("compare", "提示词实验")
+    assert output.code == 0
+    assert "短 against 长" in output.out
     assert "摘要" in call("prompt", "report", "摘要").out
 
 
 @pytest.mark.parametrize(
-    ("texts", "said", "other", "values"),
+    ("texts", "expected", "other", "values"),
     [
         (
             ["邀请小明参加晚宴。", "邀请李雷参加晚宴。"],
@@ -212,12 +212,12 @@ def test_prompts_and_experiments_are_compared(record: hansard.Record, call: Any)
         ),
     ],
 )
-def test_slots_of_tasks_are_found_without_spaces(texts, said, other, values):
+def test_slots_of_tasks_are_detected_without_spaces(texts, expected, other, values):
     """Character by character; a quoted text is one word, also where values share a character."""
-    told = wording(texts)
-    assert told.template == said
-    assert told.read(other) == values
-    assert told.read("删除全部文件") is None
+    template = wording(texts)
+    assert template.template == expected
+    assert template.read(other) == values
+    assert template.read("删除全部文件") is None
     assert kinds([*texts, "删除全部文件", other]) == [[0, 1, 3], [2]]
 
 

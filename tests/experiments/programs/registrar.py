@@ -13,7 +13,7 @@ def main(inside: Inside) -> dict[str, str]:
     plan = hansard.experiments.plan(
         arms=["plain", "bold"], metrics=["reward"], alpha=settings["alpha"]
     )
-    told = {}
+    outcomes = {}
     with hansard.connect(workspace=inside.job.workspace) as record:
         Path(inside.job.marker).touch()
         while not Path(settings["go"]).exists():
@@ -22,10 +22,10 @@ def main(inside: Inside) -> dict[str, str]:
             try:
                 is_new = record.experiments.register(f"e-{n}", plan, by=settings["name"])
             except hansard.errors.Refused as refusal:
-                told[f"e-{n}"] = "refused" if "alpha" in str(refusal) else str(refusal)
+                outcomes[f"e-{n}"] = "refused" if "alpha" in str(refusal) else str(refusal)
             else:
-                told[f"e-{n}"] = "registered" if is_new else "stood"
-    return told
+                outcomes[f"e-{n}"] = "registered" if is_new else "stood"
+    return outcomes
 
 
 if __name__ == "__main__":

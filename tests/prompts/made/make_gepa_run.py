@@ -47,7 +47,7 @@ def reflect(prompt: str) -> str:
 def main() -> None:
     """Write the folder and the result."""
     folder, result = sys.argv[1:]
-    found = gepa.optimize(
+    optimized = gepa.optimize(
         seed_candidate={"plan": "Plan the search", "answer": "Answer in {language}"},
         trainset=TASKS,
         valset=TASKS,
@@ -60,7 +60,7 @@ def main() -> None:
         run_dir=folder,
         seed=6,
     )
-    Path(result).write_text(json.dumps(found.to_dict(), indent=1), encoding="utf-8")
+    Path(result).write_text(json.dumps(optimized.to_dict(), indent=1), encoding="utf-8")
 
 
 main()

@@ -21,14 +21,14 @@ def main() -> None:
     folder, workspace, file, rows, stop = sys.argv[1:]
     data, world = Path(file), Path(folder) / f"{workspace}.asked"
     set_name = data.name.removesuffix("_combined.csv")
-    told = json.loads((data.parents[1] / "summaries.json").read_bytes())[set_name]
-    texts = {told[name]["prompt"]: name for name in PROMPTS}
-    order = [told[name]["prompt"] for name in PROMPTS]
+    summaries = json.loads((data.parents[1] / "summaries.json").read_bytes())[set_name]
+    texts = {summaries[name]["prompt"]: name for name in PROMPTS}
+    order = [summaries[name]["prompt"] for name in PROMPTS]
     with data.open(encoding="utf-8", newline="") as opened:
         right = {str(n): row for n, row in enumerate(csv.DictReader(opened)) if n < int(rows)}
     count = 0
 
-    def asked(what: list[str]) -> None:
+    def log_call(what: list[str]) -> None:
         nonlocal count
         count += 1
         if count == int(stop):
@@ -38,18 +38,18 @@ def main() -> None:
             noted.write(json.dumps(what) + "\n")
 
     def evaluate(text: str, task: str) -> float:
-        asked(["evaluate", texts[str(text)], task])
+        log_call(["evaluate", texts[str(text)], task])
         return float(right[task][f"{texts[str(text)]}_correct"] == "True")
 
     def propose(text: str, _results: object) -> str:
-        asked(["propose", texts[text]])
+        log_call(["propose", texts[text]])
         return order[min(order.index(text) + 1, 2)]
 
     with hansard.connect(workspace, data_dir=folder) as record:
         if not record.runs():
             record.prompts.add("classify", order[0])
             record.prompts.alias("classify@1", "production", reason="the first one")
-        found = record.optimize(
+        optimization = record.optimize(
             "classify@1",
             {task: task for task in right},
             evaluate=evaluate,
@@ -62,12 +62,12 @@ def main() -> None:
     sys.stdout.write(
         json.dumps(
             {
-                "best": texts[order[found.best - 1]],
-                "promoted": found.promoted,
-                "verdict": found.evidence.verdict if found.evidence else None,
-                "means": found.versions,
+                "best": texts[order[optimization.best - 1]],
+                "promoted": optimization.promoted,
+                "verdict": optimization.evidence.verdict if optimization.evidence else None,
+                "means": optimization.versions,
                 "versions": [[each.version, each.parents, each.aliases] for each in versions],
-                "held_out": sorted(found.held_out),
+                "held_out": sorted(optimization.held_out),
             }
         )
     )
