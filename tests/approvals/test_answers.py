@@ -21,7 +21,7 @@ from tests.approvals.support import ASK, sender
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 
-async def _asked(record: hansard.AsyncRecord) -> str | None:
+async def _has_question(record: hansard.AsyncRecord) -> str | None:
     return "asked" if await record.approvals.list() else None
 
 
@@ -37,7 +37,7 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
                     call = asyncio.create_task(send("bob"))
                     await log.until(
                         record.workspace.log,
-                        functools.partial(_asked, record),
+                        functools.partial(_has_question, record),
                         lambda stored: stored.stream == stream_of("r"),
                         20,
                     )
@@ -77,27 +77,27 @@ async def test_who_may_answer(lab: Lab):
             def answers() -> None:
                 with hansard.connect(lab.workspace, data_dir=lab.data_dir) as other:
                     deadline = time.monotonic() + 20
-                    while not (found := other.approvals.list()):
+                    while not (pending := other.approvals.list()):
                         assert time.monotonic() < deadline
                         time.sleep(0.01)
-                    [question] = found
+                    [question] = pending
                     name = question.approval.id
                     for by, role in (("cleo", None), ("eva", "clerk")):
                         with pytest.raises(hansard.Blocked) as refused:
                             other.approvals.approve(name, by=by, role=role)
-                        told.append(str(refused.value))
+                        refusals.append(str(refused.value))
                     with pytest.raises(hansard.errors.Refused, match="may not answer it"):
                         other.approvals.approve(name, by="ada")
                     other.approvals.approve(name, by="chris")
 
-            told: list[str] = []
+            refusals: list[str] = []
             thread = threading.Thread(target=answers)
             thread.start()
             await sender(session, sent)("bob")
             thread.join()
         assert sent == ["bob"]
-        assert len(told) == 2
-        assert all("ask for: approve = true in [roles.clerk.may]" in each for each in told)
+        assert len(refusals) == 2
+        assert all("ask for: approve = true in [roles.clerk.may]" in each for each in refusals)
         strangers = WorkspaceStream(access.KIND, access.STRANGER)
         on_record = [
             msgspec.json.decode(each.data)
@@ -170,8 +170,8 @@ def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
             hansard.connect_async(workspace, data_dir=data_dir, gate=ASK) as two,
         ):
             waits = asyncio.create_task(older(one))
-            asked = functools.partial(_asked, two)
-            await log.until(two.workspace.log, asked, lambda _: True, 20)
+            has_question = functools.partial(_has_question, two)
+            await log.until(two.workspace.log, has_question, lambda _: True, 20)
             assert await newer(two) == "sent to x"
             with pytest.raises(hansard.errors.Fenced):
                 await waits

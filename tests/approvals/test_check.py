@@ -52,13 +52,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("events", "fact"), WRONG)
-def test_an_approval_that_was_not_granted_for_a_call_is_found(events, fact):
+def test_an_approval_that_was_not_granted_for_a_call_is_reported(events, fact):
     """The question or grant is missing, another call's, or already used."""
-    [told] = facts(*events)
-    assert fact in told
+    [problem] = facts(*events)
+    assert fact in problem
 
 
-def test_what_was_asked_and_granted_is_sound():
+def test_a_requested_and_granted_approval_is_sound():
     """This includes an attempt under the next grant, and calls without a question."""
     second = [(TEAM, asks("b")), (TEAM, ApprovalGranted(approval="b", by="eva"))]
     assert facts(*ASKED, (ADA, intent()), *second, (ADA, AGAIN)) == []
@@ -75,6 +75,6 @@ def test_a_real_run_is_sound(record, call: Callable[..., Any]):
     last = record._portal.run(workspace.log.last(stream)).commit.last_version
     commit = workspace.commit(last + 1, "ada", [intent()], 1)
     record._portal.run(workspace.log.append(Append(stream, commit)))
-    found = call("check", "--json")
-    assert found.code == 1
-    assert "step 1 goes by approval a, which was never requested" in found.out
+    output = call("check", "--json")
+    assert output.code == 1
+    assert "step 1 goes by approval a, which was never requested" in output.out

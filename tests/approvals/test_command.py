@@ -15,7 +15,7 @@ ASK = (hansard.ask_first("send_*", timeout_s=20),)
 @pytest.fixture
 def waiting(record):
     """Start an agent that waits for an answer; yield its eventual outcome."""
-    told: list[str] = []
+    outcomes: list[str] = []
 
     def ask() -> None:
         with record.run("w", run="r", agent="ada", role="writer", gate=ASK) as session:
@@ -25,9 +25,9 @@ def waiting(record):
                 return f"sent to {to}"
 
             try:
-                told.append(send_mail("bob", "\x1b[31mred"))
+                outcomes.append(send_mail("bob", "\x1b[31mred"))
             except hansard.Blocked as error:
-                told.append(str(error))
+                outcomes.append(str(error))
 
     agent = threading.Thread(target=ask)
     agent.start()
@@ -35,14 +35,14 @@ def waiting(record):
     while not record.approvals.list():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    yield told, agent
+    yield outcomes, agent
     agent.join()
 
 
 @pytest.mark.slow
 def test_what_waits_is_listed_and_granted(call, record, waiting):
     """Questions are listed without control characters, as objects in JSON, and by id prefix."""
-    told, agent = waiting
+    outcomes, agent = waiting
     [question] = record.approvals.list()
     name = question.approval.id
     shown = call("approvals")
@@ -56,7 +56,7 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
     assert granted.code == 0
     assert "is granted: send_mail of ada in run r" in granted.out
     agent.join()
-    assert told == ["sent to bob"]
+    assert outcomes == ["sent to bob"]
     assert "no call waits for approval" in call("approvals").out
     every = call("approvals", "--all").out
     answered = record.approvals.list(answered=True)[0].approval.answered_at
@@ -67,15 +67,15 @@ def test_what_waits_is_listed_and_granted(call, record, waiting):
 
 def test_what_waits_is_denied(call, record, waiting):
     """The agent gets the reason; a second answer is refused, naming the first one's author."""
-    told, agent = waiting
+    outcomes, agent = waiting
     [question] = record.approvals.list()
     name = question.approval.id
     denied = call("approvals", "deny", name, "--reason", "too early", "--by", "eva", "--json")
     line = msgspec.json.decode(denied.out)
     assert (line["standing"], line["by"], line["because"]) == ("denied", "eva", "too early")
     agent.join()
-    assert "'eva' denied it" in told[0]
-    assert told[0].count("too early") == 1
+    assert "'eva' denied it" in outcomes[0]
+    assert outcomes[0].count("too early") == 1
     again = call("approvals", "grant", name)
     assert again.code == 2
     assert "is denied by 'eva' already" in again.err
@@ -86,9 +86,9 @@ def test_an_id_that_is_none(call, record, name):
     """The error names the command that lists questions."""
     with record.run("w", run="r"):
         pass
-    said = call("approvals", "grant", name)
-    assert said.code == 2
-    assert "hansard approvals --all" in said.err
+    output = call("approvals", "grant", name)
+    assert output.code == 2
+    assert "hansard approvals --all" in output.err
 
 
 def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
@@ -107,8 +107,8 @@ def test_the_trail_and_why_name_who_answered_what_and_when(call, record):
         session.decide("Send another?", selected="no")
     trail = [msgspec.json.decode(line) for line in call("trail", "said", "--json").out.splitlines()]
     rows = {row["what"]: row for row in trail if row["kind"] == "event"}
-    asked, granted = rows["asked for approval"], rows["approved"]
-    assert (asked["agent"], asked["step"], asked["tool"]) == ("ada", 1, "send_mail")
+    requested, granted = rows["asked for approval"], rows["approved"]
+    assert (requested["agent"], requested["step"], requested["tool"]) == ("ada", 1, "send_mail")
     assert (granted["step"], granted["tool"]) == (1, "send_mail")
     assert "says eva: read it" in granted["detail"]
     assert (rows["message"]["step"], rows["message"]["tool"]) == (None, None)

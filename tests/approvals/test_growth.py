@@ -25,7 +25,7 @@ _clock = Clock()
 
 async def ask(workspace: Workspace, run: str, name: str | None = None) -> str:
     """Ask a question of a run, as a session does; return its id."""
-    wanted = ApprovalRequested(
+    request = ApprovalRequested(
         approval=name or ids.marked(_clock.new_id(), run),
         agent="ada",
         role="writer",
@@ -37,8 +37,8 @@ async def ask(workspace: Workspace, run: str, name: str | None = None) -> str:
         rule="ask",
         timeout_ms=60_000,
     )
-    await Approvals(workspace.states, run).record(wanted, ADA)
-    return wanted.approval
+    await Approvals(workspace.states, run).record(request, ADA)
+    return request.approval
 
 
 async def begin(record: hansard.AsyncRecord, *runs: str) -> None:
@@ -57,16 +57,16 @@ async def test_who_waits_is_sent_what_can_answer_it(data_dir: Path, workspace: s
         await begin(record, "r")
         name = await ask(record.workspace, "r")
         log = record.workspace.log
-        with counted(log) as asked:
+        with counted(log) as traffic:
             waits = asyncio.create_task(Approvals(record.workspace.states, "r").wait(name))
-            await asked.until("CONSUMER.CREATE")
+            await traffic.until("CONSUMER.CREATE")
             async with others.run("w", run="busy", agent="bob", role="writer") as session:
                 for number in range(100):
                     await session.message("user", f"{number}")
             granted = ApprovalGranted(approval=name, by="eva")
             await Approvals(others.workspace.states, "r").record(granted, Actor("eva"))
             assert (await waits).given is ApprovalStatus.GRANTED
-        assert asked.received < 50, "others wrote 100 commits"
+        assert traffic.received < 50, "others wrote 100 commits"
 
 
 @pytest.mark.slow
@@ -82,9 +82,9 @@ async def test_an_answer_reads_what_it_is_about(data_dir: Path, workspace: str):
                 await ask(record.workspace, run)
             await begin(record, f"r{more}")
             name = await ask(record.workspace, f"r{more}")
-            with counted(record.workspace.log) as asked:
+            with counted(record.workspace.log) as traffic:
                 await record.approvals.approve(name, by="eva")
-            took.append((len(asked.subjects), asked.received))
+            took.append((len(traffic.subjects), traffic.received))
         assert took[0] == took[1]
         assert len(await record.approvals.list(answered=True)) == 32
 
@@ -95,11 +95,11 @@ async def test_an_id_that_marks_no_run_is_not_looked_for(data_dir: Path, workspa
         await begin(record, "r3", "r4")
         await ask(record.workspace, "r3")
         with (
-            counted(record.workspace.log) as asked,
+            counted(record.workspace.log) as traffic,
             pytest.raises(NotFound, match="hansard approvals"),
         ):
             await approvals.find(record.workspace, ids.marked(_clock.new_id(), "elsewhere"))
-        assert asked.received == 0
+        assert traffic.received == 0
 
 
 @pytest.mark.thorough(quick="test_an_answer_reads_what_it_is_about")
@@ -110,9 +110,9 @@ async def test_listing_all_takes_few_requests(data_dir: Path, workspace: str):
         took: list[int] = []
         for some in (range(5), range(5, 300)):
             await asyncio.gather(*(ask(record.workspace, f"r{number}") for number in some))
-            with counted(record.workspace.log) as asked:
+            with counted(record.workspace.log) as traffic:
                 assert len(await record.approvals.list(answered=True)) == some.stop
-            took.append(len(asked.subjects))
+            took.append(len(traffic.subjects))
         assert took[1] <= took[0] + 1
 
 
@@ -122,7 +122,7 @@ async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
         workspace, data_dir=data_dir, gate=[hansard.ask_first("send", timeout_s=30)]
     ) as record:
 
-        async def asked() -> str | None:
+        async def has_question() -> str | None:
             return "asked" if await record.approvals.list() else None
 
         async with record.run("w", run="r", agent="ada", role="writer") as session:
@@ -133,7 +133,7 @@ async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
 
             call = asyncio.create_task(send())
             log = record.workspace.log
-            await waiting.until(log, asked, lambda _: True, 30, of=stream_of("r"))
+            await waiting.until(log, has_question, lambda _: True, 30, of=stream_of("r"))
             [each] = await record.approvals.list()
             name = each.approval.id
             assert ids.is_marked(name, "r")

@@ -21,7 +21,7 @@ AFTER = [
 ]
 
 
-def asked(stage) -> list[ListedApproval]:
+def requests_of(stage) -> list[ListedApproval]:
     """Return the questions of the stage's run."""
     return [each for each in stage.record.approvals.list(answered=True) if each.run == stage.run]
 
@@ -30,9 +30,9 @@ def asks(stage) -> str:
     """Return the id of the only open question, as soon as there is one."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        found = [each for each in asked(stage) if each.standing is ApprovalStatus.PENDING]
-        if found:
-            [each] = found
+        pending = [each for each in requests_of(stage) if each.standing is ApprovalStatus.PENDING]
+        if pending:
+            [each] = pending
             return each.approval.id
         time.sleep(0.01)
     pytest.fail("nobody asks")
@@ -46,7 +46,7 @@ def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects,
     child = stage.start(SENDER, when=when, tag=tag, effects=effects)
     child.reach()
     child.kill()
-    assert len(asked(stage)) == (when == "after")
+    assert len(requests_of(stage)) == (when == "after")
     waiting = stage.start(SENDER, effects=effects)
     first = asks(stage)
     waiting.kill()
@@ -57,7 +57,7 @@ def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects,
     stage.record.approvals.approve(first, by="eva")
     report = again.end()
     assert (report.error, report.results) == ("", ["sent to bob"])
-    [question] = asked(stage)
+    [question] = requests_of(stage)
     assert question.standing is ApprovalStatus.GRANTED
     assert len(stage.world.read()) == 1
     [step] = stage.view().agents["ada"].steps.values()
@@ -87,7 +87,7 @@ def test_killed_after_the_grant_it_has_one_effect(stage, effects, when, tag):
         )
         report = stage.start(SENDER, effects=effects).end()
     assert (report.error, report.results) == ("", ["sent to bob"])
-    assert len(asked(stage)) == 1
+    assert len(requests_of(stage)) == 1
     lines = stage.world.read()
     assert len({line["key"] for line in lines}) == 1
     assert len(lines) == 1 or effects == "idempotent"

@@ -38,7 +38,7 @@ def asks(name: str = "a", timeout_ms: int = 1_000, **more: str) -> ApprovalReque
     )
 
 
-def asked(*events: tuple[int, approvals.ApprovalEvent]) -> ApprovalsState:
+def state_after(*events: tuple[int, approvals.ApprovalEvent]) -> ApprovalsState:
     """Return the state after events at the given seconds."""
     state = approvals.initial()
     for at, event in events:
@@ -54,38 +54,38 @@ GRANT, DENY = ApprovalGranted(approval="a", by="eva"), ApprovalDenied(approval="
         st.tuples(st.integers(0, 3), st.sampled_from([GRANT, DENY, ApprovalExpired(approval="a")]))
     )
 )
-def test_the_first_answer_in_time_stands(answers):
+def test_the_first_answer_in_time_counts(answers):
     """An answer after the first, or after the end of its time, changes nothing."""
     in_order = sorted(answers, key=lambda each: each[0])
-    state = asked((0, asks(timeout_ms=2_000)), *in_order)
-    found = state.requests["a"]
+    state = state_after((0, asks(timeout_ms=2_000)), *in_order)
+    request = state.requests["a"]
     in_time = [event for at, event in in_order if at < 2 and event in (GRANT, DENY)]
     if in_time:
-        wanted = ApprovalStatus.GRANTED if in_time[0] == GRANT else ApprovalStatus.DENIED
-        assert (found.given, found.by) == (wanted, in_time[0].by)
+        expected = ApprovalStatus.GRANTED if in_time[0] == GRANT else ApprovalStatus.DENIED
+        assert (request.given, request.by) == (expected, in_time[0].by)
     else:
         over = any(at >= 2 and isinstance(event, ApprovalExpired) for at, event in in_order)
-        assert found.given is (ApprovalStatus.EXPIRED if over else ApprovalStatus.PENDING)
-        assert found.standing(2 * SECOND - 1) is found.given
-        assert found.standing(2 * SECOND) is ApprovalStatus.EXPIRED
+        assert request.given is (ApprovalStatus.EXPIRED if over else ApprovalStatus.PENDING)
+        assert request.standing(2 * SECOND - 1) is request.given
+        assert request.standing(2 * SECOND) is ApprovalStatus.EXPIRED
 
 
 @given(strategies.approval_histories, st.sampled_from([GRANT, DENY, asks()]), st.integers(0, 2))
-def test_what_is_said_twice_is_said_once(events, wanted, at):
+def test_a_repeated_command_changes_nothing(events, command, at):
     """A command right after itself leads to nothing more."""
     state = decider.fold(approvals.initial(), events)
     now = at * SECOND
     try:
-        first = approvals.decide(state, wanted, now)
+        first = approvals.decide(state, command, now)
     except Refused:
         return
     after = decider.fold(state, first, By("x", now))
-    assert approvals.decide(after, wanted, now) == ()
+    assert approvals.decide(after, command, now) == ()
 
 
 def test_an_answer_is_given_once():
     """The first answer counts; a second one gets an error that names the first one's author."""
-    state = asked((0, asks()), (0, GRANT))
+    state = state_after((0, asks()), (0, GRANT))
     assert approvals.decide(state, GRANT, 0) == ()
     with pytest.raises(Refused, match="a is granted by 'eva' already: it is answered once"):
         approvals.decide(state, DENY, 0)
@@ -93,7 +93,7 @@ def test_an_answer_is_given_once():
 
 def test_a_late_answer_and_one_by_the_asker_are_refused():
     """The log's time decides; an agent cannot grant its own question."""
-    state = asked((0, asks()))
+    state = state_after((0, asks()))
     with pytest.raises(Refused, match="is expired already"):
         approvals.decide(state, GRANT, SECOND)
     with pytest.raises(Refused, match="requested by agent 'ada', who may not answer it"):
@@ -105,7 +105,7 @@ def test_a_late_answer_and_one_by_the_asker_are_refused():
 @pytest.mark.parametrize(("by", "author"), [("ada", "x"), ("eva", "ada")])
 def test_an_answer_by_the_asker_does_not_count(by, author):
     """It counts neither in the asker's name nor written by it in another's, by any way."""
-    state = asked((0, asks()))
+    state = state_after((0, asks()))
     forged = ApprovalGranted(approval="a", by=by)
     after = decider.fold(state, [forged], By(author, 0))
     assert after.requests["a"].given is ApprovalStatus.PENDING
@@ -113,14 +113,14 @@ def test_an_answer_by_the_asker_does_not_count(by, author):
     assert honest.requests["a"].given is ApprovalStatus.GRANTED
 
 
-def test_a_question_that_stands_is_not_asked_again():
+def test_an_open_question_is_not_repeated():
     """The same call of the same agent waits for the same answer; any other asks for itself."""
-    state = asked((0, asks()))
+    state = state_after((0, asks()))
     assert approvals.decide(state, asks("b"), 0) == ()
     for other in (asks("b", agent="bob"), asks("b", call="d"), asks("b", fingerprint="g")):
         assert len(approvals.decide(state, other, 0)) == 1
     assert len(approvals.decide(state, asks("b"), SECOND)) == 1
-    assert len(approvals.decide(asked((0, asks()), (0, DENY)), asks("b"), 0)) == 1
+    assert len(approvals.decide(state_after((0, asks()), (0, DENY)), asks("b"), 0)) == 1
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 99, 365 * 24 * 3_600_000 + 1])

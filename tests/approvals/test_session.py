@@ -19,8 +19,8 @@ SOON = (hansard.ask_first("send_*", timeout_s=0.3, name="soon"),)
 
 async def questions(record: TwinRecord) -> list[Any]:
     """Return the questions, as data, in order."""
-    found: list[Any] = await record.io(store.listed(record.raw.workspace))
-    return found
+    approvals: list[Any] = await record.io(store.listed(record.raw.workspace))
+    return approvals
 
 
 async def test_a_granted_call_runs_and_its_intent_names_the_grant(lab: Lab):
@@ -128,7 +128,7 @@ async def test_a_retry_keeps_the_grant_and_a_failure_uses_it_up(lab: Lab):
         assert (len(ran), len(await questions(record))) == (3, 3)
 
 
-async def test_an_edited_earlier_step_asks_anew(lab: Lab):
+async def test_an_edited_earlier_step_needs_a_new_approval(lab: Lab):
     """A grant is for the call after these earlier steps; after others it needs a new question."""
     sent: list[str] = []
 
@@ -169,8 +169,8 @@ async def test_a_grant_is_of_no_use_to_another_agent_or_run(lab: Lab):
             with person(lab, False), pytest.raises(hansard.Blocked):
                 await sender(session, sent)("bob")
         assert sent == ["bob"]
-        found = await questions(record)
-        assert [each.run for each in found] == ["r", "r", child]
+        listed = await questions(record)
+        assert [each.run for each in listed] == ["r", "r", child]
 
 
 async def test_a_replay_asks_nobody(lab: Lab):
@@ -192,7 +192,7 @@ async def test_a_replay_asks_nobody(lab: Lab):
         assert sent == ["bob"]
 
 
-async def test_rules_are_asked_in_order(lab: Lab):
+async def test_rules_apply_in_order(lab: Lab):
     """Calls allowed or denied by an earlier rule cause no question; `where` narrows a rule."""
     sent: list[str] = []
     small = hansard.ask_first("send_*", where={"to": hansard.one_of("boss")}, timeout_s=20)
@@ -209,7 +209,7 @@ async def test_rules_are_asked_in_order(lab: Lab):
         assert [each.approval.asked.rule for each in eva.seen] == ["ask first send_* where to"]
 
 
-async def test_writes_to_shared_state_can_be_asked_about(lab: Lab):
+async def test_writes_to_shared_state_can_need_approval(lab: Lab):
     """They are steps like any other; pure ones, too: their intent names the grant."""
     gate = (hansard.ask_first("board.put", timeout_s=20), hansard.ask_first("look", timeout_s=20))
     async with lab.connect() as record, record.run(run="r", gate=gate) as session:
@@ -223,5 +223,5 @@ async def test_writes_to_shared_state_can_be_asked_about(lab: Lab):
             put = session.raw.board.put("k", 1)
             assert (await put if session.is_async else put) == 1
         steps = await record.steps("r")
-        asked = [each.approval.id for each in await questions(record)]
-        assert [step.approvals for step in steps] == [(each,) for each in asked]
+        approval_ids = [each.approval.id for each in await questions(record)]
+        assert [step.approvals for step in steps] == [(each,) for each in approval_ids]

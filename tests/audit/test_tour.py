@@ -10,7 +10,7 @@ from hansard.domain.roles.model import May, RoleDefined, RoleRule
 from tests.audit.planted import plant
 from tests.audit.support import Audited
 from tests.examples.support import TRADING, new_desk
-from tests.team.forging import forged, message, publish, message_added
+from tests.team.forging import forged, message, message_added, publish
 
 pytestmark = pytest.mark.thorough
 

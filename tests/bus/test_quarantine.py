@@ -19,7 +19,7 @@ from hansard.domain.team import MAIL_KEY as MAIL
 from hansard.domain.team import TASKS_KEY as TASKS
 from hansard.domain.team import TaskClaimed
 from hansard.projections.rows import Rows
-from tests.team.forging import began, forged, put, message_added, sent, served
+from tests.team.forging import began, forged, message_added, put, sent, served
 
 pytestmark = pytest.mark.slow
 

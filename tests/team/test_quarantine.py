@@ -32,9 +32,9 @@ from tests.team.forging import (
     claimed,
     forged,
     message,
+    message_added,
     publish,
     put,
-    message_added,
 )
 
 
