@@ -83,8 +83,8 @@ class Place:
 
     def head(self) -> int:
         """Return the newest position of the log."""
-        found: int = portal().run(self.record.workspace.log.head())
-        return found
+        position: int = portal().run(self.record.workspace.log.head())
+        return position
 
     def new(self, kind: str = "n") -> str:
         """Return an unused name."""
@@ -379,10 +379,10 @@ class Operation:
         self.parameters.pop("self", None)
         self.options: dict[str, str] = {}
         for parameter in list(self.parameters.values()):
-            found = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
-            if found is not None:
-                told = function.__globals__[found[1]].__annotations__
-                self.options = {key: _annotation(each) for key, each in told.items()}
+            match = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
+            if match is not None:
+                annotations = function.__globals__[match[1]].__annotations__
+                self.options = {key: _annotation(each) for key, each in annotations.items()}
                 del self.parameters[parameter.name]
 
     def __str__(self) -> str:
@@ -427,9 +427,9 @@ class Operation:
         for name, annotation in self.options.items():
             yield from ((name, each) for each in _with_secret(annotation, texts))
 
-    def call(self, target: Any, given: dict[str, Any]) -> None:
+    def call(self, target: Any, arguments: dict[str, Any]) -> None:
         """Call it; enter and leave its context manager, or read its stream to the end."""
-        named = dict(given)
+        named = dict(arguments)
         first = [
             named.pop(name)
             for name, parameter in self.parameters.items()
@@ -443,8 +443,8 @@ class Operation:
             list(made)
 
 
-def _annotation(told: Any) -> str:
-    return str(getattr(told, "__forward_arg__", told))
+def _annotation(annotation: Any) -> str:
+    return str(getattr(annotation, "__forward_arg__", annotation))
 
 
 def _with_secret(annotation: str, texts: Sequence[str]) -> Iterator[Any]:
@@ -497,27 +497,27 @@ def _texts(plain: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from _texts(each, (*path, number))
 
 
-def _operations(target: str, found: Any) -> list[Operation]:
-    names = [name for name in dir(type(found)) if not name.startswith("_")]
+def _operations(target: str, instance: Any) -> list[Operation]:
+    names = [name for name in dir(type(instance)) if not name.startswith("_")]
     return [
-        Operation(target, name, getattr(type(found), name))
+        Operation(target, name, getattr(type(instance), name))
         for name in names
         if SKIPPED.isdisjoint((name, f"{target}.{name}".removeprefix("record.")))
-        and callable(getattr(type(found), name))
+        and callable(getattr(type(instance), name))
     ]
 
 
 def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
     """Call each operation of a target on a fresh one; return the failures."""
     wrong: list[str] = []
-    with _reached(place, reached) as found:
-        operations = _operations(target, found)
+    with _reached(place, reached) as reachable:
+        operations = _operations(target, reachable)
     for operation in operations:
         try:
-            with _reached(place, reached) as found:
-                given = operation.base(place)
+            with _reached(place, reached) as reachable:
+                arguments = operation.base(place)
                 head = place.head()
-                operation.call(found, given)
+                operation.call(reachable, arguments)
                 writes = place.head() > head
         except NotOffered:
             continue
@@ -530,8 +530,8 @@ def tried(place: Place, target: str, reached: Callable[[], Any]) -> list[str]:
             pair = isinstance(value, tuple)
             for each in _structs(*value) if pair else [value]:
                 try:
-                    with _reached(place, reached) as found:
-                        operation.call(found, operation.base(place) | {name: each})
+                    with _reached(place, reached) as reachable:
+                        operation.call(reachable, operation.base(place) | {name: each})
                 except HansardError as error:
                     if SECRET in str(error):
                         wrong.append(f"{operation}({name}): the error repeats it: {error}"[:300])
@@ -547,9 +547,9 @@ def _reached(place: Place, reached: Callable[[], Any]) -> Iterator[Any]:
         yield made
         return
     block: Any = made
-    with contextlib.suppress(_Left), block as (session, found):
+    with contextlib.suppress(_Left), block as (session, target):
         place.session = session
-        yield found
+        yield target
 
 
 class _Left(Exception):
@@ -565,8 +565,8 @@ def targets(record: Any, **who: str) -> dict[str, Callable[[], Any]]:
             if not block:
                 yield session, inner(session)
                 return
-            with inner(session) as found:
-                yield session, found
+            with inner(session) as opened:
+                yield session, opened
 
     return {
         "record": lambda: record,
@@ -585,7 +585,7 @@ def targets(record: Any, **who: str) -> dict[str, Callable[[], Any]]:
 
 def stored_secrets(folder: Path) -> list[str]:
     """Return where the secret is stored under a folder: file bytes, table columns, base64."""
-    found: list[str] = []
+    places: list[str] = []
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         try:
             data = path.read_bytes()
@@ -593,15 +593,15 @@ def stored_secrets(folder: Path) -> list[str]:
             continue
         if SECRET.encode() in data:
             at = data.index(SECRET.encode())
-            found.append(f"{path.relative_to(folder)}: {data[max(0, at - 200) : at + 60]!r}")
+            places.append(f"{path.relative_to(folder)}: {data[max(0, at - 200) : at + 60]!r}")
         for coded in re.findall(rb'"\$bytes(?:array)?":"([^"]*)"', data):
             if len(coded) % 4 == 0 and SECRET.encode() in base64.b64decode(coded):
-                found += [f"{path.relative_to(folder)}: base64"]
+                places += [f"{path.relative_to(folder)}: base64"]
         if path.suffix == ".duckdb":
-            found += _in_duckdb(path)
+            places += _in_duckdb(path)
         elif data[:15] == b"SQLite format 3":
-            found += _in_sqlite(path)
-    return found
+            places += _in_sqlite(path)
+    return places
 
 
 def _in_duckdb(path: Path) -> list[str]:

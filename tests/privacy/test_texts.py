@@ -33,7 +33,7 @@ FINDS = list(DETECTORS.values())
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----", "KEY"),
     ],
 )
-def test_a_value_is_found_whole(text, kind):
+def test_a_value_is_detected_whole(text, kind):
     """In the middle of a sentence, and nothing around it."""
     whole = f"Ask about «{text}», please."
     assert spans(whole, FINDS) == [(11, 11 + len(text), kind)]
@@ -94,7 +94,7 @@ _TEXT = st.lists(st.one_of(_VALUES, _LIKE, st.text(max_size=8)), max_size=8).map
 
 
 @given(_TEXT)
-def test_the_round_trip_is_exact_and_nothing_found_is_left(text):
+def test_the_round_trip_is_exact_and_leaves_no_detected_value(text):
     """The round trip holds for any text, including one that resembles a placeholder."""
     known: dict[str, str] = {}
     made, kinds = hidden(text, KEY, FINDS, known)
@@ -108,6 +108,6 @@ def test_the_round_trip_is_exact_and_nothing_found_is_left(text):
 def test_detectors_take_linear_time(text):
     """No input makes the detectors backtrack."""
     began = time.process_time()
-    found = spans(text * 3, FINDS)
+    places = spans(text * 3, FINDS)
     assert time.process_time() - began < 2
-    assert found == sorted(found)
+    assert places == sorted(places)

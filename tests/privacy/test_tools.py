@@ -24,20 +24,20 @@ class Letter:
     lines: list[str]
 
 
-def veil(asked: Placeholders | None = None) -> Masker:
+def veil(placeholders: Placeholders | None = None) -> Masker:
     """Return the masker of one call."""
-    return Masker(asked or Placeholders(), b"0123456789abcdef", {}, "ask")
+    return Masker(placeholders or Placeholders(), b"0123456789abcdef", {}, "ask")
 
 
 @pytest.mark.slow
-def test_a_model_is_given_placeholders_and_the_record_has_the_values(record):
+def test_a_model_receives_placeholders_and_the_record_has_the_values(record):
     """Values are restored in the answer; a replay returns it without a call; SQL has the counts."""
-    given = []
+    calls = []
 
     def ask(session):
         @session.tool(effects="pure", kind="model", placeholders=True)
         def model(prompt: dict, letter: Letter) -> dict:
-            given.append((prompt, letter))
+            calls.append((prompt, letter))
             return {"answer": f"I wrote to {prompt['to'][0]}.", "to": letter.to}
 
         return model({"to": [MAIL], MAIL: 1}, Letter(PHONE, ["hello"]))
@@ -45,7 +45,7 @@ def test_a_model_is_given_placeholders_and_the_record_has_the_values(record):
     with record.run("w", run="r", agent="ada") as session:
         first = ask(session)
     assert first == {"answer": f"I wrote to {MAIL}.", "to": PHONE}
-    [(prompt, letter)] = given
+    [(prompt, letter)] = calls
     assert MAIL not in str(prompt)
     assert PHONE not in str(letter)
     assert letter.lines == ["hello"]
@@ -54,12 +54,12 @@ def test_a_model_is_given_placeholders_and_the_record_has_the_values(record):
     assert step.usage == {"replaced": 3, "replaced_email": 2, "replaced_phone": 1}
     with record.run("w", run="r", agent="ada", mode="offline") as session:
         assert ask(session) == first
-    assert len(given) == 1
-    told = record.sql("SELECT tool, replaced, replaced_kinds, untrusted FROM model_inputs").rows
-    assert told == [("model", 3, '{"email":2,"phone":1}', False)]
+    assert len(calls) == 1
+    rows = record.sql("SELECT tool, replaced, replaced_kinds, untrusted FROM model_inputs").rows
+    assert rows == [("model", 3, '{"email":2,"phone":1}', False)]
 
 
-def test_async_tools_and_streams_are_given_them_too(record):
+def test_async_tools_and_streams_receive_placeholders_too(record):
     """Async tools and streams receive placeholders; one that is split across chunks is restored
     whole.
     """
@@ -89,27 +89,27 @@ def test_async_tools_and_streams_are_given_them_too(record):
 
 def test_a_key_of_ones_own_gives_the_same_placeholders_again(record):
     """In one run; another run has others."""
-    given: list[str] = []
+    prompts: list[str] = []
     for run in ("r", "r", "s"):
         secrets = {"placeholders": "0123456789abcdef"}
-        with record.run("w", run=run, agent=f"a{len(given)}", secrets=secrets) as session:
-            session.tool(effects="pure", name="ask", placeholders=True)(given.append)(MAIL)
-    assert given[0] == given[1] != given[2]
+        with record.run("w", run=run, agent=f"a{len(prompts)}", secrets=secrets) as session:
+            session.tool(effects="pure", name="ask", placeholders=True)(prompts.append)(MAIL)
+    assert prompts[0] == prompts[1] != prompts[2]
 
 
-def test_a_secret_is_given_as_it_is(record):
+def test_a_secret_is_passed_unmasked(record):
     """A secret is passed to the tool unmasked."""
-    given = []
+    calls = []
     key = "sk-" + "a1" * 20
     with record.run("w", run="r", agent="ada", secrets={"openai": key}) as session:
 
         @session.tool(effects="pure", placeholders=True)
         def ask(key, prompt):
-            given.append((key, prompt))
+            calls.append((key, prompt))
 
         ask(hansard.Secret("openai"), f"my key is {key}")
-    assert given[0][0] == key
-    assert key not in given[0][1]
+    assert calls[0][0] == key
+    assert key not in calls[0][1]
 
 
 def test_a_value_inside_of_what_cannot_be_taken_apart_stops_the_call(record):
@@ -133,8 +133,8 @@ def test_a_value_inside_of_what_cannot_be_taken_apart_stops_the_call(record):
 
 def test_names_of_people_take_a_detector(record):
     """The detector runs first, then the patterns of the requested kinds."""
-    told = Placeholders(kinds=("email",), detect=lambda text: [(0, 3, "NAME")] * ("Ada" in text))
-    made = veil(told).hide({"prompt": f"Ada, {MAIL}, {PHONE}"})
+    options = Placeholders(kinds=("email",), detect=lambda text: [(0, 3, "NAME")] * ("Ada" in text))
+    made = veil(options).hide({"prompt": f"Ada, {MAIL}, {PHONE}"})
     assert "Ada" not in made["prompt"]
     assert MAIL not in made["prompt"]
     assert PHONE in made["prompt"]
@@ -212,19 +212,19 @@ def iter_of(items):
 
 def pair(session, **options):
     """Return a local and a cloud model, and the list of which was called."""
-    asked = []
+    calls = []
 
     @session.tool(effects="pure", kind="model")
     def llama(prompt: str) -> str:
-        asked.append("local")
+        calls.append("local")
         return f"local: {prompt}"
 
     @session.tool(effects="pure", kind="model", takes="internal")
     def gpt(prompt: str) -> str:
-        asked.append("cloud")
+        calls.append("cloud")
         return f"cloud: {prompt}"
 
-    return hansard.by_label(local=llama, cloud=gpt, **options), asked
+    return hansard.by_label(local=llama, cloud=gpt, **options), calls
 
 
 @pytest.mark.slow
@@ -234,26 +234,28 @@ def test_what_is_above_the_clouds_clearance_goes_to_the_local_model(record):
     SQL shows which model was called under which label.
     """
     with record.run("w", run="r", agent="ada") as session:
-        ask, asked = pair(session, name="ask")
+        ask, calls = pair(session, name="ask")
         assert ask("hello") == "cloud: hello"
         read_secret(session)
         assert ask("the plan") == "local: the plan"
         assert ask("hello") == "local: hello"  # one new call, and the first is not repeated
-    assert asked == ["cloud", "local", "local"]
+    assert calls == ["cloud", "local", "local"]
     steps = record.state("r").agents["ada"].steps.values()
     assert StepStatus.BLOCKED not in {step.status for step in steps}
-    told = record.sql("SELECT tool, chosen_by, takes, confidentiality, untrusted FROM model_inputs")
-    assert told.rows == [
+    answer = record.sql(
+        "SELECT tool, chosen_by, takes, confidentiality, untrusted FROM model_inputs"
+    )
+    assert answer.rows == [
         ("gpt", "ask", "internal", "public", False),
         ("llama", "ask", None, "secret", True),
         ("llama", "ask", None, "secret", True),
     ]
     with record.run("w", run="r", agent="ada", mode="offline") as session:
-        ask, asked = pair(session, name="ask")
+        ask, calls = pair(session, name="ask")
         assert ask("hello") == "cloud: hello"
         read_secret(session)
         assert ask("the plan") == "local: the plan"
-    assert asked == []
+    assert calls == []
 
 
 def test_models_that_are_not_called_alike_are_refused(record):
