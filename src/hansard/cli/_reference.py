@@ -103,14 +103,14 @@ def _table(rows: Iterable[Row]) -> str:
     return f"|Name|Meaning|\n|---|---|\n{body}"
 
 
-def _sections(given: Any, path: str, above: Any = None) -> Iterator[Section]:
+def _sections(node: Any, path: str, above: Any = None) -> Iterator[Section]:
     """Give each command's path, arguments, help and parameters, a group before its commands."""
-    context = given.make_context(path, [], parent=above, resilient_parsing=True)
-    found = context.command
-    commands = getattr(found, "commands", {})
-    pieces = [] if commands else found.collect_usage_pieces(context)[1:]
+    context = node.make_context(path, [], parent=above, resilient_parsing=True)
+    entry = context.command
+    commands = getattr(entry, "commands", {})
+    pieces = [] if commands else entry.collect_usage_pieces(context)[1:]
     arguments = "".join(f" `{piece}`" for piece in pieces)
-    yield path, arguments, _paragraphs(found.help or ""), list(_rows(found, context))
+    yield path, arguments, _paragraphs(entry.help or ""), list(_rows(entry, context))
     for name in sorted(commands):
         yield from _sections(commands[name], f"{path} {name}", context)
 

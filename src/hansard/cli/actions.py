@@ -243,17 +243,20 @@ async def import_cache(
 async def list_caches() -> None:
     """List saved action caches, and heals not yet reviewed."""
     async with answering() as reader:
-        found = cached.caches(reader)
-    output.show(found, output.counted_listing(CACHES, found.caches, "action cache", found.position))
+        listing = cached.caches(reader)
+    output.show(
+        listing, output.counted_listing(CACHES, listing.caches, "action cache", listing.position)
+    )
 
 
 @actions.command("log")
 async def log_cache(name: CacheName) -> None:
     """List versions of a saved action cache: who, when and why."""
     async with answering() as reader:
-        found = cached.log(reader, name)
+        history = cached.log(reader, name)
     output.show(
-        found, output.counted_listing(CACHE_VERSIONS, found.versions, "version", found.position)
+        history,
+        output.counted_listing(CACHE_VERSIONS, history.versions, "version", history.position),
     )
 
 
@@ -305,10 +308,10 @@ def _reference(which: str) -> tuple[str, int | None]:
     return (name, int(version)) if name and version.isdecimal() else (which, None)
 
 
-def pairs(given: list[str] | None, option: str) -> dict[str, str]:
+def pairs(items: list[str] | None, option: str) -> dict[str, str]:
     """Parse `NAME=VALUE` options. Raises BadValue."""
     fields: dict[str, str] = {}
-    for each in given or ():
+    for each in items or ():
         name, equals, value = each.partition("=")
         if not (name and equals):
             raise BadValue(option, f"{each!r:.80}", "give NAME=VALUE")
@@ -334,18 +337,18 @@ async def replaying(
     import hansard
     from hansard.integrations import chromium
 
-    found = settings()
+    config = settings()
     async with (
-        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
+        hansard.connect_async(config.workspace, data_dir=config.data_dir) as record,
         chromium.page() as page,
         record.run(workflow, agent="replay", role="agent", secrets=secrets) as session,
     ):
         yield record, session, session.browser(page)
 
 
-def _render_actions(found: Replayed) -> Iterator[Part]:
-    yield output.listing(REPLAYED, found.actions)
-    yield "done" if found.success else f"not done: {found.error}"
+def _render_actions(replay: Replayed) -> Iterator[Part]:
+    yield output.listing(REPLAYED, replay.actions)
+    yield "done" if replay.success else f"not done: {replay.error}"
 
 
 NO_GUARD = "nothing: it may guide, not act. Proposed checks:"
@@ -420,14 +423,14 @@ async def distil(
             raise BadValue("--param", f"{each!r:.80} names no run", "give RUN/SLOT=VALUE")
         values.setdefault(run, {})[slot] = value
     async with beginning() as workspace:
-        found = {each: await find_run(workspace, each) for each in (*runs, *texts, *values)}
+        run_ids = {each: await find_run(workspace, each) for each in (*runs, *texts, *values)}
         experience = await learned(
             workspace,
             name,
-            [found[each] for each in runs],
-            {found[each]: text for each, text in texts.items()},
+            [run_ids[each] for each in runs],
+            {run_ids[each]: text for each, text in texts.items()},
             about,
-            params={found[each]: given for each, given in values.items()},
+            params={run_ids[each]: slots for each, slots in values.items()},
         )
         label = await label_of_runs(workspace, (*experience.sources, *experience.failed))
         done = await kept.keep(workspace, experience, reason=reason, by=by, label=label)
@@ -455,12 +458,12 @@ async def show_experience(
         output.show(of_folder, _render_experience(of_folder))
         return
     async with reading() as workspace:
-        found = await kept.at(workspace, which, point)
+        version = await kept.at(workspace, which, point)
     if folder is not None:
-        write_folder(found.experience, folder)
+        write_folder(version.experience, folder)
     async with answering() as reader:
         changes = reads.log(reader, which)
-    report = reads.shown(found, changes)
+    report = reads.shown(version, changes)
     output.show(report, _render_shown(report))
 
 
@@ -477,17 +480,18 @@ async def diff_experiences(
                 items.append((await kept.at(workspace, name, point)).content)
         else:
             items.append(content_of(read_folder(Path(each))))
-    found = reads.difference(items[0], items[1], (before, after))
-    output.show(found, _render_diff(found))
+    difference = reads.difference(items[0], items[1], (before, after))
+    output.show(difference, _render_diff(difference))
 
 
 @experience.command("list")
 async def list_experiences() -> None:
     """List experiences: permitted use, and how replays ended."""
     async with answering() as reader:
-        found = reads.experiences(reader)
+        listing = reads.experiences(reader)
     output.show(
-        found, [output.listing(EXPERIENCES, found.experiences, nothing="no experience is saved")]
+        listing,
+        [output.listing(EXPERIENCES, listing.experiences, nothing="no experience is saved")],
     )
 
 
@@ -512,8 +516,8 @@ async def find_experiences(
     )
     async with answering() as reader:
         with contextlib.closing(reads.ExperienceIndex(FileWords())) as index:
-            found = reads.find(reader, query, index)
-    output.show(found, _render_hits(found))
+            hits = reads.find(reader, query, index)
+    output.show(hits, _render_hits(hits))
 
 
 @experience.command()
@@ -536,8 +540,8 @@ async def confirm(
         done = await kept.confirm(
             workspace, which, check or (), digest=digest, reason=reason, by=by
         )
-        found = await kept.get(workspace, which, done.version)
-    output.show(found.experience, _render_experience(found.experience))
+        version = await kept.get(workspace, which, done.version)
+    output.show(version.experience, _render_experience(version.experience))
 
 
 @experience.command()
@@ -630,10 +634,10 @@ async def run_experience(
     return 0 if report.success else 1
 
 
-def _address(given: str) -> str:
+def _address(text: str) -> str:
     """Return an address unchanged, and a file's path as a file address."""
-    path = Path(given)
-    return path.resolve().as_uri() if path.is_file() else given
+    path = Path(text)
+    return path.resolve().as_uri() if path.is_file() else text
 
 
 def _render_experience(experience: Experience) -> Iterator[Part]:
@@ -669,24 +673,24 @@ def _share(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
-def _render_hits(found: ExperienceHits) -> Iterator[Part]:
-    for each in found.hits:
+def _render_hits(hits: ExperienceHits) -> Iterator[Part]:
+    for each in hits.hits:
         yield f"{each.experience}, version {each.version} ({each.standing.value}): {each.task}"
         yield f"  {'; '.join(each.why)}"
         if each.duplicates:
             yield f"  the same as {', '.join(each.duplicates)}"
         for name, value in (each.params or {}).items():
             yield f"  {name} = {value}"
-    if not found.hits:
+    if not hits.hits:
         yield "no experience fits"
-    elif found.more:
+    elif hits.more:
         yield output.Hint("there are more: --limit")
 
 
-def _render_diff(found: ExperienceDiff) -> Iterator[Part]:
-    for each in found.files:
+def _render_diff(difference: ExperienceDiff) -> Iterator[Part]:
+    for each in difference.files:
         yield each.diff.rstrip("\n")
-    if not found.files:
+    if not difference.files:
         yield "they are equal"
 
 
@@ -758,8 +762,8 @@ def _run_in(reader: Reader, run: str | None) -> str | None:
 async def list_answers(tool: Tool = None, run: OfRun = None) -> None:
     """List answers that later runs may reuse, newest of each key."""
     async with answering() as reader:
-        found = saved_calls.offered(reader, tool, _run_in(reader, run))
-    output.show(found, output.counted_listing(OFFERED, found.answers, "answer", found.position))
+        offers = saved_calls.offered(reader, tool, _run_in(reader, run))
+    output.show(offers, output.counted_listing(OFFERED, offers.answers, "answer", offers.position))
 
 
 @reuse.command()
@@ -767,8 +771,8 @@ async def used(tool: Tool = None, run: OfRun = None) -> None:
     """List calls answered from earlier runs, and what that saved."""
     async with answering() as reader:
         of = _run_in(reader, run)
-        found = saved_calls.reused(reader, tool, of)
-    output.show(found, _render_reused(found, within(tool=tool, run=of)))
+        reused = saved_calls.reused(reader, tool, of)
+    output.show(reused, _render_reused(reused, within(tool=tool, run=of)))
 
 
 @reuse.command()
@@ -792,10 +796,10 @@ def _amount_text(amount: float | None, form: str) -> str:
     return "unknown" if amount is None else form.format(amount)
 
 
-def _render_reused(found: ReusedAnswers, question: str) -> Iterator[Part]:
-    if found.reused:
-        yield output.listing(REUSED, found.reused)
-    yield f"{found.line(question)}, as of position {found.position}"
+def _render_reused(reused: ReusedAnswers, question: str) -> Iterator[Part]:
+    if reused.reused:
+        yield output.listing(REUSED, reused.reused)
+    yield f"{reused.line(question)}, as of position {reused.position}"
 
 
 SAVED = (
@@ -829,18 +833,18 @@ async def savings(
     async with answering() as reader:
         of = _run_in(reader, run)
         rows = reader.rows(SAVINGS, SavingsQuery(of, workflow, month, by).parameters)
-        found = SavingsAnswer(position=reader.position, rows=savings_of(rows))
+        report = SavingsAnswer(position=reader.position, rows=savings_of(rows))
     request = within(run=of, workflow=workflow, month=month)
-    output.show(found, _savings(found, request))
+    output.show(report, _savings(report, request))
 
 
-def _savings(found: SavingsAnswer, question: str) -> Iterator[Part]:
-    if found.rows:
-        yield output.listing(SAVED, found.rows)
-        yield f"in all: {added(found.rows).line()}"
+def _savings(report: SavingsAnswer, question: str) -> Iterator[Part]:
+    if report.rows:
+        yield output.listing(SAVED, report.rows)
+        yield f"in all: {added(report.rows).line()}"
     else:
         yield f"no session{question} went on with a run: nothing was answered from the record"
-    yield f"as of position {found.position}"
+    yield f"as of position {report.position}"
 
 
 @app.command()
@@ -861,10 +865,10 @@ async def demonstrate(
     from hansard.integrations import chromium
 
     ended = asyncio.Event()
-    found = settings()
+    config = settings()
     address = _address(url)
     async with (
-        hansard.connect_async(found.workspace, data_dir=found.data_dir) as record,
+        hansard.connect_async(config.workspace, data_dir=config.data_dir) as record,
         chromium.page(window=True, arguments=ARGUMENTS) as page,
         record.run(workflow, agent=agent, role=agent, secrets=lambda _: "-") as session,
     ):
@@ -876,9 +880,9 @@ async def demonstrate(
     output.show(report, _render_demonstration(report))
 
 
-def _render_demonstration(found: DemonstratedEnd) -> Iterator[Part]:
-    yield f"{counted(found.actions, 'action')} on record in run {found.run}"
-    if found.secrets:
-        yield f"secrets, by name: {', '.join(found.secrets)}"
-    for each in found.unrecorded:
+def _render_demonstration(demonstration: DemonstratedEnd) -> Iterator[Part]:
+    yield f"{counted(demonstration.actions, 'action')} on record in run {demonstration.run}"
+    if demonstration.secrets:
+        yield f"secrets, by name: {', '.join(demonstration.secrets)}"
+    for each in demonstration.unrecorded:
         yield f"not an action, and not recorded: {each}"

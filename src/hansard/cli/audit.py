@@ -207,23 +207,26 @@ async def why(
     """
     output.check_one_answer(html)
     async with answering() as answers:
-        found = audit_reads.why(answers, decision)
-        if isinstance(found, Decisions) and len(found.rows) == 1:
-            found = audit_reads.why(answers, found.rows[0]["decision"])
-    if isinstance(found, Decisions):
-        output.show(found, _list_decisions(found))
+        explanation = audit_reads.why(answers, decision)
+        if isinstance(explanation, Decisions) and len(explanation.rows) == 1:
+            explanation = audit_reads.why(answers, explanation.rows[0]["decision"])
+    if isinstance(explanation, Decisions):
+        output.show(explanation, _list_decisions(explanation))
     elif html is None:
-        output.show(found, _render_decision(found, whole=whole))
+        output.show(explanation, _render_decision(explanation, whole=whole))
     else:
-        data = decision_page(audit_reads.decision_text(found), found.position)
+        data = decision_page(audit_reads.decision_text(explanation), explanation.position)
         report = Page(
-            decision=found.decision, path=str(html), bytes=len(data), position=found.position
+            decision=explanation.decision,
+            path=str(html),
+            bytes=len(data),
+            position=explanation.position,
         )
         output.page(data, html, report)
 
 
-def _list_decisions(found: Decisions) -> Iterator[Part]:
-    for block in audit_reads.blocks(found):
+def _list_decisions(decisions: Decisions) -> Iterator[Part]:
+    for block in audit_reads.blocks(decisions):
         match block:
             case Table():
                 cuts = [
@@ -231,14 +234,14 @@ def _list_decisions(found: Decisions) -> Iterator[Part]:
                 ]
                 yield _grid(block, cuts, whole=0)
                 yield ""
-                yield Hint(f"one of them: hansard why {found.rows[0]['address']}")
+                yield Hint(f"one of them: hansard why {decisions.rows[0]['address']}")
             case Heading() | Paragraph():
                 yield block.text
 
 
-def _render_decision(found: DecisionFacts, *, whole: bool) -> Iterator[Part]:
+def _render_decision(facts: DecisionFacts, *, whole: bool) -> Iterator[Part]:
     after_table = False
-    for block in audit_reads.blocks(found, whole=whole):
+    for block in audit_reads.blocks(facts, whole=whole):
         match block:
             case Heading():
                 yield output.styled(block.text, "bold")
@@ -254,7 +257,7 @@ def _render_decision(found: DecisionFacts, *, whole: bool) -> Iterator[Part]:
                 yield from more if block.left_out_before else []
                 yield _grid(block, [CUT_CHARACTERS] * columns, whole=columns - 1)
                 yield from [] if block.left_out_before else more
-    value = audit_reads.decision_text(found)
+    value = audit_reads.decision_text(facts)
     at = value.address.partition(".")[0]
     yield Hint(f"the run at that point: hansard run show {value.run} --at {at}")
 

@@ -48,7 +48,7 @@ async def check() -> int:
     """
 
     def tell(finding: Finding) -> None:
-        output.show(Found(finding), [_line(finding)])
+        output.show(CheckFinding(finding), [_line(finding)])
 
     config = settings()
     async with reading_raw(damaged=True) as raw:
@@ -101,7 +101,7 @@ def _progress() -> Generator[rechecking.Progress]:
         yield advance
 
 
-class Found(Answer):
+class CheckFinding(Answer):
     """Finding of a recheck."""
 
     finding: Finding
@@ -195,8 +195,8 @@ async def rebuild(
     async with reading_raw() as raw:
         with output.positions() as progress:
             made = await rebuilt(raw, place, progress)
-    found = Rebuild(made, time.monotonic() - began_s)
-    output.show(found, _render_rebuild(found, place))
+    report = Rebuild(made, time.monotonic() - began_s)
+    output.show(report, _render_rebuild(report, place))
     return 1 if made.differing else 0
 
 
@@ -209,13 +209,13 @@ REBUILT = (
 )
 
 
-def _render_rebuild(found: Rebuild, place: TableFiles) -> Iterator[Part]:
-    made = found.made
-    yield output.listing(REBUILT, found.tables)
+def _render_rebuild(report: Rebuild, place: TableFiles) -> Iterator[Part]:
+    made = report.made
+    yield output.listing(REBUILT, report.tables)
     yield ""
     if made.before is not None:
         differing = ", ".join(made.differing)
         text = f"differ from the log: {differing}" if differing else "are equal to the log"
         yield f"the tables up to position {made.position} {text}"
     else:
-        yield f"made {place.path} up to position {made.position} in {found.took_s:.1f} s"
+        yield f"made {place.path} up to position {made.position} in {report.took_s:.1f} s"

@@ -148,11 +148,11 @@ def _recognised(
     groups: dict[str, list[Path | None]] = {}
     for path in paths:
         begun = head(path)
-        found = recognised(begun) if begun else None
-        if found is not None and not found.way:
-            groups.setdefault(found.name, []).append(path)
+        form = recognised(begun) if begun else None
+        if form is not None and not form.way:
+            groups.setdefault(form.name, []).append(path)
             continue
-        reason = found.sentence if found is not None else EMPTY if begun == b"" else UNKNOWN
+        reason = form.sentence if form is not None else EMPTY if begun == b"" else UNKNOWN
         tally.bad += 1
         watcher.bad(Bad(str(path) if path is not None else STDIN, 1, reason))
     return groups
@@ -247,11 +247,11 @@ def _summary(tally: Tally, *, stopped: bool, events: bool) -> str:
 
 def _phrases(kinds: dict[str, int]) -> str:
     """Render counts of kinds of things; the first word of a kind is the thing counted."""
-    found = []
+    phrases = []
     for kind, count in kinds.items():
         one, _, rest = kind.partition(" ")
-        found.append(f"{counted(count, one)} {rest}".rstrip())
-    return "; ".join(found)
+        phrases.append(f"{counted(count, one)} {rest}".rstrip())
+    return "; ".join(phrases)
 
 
 NAMED_MAX = 5

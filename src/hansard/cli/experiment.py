@@ -118,8 +118,8 @@ async def assign(
 ) -> None:
     """Print the arm that a unit's hash assigns; record nothing."""
     async with reading() as workspace:
-        found, is_stopped = await assigned(workspace, name, unit)
-    output.show(found, found.arm)
+        assignment, is_stopped = await assigned(workspace, name, unit)
+    output.show(assignment, assignment.arm)
     if is_stopped:
         output.hint("the experiment is stopped: no run is assigned any more")
 
@@ -154,20 +154,20 @@ METRICS = (
 async def list_() -> None:
     """List experiments, registered or named by runs."""
     async with answering() as reader:
-        found = list_experiments(reader)
-    output.show(found, [output.listing(LIST, found, nothing="no experiment yet")])
+        experiments = list_experiments(reader)
+    output.show(experiments, [output.listing(LIST, experiments, nothing="no experiment yet")])
 
 
 @experiment.command()
 async def show(name: Name) -> None:
     """Show a plan, whether it predates the data, and runs by arm."""
     async with answering() as reader:
-        found = read_experiment(reader, name)
-    output.show(found, _render(found))
+        summary = read_experiment(reader, name)
+    output.show(summary, _render(summary))
 
 
-def _render(found: Experiment) -> Iterator[Part]:
-    plan = found.plan
+def _render(summary: Experiment) -> Iterator[Part]:
+    plan = summary.plan
     rows: list[tuple[str, object]] = [
         ("experiment", plan.experiment),
         ("question", plan.question),
@@ -187,9 +187,9 @@ def _render(found: Experiment) -> Iterator[Part]:
         ]
     yield output.pairs([*rows, ("runs", plan.runs), ("as of", f"position {plan.position}")])
     yield ""
-    yield output.listing(ARMS, found.arms)
+    yield output.listing(ARMS, summary.arms)
     yield ""
-    yield output.listing(METRICS, found.metrics)
+    yield output.listing(METRICS, summary.metrics)
 
 
 def _stop_text(plan: Plan) -> str:
@@ -224,7 +224,7 @@ PRICES = (
 
 def numbers(arguments: list[str]) -> dict[str, float]:
     """Parse `name=number` arguments. Raises BadValue."""
-    found: dict[str, float] = {}
+    amounts: dict[str, float] = {}
     for text in arguments:
         name, _, number = text.rpartition("=")
         try:
@@ -233,10 +233,10 @@ def numbers(arguments: list[str]) -> dict[str, float]:
             amount = None
         if not name or amount is None:
             raise BadValue("argument", f"{text!r:.80} is not name=number", "give such as reward=1")
-        if name in found:
+        if name in amounts:
             raise BadValue("argument", f"{name!r} is given twice", "give each name once")
-        found[name] = amount
-    return found
+        amounts[name] = amount
+    return amounts
 
 
 @price.command("state")
@@ -266,8 +266,8 @@ async def list_prices(
 ) -> None:
     """List stated prices, the newest for each day."""
     async with answering() as reader:
-        found = price_reads.list_prices(reader, model)
-    output.show(found, [output.listing(PRICES, found, nothing="no prices are stated")])
+        prices = price_reads.list_prices(reader, model)
+    output.show(prices, [output.listing(PRICES, prices, nothing="no prices are stated")])
 
 
 NO_PICTURES = (
@@ -356,11 +356,11 @@ async def compare(
         all_pairs=all_pairs,
     )
     async with answering() as answers:
-        found = await asyncio.to_thread(reads.compare, answers, question)
+        comparison = await asyncio.to_thread(reads.compare, answers, question)
         labels: Labels = ()
         if form == "html":
             labels = await asyncio.to_thread(task_labels, answers, experiment)
-    _show.show(found, _render_comparison(found.report, target, form, output, labels))
+    _show.show(comparison, _render_comparison(comparison.report, target, form, output, labels))
 
 
 def _render_comparison(

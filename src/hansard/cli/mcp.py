@@ -255,12 +255,12 @@ async def serve_record(
             address = Address.of(http, allow_host or ())
             clients: list[Client] = []
             for file in as_ or ():
-                found = access.load(file)
+                credentials = access.load(file)
                 restricted = connect_async(
                     **connecting() | {"workspace": None, "credentials": file}
                 )
                 record = await stack.enter_async_context(restricted)
-                clients.append(Client(found.token, opened(record, agent, None)))
+                clients.append(Client(credentials.token, opened(record, agent, None)))
             if not as_ or token_file is not None:
                 token = _token(token_file)
                 record = await stack.enter_async_context(connect_async(**connecting()))
@@ -381,8 +381,8 @@ def _render_install(made: files.Installed, backup: str, *, write: bool) -> Itera
 
 def _command() -> list[str]:
     """Return the command line with which a client starts this program."""
-    found = shutil.which("hansard")
-    return [found] if found else [sys.executable, "-m", "hansard"]
+    program = shutil.which("hansard")
+    return [program] if program else [sys.executable, "-m", "hansard"]
 
 
 def _place(config: Settings) -> list[str]:
@@ -454,28 +454,28 @@ def run_agent(
     rule_file = rule_files.load(rules) if rules is not None else None
 
     with connect(**connecting()) as record, watching_questions(_print_pending):
-        found = run_folder(
+        run = run_folder(
             record, folder, prompt, run=which, model=model, rules=rule_file, by=by, asks=not yolo
         )
-    output.show(found, _render_agent(found))
+    output.show(run, _render_agent(run))
 
 
-def _print_pending(found: Approval) -> None:
+def _print_pending(approval: Approval) -> None:
     """Print a run's pending approval on stderr."""
-    if found.given is ApprovalStatus.PENDING:
-        call = f"{found.asked.tool} of {found.asked.agent} (approval {found.id})"
-        remedy = f"see 'hansard approvals', then 'hansard approvals grant {found.id}'"
+    if approval.given is ApprovalStatus.PENDING:
+        call = f"{approval.asked.tool} of {approval.asked.agent} (approval {approval.id})"
+        remedy = f"see 'hansard approvals', then 'hansard approvals grant {approval.id}'"
         typer.echo(f"waiting for a person to approve {call}: {remedy}", err=True)
 
 
-def _render_agent(found: AgentRun) -> Iterator[Part]:
-    yield found.text
-    had = [counted(len(found.tools), "tool"), counted(len(found.subagents), "subagent")]
-    yield Hint(f"run {found.run} of {found.agent}, with {' and '.join(had)}")
-    if found.differs:
-        some = ", ".join(found.differs[:5])
+def _render_agent(run: AgentRun) -> Iterator[Part]:
+    yield run.text
+    had = [counted(len(run.tools), "tool"), counted(len(run.subagents), "subagent")]
+    yield Hint(f"run {run.run} of {run.agent}, with {' and '.join(had)}")
+    if run.differs:
+        some = ", ".join(run.differs[:5])
         yield Hint(
-            f"the folder says something else than agent/{found.agent} in "
-            f"{counted(len(found.differs), 'file')} ({some}): memory counts; bring it in with "
-            f"'hansard memory import FOLDER --space agent/{found.agent}'"
+            f"the folder says something else than agent/{run.agent} in "
+            f"{counted(len(run.differs), 'file')} ({some}): memory counts; bring it in with "
+            f"'hansard memory import FOLDER --space agent/{run.agent}'"
         )

@@ -118,16 +118,16 @@ async def list_files(
 ) -> None:
     """List the files of memory, now or at any point."""
     async with reading() as workspace:
-        found = await inspected.listing(workspace, space, at)
-    output.show(found, _render_files(found))
+        listing = await inspected.listing(workspace, space, at)
+    output.show(listing, _render_files(listing))
 
 
 @memory.command()
 async def show(space: Space, path: FilePath, at: Point = None) -> None:
     """Print a file, now or at any point."""
     async with reading() as workspace:
-        found = await MemoryStore(workspace, space).entry(path, at)
-    output.show(found, _render_file(found))
+        entry = await MemoryStore(workspace, space).entry(path, at)
+    output.show(entry, _render_file(entry))
 
 
 @memory.command("log")
@@ -135,8 +135,8 @@ async def show_log(space: Space, path: SomePath = None) -> None:
     """List the changes of a file or a space, newest first."""
     async with reading() as workspace:
         versions = await MemoryStore(workspace, space).versions(path)
-    found = MemoryLog(space=space, versions=versions)
-    output.show(found, _render_log(found))
+    log = MemoryLog(space=space, versions=versions)
+    output.show(log, _render_log(log))
 
 
 @memory.command()
@@ -150,8 +150,8 @@ async def diff(
     """Show changes of files between two points as a git diff."""
     async with reading() as workspace:
         changed = await MemoryStore(workspace, space).diff(path, before, after, binary=binary)
-    found = MemoryDiff(space=space, diff=changed)
-    output.show(found, [found.diff or Hint("nothing changed")])
+    difference = MemoryDiff(space=space, diff=changed)
+    output.show(difference, [difference.diff or Hint("nothing changed")])
 
 
 @memory.command()
@@ -159,8 +159,8 @@ async def blame(space: Space, path: FilePath) -> None:
     """Show which change brought each line of a file."""
     async with reading() as workspace:
         blamed = await MemoryStore(workspace, space).blame(path)
-    found = MemoryBlame(space=space, path=path, blamed=blamed)
-    output.show(found, _render_blame(found))
+    report = MemoryBlame(space=space, path=path, blamed=blamed)
+    output.show(report, _render_blame(report))
 
 
 @memory.command()
@@ -212,8 +212,8 @@ async def proposals(space: Space) -> None:
     Reflections and compactions make proposals.
     """
     async with reading() as workspace:
-        found = await inspected.proposals(workspace, space)
-    output.show(found, _render_proposals(found))
+        waiting = await inspected.proposals(workspace, space)
+    output.show(waiting, _render_proposals(waiting))
 
 
 @memory.command()
@@ -253,8 +253,8 @@ async def policy(
     """
     async with reading() if approval is None else beginning() as workspace:
         if approval is None:
-            standing = await _standing(workspace, space)
-            output.show(standing, f"changes {_in_words(standing)}")
+            current = await _current_policy(workspace, space)
+            output.show(current, f"changes {_in_words(current)}")
             return
         query = MemoryPolicySet(
             approval=approval,
@@ -270,7 +270,7 @@ async def policy(
     output.show(report, text)
 
 
-async def _standing(workspace: Workspace, space: str) -> MemoryPolicySet:
+async def _current_policy(workspace: Workspace, space: str) -> MemoryPolicySet:
     state = await MemoryStore(workspace, space).state()
     return state.policy or MemoryPolicySet(approval=MemoryApproval.ASK)
 
@@ -284,8 +284,8 @@ async def glob(
     * stays within a folder, ** goes through folders.
     """
     async with reading() as workspace:
-        found = await inspected.glob(workspace, space, pattern)
-    output.show(found, _render_paths(found))
+        paths = await inspected.glob(workspace, space, pattern)
+    output.show(paths, _render_paths(paths))
 
 
 @memory.command()
@@ -300,10 +300,10 @@ async def grep(
     Matching takes time linear in the text.
     """
     async with reading() as workspace:
-        found = await inspected.grep(
+        lines = await inspected.grep(
             workspace, space, pattern, glob=within, ignore_case=ignore_case
         )
-    output.show(found, _render_lines(found))
+    output.show(lines, _render_lines(lines))
 
 
 @memory.command("search")
@@ -322,10 +322,10 @@ async def search_files(
     """
     embedder = StaticVectors() if meaning else None
     async with reading() as workspace:
-        found = await inspected.search(
+        hits = await inspected.search(
             workspace, space, question, embedder=embedder, glob=within, kind=kind
         )
-    output.show(found, _render_hits(found))
+    output.show(hits, _render_hits(hits))
 
 
 @memory.command()
@@ -360,19 +360,21 @@ async def compact(
         terms["reads"] = inspected.reads(reader, space)
     async with reading() as workspace:
         state = await MemoryStore(workspace, space).whole()
-        found = inspected.compact(space, state, **terms)
-        label = _label_of(state, found.compacted)
+        compaction = inspected.compact(space, state, **terms)
+        label = _label_of(state, compaction.compacted)
         if function is not None:
             tree = inspected.texts_of(state)
             label = join(*(state.files[path].label for path in tree))
-            texts = await interruptible(named(function))(found.compacted.findings, tree)
-            found = inspected.compact(space, state, texts, **terms)
-        changes = found.compacted.changes
+            texts = await interruptible(named(function))(compaction.compacted.findings, tree)
+            compaction = inspected.compact(space, state, texts, **terms)
+        changes = compaction.compacted.changes
         if apply and changes:
-            found.version = await _apply_compaction(workspace, space, state, changes, by, label)
+            compaction.version = await _apply_compaction(
+                workspace, space, state, changes, by, label
+            )
         elif propose and changes:
-            found.proposed = await upkeep.propose(workspace, space, by, state, changes, label)
-    output.show(found, _render_compaction(found))
+            compaction.proposed = await upkeep.propose(workspace, space, by, state, changes, label)
+    output.show(compaction, _render_compaction(compaction))
 
 
 @memory.command()
@@ -401,8 +403,8 @@ async def _reflect(
         files = await inspected.tree_of(record.workspace, space)
         if of_run is not None:
             more["run"] = await find_run(record.workspace, of_run)
-        found = await reflection.reflect(record, space, files, propose, ask=model, **more)
-    output.show(found, _render_reflection(found))
+        reflected = await reflection.reflect(record, space, files, propose, ask=model, **more)
+    output.show(reflected, _render_reflection(reflected))
 
 
 @memory.command()
@@ -418,8 +420,10 @@ async def judge(
     """
     target = _key(key)
     async with connect_async(**connecting()) as record:
-        found = await reflection.judge(record, await find_run(record.workspace, run), target, by)
-    output.show(found, [output.pairs(msgspec.structs.asdict(found).items())])
+        judgement = await reflection.judge(
+            record, await find_run(record.workspace, run), target, by
+        )
+    output.show(judgement, [output.pairs(msgspec.structs.asdict(judgement).items())])
 
 
 def _key(path: Path) -> list[ExpectedLine]:
@@ -462,26 +466,26 @@ async def _apply_compaction(
     return await store.change(ops, by, "compaction", seen=seen, label=label.stored)
 
 
-def _render_paths(found: MemoryPaths) -> Iterator[Part]:
-    yield from found.paths
-    yield Hint(f"{counted(len(found.paths), 'file')}{', and more' if found.more else ''}")
+def _render_paths(paths: MemoryPaths) -> Iterator[Part]:
+    yield from paths.paths
+    yield Hint(f"{counted(len(paths.paths), 'file')}{', and more' if paths.more else ''}")
 
 
-def _render_lines(found: MemoryLines) -> Iterator[Part]:
-    yield from (f"{each.path}:{each.line}: {each.text}" for each in found.hits)
-    more = ", and more" if found.more else ""
-    yield Hint(f"{counted(len(found.hits), 'line')} in {counted(found.files, 'file')}{more}")
+def _render_lines(lines: MemoryLines) -> Iterator[Part]:
+    yield from (f"{each.path}:{each.line}: {each.text}" for each in lines.hits)
+    more = ", and more" if lines.more else ""
+    yield Hint(f"{counted(len(lines.hits), 'line')} in {counted(lines.files, 'file')}{more}")
 
 
-def _render_hits(found: MemoryHits) -> Iterator[Part]:
-    if found.hits:
-        yield output.listing(HITS, found.hits)
-    more = ", and more" if found.more else ""
-    yield Hint(f"{counted(len(found.hits), 'file')} by {found.by}{more}")
+def _render_hits(hits: MemoryHits) -> Iterator[Part]:
+    if hits.hits:
+        yield output.listing(HITS, hits.hits)
+    more = ", and more" if hits.more else ""
+    yield Hint(f"{counted(len(hits.hits), 'file')} by {hits.by}{more}")
 
 
-def _render_compaction(found: MemoryCompaction) -> Iterator[Part]:
-    made = found.compacted
+def _render_compaction(compaction: MemoryCompaction) -> Iterator[Part]:
+    made = compaction.compacted
     for finding in made.findings:
         spot = finding.spots[0]
         yield f"{spot.path}:{spot.line}: {finding.kind.value}: {finding.says}"
@@ -489,10 +493,10 @@ def _render_compaction(found: MemoryCompaction) -> Iterator[Part]:
         yield f"{path}: {'goes' if text is None else counted(len(text), 'character')}"
     yield from (f"refused: {why}" for why in made.refused)
     yield from (f"not found before either: {probe}" for probe in made.unmet)
-    if found.proposed:
-        yield Hint(f"it waits: 'hansard memory apply {found.space}' makes it a change")
-    elif found.version is not None:
-        yield Hint(f"{found.space} is at version {found.version}")
+    if compaction.proposed:
+        yield Hint(f"it waits: 'hansard memory apply {compaction.space}' makes it a change")
+    elif compaction.version is not None:
+        yield Hint(f"{compaction.space} is at version {compaction.version}")
     elif made.changes:
         tokens = f"{made.tokens_before:,} to {counted(made.tokens_after, 'token')}"
         yield Hint(f"{tokens}, {counted(made.probes, 'probe')} kept; apply it with --apply")
@@ -500,51 +504,51 @@ def _render_compaction(found: MemoryCompaction) -> Iterator[Part]:
         yield Hint("nothing is changed")
 
 
-def _render_reflection(found: Reflected) -> Iterator[Part]:
-    for each in found.proposals:
+def _render_reflection(reflected: Reflected) -> Iterator[Part]:
+    for each in reflected.proposals:
         yield f"{each.path}: {each.text.rstrip()} ({each.because or 'no reason given'})"
-    text = f"{counted(len(found.runs), 'run')} reflected on, {found.left:,} left"
+    text = f"{counted(len(reflected.runs), 'run')} reflected on, {reflected.left:,} left"
     yield Hint(f"{text}; no file was changed")
 
 
-def _render_proposals(found: MemoryProposals) -> Iterator[Part]:
-    for each in found.proposals:
+def _render_proposals(waiting: MemoryProposals) -> Iterator[Part]:
+    for each in waiting.proposals:
         under = f", {each.label}" if each.label else ""
         yield f"{each.proposal} {each.path}: {each.standing.value}{under}: {each.because}"
         if each.diff:
             yield each.diff
-    yield Hint(f"{counted(len(found.proposals), 'proposal')} for {found.space}")
+    yield Hint(f"{counted(len(waiting.proposals), 'proposal')} for {waiting.space}")
 
 
-def _in_words(found: MemoryPolicySet) -> str:
-    if found.approval is MemoryApproval.ASK:
+def _in_words(terms: MemoryPolicySet) -> str:
+    if terms.approval is MemoryApproval.ASK:
         return "wait for a person's word"
-    until = f" until {found.until.isoformat()}" if found.until is not None else ""
-    but = ", ".join(found.untrusted)
+    until = f" until {terms.until.isoformat()}" if terms.until is not None else ""
+    but = ", ".join(terms.untrusted)
     rest = f"; so are those of {but} that rest on untrusted input" if but else ""
     return f"are made unasked{until}{rest}"
 
 
-def _render_files(found: MemoryListing) -> Iterator[Part]:
-    if found.files:
-        yield output.listing(FILES, found.files)
-    value = counted(len(found.spaces), "space")
-    yield Hint(f"{counted(len(found.files), 'file')} of {value}")
+def _render_files(listing: MemoryListing) -> Iterator[Part]:
+    if listing.files:
+        yield output.listing(FILES, listing.files)
+    value = counted(len(listing.spaces), "space")
+    yield Hint(f"{counted(len(listing.files), 'file')} of {value}")
 
 
-def _render_file(found: MemoryEntry) -> Iterator[Part]:
-    yield Bytes(found.text.encode())
-    yield Hint(f"{found.path} of {found.space}, as of version @{found.version} by {found.author}")
+def _render_file(entry: MemoryEntry) -> Iterator[Part]:
+    yield Bytes(entry.text.encode())
+    yield Hint(f"{entry.path} of {entry.space}, as of version @{entry.version} by {entry.author}")
 
 
-def _render_log(found: MemoryLog) -> Iterator[Part]:
-    if found.versions:
-        yield output.listing(VERSIONS, found.versions[::-1])
+def _render_log(log: MemoryLog) -> Iterator[Part]:
+    if log.versions:
+        yield output.listing(VERSIONS, log.versions[::-1])
     else:
-        yield Hint(f"{found.space} has no such record")
+        yield Hint(f"{log.space} has no such record")
 
 
-def _render_blame(found: MemoryBlame) -> Iterator[Part]:
+def _render_blame(report: MemoryBlame) -> Iterator[Part]:
     columns = (
         Column("version", lambda each: f"@{each.version}", right=True),
         Column("author", short=True),
@@ -552,7 +556,7 @@ def _render_blame(found: MemoryBlame) -> Iterator[Part]:
         Column("line", right=True),
         Column("text", lambda each: each.text, whole=True),
     )
-    yield output.listing(columns, found.blamed)
+    yield output.listing(columns, report.blamed)
 
 
 Folder = Annotated[Path, argument("DIR", "The folder.")]
@@ -729,8 +733,8 @@ async def validate(
         async with reading() as workspace:
             files = of_space((await workspace.memories.whole(space_name(space))).files)
     problems = tree.problems(files)
-    found = counted(len(problems), "problem") if problems else "no problem"
-    text = "\n".join([*map(str, problems), f"{counted(len(files), 'file')}, {found}"])
+    total = counted(len(problems), "problem") if problems else "no problem"
+    text = "\n".join([*map(str, problems), f"{counted(len(files), 'file')}, {total}"])
     output.show({"files": len(files), "problems": problems}, text)
     return 1 if problems else 0
 

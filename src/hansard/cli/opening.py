@@ -50,7 +50,7 @@ def named(text: str, option: str = "--with") -> Callable[..., Any]:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), name)
+        value = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
             raise
@@ -58,9 +58,9 @@ def named(text: str, option: str = "--with") -> Callable[..., Any]:
         raise BadValue(option, f"there is no module {module!r:.80}", remedy) from error
     except AttributeError as error:
         raise BadValue(option, f"{module} has no {name!r:.80}", "name a function of it") from error
-    if not callable(found):
+    if not callable(value):
         raise BadValue(option, f"{text!r:.80} is no function", "name a function")
-    made: Callable[..., Any] = found
+    made: Callable[..., Any] = value
     return made
 
 
@@ -84,8 +84,8 @@ def interruptible(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]
                 future.set_exception(error)
 
         threading.Thread(target=work, daemon=True).start()
-        found = await asyncio.wrap_future(future)
-        return await found if inspect.isawaitable(found) else found
+        value = await asyncio.wrap_future(future)
+        return await value if inspect.isawaitable(value) else value
 
     return called
 
@@ -97,11 +97,11 @@ def settings() -> Settings:
 
     Raises SettingsError, NotCopied, BadDataDir.
     """
-    found = configuration.load(**GlobalOptions.values)
-    _tell_found(data_dir_of(found))
-    if found.credentials:
-        _warn_of_credentials(found.credentials)
-    return readable(found, output.hint)
+    config = configuration.load(**GlobalOptions.values)
+    _report_place(data_dir_of(config))
+    if config.credentials:
+        _warn_of_credentials(config.credentials)
+    return readable(config, output.hint)
 
 
 def connecting() -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _warn_of_credentials(file: str) -> None:
 
 
 @functools.cache
-def _tell_found(folder: Path) -> None:
+def _report_place(folder: Path) -> None:
     """Print the record in use if it was not named and is not in the working directory."""
     above = None if os.environ.get("HANSARD_DATA_DIR") else configuration.nearest_parent(Path.cwd())
     if above is not None and folder.is_relative_to(above):
@@ -185,17 +185,17 @@ def published(wait_for: int | None) -> AbstractAsyncContextManager[PublishedSnap
     )
 
 
-def place_of(found: Settings) -> TableFiles:
+def place_of(config: Settings) -> TableFiles:
     """Return the files of the workspace's tables. Raises BadName."""
-    return TableFiles.of(data_dir_of(found), found.workspace)
+    return TableFiles.of(data_dir_of(config), config.workspace)
 
 
 async def address_of(text: str) -> tuple[int, int]:
     """Return an event's address (position, index) from its address or id. Raises NotFound."""
-    found = address(text)
-    if found is None:
+    place = address(text)
+    if place is None:
         from hansard.inspect.find import find_event
 
         async with answering() as reader:
-            found = find_event(reader, text)
-    return found
+            place = find_event(reader, text)
+    return place

@@ -196,15 +196,15 @@ async def _select_runs(workspace: Workspace, text: str, workflow: str | None) ->
                 raise BadValue("RUNS", f"{one} is a fork", "give the run that it is a fork of")
             targets.append(one)
     named = set(targets)
-    found = [
+    matches = [
         life
         for run, life in roots.items()
         if run in named and workflow in (None, life.state.workflow)
     ]
-    if not found:
+    if not matches:
         of = f" of workflow {workflow!r}" if workflow is not None else ""
         raise BadValue("RUNS", f"no run{of} is like {text!r:.80}", "see 'hansard runs'")
-    return found
+    return matches
 
 
 def _none(path: str, searched: list[SearchResult]) -> CallerError:
@@ -216,11 +216,11 @@ def _none(path: str, searched: list[SearchResult]) -> CallerError:
         return BadValue("RUNS", f"nothing can be swapped: {why}", "give runs that decided")
     if path in known:
         return BadValue("--swap", listed(sorted({each.why for each in searched})), "swap another")
-    given = next((each.argument for each in searched if each.argument), "")
+    example = next((each.argument for each in searched if each.argument), "")
     beside = (
-        f", though it is an argument of {given}: the program itself gives that, so that it cannot "
-        "be swapped"
-        if given
+        f", though it is an argument of {example}: the program itself gives that, so that it "
+        "cannot be swapped"
+        if example
         else ""
     )
     return probes.no_such_path(path, known, len(searched), beside)
@@ -304,13 +304,13 @@ async def _run_all(forks: list[_Fork], jobs: int) -> list[FailedFork]:
 
     running = [asyncio.ensure_future(run(fork)) for fork in forks]
     try:
-        found = await asyncio.gather(*running)
+        outcomes = await asyncio.gather(*running)
     except BaseException:  # the caller is gone: end its programs
         for each in running:
             each.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         raise
-    return [each for each in found if each is not None]
+    return [each for each in outcomes if each is not None]
 
 
 # ------------------------------------------------------------ for people
@@ -434,8 +434,10 @@ def _verdict(row: Row) -> Iterator[Part]:
     if row["detectable"] is None:
         words += "So few pairs cannot show a difference, whatever they decide. "
     elif row["test"] != "paired t":
-        found = number(row["detectable"])
-        words += f"Minimum detectable share of runs at power 0.8: {found}, all changed one way. "
+        detectable = number(row["detectable"])
+        words += (
+            f"Minimum detectable share of runs at power 0.8: {detectable}, all changed one way. "
+        )
     else:
         words += f"Minimum detectable difference at power 0.8: {number(row['detectable'])}. "
     if row["verdict"] == "cannot tell":

@@ -109,16 +109,16 @@ def environment(
     run_id: str, mode: str, report: Path, on_doubt: OnDoubt = OnDoubt.ASK
 ) -> dict[str, str]:
     """Return this process's environment, with the settings in use and the run to resume."""
-    found = settings()
-    found = msgspec.structs.replace(
-        found, run=run_id, mode=mode, data_dir=data_dir_of(found), report=str(report)
+    config = settings()
+    config = msgspec.structs.replace(
+        config, run=run_id, mode=mode, data_dir=data_dir_of(config), report=str(report)
     )
-    if mode == "resume" and found.settle is None:
-        found = msgspec.structs.replace(found, settle=on_doubt.value)
+    if mode == "resume" and config.settle is None:
+        config = msgspec.structs.replace(config, settle=on_doubt.value)
     fields = {
         field.encode_name: str(value)
-        for field in msgspec.structs.fields(found)
-        if (value := getattr(found, field.name)) is not None
+        for field in msgspec.structs.fields(config)
+        if (value := getattr(config, field.name)) is not None
     }
     return os.environ | fields
 

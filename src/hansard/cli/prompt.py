@@ -113,34 +113,34 @@ def _interval(low: float | None, high: float | None) -> str:
 async def list_() -> None:
     """List the prompts, and what their aliases name."""
     async with answering() as reader:
-        found = inspected.list_prompts(reader)
-    output.show(found, [output.listing(LIST, found, nothing="no prompt yet")])
+        listing = inspected.list_prompts(reader)
+    output.show(listing, [output.listing(LIST, listing, nothing="no prompt yet")])
 
 
 @prompt.command()
 async def show(reference: Reference) -> None:
     """Show a version: its text, its parents and its feedback."""
     async with reading() as workspace:
-        found = await inspected.show(workspace, reference)
-    output.show(found, _render_version(found))
+        version = await inspected.show(workspace, reference)
+    output.show(version, _render_version(version))
 
 
-def _render_version(found: ShownPrompt) -> Iterator[Part]:
-    made = found.prompt
+def _render_version(version: ShownPrompt) -> Iterator[Part]:
+    made = version.prompt
     yield output.pairs(
         [
             ("prompt", made.name),
-            ("version", f"{made.version} of {found.newest}"),
+            ("version", f"{made.version} of {version.newest}"),
             ("made of", ", ".join(map(str, made.parents))),
             ("feedback", ", ".join(made.feedback_applied)),
             ("because", made.because),
             ("model", made.model),
             ("parameters", output.arguments_preview(made.parameters) if made.parameters else ""),
-            ("variables", ", ".join(found.variables)),
-            ("aliases", _aliases(found.aliases)),
+            ("variables", ", ".join(version.variables)),
+            ("aliases", _aliases(version.aliases)),
             ("retired", (made.retired or "yes") if made.retired is not None else ""),
             ("label", str(made.label) if made.label is not None else ""),
-            ("feedback", "; ".join(_feedback_line(each) for each in found.feedback)),
+            ("feedback", "; ".join(_feedback_line(each) for each in version.feedback)),
         ]
     )
     yield ""
@@ -156,15 +156,15 @@ def _feedback_line(each: dict[str, Any]) -> str:
 async def log_(name: Name) -> None:
     """Show a prompt's versions, their results and its aliases."""
     async with answering() as reader:
-        found = inspected.log(reader, name)
-    output.show(found, _render_log(found))
+        log = inspected.log(reader, name)
+    output.show(log, _render_log(log))
 
 
-def _render_log(found: PromptLog) -> Iterator[Part]:
-    yield output.listing(VERSIONS, found.versions)
-    if found.moves:
+def _render_log(log: PromptLog) -> Iterator[Part]:
+    yield output.listing(VERSIONS, log.versions)
+    if log.moves:
         yield ""
-        yield output.listing(MOVES, found.moves)
+        yield output.listing(MOVES, log.moves)
 
 
 @prompt.command("diff")
@@ -174,16 +174,16 @@ async def diff_(
 ) -> None:
     """Compare two versions, or a version and its parent."""
     async with reading() as workspace:
-        found = await inspected.diff(workspace, before, after)
-    output.show(found, _render_diff(found))
+        difference = await inspected.diff(workspace, before, after)
+    output.show(difference, _render_diff(difference))
 
 
-def _render_diff(found: PromptDiff) -> Iterator[Part]:
-    yield from found.diff
-    for name, (old, new) in found.fields.items():
+def _render_diff(difference: PromptDiff) -> Iterator[Part]:
+    yield from difference.diff
+    for name, (old, new) in difference.fields.items():
         yield f"{name}: {old!r} -> {new!r}"
-    if not found.diff and not found.fields:
-        yield f"{found.before} and {found.after} are equal"
+    if not difference.diff and not difference.fields:
+        yield f"{difference.before} and {difference.after} are equal"
 
 
 @prompt.command()
@@ -311,14 +311,14 @@ async def report(
 ) -> None:
     """Show completion, tokens, scores, satisfaction by version."""
     async with answering() as reader:
-        found = inspected.report(reader, name, alpha)
-    output.show(found, _render_report(found))
+        evidence = inspected.report(reader, name, alpha)
+    output.show(evidence, _render_report(evidence))
 
 
-def _render_report(found: PromptReport) -> Iterator[Part]:
-    yield output.listing(MEASURES, found.rows) if found.rows else "no prompt yet"
+def _render_report(evidence: PromptReport) -> Iterator[Part]:
+    yield output.listing(MEASURES, evidence.rows) if evidence.rows else "no prompt yet"
     yield ""
-    yield f"intervals at {1 - found.alpha:.0%}, as of position {found.position}"
+    yield f"intervals at {1 - evidence.alpha:.0%}, as of position {evidence.position}"
 
 
 @prompt.command("promote")
@@ -339,16 +339,16 @@ async def promote_(
         before = await store.get(workspace, reference)
         state = (await artifacts.read(workspace, prompts.PROMPTS, before.name)).state
         query = Promotion(reference, alias, experiment, reason, by)
-        found = await promoted(workspace, read, query)
+        evidence = await promoted(workspace, read, query)
     moved = ArtifactChange(
         kind=prompts.KIND,
         name=before.name,
         version=before.version,
         is_new=state.aliases.get(alias) != before.version,
         alias=alias,
-        experiment=found.experiment if found is not None else "",
+        experiment=evidence.experiment if evidence is not None else "",
     )
-    why = f": {found.metric} is better in experiment {found.experiment}" if found else ""
+    why = f": {evidence.metric} is better in experiment {evidence.experiment}" if evidence else ""
     output.show(moved, _render_alias(moved) + why)
 
 
@@ -372,43 +372,49 @@ def optimize(
     if "search" in names:
         options["search"] = names["search"]
     with opened(settings()) as record:
-        found = record.optimize(
+        optimization = record.optimize(
             reference,
             names["tasks"],
             evaluate=names["evaluate"],
             propose=names["propose"],
             **options,
         )
-    output.show(found, _render_optimization(found))
+    output.show(optimization, _render_optimization(optimization))
 
 
 def _program(file: Path) -> dict[str, Any]:
     """Return the names that a Python file defines. Raises BadValue."""
     if not file.is_file():
         raise BadValue("file", f"there is no {file}", "give a file of Python")
-    found = runpy.run_path(str(file))
+    names = runpy.run_path(str(file))
     for name in ("tasks", "evaluate", "propose"):
-        if name not in found:
+        if name not in names:
             raise BadValue(f"{file}", f"it has no {name}", "see docs/prompts.md")
-    return found
+    return names
 
 
-def _render_optimization(found: Optimized) -> Iterator[Part]:
+def _render_optimization(report: Optimized) -> Iterator[Part]:
     yield output.pairs(
         [
-            ("prompt", found.prompt),
-            ("run", found.run),
-            ("from version", found.base),
-            ("best", found.best),
-            ("tried", ", ".join(f"{each} ({mean:.4g})" for each, mean in found.versions.items())),
-            ("experiment", found.experiment),
-            ("verdict", found.evidence.verdict if found.evidence else "nothing better was found"),
-            ("promoted", "yes" if found.promoted else "no"),
-            ("evaluations", found.evaluations),
+            ("prompt", report.prompt),
+            ("run", report.run),
+            ("from version", report.base),
+            ("best", report.best),
+            (
+                "tried",
+                ", ".join(f"{each} ({mean:.4g})" for each, mean in report.versions.items()),
+            ),
+            ("experiment", report.experiment),
+            (
+                "verdict",
+                report.evidence.verdict if report.evidence else "nothing better was found",
+            ),
+            ("promoted", "yes" if report.promoted else "no"),
+            ("evaluations", report.evaluations),
             (
                 "held out",
-                f"{len(found.held_out)} of "
-                + counted(len(found.held_out) + len(found.searched), "task"),
+                f"{len(report.held_out)} of "
+                + counted(len(report.held_out) + len(report.searched), "task"),
             ),
         ]
     )
@@ -459,7 +465,7 @@ def compare_(
         )
         with continues():
             known = comparison.run(record)
-            found = record.experiments.compare(experiment, baseline=first)
+            outcome = record.experiments.compare(experiment, baseline=first)
     run = f"{counted(2 * len(rows) - known, 'trial')} run, {known:,} on record before"
     if known:
         run += f", scored by the same source of {evaluate.partition(':')[2]}"
@@ -468,7 +474,7 @@ def compare_(
         f"{counted(len(rows), 'case')} of {cases.name}, evaluated by {evaluate}: {run}",
         f"for other questions: hansard compare {shlex.quote(experiment)}",
     ]
-    output.show(found, [*map(Hint, chosen), *table(found.report)])
+    output.show(outcome, [*map(Hint, chosen), *table(outcome.report)])
 
 
 def _cases(file: Path, column: str | None) -> dict[str, Any]:
@@ -484,22 +490,22 @@ def _cases(file: Path, column: str | None) -> dict[str, Any]:
         raise BadValue(
             f"{file}", f"{error}", "give a .csv table with a header, or .jsonl"
         ) from error
-    found: dict[str, Any] = {}
+    cases: dict[str, Any] = {}
     for number, row in enumerate(rows, 1):
         if column is not None and column not in row:
             remedy = f"name one of its columns: {', '.join(map(str, row)):.200}"
             raise BadValue("--id", f"row {number} of {file} has no column {column!r:.80}", remedy)
         case = str(row.get(column or "id") or f"row {number}")
-        if case in found:
+        if case in cases:
             remedy = "give each case once, or another column (--id)"
             raise BadValue(f"{file}", f"row {number} is the second case {case!r:.80}", remedy)
         if file.suffix == ".csv" and (None in row or None in row.values()):
             fact = f"row {number} has not as many fields as the header"
             raise BadValue(f"{file}", fact, "give each row a field for each column")
-        found[ids.name("case", case)] = row
-    if not found:
+        cases[ids.name("case", case)] = row
+    if not cases:
         raise BadValue(f"{file}", "it has no row", "give at least one case")
-    return found
+    return cases
 
 
 def _version(record: Any, source: str, prompt: str, by: str) -> str:
@@ -529,7 +535,7 @@ async def import_(
     source = prompt_imports.read_source(file)
     prompt = prompts.check_name(name if name is not None else file.absolute().stem)
     async with beginning() as workspace:
-        found = await prompt_imports.import_source(workspace, prompt, source, by=by)
+        lineages = await prompt_imports.import_source(workspace, prompt, source, by=by)
     imported = [
         {
             "prompt": each.prompt,
@@ -541,13 +547,13 @@ async def import_(
             "best": each.best,
             "notes": source.notes,
         }
-        for each in found
+        for each in lineages
     ]
-    output.show(imported, _render_import(found, source.notes))
+    output.show(imported, _render_import(lineages, source.notes))
 
 
-def _render_import(found: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:
-    for each in found:
+def _render_import(lineages: list[prompt_imports.Lineage], notes: list[str]) -> Iterator[Part]:
+    for each in lineages:
         best = f", {prompt_imports.BEST} is version {each.best}" if each.best is not None else ""
         versions = len(set(each.versions.values()))
         yield f"{counted(versions, 'version')} of {each.prompt}, {each.added:,} new{best}"

@@ -83,9 +83,9 @@ async def apply(
     is changed. Applying the same file again changes nothing; roles that are not in the file stay as
     they are.
     """
-    found = role_rules.read_file(file)
+    rules = role_rules.read_file(file)
     async with beginning() as workspace:
-        for name, is_new in (await role_rules.apply_all(workspace, found, by=by)).items():
+        for name, is_new in (await role_rules.apply_all(workspace, rules, by=by)).items():
             text = f"role {name} has these rules{'' if is_new else ' already'}"
             output.show({"role": name, "applied": is_new}, text)
 
@@ -116,10 +116,10 @@ async def show(
         async with answering() as reader:
             names = role_names(reader)
     async with reading() as workspace:
-        found = await reads.read_roles(workspace, names, at)
-    if role is not None and not found.roles:
-        raise NotFound(f"role {role!r} at position {found.position}", REMEDY)
-    output.show(found, _list(found) if role is None else _rules(found))
+        listing = await reads.read_roles(workspace, names, at)
+    if role is not None and not listing.roles:
+        raise NotFound(f"role {role!r} at position {listing.position}", REMEDY)
+    output.show(listing, _list(listing) if role is None else _rules(listing))
 
 
 LIST = (
@@ -132,14 +132,14 @@ LIST = (
 )
 
 
-def _list(found: Roles) -> list[Part]:
-    return [output.listing(LIST, found.roles), Hint(f"as of position {found.position}")]
+def _list(listing: Roles) -> list[Part]:
+    return [output.listing(LIST, listing.roles), Hint(f"as of position {listing.position}")]
 
 
-def _rules(found: Roles) -> Iterator[Part]:
+def _rules(listing: Roles) -> Iterator[Part]:
     """Yield each role as a file that can be applied."""
-    for role in found.roles:
-        yield Hint(f"version {role.version}, as of position {found.position}")
+    for role in listing.roles:
+        yield Hint(f"version {role.version}, as of position {listing.position}")
         yield _file(role)
 
 
@@ -165,13 +165,13 @@ async def explain(
     ids.name("role", role)
     address = await address_of(event)
     async with reading() as workspace:
-        found = await reads.explain(workspace, role, address, at)
-    output.show(found, _render_explanation(found))
+        explanation = await reads.explain(workspace, role, address, at)
+    output.show(explanation, _render_explanation(explanation))
 
 
-def _render_explanation(found: RoleExplanation) -> list[Part]:
-    facts, run = found.explanation, run_of(found.stream)
-    where = f"{found.stream} of run {run}" if run is not None else f"{found.stream}"
+def _render_explanation(report: RoleExplanation) -> list[Part]:
+    facts, run = report.explanation, run_of(report.stream)
+    where = f"{report.stream} of run {run}" if run is not None else f"{report.stream}"
     return [f"role {facts.role}, event {facts.address}: {facts.type} in {where}", *facts.why]
 
 
@@ -268,8 +268,8 @@ async def view(
         raise BadValue("--follow", f"--at {at}", "the past does not change: give one of them")
     async with reading_run(which) as (workspace, run):
         if not follow:
-            found = await reads.role_view(workspace, role, run, at, by, secret)
-            output.show(found, _render_view(found))
+            served = await reads.role_view(workspace, role, run, at, by, secret)
+            output.show(served, _render_view(served))
             return
         changes = reads.follow_view(workspace, role, run, by, secret)
         async with contextlib.aclosing(changes):
@@ -279,15 +279,15 @@ async def view(
 
 
 def _render_view(served: RoleView) -> Iterator[Part]:
-    made, found = served.made, served.made.view
-    yield f"run {found.run} as role {found.role} sees it: {counted(len(found.events), 'event')}"
+    made, facts = served.made, served.made.view
+    yield f"run {facts.run} as role {facts.role} sees it: {counted(len(facts.events), 'event')}"
     yield ""
-    yield from _events(found, served.known)
+    yield from _events(facts, served.known)
     if not made.rules:
         yield Hint(
-            f"role {found.role!r} has no rules there, and sees nothing: see 'hansard roles apply'"
+            f"role {facts.role!r} has no rules there, and sees nothing: see 'hansard roles apply'"
         )
-    yield Hint(f"as of position {made.position}, digest {found.digest or 'of nothing'}")
+    yield Hint(f"as of position {made.position}, digest {facts.digest or 'of nothing'}")
 
 
 def _hash_key(path: Path | None) -> bytes | None:
@@ -300,14 +300,14 @@ def _hash_key(path: Path | None) -> bytes | None:
         raise BadValue("key", str(error), "give a file of 32 secret bytes or more") from error
 
 
-def _events(found: View, known: int = 0) -> Iterator[Part]:
-    shown = found.events[known:][-EVENTS_SHOWN_MAX:]
+def _events(facts: View, known: int = 0) -> Iterator[Part]:
+    shown = facts.events[known:][-EVENTS_SHOWN_MAX:]
     if shown:
         yield output.listing(EVENTS, shown)
-    more = len(found.events) - known - len(shown)
+    more = len(facts.events) - known - len(shown)
     if more > 0:
         yield f"and {more:,} earlier: --json has them"
-    for name, entry in found.state.board.items():
+    for name, entry in facts.state.board.items():
         note = "" if entry.is_whole else " (part of it is hidden)"
         yield f"key {name}: {output.preview(entry.value)}{note}"
 
@@ -340,8 +340,8 @@ async def knew(
     secret = _hash_key(key)
     async with reading() as workspace:
         where = await _moment(workspace, moment, role)
-        found = await reads.knew(workspace, where, rules, secret)
-    output.show(found, _render_knowledge(found))
+        knowledge = await reads.knew(workspace, where, rules, secret)
+    output.show(knowledge, _render_knowledge(knowledge))
 
 
 async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
@@ -354,22 +354,22 @@ async def _moment(workspace: Workspace, text: str, role: str | None) -> Moment:
     return await reads.before_event(workspace, text, await address_of(text), role)
 
 
-def _render_knowledge(found: Knowledge) -> Iterator[Part]:
-    where, view = found.where, found.made.view
+def _render_knowledge(knowledge: Knowledge) -> Iterator[Part]:
+    where, view = knowledge.where, knowledge.made.view
     what = f"{where.event.type} at {where.address}" if where.event is not None else "that point"
-    shown = found.made.rules and f"{counted(len(view.events), 'event')} of the run"
+    shown = knowledge.made.rules and f"{counted(len(view.events), 'event')} of the run"
     rows: list[tuple[str, object]] = [
         ("run", where.run),
         ("agent", where.agent),
         ("role", where.role),
         ("before", what),
         ("visible to its role", shown or "not limited: the role had no rules then"),
-        ("views it was given", f"{len(found.before):,}" if found.before else "none"),
+        ("views it was given", f"{len(knowledge.before):,}" if knowledge.before else "none"),
     ]
     yield output.pairs(rows)
     yield ""
-    if found.data is not None:
-        yield output.Lines(list(agent_lines(where.agent, found.data)))
+    if knowledge.data is not None:
+        yield output.Lines(list(agent_lines(where.agent, knowledge.data)))
         yield ""
     yield from _events(view)
     digest = f", digest {view.digest}" if view.digest else ""
@@ -406,8 +406,8 @@ def list_principals(context: typer.Context, json: Json = False) -> None:
 
 async def _list_principals() -> None:
     async with reading() as workspace:
-        found = await list_logins(workspace)
-    output.show(found, [output.listing(LOGINS, found)])
+        listing = await list_logins(workspace)
+    output.show(listing, [output.listing(LOGINS, listing)])
 
 
 @principals.command()
@@ -487,8 +487,8 @@ def show_approvals(
 
 async def _list_approvals(*, every: bool) -> None:
     async with reading() as workspace:
-        found = await list_approvals(workspace, every=every)
-    output.show(found, _render_approvals(found))
+        questions = await list_approvals(workspace, every=every)
+    output.show(questions, _render_approvals(questions))
 
 
 @approvals.command()
@@ -506,32 +506,32 @@ async def deny(approval: Approval, reason: AnswerReason = "", by: Answerer = OS_
 async def _answer(approval: str, reason: str, by: str, *, granted: bool) -> None:
     """Grant or deny a call. Raises NotFound, Refused, RoleRefused, BadName."""
     async with reading() as workspace:
-        found = await find_approval(workspace, approval)
+        listed = await find_approval(workspace, approval)
         current = await requests.answer(
-            workspace, found.approval.id, granted=granted, by=by, reason=reason
+            workspace, listed.approval.id, granted=granted, by=by, reason=reason
         )
-    value = question(ListedApproval(found.run, current, current.given))
+    value = question(ListedApproval(listed.run, current, current.given))
     what = f"{value.tool} of {value.agent} in run {value.run}"
     output.show(value, f"approval {value.approval} is {value.standing.value}: {what}")
 
 
-def _render_approvals(found: Approvals) -> list[Part]:
-    if not found.questions:
-        more = "; 'hansard approvals --all' lists answered ones" if found.all else ""
+def _render_approvals(questions: Approvals) -> list[Part]:
+    if not questions.questions:
+        more = "; 'hansard approvals --all' lists answered ones" if questions.all else ""
         return [f"no call waits for approval{more}"]
-    waits = any(each.standing is ApprovalStatus.PENDING for each in found.questions)
+    waits = any(each.standing is ApprovalStatus.PENDING for each in questions.questions)
     how = Hint("answer with 'hansard approvals grant ID' or 'deny ID --reason TEXT'")
-    shown = [part for each in found.questions for part in _diff(each)]
-    return [output.listing(APPROVALS, found.questions), *shown, *([how] if waits else [])]
+    shown = [part for each in questions.questions for part in _diff(each)]
+    return [output.listing(APPROVALS, questions.questions), *shown, *([how] if waits else [])]
 
 
 def _diff(request: Question) -> Iterator[Part]:
     """Yield the diff of the files that a pending approval would change."""
     if request.standing is not ApprovalStatus.PENDING:
         return
-    given = recorded(request.arguments)
-    diff = given.get("diff") if isinstance(given, dict) else None
+    arguments = recorded(request.arguments)
+    diff = arguments.get("diff") if isinstance(arguments, dict) else None
     if isinstance(diff, str):
         yield ""
-        yield f"{request.approval} changes {given.get('space', 'memory')}:"
+        yield f"{request.approval} changes {arguments.get('space', 'memory')}:"
         yield diff

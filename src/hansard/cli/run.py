@@ -75,15 +75,14 @@ _SIGNS = {Edit.ADDED: ("+", "green"), Edit.REMOVED: ("-", "red"), Edit.CHANGED: 
 
 
 def _step(step: dict[str, Any]) -> str:
-    given = output.arguments_preview(step.get("arguments"))
+    arguments = output.arguments_preview(step.get("arguments"))
     error = step.get("error") or {}
     outcome = f"{error.get('type')}: {error.get('message')}" if error else ""
     if not outcome and step.get("status") == "completed":
         items = step.get("items") if step.get("streamed") else step.get("result")
         outcome = f"→ {output.preview(items)}"
-    return (
-        f"{output.cut(str(step.get('tool')))}({given})  {step.get('status')}  {output.cut(outcome)}"
-    )
+    call = f"{output.cut(str(step.get('tool')))}({arguments})"
+    return f"{call}  {step.get('status')}  {output.cut(outcome)}"
 
 
 def _message(message: dict[str, Any]) -> str:
@@ -97,10 +96,10 @@ def _parts(*names: str) -> Callable[[dict[str, Any]], str]:
     """Return a renderer of some fields of a thing that skips empty ones."""
 
     def render(thing: dict[str, Any]) -> str:
-        found = [thing.get(name) for name in names]
+        values = [thing.get(name) for name in names]
         return "  ".join(
             output.cut(value) if isinstance(value, str) else output.preview(value)
-            for value in found
+            for value in values
             if value not in (None, "", [], {})
         )
 
@@ -168,23 +167,23 @@ def _line(depth: int, text: str, style: str = "") -> Text:
 # ---------------------------------------------------------------- differences
 
 
-def differences(found: list[Change]) -> Iterator[Text]:
+def differences(edits: list[Change]) -> Iterator[Text]:
     """Yield differences by agent, kind and thing."""
-    for agent, changes in itertools.groupby(found, key=lambda change: change.agent):
+    for agent, changes in itertools.groupby(edits, key=lambda change: change.agent):
         yield output.text()
         yield output.cell("run" if agent is None else f"agent {agent}", "bold")
         for kind, group in itertools.groupby(changes, key=lambda change: change.path[0]):
             yield from _kind(str(kind), list(group))
 
 
-def _kind(kind: str, found: list[Change]) -> Iterator[Text]:
+def _kind(kind: str, changes: list[Change]) -> Iterator[Text]:
     """Yield the differences of one kind of thing, or of one field."""
-    if kind not in KINDS or len(found[0].path) == 1:
-        for change in found:
+    if kind not in KINDS or len(changes[0].path) == 1:
+        for change in changes:
             sign, style = _SIGNS[change.change]
             yield _line(1, f"{sign} {_path(change.path)}: {_sides(change)}", style)
         return
-    things = [list(group) for _, group in itertools.groupby(found, key=lambda c: c.path[1])]
+    things = [list(group) for _, group in itertools.groupby(changes, key=lambda c: c.path[1])]
     counts = ", ".join(
         f"{count:,} {what.value}"
         for what in Edit
@@ -322,8 +321,8 @@ def _other(content: Any) -> str:
 
 
 def _calls(message: dict[str, Any]) -> list[str]:
-    found = message.get("tool_calls")
-    request: Sequence[Any] = found if isinstance(found, list) else []
+    calls = message.get("tool_calls")
+    request: Sequence[Any] = calls if isinstance(calls, list) else []
     items = [*request, *([message["function_call"]] if message.get("function_call") else [])]
     return [_call_fields(call) for call in items]
 
@@ -402,24 +401,24 @@ async def show_conversation(
 ) -> None:
     """Show a conversation's runs and messages."""
     async with reading() as workspace:
-        found = await state_reads.conversation(workspace, conversation, at)
-        for error in found.left_out:
+        answer = await state_reads.conversation(workspace, conversation, at)
+        for error in answer.left_out:
             output.hint(f"a run of the conversation is left out: {error}")
-        output.show(found, _render_conversation(found))
+        output.show(answer, _render_conversation(answer))
         fetch = Payloads(workspace)
-        for part in found.parts:
+        for part in answer.parts:
             output.show(part, _part_heading(part))
-            async for message in found.messages(part, fetch):
+            async for message in answer.messages(part, fetch):
                 output.hint_erased(fetch)
                 output.show(message, apart(message))
 
 
-def _render_conversation(found: Conversation) -> Iterator[Part]:
-    facts = found.figures
+def _render_conversation(answer: Conversation) -> Iterator[Part]:
+    facts = answer.figures
     line = f"{total_text(facts)}, {counted(facts.turns, 'turn')}"
     yield f"conversation {facts.conversation} as of position {facts.position}: {line}"
-    yield from output.imported(found.imported) or [""]
-    yield output.listing(RUNS, [part.line for part in found.parts])
+    yield from output.imported(answer.imported) or [""]
+    yield output.listing(RUNS, [part.line for part in answer.parts])
 
 
 def _part_heading(part: RunPart) -> Iterator[Part]:
@@ -446,33 +445,33 @@ async def show(
 ) -> None:
     """Show the state of a run, now or at any point."""
     async with reading_run(which) as (workspace, run):
-        found = await run_reads.show(workspace, run, at, agent)
-        if isinstance(found, RunReport) and at is None:
-            alive = await agents_at_work(workspace, found.run)
-            found.run.gone = [agent for agent, is_alive in alive.items() if not is_alive]
-        if isinstance(found, Unreadable):
-            output.show(found, _unreadable(found))
-            output.hint(str(found.error))
+        report = await run_reads.show(workspace, run, at, agent)
+        if isinstance(report, RunReport) and at is None:
+            alive = await agents_at_work(workspace, report.run)
+            report.run.gone = [agent for agent, is_alive in alive.items() if not is_alive]
+        if isinstance(report, Unreadable):
+            output.show(report, _unreadable(report))
+            output.hint(str(report.error))
         elif snapshot or snapshots:
-            made = run_reads.agent_snapshots(workspace, found, chained=snapshots)
+            made = run_reads.agent_snapshots(workspace, report, chained=snapshots)
             async for each in made:
                 plain = as_json(each)
                 output.show(
                     plain, msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
                 )
         else:
-            output.show(found, _render_report(found))
+            output.show(report, _render_report(report))
 
 
-def _unreadable(found: Unreadable) -> Iterator[Part]:
+def _unreadable(unreadable: Unreadable) -> Iterator[Part]:
     """Raise the error: the answer is only for programs."""
     yield from []
-    raise found.error
+    raise unreadable.error
 
 
-def _render_report(found: RunReport) -> Iterator[Part]:
-    run, forked = found.run, found.run.forked
-    open_steps = [step for agent in found.agents for step in agent.open_steps]
+def _render_report(report: RunReport) -> Iterator[Part]:
+    run, forked = report.run, report.run.forked
+    open_steps = [step for agent in report.agents for step in agent.open_steps]
     settled = run.error is not None and run.error.type == "InDoubt" and not open_steps
     rows: list[tuple[str, object]] = [
         ("run", run.run),
@@ -490,24 +489,24 @@ def _render_report(found: RunReport) -> Iterator[Part]:
         ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
         ("probe", forked and forked.swap and _swap_text(forked.swap)),
         ("shared keys", output.cut(", ".join(run.keys), KEYS_SHOWN_MAX)),
-        *_when(found),
+        *_when(report),
     ]
     yield output.pairs(rows)
-    if found.agents:
+    if report.agents:
         yield ""
-        yield output.listing(AGENTS, found.agents)
+        yield output.listing(AGENTS, report.agents)
     checkpoints = [
         (agent.agent, name, data)
-        for agent in found.agents
+        for agent in report.agents
         for name, data in agent.checkpoints.items()
     ]
-    decisions = [(agent.agent, made) for agent in found.agents for made in agent.decisions]
+    decisions = [(agent.agent, made) for agent in report.agents for made in agent.decisions]
     misfits = "quarantined: written to this run by an unauthorised writer"
     tables: list[tuple[str, tuple[Column, ...], list[Any]]] = [
         ("in doubt or under way", OPEN_STEPS, open_steps),
         ("checkpoints", CHECKPOINTS, checkpoints),
         ("decisions", DECISIONS, decisions),
-        (misfits, MISFITS, found.quarantined),
+        (misfits, MISFITS, report.quarantined),
     ]
     for title, columns, things in tables:
         if things:
@@ -554,20 +553,20 @@ def _arm_text(run: RunState) -> str:
     return ", ".join(f"{name} {part}" for name, part in parts.items() if part not in ("", None))
 
 
-def _when(found: RunReport) -> list[tuple[str, str]]:
+def _when(report: RunReport) -> list[tuple[str, str]]:
     """Return when the run began and when its newest event happened, each with its clock.
 
     The log's own time is shown with the position.
     """
-    run, origin = found.run, found.run.origin
+    run, origin = report.run, report.run.origin
     stored = f"{output.moment(datetime.fromisoformat(run.time))}, "
     copied = f"log {origin.log}, position {origin.position}, {origin.at}" if origin else ""
     return [
         ("started", output.shown_time(run.began)),
         ("last", output.shown_time(run.last) if run.last.clock is not Clock.LOG else ""),
-        ("imported", output.event_time(found.imported) if found.imported is not None else ""),
+        ("imported", output.event_time(report.imported) if report.imported is not None else ""),
         ("copied from", copied),
-        ("as of", f"{'' if found.imported else stored}position {run.position}"),
+        ("as of", f"{'' if report.imported else stored}position {run.position}"),
     ]
 
 
@@ -640,17 +639,17 @@ async def context(
     if team and agent is not None:
         raise BadValue("--team", f"agent {agent!r:.80} is given too", "leave one of them out")
     async with reading_run(which) as (workspace, run):
-        found = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
+        windows = await contexts(workspace, run, await workspace.points.up_to(run, at), agent)
         fetch = Payloads(workspace)
-        output.show(found, _contexts_heading(found))
-        for each in found.agents:
-            window = found.context(each)
+        output.show(windows, _contexts_heading(windows))
+        for each in windows.agents:
+            window = windows.context(each)
             output.show(window, _window(window))
             if not team:
-                await _write(found.messages(each, fetch, every=every), fetch, every)
+                await _write(windows.messages(each, fetch, every=every), fetch, every)
         if team:
-            await _write(found.team(fetch, every=every), fetch, every)
-    if not found.agents:
+            await _write(windows.team(fetch, every=every), fetch, every)
+    if not windows.agents:
         output.hint(f"run {run} had no agents at this point")
 
 
@@ -662,13 +661,16 @@ async def _write(
         output.show(part, context_part(part, every=every))
 
 
-def _contexts_heading(found: Contexts) -> list[Part]:
-    return [f"run {found.run} as of position {found.position}", *output.imported(found.imported)]
+def _contexts_heading(windows: Contexts) -> list[Part]:
+    return [
+        f"run {windows.run} as of position {windows.position}",
+        *output.imported(windows.imported),
+    ]
 
 
-def _window(found: AgentContext) -> Iterator[Part]:
+def _window(window: AgentContext) -> Iterator[Part]:
     yield ""
-    text = f"{found.agent} ({found.role}): {total_text(found)}"
+    text = f"{window.agent} ({window.role}): {total_text(window)}"
     yield output.Lines([output.cell(text, "bold")])
 
 
@@ -692,16 +694,16 @@ async def left(which: Run) -> None:
     """
     async with reading_run(which) as (workspace, run):
         fetch = Payloads(workspace)
-        found = Egress(run=run, sent=await what_left(workspace, run, fetch))
+        egress = Egress(run=run, sent=await what_left(workspace, run, fetch))
         output.hint_erased(fetch)
-    output.show(found, _render_calls(found))
+    output.show(egress, _render_calls(egress))
 
 
-def _render_calls(found: Egress) -> Iterator[Part]:
-    if found.sent:
-        yield output.listing(COLUMNS, found.sent)
-    places = len({each.destination for each in found.sent})
-    yield f"{counted(len(found.sent), 'call')} to {counted(places, 'place')} left run {found.run}"
+def _render_calls(egress: Egress) -> Iterator[Part]:
+    if egress.sent:
+        yield output.listing(COLUMNS, egress.sent)
+    places = len({each.destination for each in egress.sent})
+    yield f"{counted(len(egress.sent), 'call')} to {counted(places, 'place')} left run {egress.run}"
 
 
 @run.command()
@@ -722,8 +724,8 @@ async def state(
             data = await state_reads.state(workspace, run, at, agent)
             output.show(data, _state(data))
         else:
-            found = await state_reads.difference(workspace, run, diff, agent)
-            output.show(found, _difference(found))
+            difference = await state_reads.difference(workspace, run, diff, agent)
+            output.show(difference, _difference(difference))
 
 
 def _state(data: Data) -> Iterator[Part]:
@@ -732,10 +734,10 @@ def _state(data: Data) -> Iterator[Part]:
     yield output.Lines(list(whole_state(data)))
 
 
-def _difference(found: Difference) -> Iterator[Part]:
-    where = f"position {found.before} to position {found.after}"
-    yield f"run {found.run}, {where}: {counted(len(found.changes), 'difference')}"
-    yield output.Lines(list(differences(found.changes)) or [output.text()])
+def _difference(difference: Difference) -> Iterator[Part]:
+    where = f"position {difference.before} to position {difference.after}"
+    yield f"run {difference.run}, {where}: {counted(len(difference.changes), 'difference')}"
+    yield output.Lines(list(differences(difference.changes)) or [output.text()])
 
 
 @run.command()
@@ -747,22 +749,22 @@ async def trace(
     """List the steps of a run, nested as they ran."""
     async with reading_run(which) as (workspace, run):
         history = await workspace.states.history(run, await workspace.points.up_to(run, at))
-        found = trace_reads.trace(run, history)
+        traced = trace_reads.trace(run, history)
         if not full:
-            output.show(found, _render_trace(found))
+            output.show(traced, _render_trace(traced))
             return
         fetch = Payloads(workspace)
-        output.show([], _trace_heading(found))
-        async for step in found.whole(fetch):
+        output.show([], _trace_heading(traced))
+        async for step in traced.whole(fetch):
             output.hint_erased(fetch)
-            output.show(step, _block(found, step))
+            output.show(step, _block(traced, step))
 
 
-def _render_trace(found: Trace) -> Iterator[Part]:
-    yield from _trace_heading(found)
-    if found.steps:
+def _render_trace(traced: Trace) -> Iterator[Part]:
+    yield from _trace_heading(traced)
+    if traced.steps:
         yield ""
-        rows = (row for each in found.agents.values() for row in _agent_rows(found, each))
+        rows = (row for each in traced.agents.values() for row in _agent_rows(traced, each))
         yield output.listing(TRACE, rows)
 
 
@@ -775,7 +777,7 @@ def _trace_heading(traced: Trace) -> Iterator[Part]:
     used = [
         agent.events[step.version].time for agent in traced.agents.values() for step in agent.steps
     ]
-    kinds = {found.kind for found in used}
+    kinds = {time.kind for time in used}
     for kind, began in traced.beginning.first.items():
         if kind in kinds:
             yield f"+0.000 s is {output.event_time(began)}, {output.CLOCKS[began.clock]}"
@@ -901,18 +903,18 @@ def _verdict(step: Step) -> str:
     return text if step.reused is None else f"{text} outcome of step {step.reused}".strip()
 
 
-def _block(found: Trace, whole: WholeStep) -> Iterator[Part]:
+def _block(traced: Trace, whole: WholeStep) -> Iterator[Part]:
     """Yield a step in full, one line for each part."""
     line, step, value = whole.line, whole.line.step, whole.traced
     indent = "  " * min(line.depth, tree.GUIDES_MAX)
-    began = found.began(line.agent, step)
+    began = traced.began(line.agent, step)
     head = (
         f"{line.agent}#{step.number}",
         step.tool,
         step.status.value,
         _settlement_text(step),
         f"in {value.branch}" if value.branch else "",
-        f"began {_began(found, began)} ({began.clock.value})" if began.is_known else "",
+        f"began {_began(traced, began)} ({began.clock.value})" if began.is_known else "",
         f"took {output.duration(step.duration_ms)}" if step.duration_ms else "",
     )
     yield ""

@@ -414,9 +414,9 @@ async def replay(
         output.hint(f"the replay saved: {ran.saved.line()}")
         return code
     async with reading_run(which) as (workspace, run):
-        found = await rederive.replay(workspace, run)
-    output.show(found, _render_replay(found))
-    return 1 if found.summary.differ else 0
+        report = await rederive.replay(workspace, run)
+    output.show(report, _render_replay(report))
+    return 1 if report.summary.differ else 0
 
 
 def _calls_of(view: RunView, agent: str) -> str:
@@ -448,10 +448,10 @@ COLUMNS = (
 )
 
 
-def _render_replay(found: Replayed) -> Iterator[Part]:
-    if found.calls:
-        yield output.listing(COLUMNS, found.calls)
-    tally = found.summary
+def _render_replay(report: Replayed) -> Iterator[Part]:
+    if report.calls:
+        yield output.listing(COLUMNS, report.calls)
+    tally = report.summary
     text = f"{counted(tally.calls, 'call')} from the record, 0 tools run"
     if tally.differ:
         text += f"; {tally.differ} differ from what is recorded of them"
@@ -498,58 +498,58 @@ async def diff(
     """
     async with reading() as workspace:
         runs = [await find_run(workspace, run) for run in (a, b)]
-        found = await run_diff(workspace, *runs)
-    output.show(found, _render_diff(found))
-    return 1 if found.differs else 0
+        difference = await run_diff(workspace, *runs)
+    output.show(difference, _render_diff(difference))
+    return 1 if difference.differs else 0
 
 
-def _render_diff(found: RunDiff) -> Iterator[Part]:
+def _render_diff(difference: RunDiff) -> Iterator[Part]:
     columns = [Column(""), Column("A", whole=True), Column("B", whole=True)]
-    yield output.table(columns, _rows(found))
+    yield output.table(columns, _rows(difference))
     yield ""
-    for letter, side in zip("AB", found.sides, strict=True):
+    for letter, side in zip("AB", difference.sides, strict=True):
         if side.life.forked is not None:
             yield f"{letter} is a fork of run {side.life.forked.parent}"
-    if found.shared:
-        yield f"they share {_count(found.shared)}, recorded once, before the fork"
-    yield from _comparability(found.comparability)
-    if found.first is not None:
+    if difference.shared:
+        yield f"they share {_count(difference.shared)}, recorded once, before the fork"
+    yield from _comparability(difference.comparability)
+    if difference.first is not None:
         yield "first difference"
-        yield output.Lines(list(_difference(found.first[1])))
-    elif not found.differs:
+        yield output.Lines(list(_difference(difference.first[1])))
+    elif not difference.differs:
         yield "equal: calls, results, decisions, messages, status and scores"
-    if not found.ended_alike:
-        yield from _outcomes(found)
-    for couple in found.couples:
+    if not difference.ended_alike:
+        yield from _outcomes(difference)
+    for couple in difference.couples:
         yield ""
         yield output.Lines(list(_agent(couple)))
 
 
-def _outcomes(found: RunDiff) -> Iterator[Part]:
+def _outcomes(difference: RunDiff) -> Iterator[Part]:
     """Yield how each run ended, if they ended differently."""
     yield "they ended differently"
-    for letter, cost in zip("AB", found.costs, strict=True):
+    for letter, cost in zip("AB", difference.costs, strict=True):
         scores = "".join(f", {name} {_amount(cost.scores[name])}" for name in sorted(cost.scores))
         error = f", {output.cut(cost.error)}" if cost.error else ""
         yield f"      {letter} {cost.status}{error}{scores}"
 
 
-def _comparability(found: Comparability) -> Iterator[Part]:
+def _comparability(verdict: Comparability) -> Iterator[Part]:
     """Yield the causes other than the cut that may explain the differences."""
-    match found.verdict:
+    match verdict.verdict:
         case Comparable.DIFFERS:
-            yield f"they also differ in {listed(found.differs_in)}"
+            yield f"they also differ in {listed(verdict.differs_in)}"
         case Comparable.CANNOT_TELL:
-            unknown = listed(found.not_on_record)
+            unknown = listed(verdict.not_on_record)
             yield f"it is unknown whether anything else differs: {unknown} not on record"
         case Comparable.COMPARABLE:
             yield "nothing else differs: code, model, prompt and effects are the same"
-    for each in found.respects:
+    for each in verdict.respects:
         yield f"  {each.name:<8} {each.sameness.value}: {each.because}"
 
 
-def _rows(found: RunDiff) -> Iterator[list[str]]:
-    a, b = costs = found.costs
+def _rows(difference: RunDiff) -> Iterator[list[str]]:
+    a, b = costs = difference.costs
     yield ["run", a.run, b.run]
     yield ["status", a.status, b.status]
     yield ["steps", f"{a.steps:,}", f"{b.steps:,}"]
@@ -653,12 +653,12 @@ async def html(
     # The run and the page are held in memory: some five times the page's size.
     _show.check_one_answer(output)
     async with reading_run(which) as (workspace, run):
-        found = await run_page.gather(workspace, run)
-    data = html_page(found)
+        page = await run_page.gather(workspace, run)
+    data = html_page(page)
     path = output or default_path(run)
-    report = Written(run=run, path=str(path), bytes=len(data), events=len(found.events.id))
+    report = Written(run=run, path=str(path), bytes=len(data), events=len(page.events.id))
     absent = [
-        Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in found.absent.items()
+        Hint(f"blob {sha256} is not in the page: {why}") for sha256, why in page.absent.items()
     ]
     _show.page(data, path, report, *absent)
 

@@ -51,8 +51,8 @@ async def search(
     if not expression.strip() and not rebuild:
         message = "there is nothing to search for: give words, or --rebuild"
         raise CallerError(message)
-    given = settings()
-    place = IndexPlace.of(data_dir_of(given), given.workspace)
+    config = settings()
+    place = IndexPlace.of(data_dir_of(config), config.workspace)
     if run is not None:
         async with reading_run(run) as (_, found_run):
             run = found_run
@@ -62,22 +62,22 @@ async def search(
     question = Question(
         words=expression, is_query=query, run=run, agent=agent, type=type_, limit=limit or index.ALL
     )
-    found = await asyncio.to_thread(index.ask, place, question)
-    if found is None:
+    answer = await asyncio.to_thread(index.ask, place, question)
+    if answer is None:
         raise busy or Unusable(place.path, "it was removed meanwhile", place.remedy)
     if busy is not None:
         by = f"process {busy.pid}" if busy.pid else "another process"
         output.hint(f"{by} is indexing: this answers from what it has indexed")
-    output.show([*_lines(found)], [output.Lines(_hit_cells(hit)) for hit in found.hits])
-    if not found.hits:
+    output.show([*_lines(answer)], [output.Lines(_hit_cells(hit)) for hit in answer.hits])
+    if not answer.hits:
         of = within(run=run, agent=agent, type=type_)
         output.hint(
             f"nothing was found in the texts of events{of}: payloads over 64 KiB, which are "
             "kept apart, are not searched"
         )
-    if found.more:
-        output.hint(f"more than {len(found.hits)} were found: see --limit")
-    output.hint(f"as of position {found.position}")
+    if answer.more:
+        output.hint(f"more than {len(answer.hits)} were found: see --limit")
+    output.hint(f"as of position {answer.position}")
 
 
 async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
@@ -95,13 +95,13 @@ async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
     return None
 
 
-def _lines(found: Answer) -> Iterator[dict[str, Any]]:
+def _lines(answer: Answer) -> Iterator[dict[str, Any]]:
     """Yield each event; `marks` are the delimiters of matches in the snippet."""
-    for hit in found.hits:
+    for hit in answer.hits:
         fields = msgspec.structs.asdict(hit)
         snippet, rank = fields.pop("snippet"), fields.pop("rank")
         shown = {"snippet": snippet.text, "marks": snippet.marks, "rank": rank}
-        yield {**fields, **shown, "as_of": found.position}
+        yield {**fields, **shown, "as_of": answer.position}
 
 
 def _hit_cells(hit: Hit) -> list[Text]:

@@ -23,11 +23,11 @@ PLAIN = (str, int, float, bool)
 
 def group(name: str) -> Any:
     """Return the group of a slice's commands; None if it is not installed."""
-    found = next((each for each in slices.installed() if each.name == name), None)
-    if found is None:
+    extension = next((each for each in slices.installed() if each.name == name), None)
+    if extension is None:
         return None
     commands = Commands(name=name, help=f"Operations of the installed slice {name!r}.")
-    for noun in found.nouns:
+    for noun in extension.nouns:
         for operation in of_record(noun).values():
             name = operation.attribute.replace("_", "-")
             commands.command(name, help=documented(operation)[0])(_function(operation))
@@ -38,8 +38,8 @@ def group(name: str) -> Any:
 def _function(operation: Operation) -> Any:
     """Return the function of a command, with the parameters of an operation."""
     _, texts = documented(operation)
-    given = [each for each in operation.here.parameters.values() if each.name != "self"]
-    as_json = {each.name for each in given if _plain(operation.hints[each.name]) is None}
+    own_parameters = [each for each in operation.here.parameters.values() if each.name != "self"]
+    as_json = {each.name for each in own_parameters if _plain(operation.hints[each.name]) is None}
 
     def run(**arguments: Any) -> None:
         for key in as_json & {name for name, value in arguments.items() if isinstance(value, str)}:
@@ -49,7 +49,7 @@ def _function(operation: Operation) -> Any:
         output.show(answer, _shown(answer))
 
     parameters = []
-    for each in given:
+    for each in own_parameters:
         text = texts.get(each.name, "") + (" As JSON." if each.name in as_json else "")
         kind = _plain(operation.hints[each.name]) or str
         is_option = each.kind is each.KEYWORD_ONLY or each.default is not each.empty

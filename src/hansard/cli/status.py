@@ -51,12 +51,12 @@ async def status(
 
     Exits with 1 if no broker runs or the log is damaged.
     """
-    found = await read_status(settings(), start=start)
-    output.show(found, _render_status(found))
-    if not found.broker.running:
+    report = await read_status(settings(), start=start)
+    output.show(report, _render_status(report))
+    if not report.broker.running:
         output.hint("start one with 'hansard up', or look with 'hansard status --start'")
-    damaged = isinstance(found.workspace, WorkspaceStatus) and found.workspace.damage
-    return 0 if found.broker.running and not damaged else 1
+    damaged = isinstance(report.workspace, WorkspaceStatus) and report.workspace.damage
+    return 0 if report.broker.running and not damaged else 1
 
 
 def _promise(durability: str, replicas: int) -> str:
@@ -118,8 +118,8 @@ STREAMS = (
 CLUSTER = (Column("replicas", lambda each: str(each.replicas), right=True), Column("leader"))
 
 
-def _render_status(found: Status) -> Iterator[Part]:
-    value, held = found.broker, found.workspace
+def _render_status(report: Status) -> Iterator[Part]:
+    value, held = report.broker, report.workspace
     if held is None:
         yield f"no broker runs in {value.data_dir}"
         return
@@ -137,7 +137,7 @@ def _render_status(found: Status) -> Iterator[Part]:
         yield from _held(rows, held)
         return
     yield output.pairs(rows)
-    known = ", ".join(found.workspaces) or "none yet"
+    known = ", ".join(report.workspaces) or "none yet"
     yield Hint(f"the broker has no workspace {held.workspace!r}; there are: {known}")
 
 
@@ -173,17 +173,17 @@ async def check_health() -> int:
     Reads one file of the data directory; needs no broker. Exits with 1 if no 'hansard up' watches,
     if it could not compare a log for 30 s, or if it found a log damaged or forged since it started.
     """
-    found = health(data_dir_of(settings()))
-    output.show(found, _render_health(found))
-    return 0 if found.healthy else 1
+    report = health(data_dir_of(settings()))
+    output.show(report, _render_health(report))
+    return 0 if report.healthy else 1
 
 
-def _render_health(found: Health) -> Iterator[Part]:
-    if found.fact is not None:
-        yield Hint(found.fact)
-    if found.watch is None:
+def _render_health(report: Health) -> Iterator[Part]:
+    if report.fact is not None:
+        yield Hint(report.fact)
+    if report.watch is None:
         return
-    for name, one in sorted(found.watch.workspaces.items()):
+    for name, one in sorted(report.watch.workspaces.items()):
         whole = f", read whole at {one.read_whole:%H:%M:%SZ}" if one.read_whole else ""
         yield (
             f"{name}: position {one.position}, compared at {one.compared:%H:%M:%SZ}{whole}, "

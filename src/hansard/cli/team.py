@@ -93,29 +93,29 @@ async def team(
     Shows who holds which task, which tasks wait, and whose lease runs out.
     """
     async with reading_run(which) as (workspace, run):
-        found = await reads.team(workspace, run, await workspace.points.up_to(run, at))
-        output.show(found, _render(found))
+        current = await reads.team(workspace, run, await workspace.points.up_to(run, at))
+        output.show(current, _render(current))
         sys.stdout.flush()
         if follow:
             with termination_event() as stop:
-                await until(stop, _follow(workspace, found))
+                await until(stop, _follow(workspace, current))
 
 
-async def _follow(workspace: Workspace, found: Team) -> None:
-    async with contextlib.aclosing(follow_team(workspace, found)) as changes:
+async def _follow(workspace: Workspace, current: Team) -> None:
+    async with contextlib.aclosing(follow_team(workspace, current)) as changes:
         async for change in changes:
             output.show(change, _render_change(change))
             sys.stdout.flush()
 
 
-def _render(found: Team) -> Iterator[Part]:
-    yield output.listing(AGENTS, found.members.values())
-    if found.tasks:
+def _render(report: Team) -> Iterator[Part]:
+    yield output.listing(AGENTS, report.members.values())
+    if report.tasks:
         yield ""
-        yield output.listing(TASKS, found.tasks.values())
+        yield output.listing(TASKS, report.tasks.values())
     sys.stdout.flush()
-    counts = f"{counted(len(found.members), 'agent')} and {counted(len(found.tasks), 'task')}"
-    yield Hint(f"{counts} of run {found.run} as of position {found.position}")
+    counts = f"{counted(len(report.members), 'agent')} and {counted(len(report.tasks), 'task')}"
+    yield Hint(f"{counts} of run {report.run} as of position {report.position}")
 
 
 def _render_change(change: Change) -> Iterator[Part]:
@@ -157,8 +157,8 @@ async def board(
     async with reading_run(which) as (workspace, run):
         up_to = await workspace.points.up_to(run, at)
         if key is None:
-            found = await keys(workspace, run, up_to)
-            output.show(found, _list(found))
+            listing = await keys(workspace, run, up_to)
+            output.show(listing, _list(listing))
             return
         fetch = Payloads(workspace)
         history = await key_history(workspace, run, key, up_to, fetch)
@@ -198,16 +198,15 @@ WRITES = (
 )
 
 
-def _list(found: Keys) -> Iterator[Part]:
-    if found.keys:
-        yield output.listing(KEYS, found.keys)
-    yield Hint(
-        f"{counted(len(found.keys), 'key')} of run {found.run} as of position {found.position}"
-    )
+def _list(listing: Keys) -> Iterator[Part]:
+    if listing.keys:
+        yield output.listing(KEYS, listing.keys)
+    total = counted(len(listing.keys), "key")
+    yield Hint(f"{total} of run {listing.run} as of position {listing.position}")
 
 
-def _key(found: KeyHistory) -> Iterator[Part]:
-    now = found.now
+def _key(history: KeyHistory) -> Iterator[Part]:
+    now = history.now
     rows: list[tuple[str, object]] = [("key", now.key), ("run", now.run)]
     if isinstance(now, Key):
         labels = ", ".join(f"{name}={text}" for name, text in now.labels.items())
@@ -221,7 +220,7 @@ def _key(found: KeyHistory) -> Iterator[Part]:
         yield ""
         yield msgspec.json.format(msgspec.json.encode(_members(now.value)), indent=2).decode()
     yield ""
-    yield output.listing(WRITES, found.writes[-HISTORY_SHOWN_MAX:])
-    if len(found.writes) > HISTORY_SHOWN_MAX:
-        count = counted(len(found.writes), "write")
+    yield output.listing(WRITES, history.writes[-HISTORY_SHOWN_MAX:])
+    if len(history.writes) > HISTORY_SHOWN_MAX:
+        count = counted(len(history.writes), "write")
         yield Hint(f"the newest {HISTORY_SHOWN_MAX} of {count}: --json has all")

@@ -169,8 +169,8 @@ async def _serve_all(
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         looked = workspaces(config, None, broker, shows.trouble)
         async with contextlib.aclosing(looked):
-            async for found in looked:
-                ones = [_One(config, broker, name, shows) for name in sorted(found - known)]
+            async for names in looked:
+                ones = [_One(config, broker, name, shows) for name in sorted(names - known)]
                 tasks = [group.create_task(one.serve_beside()) for one in ones]
                 for one, task in zip(ones, tasks, strict=True):
                     await _wait_served(task, one.begun)
@@ -184,7 +184,7 @@ async def _serve_all(
                         shows.later({"kind": "workspace", **line}, _about(line))
                 for one in ones:
                     one.show(f"{one.name}  ")
-                known, first = known | found, False
+                known, first = known | names, False
 
 
 @contextlib.contextmanager

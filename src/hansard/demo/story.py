@@ -191,14 +191,17 @@ class Story:
         stage.scene("1. An undisturbed run")
         pid, seconds = self._work()
         view = self._newest()
-        found, world = done(view), self._world(view.run)
-        bodies, large = world.bodies(), sum(b'"$blob"' in bytes(s.result) for s in found.values())
+        outcomes, world = done(view), self._world(view.run)
+        bodies = world.bodies()
+        large = sum(b'"$blob"' in bytes(step.result) for step in outcomes.values())
         stage.hold("the run is complete", view.life.status is RunStatus.COMPLETED)
-        stage.hold("at least 100 calls are on record", len(found) >= CALLS_MIN, calls=len(found))
-        stage.hold("every call is on record and ran once", sorted(found) == sorted(bodies))
+        stage.hold(
+            "at least 100 calls are on record", len(outcomes) >= CALLS_MIN, calls=len(outcomes)
+        )
+        stage.hold("every call is on record and ran once", sorted(outcomes) == sorted(bodies))
         stage.hold("results over 64 KiB were read back from blobs", large > 1)
-        text = f"process {pid} did the job in {seconds} s: {len(found)} calls, {large} in blobs"
-        stage.fact("undisturbed", text, run=view.run, pid=pid, calls=len(found), blobs=large)
+        text = f"process {pid} did the job in {seconds} s: {len(outcomes)} calls, {large} in blobs"
+        stage.fact("undisturbed", text, run=view.run, pid=pid, calls=len(outcomes), blobs=large)
         saved = digest(world.report.read_text(encoding="utf-8"))
         stage.hold("the report on disk is the one on record", self._posted(world, saved))
         stage.fact("report", f"report A has sha256 {saved}", path=str(world.report))
@@ -216,16 +219,16 @@ class Story:
         stage.fact("moment", text, bodies=bodies)
         pid, seconds = self._work(kill=(body, delay_ms))
         view = self._newest()
-        begun, found = self._world(view.run).bodies(), done(view)
+        begun, outcomes = self._world(view.run).bodies(), done(view)
         stage.hold("the run is not complete", view.life.status is not RunStatus.COMPLETED)
-        stage.hold("recorded calls did run", set(found) <= set(begun), record=sorted(found))
-        lost = [name for name in begun if name not in found]
+        stage.hold("recorded calls did run", set(outcomes) <= set(begun), record=sorted(outcomes))
+        lost = [name for name in begun if name not in outcomes]
         text = (
             f"process {pid} is dead after {seconds} s, its last body was {shorten(begun[-1], 60)!r}"
         )
         stage.fact("killed", text, run=view.run, pid=pid, begun=len(begun))
-        text = f"on record: {len(found)} calls; {len(lost)} more had begun without an outcome"
-        stage.fact("on_record", text, done=len(found), begun_without_outcome=lost)
+        text = f"on record: {len(outcomes)} calls; {len(lost)} more had begun without an outcome"
+        stage.fact("on_record", text, done=len(outcomes), begun_without_outcome=lost)
         for name, step in in_doubt(view).items():
             text = f"in doubt: {shorten(name, 60)!r}: its intent is on record, its outcome is not"
             stage.fact("in_doubt", text, call=name, effects=step.effects.value)
@@ -238,11 +241,11 @@ class Story:
         earlier = len(world.bodies())
         pid, seconds = self._work(run)
         view, bodies = self.record.state(run), world.bodies()
-        found, was, ran = done(view), done(before), bodies[earlier:]
+        outcomes, was, ran = done(view), done(before), bodies[earlier:]
         again = sorted(set(was) & set(ran))
-        answered = [n for n, step in found.items() if n not in ran and step.verdict is None]
+        answered = [n for n, step in outcomes.items() if n not in ran and step.verdict is None]
         stage.hold("the run is complete", view.life.status is RunStatus.COMPLETED)
-        kept = all(found[name].digest == step.digest for name, step in was.items())
+        kept = all(outcomes[name].digest == step.digest for name, step in was.items())
         stage.hold("recorded results are unchanged", kept)
         stage.hold("0 recorded calls ran again", not again, again=again)
         stage.hold("every recorded call was answered", set(was) <= set(answered))
@@ -254,7 +257,7 @@ class Story:
         text = f"{len(twice)} calls had been cut short and ran a second time"
         stage.fact("twice", text, bodies=len(bodies), twice=twice)
         for name, doubt in in_doubt(before).items():
-            step = found[name]
+            step = outcomes[name]
             same_key = doubt.effects is Effects.IDEMPOTENT and step.key == doubt.key
             verdict = step.verdict.value if step.verdict is not None else None
             stage.hold("a doubt was settled by looking, or by the same key", verdict or same_key)
@@ -278,13 +281,13 @@ class Story:
         version = noted[MIDDLE // BATCH - 1].version
         at = f"analyzer@{version}"
         view = self.record.state(run, at=at)
-        found, later = done(view), done(newest)
-        measured = sum(name.startswith("measure ") for name in found)
+        outcomes, later = done(view), done(newest)
+        measured = sum(name.startswith("measure ") for name in outcomes)
         stage.hold("the analyzer has measured half", measured == MIDDLE, measured=measured)
         stage.hold("the writer has done nothing yet", not view.agent("writer").steps)
-        stage.hold("nothing of it changed later", all(later[n] == s for n, s in found.items()))
-        text = f"at {at}: {len(found)} calls done, {measured} of {MODULES} modules measured"
-        stage.fact("middle", text, at=at, calls=len(found), measured=measured)
+        stage.hold("nothing of it changed later", all(later[n] == s for n, s in outcomes.items()))
+        text = f"at {at}: {len(outcomes)} calls done, {measured} of {MODULES} modules measured"
+        stage.fact("middle", text, at=at, calls=len(outcomes), measured=measured)
         for name, state in view.agents.items():
             did = f"{len(state.steps)} calls, {len(state.resources)} resources"
             chose = [f"chose {shorten(each.selected, 60)!r}" for each in state.decisions]

@@ -230,10 +230,10 @@ def analyze(
     measured: Measured = {}
     for begin in range(0, len(names), BATCH):
         batch = names[begin : begin + BATCH]
-        found = session.gather(*(functools.partial(measure, n, sources[n]) for n in batch))
-        measured |= dict(zip(batch, found, strict=True))
+        results = session.gather(*(functools.partial(measure, n, sources[n]) for n in batch))
+        measured |= dict(zip(batch, results, strict=True))
         session.checkpoint("measured", modules=len(measured))
-    hot = _hot_spots(session, [each for found in measured.values() for each in found], strategy)
+    hot = _hot_spots(session, [each for results in measured.values() for each in results], strategy)
     session.hand_off("writer", {"hot": len(hot)}, reason="all is measured")
     return measured, hot
 
@@ -291,8 +291,8 @@ def write(
         return world.post(line)
 
     sections = [
-        write_section(name, len(found), [each for each in hot if each.module == name])
-        for name, found in measured.items()
+        write_section(name, len(functions), [each for each in hot if each.module == name])
+        for name, functions in measured.items()
     ]
     leading = (
         f"{hot[0].place if hot else 'none'} leads {len(hot)} of {THRESHOLDS[strategy]}+ {strategy}."
