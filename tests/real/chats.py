@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from hansard.agents.workspace import RunLife
-from tests.real.parsers import Chat, Said
+from tests.real.parsers import Chat, SourceMessage
 from tests.real.support import Place, Stored, assigned, opened
 
 POSITIONS = 20
@@ -42,7 +42,7 @@ class Source(msgspec.Struct, frozen=True):
     experiment: str
     arm: str
     parse: Callable[[Path], list[Chat]]
-    read: Callable[[dict[str, Any]], Said]
+    read: Callable[[dict[str, Any]], SourceMessage]
 
 
 class Trial(msgspec.Struct):
@@ -69,7 +69,7 @@ class Imported(msgspec.Struct):
     """An imported file, its parsed source and the import's report."""
 
     source: Source
-    told: dict[str, Any]
+    report: dict[str, Any]
     trials: list[Trial]
 
 
@@ -81,12 +81,12 @@ def bring_in(place: Place, source: Source, folder: Path) -> dict[str, Any]:
 
 def all_imported(place: Place, sources: list[Source], folder: Path) -> dict[str, Imported]:
     """Import the files and read the record once; return it by each run's assigned arm."""
-    told = {source.arm: bring_in(place, source, folder) for source in sources}
+    reports = {source.arm: bring_in(place, source, folder) for source in sources}
     lives = {_key(life): life for life in place.lives()}
     commits: dict[str, list[Stored]] = {}
     for stored in place.stored():
         commits.setdefault(stored.run, []).append(stored)
-    found = {}
+    datasets = {}
     for source in sources:
         chats = source.parse(folder / source.file)
         keys = [(source.experiment, source.arm, chat.task, chat.trial) for chat in chats]
@@ -94,9 +94,9 @@ def all_imported(place: Place, sources: list[Source], folder: Path) -> dict[str,
             Trial(chat, lives[key], commits[lives[key].run])
             for chat, key in zip(chats, keys, strict=True)
         ]
-        found[source.arm] = Imported(source, told[source.arm], trials)
-    assert sum(len(each.trials) for each in found.values()) == len(lives)
-    return found
+        datasets[source.arm] = Imported(source, reports[source.arm], trials)
+    assert sum(len(each.trials) for each in datasets.values()) == len(lives)
+    return datasets
 
 
 @contextmanager
@@ -116,15 +116,15 @@ def by_arm(
 
 
 def _key(life: RunLife) -> tuple[str, str, str, int | None]:
-    said = assigned(life)
-    return said.experiment, said.arm, said.task, said.trial
+    assignment = assigned(life)
+    return assignment.experiment, assignment.arm, assignment.task, assignment.trial
 
 
-def recorded(found: Imported, event: dict[str, Any]) -> Said:
+def recorded(dataset: Imported, event: dict[str, Any]) -> SourceMessage:
     """Return a recorded message in the form of the source's parser."""
     at, usage = event["occurred_at"], event.get("usage", {})
-    said = found.source.read({**(event.get("fields") or {}), **event, "timestamp": at})
-    return msgspec.structs.replace(said, usage=usage, occurred_at=at)
+    message = dataset.source.read({**(event.get("fields") or {}), **event, "timestamp": at})
+    return msgspec.structs.replace(message, usage=usage, occurred_at=at)
 
 
 def named(arguments: Any) -> dict[str, Any]:
@@ -137,79 +137,90 @@ def named(arguments: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- laws, one a function
 
 
-def check_counts(found: Imported, counts: dict[str, int]) -> None:
+def check_counts(dataset: Imported, counts: dict[str, int]) -> None:
     """Check that runs, messages by role and calls agree: documented, parsed, reported and
     recorded.
     """
-    chats = [trial.chat for trial in found.trials]
-    roles = Counter(said.role for chat in chats for said in chat.said)
+    chats = [trial.chat for trial in dataset.trials]
+    roles = Counter(message.role for chat in chats for message in chat.messages)
     calls = sum(len(chat.called()) for chat in chats)
     assert {"runs": len(chats), "messages": roles.total(), "calls": calls, **roles} == counts
-    assert {name: found.told[name] for name in ("runs", "messages", "calls")} == {
+    assert {name: dataset.report[name] for name in ("runs", "messages", "calls")} == {
         name: counts[name] for name in ("runs", "messages", "calls")
     }
-    assert (found.told["bad"], found.told["duplicates"], found.told["unasked"]) == (0, 0, 0)
+    assert (dataset.report["bad"], dataset.report["duplicates"], dataset.report["unasked"]) == (
+        0,
+        0,
+        0,
+    )
     on_record = Counter(
-        event["role"] for trial in found.trials for event in trial.events("message.added.v1")
+        event["role"] for trial in dataset.trials for event in trial.events("message.added.v1")
     )
     assert on_record == roles
-    steps = sum(len(trial.events("step.requested.v1")) for trial in found.trials)
+    steps = sum(len(trial.events("step.requested.v1")) for trial in dataset.trials)
     assert steps == calls
 
 
-def check_messages(found: Imported) -> None:
+def check_messages(dataset: Imported) -> None:
     """Check that every message of every run is recorded as in its source, in order."""
-    for trial in found.trials:
+    for trial in dataset.trials:
         events = trial.events("message.added.v1")
-        said = tuple(recorded(found, event) for event in events)
-        assert said == trial.chat.said, trial.life.run
+        in_record = tuple(recorded(dataset, event) for event in events)
+        assert in_record == trial.chat.messages, trial.life.run
 
 
-def check_calls(found: Imported) -> None:
+def check_calls(dataset: Imported) -> None:
     """Check that every call is a step with its id, tool, arguments and result; list those
     without.
     """
     unanswered = []
-    for trial in found.trials:
+    for trial in dataset.trials:
         chat, run = trial.chat, trial.life.run
         steps = trial.events("step.requested.v1")
-        asked = [(step["call_id"], step["tool"], step["arguments"]) for step in steps]
-        assert asked == [(id_, tool, named(given)) for id_, tool, given in chat.called()], run
-        came: dict[int, Any] = {}
-        came |= {e["step"]: e["result"] for e in trial.events("step.completed.v1")}
-        came |= {e["step"]: e["error"]["message"] for e in trial.events("step.failed.v1")}
+        requested = [(step["call_id"], step["tool"], step["arguments"]) for step in steps]
+        assert requested == [
+            (id_, tool, named(arguments)) for id_, tool, arguments in chat.called()
+        ], run
+        outcomes: dict[int, Any] = {}
+        outcomes |= {e["step"]: e["result"] for e in trial.events("step.completed.v1")}
+        outcomes |= {e["step"]: e["error"]["message"] for e in trial.events("step.failed.v1")}
         results = [
             (event["step"], event["content"])
             for event in trial.events("message.added.v1")
             if event["role"] == "tool"
         ]
-        assert dict(results) == came, run
-        assert len(results) == len(came), run
+        assert dict(results) == outcomes, run
+        assert len(results) == len(outcomes), run
         by_step = {step["step"]: step["call_id"] for step in steps}
-        answers = [said.tool_call_id for said in chat.said if said.role == "tool"]
+        answers = [message.tool_call_id for message in chat.messages if message.role == "tool"]
         assert [by_step[step] for step, _ in results] == answers, run
         unanswered += [(run, id_) for id_ in chat.unanswered()]
-    assert sorted(found.told["unanswered"]) == sorted(unanswered)
+    assert sorted(dataset.report["unanswered"]) == sorted(unanswered)
 
 
-def check_assignment(found: Imported) -> None:
+def check_assignment(dataset: Imported) -> None:
     """Check each run's assignment, score and completion."""
-    for trial in found.trials:
+    for trial in dataset.trials:
         state = trial.life.state
-        wanted = (found.source.experiment, found.source.arm, trial.chat.task, trial.chat.trial)
-        assert _key(trial.life) == wanted
+        expected = (
+            dataset.source.experiment,
+            dataset.source.arm,
+            trial.chat.task,
+            trial.chat.trial,
+        )
+        assert _key(trial.life) == expected
         assert state.scores["reward"] == trial.chat.reward
         assert state.status.value == "completed"
 
 
-def sample(found: Imported) -> list[Trial]:
+def sample(dataset: Imported) -> list[Trial]:
     """Return some runs of a file."""
-    return random.Random(SEED).sample(found.trials, REPLAYED)
+    return random.Random(SEED).sample(dataset.trials, REPLAYED)
 
 
-def random_points(found: Imported) -> list[tuple[Trial, int]]:
+def random_points(dataset: Imported) -> list[tuple[Trial, int]]:
     """Return runs of a file with a position each; every position of the file is equally likely."""
-    everything = [(trial, c.position) for trial in found.trials for c in trial.commits]
+    everything = [(trial, c.position) for trial in dataset.trials for c in trial.commits]
     return random.Random(SEED).sample(everything, POSITIONS)
 
 
@@ -221,80 +232,80 @@ def hint(trial: Trial, position: int | None = None) -> str:
 def check_show(place: Place, trial: Trial, position: int) -> None:
     """Check that `run show --at` is the prefix that the parser computes."""
     where = hint(trial, position)
-    told = place.call("run", "show", trial.life.run, "--at", str(position), "--json")
-    assert told.code == 0, (where, told.err)
-    run, *agents = told.lines
+    output = place.call("run", "show", trial.life.run, "--at", str(position), "--json")
+    assert output.code == 0, (where, output.err)
+    run, *agents = output.lines
     assert (run["run"], run["position"]) == (trial.life.run, position), where
     ended = [c for c in trial.commits if c.position <= position and c.events("run.completed.v1")]
     assert run["status"] == ("completed" if ended else "open"), where
     before = trial.messages_at(position)
-    asked, came = trial.chat.called(before), trial.chat.answers(before)
+    calls, statuses = trial.chat.called(before), trial.chat.answers(before)
     if not agents:
         assert before == 0, where
         return
     [agent] = agents
     assert agent["messages"] == before, where
-    assert agent["steps"] == Counter(status or "requested" for status in came), where
-    waiting = [call for call, status in zip(asked, came, strict=True) if status is None]
+    assert agent["steps"] == Counter(status or "requested" for status in statuses), where
+    waiting = [call for call, status in zip(calls, statuses, strict=True) if status is None]
     assert [(step["tool"], step["arguments"]) for step in agent["open_steps"]] == [
-        (tool, named(given)) for _, tool, given in waiting
+        (tool, named(arguments)) for _, tool, arguments in waiting
     ], where
-    users = sum(said.role == "user" for said in trial.chat.said[:before])
+    users = sum(message.role == "user" for message in trial.chat.messages[:before])
     assert agent["turn_number"] == users, where
 
 
-def check_context(place: Place, found: Imported, trial: Trial, position: int) -> None:
+def check_context(place: Place, dataset: Imported, trial: Trial, position: int) -> None:
     """Check that `run context --at` is the prefix that the parser computes."""
     where = hint(trial, position)
-    told = place.call("run", "context", trial.life.run, "--at", str(position), "--json")
-    assert told.code == 0, (where, told.err)
-    said = trial.chat.said[: trial.messages_at(position)]
-    windows = [line for line in told.lines if line["kind"] == "context"]
+    output = place.call("run", "context", trial.life.run, "--at", str(position), "--json")
+    assert output.code == 0, (where, output.err)
+    prefix = trial.chat.messages[: trial.messages_at(position)]
+    windows = [line for line in output.lines if line["kind"] == "context"]
     if not windows:
-        assert (said, told.lines) == ((), []), where
+        assert (prefix, output.lines) == ((), []), where
         return
     [window] = windows
-    lines = told.lines[1:]
+    lines = output.lines[1:]
     assert {line["kind"] for line in lines} <= {"message"}, where
-    assert tuple(recorded(found, {**line, **line["message"]}) for line in lines) == said, where
-    assert [line["index"] for line in lines] == list(range(1, len(said) + 1)), where
+    assert tuple(recorded(dataset, {**line, **line["message"]}) for line in lines) == prefix, where
+    assert [line["index"] for line in lines] == list(range(1, len(prefix) + 1)), where
     assert all(line["position"] <= position for line in lines), where
     assert (window["run"], window["position"]) == (trial.life.run, position), where
-    assert window["messages"] == len(said), where
-    names = {name for message in said for name in message.usage}
-    used = {name: fsum(message.usage.get(name, 0) for message in said) for name in names}
+    assert window["messages"] == len(prefix), where
+    names = {name for message in prefix for name in message.usage}
+    used = {name: fsum(message.usage.get(name, 0) for message in prefix) for name in names}
     assert window["usage"] == pytest.approx(used), where
 
 
-def check_replay(place: Place, found: Imported) -> int:
+def check_replay(place: Place, dataset: Imported) -> int:
     """Check that a sample's calls, replayed from arguments and results, are as recorded; return the
     count.
     """
     calls = 0
-    for trial in sample(found):
-        told = place.call("run", "replay", trial.life.run, "--json")
-        summary = told.lines[-1]
-        assert told.code == 0, (hint(trial), told.err)
+    for trial in sample(dataset):
+        output = place.call("run", "replay", trial.life.run, "--json")
+        summary = output.lines[-1]
+        assert output.code == 0, (hint(trial), output.err)
         assert (summary["differ"], summary["unproven"]) == (0, 0), hint(trial)
         assert summary["calls"] == len(trial.chat.called())
         calls += summary["calls"]
     return calls
 
 
-def check_again(place: Place, found: Imported, folder: Path) -> None:
+def check_again(place: Place, dataset: Imported, folder: Path) -> None:
     """Check that importing the same file again reads it to its end and changes nothing."""
     before = place.head()
-    told = bring_in(place, found.source, folder)
+    report = bring_in(place, dataset.source, folder)
     assert place.head() == before > 0
-    assert told["new"] == 0
-    assert {**told, "new": found.told["new"]} == found.told
+    assert report["new"] == 0
+    assert {**report, "new": dataset.report["new"]} == dataset.report
 
 
 def check_whole(place: Place) -> None:
     """`hansard check` finds nothing wrong in the whole workspace."""
-    told = place.call("check", "--json")
-    assert told.code == 0, told.out
-    summary = told.lines[-1]
+    output = place.call("check", "--json")
+    assert output.code == 0, output.out
+    summary = output.lines[-1]
     assert summary["wrong"] == 0
     assert summary["commits"] == len(place.stored())
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 
-class Said(msgspec.Struct, frozen=True):
+class SourceMessage(msgspec.Struct, frozen=True):
     """A message of a chat as in its source; None for missing fields."""
 
     role: str
@@ -33,25 +33,25 @@ class Chat(msgspec.Struct, frozen=True):
     task: str
     trial: int
     reward: float
-    said: tuple[Said, ...]
+    messages: tuple[SourceMessage, ...]
     agent_cost: float | None = None
 
     def called(self, before: int | None = None) -> list[tuple[str, str, Any]]:
         """Return the calls of the first messages, in order."""
-        return [call for message in self.said[:before] for call in message.calls]
+        return [call for message in self.messages[:before] for call in message.calls]
 
     def answers(self, before: int | None = None) -> list[str | None]:
         """Return what each call led to: "completed", "failed" or None."""
         ids: list[str] = []
-        came: list[str | None] = []
-        for message in self.said[:before]:
+        statuses: list[str | None] = []
+        for message in self.messages[:before]:
             if message.role == "tool":
-                asked = [i for i, id_ in enumerate(ids) if id_ == message.tool_call_id]
-                [call] = [i for i in asked if came[i] is None]
-                came[call] = "failed" if message.failed else "completed"
+                calls = [i for i, id_ in enumerate(ids) if id_ == message.tool_call_id]
+                [call] = [i for i in calls if statuses[i] is None]
+                statuses[call] = "failed" if message.failed else "completed"
             ids += [id_ for id_, _, _ in message.calls]
-            came += [None] * len(message.calls)
-        return came
+            statuses += [None] * len(message.calls)
+        return statuses
 
     def unanswered(self) -> list[str]:
         """Return the ids of the calls without a result, in order."""
@@ -74,16 +74,16 @@ def tau(path: Path) -> list[Chat]:
             task=str(run["task_id"]),
             trial=run["trial"],
             reward=run["reward"],
-            said=tuple(tau_message(message) for message in run["traj"]),
+            messages=tuple(tau_message(message) for message in run["traj"]),
         )
         for run in json.loads(path.read_bytes())
     ]
 
 
-def tau_message(message: dict[str, Any]) -> Said:
+def tau_message(message: dict[str, Any]) -> SourceMessage:
     """Return a message in the form of OpenAI's API."""
     functions = [(call["id"], call["function"]) for call in message.get("tool_calls") or []]
-    return Said(
+    return SourceMessage(
         role=message["role"],
         content=message["content"],
         name=message.get("name"),
@@ -100,14 +100,14 @@ def tau2(path: Path) -> list[Chat]:
             task=run["task_id"],
             trial=run["trial"],
             reward=run["reward_info"]["reward"],
-            said=tuple(tau2_message(message) for message in run["messages"]),
+            messages=tuple(tau2_message(message) for message in run["messages"]),
             agent_cost=run["agent_cost"],
         )
         for run in json.loads(path.read_bytes())["simulations"]
     ]
 
 
-def tau2_message(message: dict[str, Any]) -> Said:
+def tau2_message(message: dict[str, Any]) -> SourceMessage:
     """Return a message of tau2-bench: calls without `function`, a tool's answer with its call's
     `id`.
     """
@@ -116,7 +116,7 @@ def tau2_message(message: dict[str, Any]) -> Said:
     usage = {ours: counted[theirs] for ours, theirs in used.items() if theirs in counted}
     if message.get("cost") is not None:
         usage["cost"] = message["cost"]
-    return Said(
+    return SourceMessage(
         role=message["role"],
         content=message["content"],
         tool_call_id=message.get("id"),

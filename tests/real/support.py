@@ -82,9 +82,9 @@ class Place(msgspec.Struct, frozen=True):
     def call(self, *arguments: str) -> CommandOutput:
         """Run the command line, in this process: a process each would take half a second."""
         out, err = io.StringIO(), io.StringIO()
-        given = ["hansard", "--data-dir", str(self.home), "--workspace", WORKSPACE, *arguments]
+        argv = ["hansard", "--data-dir", str(self.home), "--workspace", WORKSPACE, *arguments]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", given)
+            patch.setattr(sys, "argv", argv)
             with log_of_its_own(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
                     main()
@@ -97,9 +97,11 @@ class Place(msgspec.Struct, frozen=True):
     def imported(self, format_: str, file: Path, experiment: str, arm: str = "") -> dict[str, Any]:
         """Import a file without a bad record; return the summary and the unanswered calls."""
         more = ["--arm", arm] if arm else []
-        told = self.call("import", format_, str(file), "--experiment", experiment, *more, "--json")
-        assert told.code == 0, told.err
-        *listed, summary = told.lines
+        output = self.call(
+            "import", format_, str(file), "--experiment", experiment, *more, "--json"
+        )
+        assert output.code == 0, output.err
+        *listed, summary = output.lines
         unanswered = [(each["run"], each["call_id"]) for each in listed]
         assert {each["kind"] for each in listed} <= {"unanswered"}
         assert summary["unanswered"] == len(unanswered)
@@ -112,9 +114,9 @@ class Place(msgspec.Struct, frozen=True):
             async with reading(self.settings) as workspace:
                 return await read_lives(workspace.log)
 
-        found = asyncio.run(work())
-        assert not [life.problem for life in found if life.problem]
-        return found
+        listed = asyncio.run(work())
+        assert not [life.problem for life in listed if life.problem]
+        return listed
 
     def head(self) -> int:
         """Return the newest position of the log."""
@@ -153,9 +155,9 @@ class Place(msgspec.Struct, frozen=True):
 
 def assigned(life: RunLife) -> RunAssigned:
     """Return the assignment of a run; every imported run of these data sets has one."""
-    said = life.state.assigned
-    assert said is not None
-    return said
+    assignment = life.state.assigned
+    assert assignment is not None
+    return assignment
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Changed copies of published files are found by kind of change; the originals have no findings."""
+"""Changed copies of published files are reported by kind of change; the originals have no findings."""
 
 import copy
 import json
@@ -26,16 +26,16 @@ PUZZLES = {
 }
 
 
-def _flipped(told):
+def _flipped(publication):
     """Flip three rewards, first alone, then with their parts, so only `db_match` differs."""
-    for run in told["simulations"][:9:3]:
+    for run in publication["simulations"][:9:3]:
         run["reward_info"]["reward"] = 1.0 - run["reward_info"]["reward"]
     run["reward_info"]["reward_breakdown"]["DB"] = run["reward_info"]["reward"]
 
 
-def _copied(told):
+def _copied(publication):
     """Copy one task's conversation to eight tasks."""
-    runs = told["simulations"]
+    runs = publication["simulations"]
     longest = max(runs, key=lambda run: len(run["messages"]))
     for run in [run for run in runs if run is not longest][:7]:
         for name in ("messages", "agent_cost", "user_cost"):
@@ -45,17 +45,17 @@ def _copied(told):
             message["timestamp"] = (began + timedelta(seconds=1.37 * number)).isoformat()
 
 
-def _dropped(told):
+def _dropped(publication):
     """Tasks that failed are left out."""
-    told["simulations"] = [
-        run for run in told["simulations"] if run["reward_info"]["reward"] == 1.0
+    publication["simulations"] = [
+        run for run in publication["simulations"] if run["reward_info"]["reward"] == 1.0
     ]
 
 
-def _retried(told):
+def _retried(publication):
     """Add a second trial of each task, half an hour after the first; leave out the failed ones."""
     seeded = random.Random(4)
-    for run in list(told["simulations"]):
+    for run in list(publication["simulations"]):
         again = copy.deepcopy(run)
         if run["reward_info"]["reward"] < 1.0:
             continue
@@ -68,12 +68,12 @@ def _retried(told):
         for message in again["messages"]:
             if message["role"] == "assistant" and message["content"]:
                 message["content"] = " ".join(reversed(message["content"].split()))
-        told["simulations"].append(again)
+        publication["simulations"].append(again)
 
 
-def _earlier(told):
+def _earlier(publication):
     """Three runs of the last tasks began nine hours earlier, before all others."""
-    began = sorted(told["simulations"], key=lambda run: run["start_time"])
+    began = sorted(publication["simulations"], key=lambda run: run["start_time"])
     for run in began[-3:]:
         for each in [*run["messages"], run]:
             for name in ("timestamp", "start_time", "end_time"):
@@ -82,9 +82,9 @@ def _earlier(told):
                     each[name] = when.isoformat()
 
 
-def _mixed(told):
+def _mixed(publication):
     """Another model answers in fifteen runs."""
-    for run in told["simulations"][10:25]:
+    for run in publication["simulations"][10:25]:
         for message in run["messages"]:
             if (message.get("raw_data") or {}).get("model"):
                 message["raw_data"]["model"] = "claude-opus-4-1-20250805"
@@ -123,13 +123,13 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(place, real_data, tmp_path_factory):
+def audit_lines(place, real_data, tmp_path_factory):
     """All findings, after the import of the published files and of five changed copies."""
     folder, tau2 = tmp_path_factory.mktemp("forged"), real_data / "tau2-bench" / "dev"
     for name, (change, _) in FORGED.items():
-        told = json.loads((tau2 / AIRLINE).read_bytes())
-        change(told)
-        (folder / f"{name}.json").write_text(json.dumps(told))
+        publication = json.loads((tau2 / AIRLINE).read_bytes())
+        change(publication)
+        (folder / f"{name}.json").write_text(json.dumps(publication))
         place.imported("tau2-bench", folder / f"{name}.json", name, "sonnet")
         if name in BESIDE:
             place.imported("tau2-bench", tau2 / OTHER, name, "opus")
@@ -148,37 +148,37 @@ def found(place, real_data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_a_changed_copy_is_found_by_its_kind(found, name):
-    """Each change is found by its own kind, and no other kind finds anything."""
-    mine = [row for row in found[:-1] if row["experiment"] == name]
+def test_a_changed_copy_is_reported_under_its_kind(audit_lines, name):
+    """Each change is reported under its own kind, and no other kind finds anything."""
+    mine = [row for row in audit_lines[:-1] if row["experiment"] == name]
     assert {row["what"] for row in mine} == FORGED[name][1]
     assert {row["topic"] for row in mine} == TOPICS[name]
     assert all(row["link"].startswith(f"hansard run show {row['run']} --at ") for row in mine)
 
 
-def test_what_is_found_says_how_much(found):
+def test_findings_have_their_figures(audit_lines):
     """The figures of each forgery stand in its findings."""
-    told = {(row["experiment"], row["what"]): row["fact"] for row in found[:-1]}
-    assert sum(row["experiment"] == "flipped" for row in found[:-1]) == 3
-    assert "stands in 8 runs" in told["copied", "over tasks"]
-    assert "arm sonnet lacks 14 of the 50 tasks" in told["dropped", "tasks lacking"]
+    facts = {(row["experiment"], row["what"]): row["fact"] for row in audit_lines[:-1]}
+    assert sum(row["experiment"] == "flipped" for row in audit_lines[:-1]) == 3
+    assert "stands in 8 runs" in facts["copied", "over tasks"]
+    assert "arm sonnet lacks 14 of the 50 tasks" in facts["dropped", "tasks lacking"]
     assert (
         "14 of the 50 tasks of arm sonnet have fewer trials than the 2"
-        in (told["retried", "fewer trials"])
+        in (facts["retried", "fewer trials"])
     )
     words = "claude-sonnet-4-5 answered in 35 runs, claude-opus-4-1 answered in 15 runs"
-    assert words in told["mixed", "several models"]
-    assert told["mixed", "undeclared model"].startswith("claude-opus-4-1-20250805 answered in 15 ")
+    assert words in facts["mixed", "several models"]
+    assert facts["mixed", "undeclared model"].startswith("claude-opus-4-1-20250805 answered in 15 ")
 
 
-def test_published_runs_are_silent(found, record_property):
+def test_published_runs_are_silent(audit_lines, record_property):
     """The audit has no findings in 700 published runs, and lists the checks that it could not
     make.
     """
-    mine = [row for row in found[:-1] if (row["experiment"] or "").startswith("published-")]
+    mine = [row for row in audit_lines[:-1] if (row["experiment"] or "").startswith("published-")]
     looked = [
         row
-        for row in found[-1]["looked"]
+        for row in audit_lines[-1]["looked"]
         if (row["experiment"] or "").startswith("published-") and row["topic"] == "selection"
     ]
     runs = sum(row["looked"] for row in looked)
@@ -187,7 +187,7 @@ def test_published_runs_are_silent(found, record_property):
     assert (mine, runs) == ([], 700)
     blind = {
         (row["topic"], row["experiment"]): row["why_not"]
-        for row in found[-1]["looked"]
+        for row in audit_lines[-1]["looked"]
         if row["why_not"]
     }
     assert blind["models", "published-airline"] == "no model is recorded"

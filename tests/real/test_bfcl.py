@@ -51,7 +51,7 @@ DOLLARS = {"input_tokens": 5e-6, "output_tokens": 15e-6}
 class Arm(msgspec.Struct):
     """Recorded data of one arm."""
 
-    told: dict[str, object]
+    report: dict[str, object]
     lives: list[RunLife]
 
 
@@ -66,14 +66,14 @@ def place(tmp_path_factory):
 def arms(place, real_data, tmp_path_factory):
     """Both arms, imported."""
     folder = tmp_path_factory.mktemp("chats")
-    told = {}
+    reports = {}
     for arm, model in ARMS.items():
         file = folder / f"{arm}.jsonl"
         support.write(file, bfcl.convert(real_data / "bfcl" / "dev", model))
-        told[arm] = place.imported("chat-jsonl", file, "bfcl", arm)
+        reports[arm] = place.imported("chat-jsonl", file, "bfcl", arm)
     lives = place.lives()
     return {
-        arm: Arm(told[arm], [life for life in lives if life.state.assigned.arm == arm])
+        arm: Arm(reports[arm], [life for life in lives if life.state.assigned.arm == arm])
         for arm in ARMS
     }
 
@@ -81,10 +81,10 @@ def arms(place, real_data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def stored(place, arms):
     """Return the commits of both arms, by run."""
-    found: dict[str, list[support.Stored]] = {}
+    commits: dict[str, list[support.Stored]] = {}
     for commit in place.stored():
-        found.setdefault(commit.run, []).append(commit)
-    return found
+        commits.setdefault(commit.run, []).append(commit)
+    return commits
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +124,8 @@ def test_both_arms_answer_the_same_1700_cases(arms):
 def test_the_published_shares_come_out_of_the_record(arms, table):
     """Accuracies of 80.53 and 83.00, and those by category, equal the published ones."""
     overall = {}
-    for arm, found in arms.items():
-        shares = {name: _share(found.lives, parts) for name, parts in COLUMNS.items()}
+    for arm, recorded in arms.items():
+        shares = {name: _share(recorded.lives, parts) for name, parts in COLUMNS.items()}
         for name, ending in SUMMARIES.items():
             shares[name] = fmean(shares[f"{part} {ending}"] for part in FOUR)
         assert {name: float(table[arm][name].rstrip("%")) for name in shares} == {
@@ -138,11 +138,11 @@ def test_the_published_shares_come_out_of_the_record(arms, table):
 @pytest.mark.thorough(quick="real/test_tau2_bench.py::test_the_agents_cost_is_that_of_its_messages")
 def test_latency_and_cost_come_out_of_the_record(arms, stored, table):
     """Latency, its spread and the cost of 1,000 cases are as published."""
-    for arm, found in arms.items():
-        latency = [life.state.scores["latency_s"] for life in found.lives]
+    for arm, recorded in arms.items():
+        latency = [life.state.scores["latency_s"] for life in recorded.lives]
         messages = [
             message
-            for life in found.lives
+            for life in recorded.lives
             for commit in stored[life.run]
             for message in commit.events("message.added.v1")
         ]
@@ -165,25 +165,25 @@ def test_latency_and_cost_come_out_of_the_record(arms, stored, table):
 @pytest.mark.thorough
 def test_every_call_is_a_step_that_is_listed_as_unanswered(arms, stored, real_data):
     """Each unanswered call is an open step with its arguments, and is listed."""
-    wanted = {}
+    expected = {}
     for run in bfcl.convert(real_data / "bfcl" / "dev", ARMS["fc"]):
         for call in run["messages"][0].get("tool_calls", []):
-            wanted[call["id"]] = (call["function"]["name"], call["function"]["arguments"])
+            expected[call["id"]] = (call["function"]["name"], call["function"]["arguments"])
     steps = {
         step["call_id"]: (step["tool"], step["arguments"])
         for life in arms["fc"].lives
         for commit in stored[life.run]
         for step in commit.events("step.requested.v1")
     }
-    assert steps.keys() == wanted.keys()
+    assert steps.keys() == expected.keys()
     broken = 0
-    for id_, (tool, given) in wanted.items():
+    for id_, (tool, text) in expected.items():
         try:
-            arguments = json.loads(given)
+            arguments = json.loads(text)
         except ValueError:
-            arguments = {"arguments": given}
+            arguments = {"arguments": text}
             broken += 1
         assert steps[id_] == (tool, arguments)
     assert broken == 2
-    assert sorted(id_ for _, id_ in arms["fc"].told["unanswered"]) == sorted(wanted)
-    assert arms["prompt"].told["unanswered"] == []
+    assert sorted(id_ for _, id_ in arms["fc"].report["unanswered"]) == sorted(expected)
+    assert arms["prompt"].report["unanswered"] == []

@@ -72,22 +72,22 @@ def taus(real_data: Path, tmp_path_factory) -> Iterator[Store]:
 )
 def test_pass_hat_k_of_gpt_4o_on_airline(taus: Store):
     """tau-bench's table: pass^1 to pass^4 are 0.4200, 0.2733, 0.2200, 0.2000."""
-    found = taus.all("SELECT k, tasks, round(pass_hat_k, 4) FROM pass_curves('airline') ORDER BY k")
-    assert found == [(1, 50, 0.4200), (2, 50, 0.2733), (3, 50, 0.2200), (4, 50, 0.2000)]
+    curve = taus.all("SELECT k, tasks, round(pass_hat_k, 4) FROM pass_curves('airline') ORDER BY k")
+    assert curve == [(1, 50, 0.4200), (2, 50, 0.2733), (3, 50, 0.2200), (4, 50, 0.2000)]
 
 
 @pytest.mark.thorough(
     quick="real/test_tau_bench.py::test_the_published_airline_figures_come_out_of_the_record"
 )
-def test_two_ways_to_prompt_on_retail_cannot_be_told_apart(taus: Store):
+def test_two_ways_to_prompt_on_retail_are_not_distinguished(taus: Store):
     """0.73 against 0.70 of 100 tasks; only one of both succeeds on 14 and 11; p = 0.69."""
-    found = taus.all(
+    rows = taus.all(
         "SELECT arm, baseline, base_mean, arm_mean, wins, losses, round(mcnemar_p, 2), verdict, "
         "tasks, unmatched, base_missing + arm_missing FROM comparisons('retail', against := $1) "
         'WHERE "default"',
         [TOOLS],
     )
-    assert found == [(PRECONDITIONS, TOOLS, 0.73, 0.70, 11, 14, 0.69, "cannot tell", 100, 0, 0)]
+    assert rows == [(PRECONDITIONS, TOOLS, 0.73, 0.70, 11, 14, 0.69, "cannot tell", 100, 0, 0)]
     other = taus.all(
         "SELECT wins, losses, round(mcnemar_p, 2), verdict "
         "FROM comparisons('retail', against := $1) "
@@ -107,12 +107,12 @@ def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
         "ORDER BY arm"
     )
     assert success == [(OPUS, 76.0), (SONNET, 72.0)]
-    for asked in (
+    for query in (
         "SELECT arm, mean FROM arm_summary('tau2', only_metric := 'agent_cost')",
         "SELECT arm, mean FROM arm_summary('tau2', only_metric := 'cost')",  # of its messages
         "SELECT arm, favg(cost) FROM trial_runs WHERE experiment = 'tau2' GROUP BY arm",
     ):
-        assert dict(taus.all(asked)) == {
+        assert dict(taus.all(query)) == {
             OPUS: pytest.approx(0.41363, abs=5.1e-6),
             SONNET: pytest.approx(0.28886496, abs=5.1e-9),
         }
@@ -127,15 +127,15 @@ def test_success_and_cost_of_two_systems_on_tau2(taus: Store):
 def test_of_what_tau2_measures_nothing_is_chosen_silently(taus: Store):
     """All four metrics are shown; none has a verdict until it is named."""
     rows = taus.rows("FROM comparisons('tau2') WHERE \"default\" ORDER BY metric")
-    found = {row["metric"]: (row["better"], row["verdict"]) for row in rows}
+    verdicts = {row["metric"]: (row["better"], row["verdict"]) for row in rows}
     none = "no metric named"
-    assert found == {
+    assert verdicts == {
         "agent_cost": ("lower", none),
         "duration": ("lower", none),
         "reward": ("higher", none),
         "user_cost": ("lower", none),
     }
-    for metric in found:
+    for metric in verdicts:
         [row] = taus.rows(f"FROM comparisons('tau2', only_metric := '{metric}') WHERE \"default\"")
         assert row["verdict"] in {"better", "worse", "cannot tell"}
 
@@ -165,8 +165,8 @@ def marked(folder: Path, chats: Iterable[dict[str, Any]]) -> Iterator[Store]:
 @pytest.fixture(scope="module")
 def published(real_data: Path):
     """Return the summary's part over all services, by model."""
-    said = json.loads((real_data / "mcpmark" / "dev" / "summary.json").read_bytes())
-    return said["overall"]
+    summary = json.loads((real_data / "mcpmark" / "dev" / "summary.json").read_bytes())
+    return summary["overall"]
 
 
 @pytest.mark.thorough
@@ -176,19 +176,19 @@ def test_pass_of_ten_models(models: Store, published):
         "SELECT arm, k, tasks, round(pass_at_k, 4), round(pass_hat_k, 4) "
         "FROM pass_curves('mcpmark', only_metric := 'success')"
     )
-    found = {(arm, k): (tasks, at, hat) for arm, k, tasks, at, hat in curves}
+    shares = {(arm, k): (tasks, at, hat) for arm, k, tasks, at, hat in curves}
     assert len(published) == 10
-    for model, said in published.items():
-        assert found[model, 1][:2] == (said["total_tasks"], said["pass@1"]["avg"]), model
-        assert ((model, 4) in found) == ("pass@4" in said)
-        if "pass@4" in said:
-            assert found[model, 4][1:] == (said["pass@4"], said["pass^4"]), model
+    for model, summary in published.items():
+        assert shares[model, 1][:2] == (summary["total_tasks"], summary["pass@1"]["avg"]), model
+        assert ((model, 4) in shares) == ("pass@4" in summary)
+        if "pass@4" in summary:
+            assert shares[model, 4][1:] == (summary["pass@4"], summary["pass^4"]), model
 
 
 @pytest.mark.thorough
 def test_the_deviation_over_runs_of_ten_models(models: Store, published):
     """The summary's deviation of pass@1 is that of a population of four whole runs."""
-    found = models.all(
+    deviations = models.all(
         """
         SELECT arm, round(stddev_pop(share), 4) FROM (
             SELECT arm, trial, fsum(value ORDER BY run) / count(*) AS share
@@ -196,7 +196,9 @@ def test_the_deviation_over_runs_of_ten_models(models: Store, published):
         ) GROUP BY arm
         """
     )
-    assert dict(found) == {model: said["pass@1"]["std"] for model, said in published.items()}
+    assert dict(deviations) == {
+        model: summary["pass@1"]["std"] for model, summary in published.items()
+    }
 
 
 TOTALS = {
@@ -214,15 +216,15 @@ TOTALS = {
 def test_what_ten_models_used_up(models: Store, published, metric):
     """Time, tokens and turns: sums and means over all runs, as the summary has them."""
     total, mean = TOTALS[metric]
-    found = models.all(
+    rows = models.all(
         "SELECT arm, total, total / (trials - missing) "
         "FROM arm_summary('mcpmark', only_metric := $1)",
         [metric],
     )
-    for arm, came, each in found:
-        assert came == pytest.approx(published[arm][total], rel=1e-12), arm
+    for arm, used, each in rows:
+        assert used == pytest.approx(published[arm][total], rel=1e-12), arm
         assert each == pytest.approx(published[arm][mean], abs=5.1e-5), arm
-    assert len(found) == 10
+    assert len(rows) == 10
 
 
 @pytest.mark.thorough
@@ -234,8 +236,8 @@ def test_pass_of_ten_models_by_service(models: Store, real_data: Path, service):
 
 def check_pass(models: Store, real_data: Path, service: str) -> None:
     """Check that mean and deviation of each model equal the published ones."""
-    said = json.loads((real_data / "mcpmark" / "dev" / "summary.json").read_bytes())[service]
-    found = models.all(
+    summary = json.loads((real_data / "mcpmark" / "dev" / "summary.json").read_bytes())[service]
+    rows = models.all(
         """
         SELECT arm, round(fsum(share ORDER BY trial) / count(*), 4), round(stddev_pop(share), 4)
         FROM (
@@ -248,6 +250,8 @@ def check_pass(models: Store, real_data: Path, service: str) -> None:
         """,
         [service],
     )
-    wanted = {model: (each["pass@1"]["avg"], each["pass@1"]["std"]) for model, each in said.items()}
-    assert {arm: (mean, deviation) for arm, mean, deviation in found} == wanted
-    assert len(wanted) == 10
+    expected = {
+        model: (each["pass@1"]["avg"], each["pass@1"]["std"]) for model, each in summary.items()
+    }
+    assert {arm: (mean, deviation) for arm, mean, deviation in rows} == expected
+    assert len(expected) == 10

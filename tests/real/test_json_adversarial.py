@@ -20,9 +20,9 @@ FILES = 90
 def suite(real_data):
     """Return the files of JSONTestSuite by name."""
     folder = real_data / "json-adversarial"
-    found = {path.name: path.read_bytes() for path in sorted(folder.rglob("test_*/*.json"))}
-    assert len(found) >= FILES
-    return found
+    files = {path.name: path.read_bytes() for path in sorted(folder.rglob("test_*/*.json"))}
+    assert len(files) >= FILES
+    return files
 
 
 def _parsed(raw):
@@ -65,12 +65,12 @@ def test_forged_records_are_corrupt_or_plain(suite):
     """Forged stored values are read by the rules of JSON, or refused by name."""
     for name, raw in suite.items():
         try:
-            found = values.load(raw)
+            loaded = values.load(raw)
         except (BadValue, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             assert not name.startswith("y_") or b'"$' in raw
             continue
         assert not name.startswith("n_"), name
-        assert found is not NotImplemented
+        assert loaded is not NotImplemented
 
 
 def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
@@ -78,7 +78,7 @@ def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
     parsed = {name: _parsed(raw) for name, raw in suite.items()}
     with hansard.connect(workspace, data_dir=data_dir) as record:
         ran: list[bytes] = []
-        told = 0
+        count = 0
         for mode in (None, "strict"):
             with record.run("w", run="r", mode=mode) as session:
 
@@ -87,7 +87,7 @@ def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
                     ran.append(raw)
                     return [value, raw]
 
-                told = 0
+                count = 0
                 for name, raw in suite.items():
                     value = (parsed[name] or [None])[0]
                     try:
@@ -97,5 +97,5 @@ def test_all_of_it_through_a_recorded_tool(suite, data_dir, workspace):
                             echo(value, raw)
                         continue
                     assert same(echo(value, raw), [value, raw]), name
-                    told += 1
-        assert len(record.state("r").agents["agent"].steps) == told == len(ran)
+                    count += 1
+        assert len(record.state("r").agents["agent"].steps) == count == len(ran)

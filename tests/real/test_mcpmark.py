@@ -24,14 +24,14 @@ def imported(place, real_data, tmp_path_factory):
     file = tmp_path_factory.mktemp("mcpmark") / "chats.jsonl"
     archive = real_data / "mcpmark" / "dev" / "model_results.tar.gz"
     assert support.write(file, mcpmark.convert(archive)) == RUNS
-    told = place.imported("chat-jsonl", file, "mcpmark")
-    return told, place.lives()
+    report = place.imported("chat-jsonl", file, "mcpmark")
+    return report, place.lives()
 
 
 def test_runs_without_messages_are_runs(imported):
     """4,699 runs without messages are on record, with errors, and without nulls as numbers."""
-    told, lives = imported
-    assert (told["runs"], told["messages"], told["bad"]) == (RUNS, 0, 0)
+    report, lives = imported
+    assert (report["runs"], report["messages"], report["bad"]) == (RUNS, 0, 0)
     assert len(lives) == RUNS
     assert {life.state.assigned.experiment for life in lives} == {"mcpmark"}
     assert len({life.state.assigned.arm for life in lives}) == 10
@@ -44,12 +44,12 @@ def test_runs_without_messages_are_runs(imported):
 def test_the_audit_finds_what_is_true_of_them(place, imported):
     """One model was tried once a task, three fail more often than the others: no false alarm."""
     del imported
-    found = place.call("audit", "--json").lines[:-1]
-    assert [row["what"] for row in found] == ["uneven", "uneven", "uneven", "trials differ"]
-    facts = sorted(row["fact"].partition(" failed")[0] for row in found[:-1])
+    findings = place.call("audit", "--json").lines[:-1]
+    assert [row["what"] for row in findings] == ["uneven", "uneven", "uneven", "trials differ"]
+    facts = sorted(row["fact"].partition(" failed")[0] for row in findings[:-1])
     assert facts == [
         "18 of the 127 runs of arm claude-opus-4-1",
         "72 of the 508 runs of arm claude-sonnet-4",
         "90 of the 508 runs of arm qwen-3-max",
     ]
-    assert "claude-opus-4-1 up to 1" in found[-1]["fact"]
+    assert "claude-opus-4-1 up to 1" in findings[-1]["fact"]

@@ -22,30 +22,32 @@ def verdicts(real_data):
 @pytest.fixture(scope="module")
 def skills(verdicts, real_data):
     """Return the real skills."""
-    found = {path: (real_data / "agent-skills/dev" / path).read_bytes() for path in verdicts}
-    for path, content in found.items():  # named by git
+    contents = {path: (real_data / "agent-skills/dev" / path).read_bytes() for path in verdicts}
+    for path, content in contents.items():  # named by git
         named = hashlib.sha1(b"blob %d\0%s" % (len(content), content))  # noqa: S324 -- as git does
         assert named.hexdigest() == verdicts[path]["sha1"]
-    return found
+    return contents
 
 
 @pytest.fixture(scope="module")
 def trees(real_data):
     """Return the real trees of instructions and the real agent projects."""
-    found: dict[str, dict[str, bytes | Link]] = {}
+    trees_by_name: dict[str, dict[str, bytes | Link]] = {}
     for file in json.loads((real_data / "agents-md/dev.manifest.json").read_bytes()):
         path = real_data / "agents-md/dev" / file["repo"] / file["path"]
         content = Link(file["symlink_to"]) if file["symlink_to"] else path.read_bytes()
-        found.setdefault(file["repo"], {})[file["path"]] = content
+        trees_by_name.setdefault(file["repo"], {})[file["path"]] = content
     for project in sorted((real_data / "memory/projects").glob("*/*")):
         files = [path for path in project.rglob("*") if path.is_file()]
-        found[project.name] = {str(path.relative_to(project)): path.read_bytes() for path in files}
-    return found
+        trees_by_name[project.name] = {
+            str(path.relative_to(project)): path.read_bytes() for path in files
+        }
+    return trees_by_name
 
 
 def test_the_reference_validator_and_we_agree_on_each_real_skill(skills, verdicts, evidence):
     """142 files, 26 of them not valid."""
-    ours = {found.path for found in validate.problems(skills)}
+    ours = {problem.path for problem in validate.problems(skills)}
     assert len(verdicts) == 142
     assert ours == {path for path, verdict in verdicts.items() if not verdict["valid"]}
     evidence.record("memory.skills", files=len(verdicts), refused=len(ours))
@@ -54,7 +56,7 @@ def test_the_reference_validator_and_we_agree_on_each_real_skill(skills, verdict
 def test_every_real_tree_is_valid(trees):
     """67 files of instructions and 9 projects."""
     assert sum(len(files) for name, files in trees.items() if "+" in name) == 67
-    assert [found for files in trees.values() for found in validate.problems(files)] == []
+    assert [problem for files in trees.values() for problem in validate.problems(files)] == []
 
 
 def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
@@ -74,9 +76,9 @@ def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
 
 def test_a_real_projects_payload_comes_of_its_files(trees):
     """The payload of five real projects equals that of the original tool."""
-    told = [files for files in trees.values() if "expected_payload.json" in files]
-    assert len(told) == 5
-    for files in told:
+    projects = [files for files in trees.values() if "expected_payload.json" in files]
+    assert len(projects) == 5
+    for files in projects:
         expected = json.loads(files["expected_payload.json"])
         if "tools" in expected:
             tools = formats.tools_of(files["tools.json"].decode())
@@ -87,10 +89,13 @@ def test_a_real_projects_payload_comes_of_its_files(trees):
         made = harnesses.export(files, Harness.CLAUDE_CODE).tree
         for agent in expected.get("subagents", []):
             path = f".claude/agents/{agent['name']}.md"
-            found = harnesses.subagent_in(path, bytes(made[path]))  # type: ignore[arg-type]  # it is no link
-            assert found is not None
-            assert (found.name, found.description) == (agent["name"], agent["description"])
-            assert (found.model, found.instructions) == (agent["model_id"], agent["instructions"])
+            subagent = harnesses.subagent_in(path, bytes(made[path]))  # type: ignore[arg-type]  # it is no link
+            assert subagent is not None
+            assert (subagent.name, subagent.description) == (agent["name"], agent["description"])
+            assert (subagent.model, subagent.instructions) == (
+                agent["model_id"],
+                agent["instructions"],
+            )
 
 
 def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees, rounds, evidence):
@@ -126,8 +131,8 @@ def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees,
     refused = accepted = 0
     for seed in range(rounds(quick=1, full=20)):
         for mutation in mutations.mutations(seed, files, 200):
-            found = validate.problems({mutation.path: mutation.content})
-            places = [(problem.line, problem.rule) for problem in found]
+            problems = validate.problems({mutation.path: mutation.content})
+            places = [(problem.line, problem.rule) for problem in problems]
             if mutation.rule is None:
                 assert places == [], mutation.name
                 accepted += 1

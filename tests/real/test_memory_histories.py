@@ -27,8 +27,8 @@ VERSIONS = {
 def history(folder: Path, name: str) -> list[str]:
     """Return the texts of a file, oldest first."""
     with gzip.open(folder / "memory" / "histories" / f"{name}.jsonl.gz", "rt") as file:
-        found: list[dict[str, Any]] = [json.loads(line) for line in file]
-    return [each["text"] for each in found]
+        versions: list[dict[str, Any]] = [json.loads(line) for line in file]
+    return [each["text"] for each in versions]
 
 
 def changed(before: str, after: str) -> int:
@@ -67,8 +67,8 @@ def git_blame(folder: Path, texts: list[str]) -> list[int]:
         git("commit", "-q", "-m", str(number))
     commits = git("rev-list", "--reverse", "HEAD").split()
     numbers = {commit: number for number, commit in enumerate(commits, 1)}
-    told = git("blame", "-l", "-s", "--root", "file").split("\n")
-    return [numbers[line.split()[0]] for line in told if line]
+    blamed = git("blame", "-l", "-s", "--root", "file").split("\n")
+    return [numbers[line.split()[0]] for line in blamed if line]
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,11 @@ def _replies(folder: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             body = each["response"].get("parsed_body") or each["response"].get("body") or {}
             body = body.get("string", body) if isinstance(body, dict) else body
             try:
-                found = json.loads(body) if isinstance(body, str | bytes) else body
+                reply = json.loads(body) if isinstance(body, str | bytes) else body
             except ValueError:  # a stream, or packed
                 continue
-            if isinstance(found, dict) and kind in KINDS:
-                yield kind, found
+            if isinstance(reply, dict) and kind in KINDS:
+                yield kind, reply
 
 
 def _made(kind: str, reply: dict[str, Any]) -> Any:
@@ -72,7 +72,7 @@ def test_an_sdk_s_reply_comes_back_as_it_was(real_data):
     replies = [
         (kind, _made(kind, reply)) for kind, reply in _replies(real_data / "llm-cassettes" / "dev")
     ]
-    asked = []
+    requested = []
     with memory() as record:
         for options in ({}, {"mode": "strict"}):
             with record.run(None if options else "w", run="r", **options) as session:
@@ -81,19 +81,19 @@ def test_an_sdk_s_reply_comes_back_as_it_was(real_data):
                     for returns in (cls, Any):
 
                         def ask(number):  # annotated below
-                            asked.append(number)
+                            requested.append(number)
                             return replies[number][1]
 
                         ask.__annotations__["return"] = returns
                         name = f"{kind}.{'model' if returns is cls else 'any'}"
                         tools[name] = session.tool(effects="once", kind="model", name=name)(ask)
-                for number, (kind, given) in enumerate(replies):
+                for number, (kind, original) in enumerate(replies):
                     for how in ("model", "any"):
                         back = tools[f"{kind}.{how}"](number)
-                        assert values.same(back, given)
-                        assert back.to_dict() == given.to_dict()
+                        assert values.same(back, original)
+                        assert back.to_dict() == original.to_dict()
                         assert back._request_id == "req_1"
-    assert len(asked) == 2 * len(replies)
+    assert len(requested) == 2 * len(replies)
     count = collections.Counter(kind for kind, _ in replies)
     assert count["chat"] > 50
     assert count["responses"] >= 5

@@ -56,11 +56,11 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
     folder = real_data / "prompts" / "gepa"
     with (folder / "evaluation" / f"{name}_combined.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    told = json.loads((folder / "summaries.json").read_bytes())[name]
+    summaries = json.loads((folder / "summaries.json").read_bytes())[name]
     with support.opened(tmp_path / "home") as place:
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
             for arm in ARMS:
-                record.prompts.add(name, told[arm]["prompt"])
+                record.prompts.add(name, summaries[arm]["prompt"])
             arms = [{"name": arm, "prompt": f"{name}@{n}"} for n, arm in enumerate(ARMS, 1)]
             metrics = [{"name": "correct", "better": "higher"}]
             record.experiments.register(
@@ -68,11 +68,13 @@ def test_the_published_accuracies_come_out(name, real_data, tmp_path):
             )
         place.imported("chat-jsonl", chats(tmp_path / "runs.jsonl", rows, name), name)
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
-            found = [each for each in record.prompts.report(name).rows if each.metric == "correct"]
-            assert [each.n for each in found] == [len(rows)] * 3
-            assert tuple(round(each.value or 0.0, 4) for each in found) == ACCURACY[name]
-            assert [each.value for each in found] == [
-                told[arm]["correct"] / told[arm]["total"] for arm in ARMS
+            correct = [
+                each for each in record.prompts.report(name).rows if each.metric == "correct"
+            ]
+            assert [each.n for each in correct] == [len(rows)] * 3
+            assert tuple(round(each.value or 0.0, 4) for each in correct) == ACCURACY[name]
+            assert [each.value for each in correct] == [
+                summaries[arm]["correct"] / summaries[arm]["total"] for arm in ARMS
             ]
             beside = [
                 record.sql(
@@ -111,9 +113,9 @@ def test_the_report_counts_what_was_right(real_data, tmp_path):
             )
         place.imported("chat-jsonl", chats(tmp_path / "r.jsonl", rows, "emotion"), "emotion")
         with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
-            found = record.prompts.report("emotion").rows
+            report_rows = record.prompts.report("emotion").rows
     right = [sum(row[f"{arm}_correct"] == "True" for row in rows) / 40 for arm in ARMS]
-    assert [each.value for each in found if each.metric == "correct"] == right
+    assert [each.value for each in report_rows if each.metric == "correct"] == right
 
 
 def test_all_trees_are_lineages(real_data):
@@ -158,8 +160,8 @@ def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, s
     file = real_data / "prompts" / "gepa" / "evaluation" / "emotion_combined.csv"
 
     def start(name: str, stop: int) -> subprocess.Popen[bytes]:
-        given = [data_dir, name, file, rows, stop]
-        return subprocess.Popen([python(), PROGRAM, *map(str, given)], stdout=subprocess.PIPE)
+        arguments = [data_dir, name, file, rows, stop]
+        return subprocess.Popen([python(), PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE)
 
     def questions(name: str) -> list[str]:
         return (data_dir / f"{name}.asked").read_text().splitlines()
@@ -174,13 +176,13 @@ def test_gepa_is_killed_and_gone_on_with(data_dir, workspace, real_data, rows, s
         killed.kill()
         killed.communicate()
         reached.unlink()
-    told = json.loads(start(workspace, 0).communicate()[0])
+    result = json.loads(start(workspace, 0).communicate()[0])
     whole = json.loads(start(f"{workspace}-whole", 0).communicate()[0])
-    assert told == whole
-    assert told["best"] != "baseline"
-    asked = sorted(questions(workspace))
-    assert asked == sorted(questions(f"{workspace}-whole"))
-    scored = [each for each in asked if '"evaluate"' in each]
+    assert result == whole
+    assert result["best"] != "baseline"
+    logged = sorted(questions(workspace))
+    assert logged == sorted(questions(f"{workspace}-whole"))
+    scored = [each for each in logged if '"evaluate"' in each]
     assert len(set(scored)) == len(scored)
-    counts = {"asked": len(asked), "evaluated": len(scored), "twice": 0}
+    counts = {"asked": len(logged), "evaluated": len(scored), "twice": 0}
     evidence.record(f"prompts.gepa.kills.{rows}", kills=len(stops), **counts)

@@ -54,8 +54,12 @@ def lives(place, real_data, tmp_path_factory) -> Lives:
         file = folder / f"{experiment}-{arm.replace('/', '-')}.jsonl"
         support.write(file, chats)
         place.imported("chat-jsonl", file, experiment, arm)
-        given = [(support.assigned(life), life) for life in place.lives()]
-        return [life for told, life in given if (told.experiment, told.arm) == (experiment, arm)]
+        assigned_lives = [(support.assigned(life), life) for life in place.lives()]
+        return [
+            life
+            for assignment, life in assigned_lives
+            if (assignment.experiment, assignment.arm) == (experiment, arm)
+        ]
 
     return of
 
@@ -66,14 +70,14 @@ def lives(place, real_data, tmp_path_factory) -> Lives:
 @pytest.mark.parametrize("arm", SUCCESS)
 def test_success_by_trial_comes_out_of_the_record(lives, arm):
     """84 of 134 environments succeed at first, all by trial 15, 101 without Reflexion."""
-    wanted = SUCCESS[arm]
+    expected = SUCCESS[arm]
     mine = [life.state for life in lives("alfworld", arm)]
     tried = Counter(state.assigned.trial for state in mine)
-    assert tried == dict.fromkeys(range(len(wanted)), 134)
+    assert tried == dict.fromkeys(range(len(expected)), 134)
     won = Counter[int]()
     for state in mine:
         won[state.assigned.trial] += int(state.scores["success"])
-    assert [won[trial] for trial in sorted(won)] == wanted
+    assert [won[trial] for trial in sorted(won)] == expected
 
 
 @pytest.mark.thorough(quick="real/test_tau_bench.py::test_every_message_is_on_record")
@@ -81,15 +85,15 @@ def test_what_an_agent_remembers_is_its_context(place, lives, real_data):
     """A trial's memories are the messages of its run, in order and to the letter."""
     folder = real_data / "reflexion" / "dev" / "alfworld" / ALFWORLD["reflexion"]
     last = json.loads((folder / "env_results_trial_14.json").read_bytes())
-    wanted = {each["name"]: each["memory"] for each in last}
-    assert max(map(len, wanted.values())) > 10
+    expected = {each["name"]: each["memory"] for each in last}
+    assert max(map(len, expected.values())) > 10
     mine = lives("alfworld", "reflexion")
-    said: dict[str, list[str]] = {}
+    memories: dict[str, list[str]] = {}
     for commit in place.stored():
         for message in commit.events("message.added.v1"):
-            said.setdefault(commit.run, []).append(message["content"])
+            memories.setdefault(commit.run, []).append(message["content"])
     runs = {life.state.assigned.task: life.run for life in mine if life.state.assigned.trial == 14}
-    assert {task: said.get(run, []) for task, run in runs.items()} == wanted
+    assert {task: memories.get(run, []) for task, run in runs.items()} == expected
 
 
 @pytest.mark.thorough

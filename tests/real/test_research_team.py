@@ -50,12 +50,12 @@ TEAM = UseCase(
 def texts(real_data):
     """Each recorded run as one text, by a title that names its file."""
     folder = real_data / "who-and-when" / "dev"
-    found = {}
+    by_title = {}
     for file in sorted(folder.rglob("*.json")):
         run = json.loads(file.read_bytes())
-        said = [run["question"], *(str(each["content"]) for each in run["history"])]
-        found[f"{file.parent.name}-{file.stem}"] = "\n\n".join(said)
-    return found
+        parts = [run["question"], *(str(each["content"]) for each in run["history"])]
+        by_title[f"{file.parent.name}-{file.stem}"] = "\n\n".join(parts)
+    return by_title
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_every_view_is_what_its_role_allowed_then(place):
     assert served["researcher_1"] == PAPERS_MAX
 
 
-def test_what_was_found_is_in_the_papers(place, texts):
+def test_findings_are_in_the_papers(place, texts):
     """The papers chosen mention the word most, and each quote is in its paper."""
     with place.connect() as record:
         boards = record.state(RUN).boards
@@ -112,11 +112,13 @@ def test_what_was_found_is_in_the_papers(place, texts):
     findings = {key.removeprefix("findings/") for key in boards if key.startswith("findings/")}
     assert sorted((counts[title] for title in findings), reverse=True) == best
     order = boards["analysis"].plain
-    said = {
+    mentions = {
         title: sum(quote.lower().count(WORD) for quote in boards[f"findings/{title}"].plain)
         for title in findings
     }
-    assert order == sorted((t for t in said if said[t]), key=lambda title: (-said[title], title))
+    assert order == sorted(
+        (t for t in mentions if mentions[t]), key=lambda title: (-mentions[title], title)
+    )
     report = (place.folder / f"report-{WORD}.md").read_text("utf-8")
     parts = re.split(r"^## ", report, flags=re.MULTILINE)
     assert len(parts) == len(order) + 1
@@ -145,10 +147,10 @@ def test_the_moment_at_which_the_analyzer_decided(place):
         facts = record.state(RUN).agents["researcher_1"].facts
     notes = [noted.fact for noted in facts if isinstance(noted.fact, MessageAdded)]
     assert len(notes) == PAPERS_MAX
-    told = place.command("hansard", "knew", decision, "--json")
-    events = [line for line in map(json.loads, told.splitlines()) if line["kind"] == "event"]
+    output = place.command("hansard", "knew", decision, "--json")
+    events = [line for line in map(json.loads, output.splitlines()) if line["kind"] == "event"]
     decided = [line["data"] for line in events if line["type"] == "decision.made.v1"]
     assert len(decided) == PAPERS_MAX
     assert all(data.keys() == shown.DECISION_FIELDS for data in decided)
     assert "sentences say it" in bytes(notes[0].content).decode()
-    assert "sentences say it" not in told
+    assert "sentences say it" not in output

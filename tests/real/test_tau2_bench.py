@@ -62,26 +62,28 @@ def _each(request, imported):
 
 
 @pytest.mark.parametrize(
-    ("arm", "submitted", "found"),
+    ("arm", "submitted", "contradicted"),
     [(OPUS, OPUS, set()), (SONNET, SONNET, set()), (SONNET, OPUS, {"cost", "pass_1"})],
 )
-def test_the_audit_reads_what_a_submission_claims(tmp_path_factory, folder, arm, submitted, found):
+def test_the_audit_reads_what_a_submission_claims(
+    tmp_path_factory, folder, arm, submitted, contradicted
+):
     """The audit confirms each system's submission and contradicts the other's."""
     [source] = [source for source in SOURCES if source.arm == arm]
     with opened(tmp_path_factory.mktemp("claims")) as place:
-        given = ("--experiment", "e", "--arm", arm)
+        options = ("--experiment", "e", "--arm", arm)
         files = (str(folder / source.file), str(folder / CLAIMS[submitted]))
-        done = place.call("import", "tau2-bench", *files, *given)
+        done = place.call("import", "tau2-bench", *files, *options)
         assert done.code == 0, done.err
         *rows, summary = place.call("audit", "--kind", "scores", "--json").lines
-    assert {row["what"] for row in rows} == ({"claimed mean"} if found else set())
+    assert {row["what"] for row in rows} == ({"claimed mean"} if contradicted else set())
     named = {
         metric
         for metric in ("pass_1", "cost")
         for row in rows
         if f"{metric} of airline" in row["fact"]
     }
-    assert named == found
+    assert named == contradicted
     blind = [row["why_not"] for row in summary["looked"] if row["what"] == "claimed means"]
     assert any("pass_1 of retail" in (why_not or "") for why_not in blind)
 
@@ -93,51 +95,51 @@ def place(_each):
 
 
 @pytest.fixture
-def found(_each):
+def dataset(_each):
     """Each of the files in turn."""
     return _each[1]
 
 
-def test_counts_are_as_parsed(found):
+def test_counts_are_as_parsed(dataset):
     """Runs, messages by role and calls agree: counted beforehand, parsed, reported and recorded."""
-    chats.check_counts(found, COUNTS[found.source.arm])
+    chats.check_counts(dataset, COUNTS[dataset.source.arm])
 
 
-def test_every_message_is_on_record(found):
+def test_every_message_is_on_record(dataset):
     """Each message has the role, content, calls, usage, cost and time of its source."""
-    chats.check_messages(found)
+    chats.check_messages(dataset)
 
 
-def test_every_call_has_its_result(found):
+def test_every_call_has_its_result(dataset):
     """Each call is a step with its result; one error of the source is a failed step."""
-    chats.check_calls(found)
-    assert found.told["unanswered"] == []
-    failed = sum(len(trial.events("step.failed.v1")) for trial in found.trials)
-    assert failed == (1 if found.source.arm == SONNET else 0)
+    chats.check_calls(dataset)
+    assert dataset.report["unanswered"] == []
+    failed = sum(len(trial.events("step.failed.v1")) for trial in dataset.trials)
+    assert failed == (1 if dataset.source.arm == SONNET else 0)
 
 
-def test_a_run_says_what_it_was_a_trial_of(found):
+def test_a_run_says_what_it_was_a_trial_of(dataset):
     """Experiment, arm, task, trial and reward are on the run's life."""
-    chats.check_assignment(found)
+    chats.check_assignment(dataset)
 
 
 @pytest.mark.slow
-def test_any_point_is_the_prefix_of_the_source(place, found):
+def test_any_point_is_the_prefix_of_the_source(place, dataset):
     """At 20 random positions of each file the run and its context equal the parser's."""
-    for trial, position in chats.random_points(found):
+    for trial, position in chats.random_points(dataset):
         chats.check_show(place, trial, position)
-        chats.check_context(place, found, trial, position)
+        chats.check_context(place, dataset, trial, position)
 
 
-def test_a_sample_is_derived_again(place, found):
+def test_a_sample_is_derived_again(place, dataset):
     """No call of a sample of runs differs when it is derived again, and none is unproven."""
-    assert chats.check_replay(place, found) > 0
+    assert chats.check_replay(place, dataset) > 0
 
 
 @pytest.mark.slow
-def test_importing_again_changes_nothing(place, found, folder):
+def test_importing_again_changes_nothing(place, dataset, folder):
     """The second import of a file finds all of it and appends nothing."""
-    chats.check_again(place, found, folder)
+    chats.check_again(place, dataset, folder)
 
 
 def test_nothing_is_wrong_with_the_whole(place):
@@ -151,20 +153,20 @@ def _cost(trial):
     return fsum(each["usage"]["cost"] for each in messages if each["role"] == "assistant")
 
 
-def test_the_agents_cost_is_that_of_its_messages(found):
+def test_the_agents_cost_is_that_of_its_messages(dataset):
     """The claimed agent cost is the sum over its messages, and its mean is as published."""
-    costs = [_cost(trial) for trial in found.trials]
-    assert costs == [pytest.approx(trial.chat.agent_cost, abs=1e-12) for trial in found.trials]
-    scored = [trial.life.state.scores["agent_cost"] for trial in found.trials]
+    costs = [_cost(trial) for trial in dataset.trials]
+    assert costs == [pytest.approx(trial.chat.agent_cost, abs=1e-12) for trial in dataset.trials]
+    scored = [trial.life.state.scores["agent_cost"] for trial in dataset.trials]
     assert costs == [pytest.approx(cost, abs=1e-12) for cost in scored]
-    assert fmean(costs) == pytest.approx(COST_MEAN[found.source.arm], abs=5.1e-6)
+    assert fmean(costs) == pytest.approx(COST_MEAN[dataset.source.arm], abs=5.1e-6)
 
 
 @pytest.mark.slow
-def test_the_published_claim_comes_out_of_the_record(found, folder):
+def test_the_published_claim_comes_out_of_the_record(dataset, folder):
     """pass^1 of 76.0 and 72.0 percent, and the mean cost, as each submission claims them."""
-    claim = json.loads((folder / CLAIMS[found.source.arm]).read_bytes())["results"]["airline"]
-    lives = [trial.life for trial in found.trials]
+    claim = json.loads((folder / CLAIMS[dataset.source.arm]).read_bytes())["results"]["airline"]
+    lives = [trial.life for trial in dataset.trials]
     assert round(100 * chats.pass_hat(lives, 1), 9) == claim["pass_1"]
-    assert claim["pass_1"] == {OPUS: 76.0, SONNET: 72.0}[found.source.arm]
-    assert fmean(_cost(trial) for trial in found.trials) == pytest.approx(claim["cost"], abs=5e-5)
+    assert claim["pass_1"] == {OPUS: 76.0, SONNET: 72.0}[dataset.source.arm]
+    assert fmean(_cost(trial) for trial in dataset.trials) == pytest.approx(claim["cost"], abs=5e-5)

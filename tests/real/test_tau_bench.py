@@ -87,48 +87,48 @@ def place(_each):
 
 
 @pytest.fixture
-def found(_each):
+def dataset(_each):
     """Return each of the files in turn; those of retail have the first one's kind."""
     return _each[1]
 
 
-def test_counts_are_as_documented(found):
+def test_counts_are_as_documented(dataset):
     """Runs, messages by role and calls agree: documented, parsed, reported and recorded."""
-    chats.check_counts(found, COUNTS[found.source.arm])
+    chats.check_counts(dataset, COUNTS[dataset.source.arm])
 
 
-def test_every_message_is_on_record(found):
+def test_every_message_is_on_record(dataset):
     """Each message has exactly the role, content, name and calls of its source."""
-    chats.check_messages(found)
-    events = [e for trial in found.trials for e in trial.events("message.added.v1")]
+    chats.check_messages(dataset)
+    events = [e for trial in dataset.trials for e in trial.events("message.added.v1")]
     assert not [e for e in events if e["occurred_at"] is not None or e.get("usage")]
 
 
-def test_every_call_has_its_result_or_is_listed(found):
+def test_every_call_has_its_result_or_is_listed(dataset):
     """Each call is a step with its result, though ids repeat within a run."""
-    chats.check_calls(found)
+    chats.check_calls(dataset)
     again = [
         len(ids) - len(set(ids))
-        for ids in ([id_ for id_, _, _ in trial.chat.called()] for trial in found.trials)
+        for ids in ([id_ for id_, _, _ in trial.chat.called()] for trial in dataset.trials)
     ]
-    assert sum(again) == (73 if found.source.arm == AIRLINE else 0)
+    assert sum(again) == (73 if dataset.source.arm == AIRLINE else 0)
 
 
-def test_a_run_says_what_it_was_a_trial_of(found):
+def test_a_run_says_what_it_was_a_trial_of(dataset):
     """Experiment, arm, task, trial and reward are on the run's life."""
-    chats.check_assignment(found)
+    chats.check_assignment(dataset)
 
 
-def test_a_sample_is_derived_again(place, found):
+def test_a_sample_is_derived_again(place, dataset):
     """No call of a sample of runs differs when it is derived again, and none is unproven."""
-    assert chats.check_replay(place, found) > 0
+    assert chats.check_replay(place, dataset) > 0
 
 
 def _program(session, chat, ran):
     """Run the agent that made these calls as a program; each tool would note its execution."""
-    came = []
-    for _, name, given in chat.called():
-        arguments = chats.named(given)
+    results = []
+    for _, name, raw_arguments in chat.called():
+        arguments = chats.named(raw_arguments)
 
         def tool(**arguments):
             ran.append(arguments)
@@ -136,24 +136,26 @@ def _program(session, chat, ran):
         tool.__name__ = name
         tool.__signature__ = Signature([Parameter(n, Parameter.KEYWORD_ONLY) for n in arguments])  # type: ignore[attr-defined] # inspect looks for it
         try:
-            came.append(session.tool(tool)(**arguments))
+            results.append(session.tool(tool)(**arguments))
         except hansard.errors.RecordedFailure as failed:  # by the convention of its tools
-            came.append(failed.message)
-    return came
+            results.append(failed.message)
+    return results
 
 
-def test_an_imported_run_answers_a_program(place, found):
+def test_an_imported_run_answers_a_program(place, dataset):
     """A strict replay of an imported run gives its results and runs no tool."""
     ran: list[object] = []
     with hansard.connect(support.WORKSPACE, data_dir=place.home) as record:
-        for trial in chats.sample(found):
+        for trial in chats.sample(dataset):
             run = record.run(
                 "tau-bench", run=trial.life.run, agent="assistant", role="assistant", mode="strict"
             )
             with run as session:
-                came = _program(session, trial.chat, ran)
-            wanted = [said.content for said in trial.chat.said if said.role == "tool"]
-            assert came == wanted, chats.hint(trial)
+                results = _program(session, trial.chat, ran)
+            expected = [
+                message.content for message in trial.chat.messages if message.role == "tool"
+            ]
+            assert results == expected, chats.hint(trial)
     assert ran == []
 
 
@@ -161,11 +163,11 @@ def test_an_imported_run_answers_a_program(place, found):
 def test_the_published_airline_figures_come_out_of_the_record(imported):
     """pass^1 to pass^4 of gpt-4o over 50 tasks: 0.42, 0.2733, 0.22, 0.20."""
     lives = [trial.life for trial in imported(AIRLINE)[1].trials]
-    found = [round(chats.pass_hat(lives, k), 4) for k in (1, 2, 3, 4)]
-    assert found == [0.4200, 0.2733, 0.2200, 0.2000]
+    rates = [round(chats.pass_hat(lives, k), 4) for k in (1, 2, 3, 4)]
+    assert rates == [0.4200, 0.2733, 0.2200, 0.2000]
 
 
-def test_errors_of_tools_are_failed_steps(found):
+def test_errors_of_tools_are_failed_steps(dataset):
     """By the convention of tau-bench: they read as success before."""
-    failed = sum(len(trial.events("step.failed.v1")) for trial in found.trials)
-    assert failed == {AIRLINE: 73, TOOLS: 34, PRECONDITIONS: 25}[found.source.arm]
+    failed = sum(len(trial.events("step.failed.v1")) for trial in dataset.trials)
+    assert failed == {AIRLINE: 73, TOOLS: 34, PRECONDITIONS: 25}[dataset.source.arm]

@@ -44,7 +44,7 @@ class Team(msgspec.Struct):
     roster: dict[str, str]
     labels: dict[str, str]
     step: int | None
-    said: list[tuple[str, str, dict[str, object]]]
+    messages: list[tuple[str, str, dict[str, object]]]
 
 
 def teams(place, runs, folder, make) -> list[Team]:
@@ -56,12 +56,12 @@ def teams(place, runs, folder, make) -> list[Team]:
     support.write(source, runs)
     assert place.call("roles", "apply", str(file)).code == 0
     place.imported("chat-jsonl", source, "teams", "as-recorded")
-    said: dict[str, list[tuple[str, str, dict[str, object]]]] = {}
+    messages: dict[str, list[tuple[str, str, dict[str, object]]]] = {}
     for commit in place.stored():
         for index, event in enumerate(json.loads(commit.body)["events"]):
             if event["type"] == "message.added.v1":
                 where = f"{commit.position}.{index}"
-                said.setdefault(commit.run, []).append((commit.agent, where, event["data"]))
+                messages.setdefault(commit.run, []).append((commit.agent, where, event["data"]))
     return [
         Team(
             life.run,
@@ -69,20 +69,20 @@ def teams(place, runs, folder, make) -> list[Team]:
             life.state.roster,
             life.state.labels,
             int(life.state.scores["mistake_step"]) if life.state.scores else None,
-            said[life.run],
+            messages[life.run],
         )
         for life in place.lives()
     ]
 
 
-def views_of(place, found: list[Team]) -> dict[tuple[str, str], View]:
+def views_of(place, recorded_teams: list[Team]) -> dict[tuple[str, str], View]:
     """Return the view of every role of every run."""
 
     async def work() -> dict[tuple[str, str], View]:
         async with reading(place.settings) as workspace:
             return {
                 (team.name, role): (await views.derive(workspace.states, role, team.run)).view
-                for team in found
+                for team in recorded_teams
                 for role in sorted(set(team.roster.values()))
             }
 
@@ -114,17 +114,17 @@ def few(real_data, tmp_path_factory):
     """Return every fourth team, with the visible events of each role."""
     runs = list(who_and_when.convert(real_data / "who-and-when" / "dev"))[::4]
     with support.opened(tmp_path_factory.mktemp("few")) as made:
-        found = teams(made, runs, tmp_path_factory.mktemp("few-roles"), alone)
-        yield found, views_of(made, found)
+        sampled = teams(made, runs, tmp_path_factory.mktemp("few-roles"), alone)
+        yield sampled, views_of(made, sampled)
 
 
 @pytest.mark.slow
 def test_each_role_sees_the_messages_of_its_agents_and_no_others(few):
     """Each role of every run sees exactly its agents' messages, in order."""
-    found, seen = few
-    assert len(found) == 16
+    sampled, seen = few
+    assert len(sampled) == 16
     assert len(seen) > 40
-    _assert_each_sees_its_own(found, seen)
+    _assert_each_sees_its_own(sampled, seen)
 
 
 @pytest.mark.thorough(quick="test_each_role_sees_the_messages_of_its_agents_and_no_others")
@@ -135,12 +135,12 @@ def test_each_role_of_every_team_sees_its_own(failed, seen):
     _assert_each_sees_its_own(failed, seen)
 
 
-def _assert_each_sees_its_own(found, seen):
-    for team in found:
+def _assert_each_sees_its_own(recorded_teams, seen):
+    for team in recorded_teams:
         for role in set(team.roster.values()):
             view = seen[team.name, role]
             agents = {name for name, its in team.roster.items() if its == role}
-            own = [data["content"] for who, _, data in team.said if who in agents]
+            own = [data["content"] for who, _, data in team.messages if who in agents]
             shown = [
                 json.loads(bytes(line.data))["content"]
                 for _, line in view.events
@@ -149,8 +149,8 @@ def _assert_each_sees_its_own(found, seen):
             assert shown == own, (team.name, role)
             assert {line.agent for _, line in view.events} <= {*agents, ""}
             assert set(view.state.agents) <= agents
-            told = [each["content"] for who in view.state.context.values() for each in who]
-            assert sorted(map(str, told)) == sorted(map(str, own))
+            contents = [each["content"] for who in view.state.context.values() for each in who]
+            assert sorted(map(str, contents)) == sorted(map(str, own))
     numbers = [number for view in seen.values() for number, _ in view.events]
     assert numbers == [n for view in seen.values() for n in range(1, len(view.events) + 1)]
 
@@ -162,21 +162,21 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
     """`hansard knew` names the blamed agent, and its state and view end at that step."""
     differ = {}
     for team in failed:
-        actor, address, _ = team.said[team.step]
-        told = place.call("knew", address, "--json")
-        assert told.code == 0, told.err
-        head, agent, *rest = told.lines
+        actor, address, _ = team.messages[team.step]
+        output = place.call("knew", address, "--json")
+        assert output.code == 0, output.err
+        head, agent, *rest = output.lines
         assert (head["kind"], agent["kind"]) == ("knew", "agent")
         assert (head["agent"], head["role"]) == (actor, team.roster[actor])
         if actor != team.labels["mistake_agent"]:
             differ[team.name] = (actor, team.labels["mistake_agent"])
-        own = [data["content"] for who, _, data in team.said[: team.step] if who == actor]
+        own = [data["content"] for who, _, data in team.messages[: team.step] if who == actor]
         assert [each["content"] for each in agent["messages"].values()] == own, team.name
         events = [line for line in rest if line["kind"] == "event"]
         assert len(events) == head["events"]
         whole = seen[team.name, head["role"]].events
         assert [line["id"] for line in events] == [line.id for _, line in whole[: len(events)]]
-        assert address not in told.out.replace(f'"address":"{address}"', "")
+        assert address not in output.out.replace(f'"address":"{address}"', "")
     assert differ == MISTAKEN_LABELS
 
 
@@ -186,16 +186,16 @@ def test_what_the_agent_knew_that_made_the_mistake(place, failed, seen):
 def test_a_text_for_people_tells_the_same(place, failed):
     """The text states the roles and how much each could see."""
     team = failed[0]
-    actor, address, _ = team.said[team.step]
-    told = place.call("knew", address)
-    assert told.code == 0
-    for said in (
+    actor, address, _ = team.messages[team.step]
+    output = place.call("knew", address)
+    assert output.code == 0
+    for fact in (
         actor,
         team.roster[actor],
         "visible to its role",
         f"message.added.v1 at {address}",
     ):
-        assert said in told.out
+        assert fact in output.out
 
 
 @pytest.mark.thorough(quick="test_each_role_sees_the_messages_of_its_agents_and_no_others")
@@ -203,27 +203,27 @@ def test_crews_see_what_their_rules_show(real_data, tmp_path_factory):
     """Each crew member sees its own work and the messages that a rule shows."""
     folder = real_data / "llm-cassettes"
     runs = list(crewai.convert(folder / "dev" / "crewai-multi-role"))
-    wanted = json.loads((folder / "crewai_roles.json").read_bytes())
+    expected = json.loads((folder / "crewai_roles.json").read_bytes())
     for run in runs:
-        assert sorted(run["roles"]) == wanted[f"{run['run']}.yaml"], run["run"]
+        assert sorted(run["roles"]) == expected[f"{run['run']}.yaml"], run["run"]
     with support.opened(tmp_path_factory.mktemp("crews")) as place:
-        found = teams(place, runs, tmp_path_factory.mktemp("crews-roles"), rules_of)
-        assert len(found) == len(runs) == 9
-        seen = views_of(place, found)
-        for team in found:
+        crews = teams(place, runs, tmp_path_factory.mktemp("crews-roles"), rules_of)
+        assert len(crews) == len(runs) == 9
+        seen = views_of(place, crews)
+        for team in crews:
             assert len(team.roster) in (2, 3)
             for agent, role in team.roster.items():
                 lines = [line for _, line in seen[team.name, role].events]
                 messages = [line for line in lines if line.type == "message.added.v1"]
                 assert [
                     (line.agent, json.loads(bytes(line.data))["content"]) for line in messages
-                ] == [(who, data["content"]) for who, _, data in team.said]
+                ] == [(who, data["content"]) for who, _, data in team.messages]
                 others = [line for line in messages if line.agent != agent]
                 assert all(
                     json.loads(bytes(line.data)).keys() <= {"role", "content"} for line in others
                 )
                 rest = [line for line in lines if line.type.startswith(("step.", "tool."))]
                 assert {line.agent for line in rest} <= {agent}
-                _, address, _ = [each for each in team.said if each[0] == agent][-1]
+                _, address, _ = [each for each in team.messages if each[0] == agent][-1]
                 head = place.call("knew", address, "--json").lines[0]
                 assert (head["agent"], head["role"]) == (agent, role)

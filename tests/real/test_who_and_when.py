@@ -17,7 +17,7 @@ class Case(msgspec.Struct):
     """A run on record: its life and messages with their authors, in log order."""
 
     life: RunLife
-    said: list[tuple[str, dict[str, object]]]
+    messages: list[tuple[str, dict[str, object]]]
 
     @property
     def blamed(self):
@@ -38,20 +38,22 @@ def cases(place, real_data, tmp_path_factory):
     file = tmp_path_factory.mktemp("chats") / "chats.jsonl"
     support.write(file, who_and_when.convert(real_data / "who-and-when" / "dev"))
     place.imported("chat-jsonl", file, "who-and-when", "as-recorded")
-    said: dict[str, list[tuple[str, dict[str, object]]]] = {}
+    messages: dict[str, list[tuple[str, dict[str, object]]]] = {}
     for commit in place.stored():
         for message in commit.events("message.added.v1"):
             message["content"] = place.fetched(message["content"])
-            said.setdefault(commit.run, []).append((commit.agent, message))
-    return {life.state.labels["source_run"]: Case(life, said[life.run]) for life in place.lives()}
+            messages.setdefault(commit.run, []).append((commit.agent, message))
+    return {
+        life.state.labels["source_run"]: Case(life, messages[life.run]) for life in place.lives()
+    }
 
 
 @pytest.fixture(scope="module")
 def sources(real_data):
     """Return the files, by the same name."""
     folder = real_data / "who-and-when" / "dev"
-    found = folder.rglob("*.json")
-    return {f"{file.parent.name}/{file.stem}": json.loads(file.read_bytes()) for file in found}
+    files = folder.rglob("*.json")
+    return {f"{file.parent.name}/{file.stem}": json.loads(file.read_bytes()) for file in files}
 
 
 def test_every_message_is_its_agents(cases, sources):
@@ -60,9 +62,9 @@ def test_every_message_is_its_agents(cases, sources):
     assert len(cases) == 61
     for name, case in cases.items():
         history = sources[name]["history"]
-        actors = [said.get("name") or said["role"].partition(" (")[0] for said in history]
-        wanted = [(who, said["content"]) for who, said in zip(actors, history, strict=True)]
-        assert [(who, message["content"]) for who, message in case.said] == wanted, name
+        actors = [entry.get("name") or entry["role"].partition(" (")[0] for entry in history]
+        expected = [(who, entry["content"]) for who, entry in zip(actors, history, strict=True)]
+        assert [(who, message["content"]) for who, message in case.messages] == expected, name
         assert case.life.state.roster.keys() == set(actors), name
 
 
@@ -71,12 +73,12 @@ def test_what_the_source_says_besides_is_kept(cases, sources):
     kept = Counter(
         message["fields"]["channel"]
         for case in cases.values()
-        for _, message in case.said
+        for _, message in case.messages
         if "channel" in message.get("fields", {})
     )
-    told = [said["role"] for case in sources.values() for said in case["history"]]
-    wanted = Counter(role[:-1].partition(" (")[2] for role in told if role.endswith(")"))
-    assert kept == wanted
+    roles = [entry["role"] for case in sources.values() for entry in case["history"]]
+    expected = Counter(role[:-1].partition(" (")[2] for role in roles if role.endswith(")"))
+    assert kept == expected
     assert kept["thought"] == 499
 
 
@@ -96,7 +98,7 @@ def test_the_actor_at_the_step_is_to_blame_in_all_but_one(cases):
     """The author of the mistaken step is to blame in all but one run."""
     differ = {}
     for name, case in cases.items():
-        actor, _ = case.said[int(case.life.state.scores["mistake_step"])]
+        actor, _ = case.messages[int(case.life.state.scores["mistake_step"])]
         if actor != case.blamed:
             differ[name] = (actor, case.blamed)
     assert differ == {"Algorithm-Generated/15": ("Verification_Expert", "Boggle_Board_Expert")}
@@ -104,7 +106,7 @@ def test_the_actor_at_the_step_is_to_blame_in_all_but_one(cases):
 
 def test_nothing_is_wrong_with_the_whole(place, cases):
     """The recheck finds nothing wrong, large contents in blobs included."""
-    told = place.call("check", "--json")
-    assert told.code == 0, told.out
-    assert told.lines[-1]["wrong"] == 0
-    assert told.lines[-1]["blobs"] > 0
+    output = place.call("check", "--json")
+    assert output.code == 0, output.out
+    assert output.lines[-1]["wrong"] == 0
+    assert output.lines[-1]["blobs"] > 0

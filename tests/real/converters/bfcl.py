@@ -55,8 +55,8 @@ def _answer(case: dict[str, Any], name: str) -> dict[str, Any]:
             {
                 "id": f"{name}-{number}",
                 "type": "function",
-                "function": {"name": tool, "arguments": given},
+                "function": {"name": tool, "arguments": arguments},
             }
-            for number, (tool, given) in enumerate(functions)
+            for number, (tool, arguments) in enumerate(functions)
         ]
     }

@@ -21,19 +21,19 @@ def convert(folder: Path) -> Iterator[dict[str, Any]]:
         agents: dict[str, int] = {}
         for call in calls:
             body = call["request"]["body"]
-            asked = (
+            request = (
                 json.loads(body)["messages"]
                 if call["request"]["uri"].endswith("chat/completions")
                 else []
             )
-            who = _WHO.match(asked[0]["content"]) if asked else None
+            who = _WHO.match(request[0]["content"]) if request else None
             if who is None:
                 continue
             name = who["agent"]
             answer = json.loads(call["response"]["body"]["string"])["choices"][0]["message"]
-            known = agents.get(name, 0) if len(asked) > agents.get(name, 0) else 0
-            messages += [_message(said, name) for said in [*asked[known:], answer]]
-            agents[name] = len(asked) + 1
+            known = agents.get(name, 0) if len(request) > agents.get(name, 0) else 0
+            messages += [_message(message, name) for message in [*request[known:], answer]]
+            agents[name] = len(request) + 1
         yield {
             "run": file.stem,
             "workflow": "crew",
@@ -44,10 +44,10 @@ def convert(folder: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def _message(said: dict[str, Any], name: str) -> dict[str, Any]:
-    kept = {key: value for key, value in said.items() if key in _KEPT and value is not None}
+def _message(message: dict[str, Any], name: str) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if key in _KEPT and value is not None}
     kept.setdefault("content", None)
-    return kept if said["role"] == "tool" else {**kept, "name": name}
+    return kept if message["role"] == "tool" else {**kept, "name": name}
 
 
 _KEPT = {"role", "content", "tool_calls", "tool_call_id"}

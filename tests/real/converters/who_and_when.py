@@ -15,7 +15,7 @@ def convert(folder: Path) -> Iterator[dict[str, Any]]:
     """One run a file, from both halves of the data set."""
     for file in sorted(folder.rglob("*.json")):
         case = json.loads(file.read_bytes())
-        messages = [_message(said) for said in case["history"]]
+        messages = [_message(entry) for entry in case["history"]]
         yield {
             "run": f"{file.parent.name}/{file.stem}",
             "workflow": file.parent.name,
@@ -23,22 +23,22 @@ def convert(folder: Path) -> Iterator[dict[str, Any]]:
             "trial": 0,
             "agent": messages[0]["name"],
             "role": _role(messages[0]["name"]),
-            "roles": {name: _role(name) for name in sorted({said["name"] for said in messages})},
+            "roles": {name: _role(name) for name in sorted({entry["name"] for entry in messages})},
             "labels": {"mistake_agent": case["mistake_agent"]},
             "messages": messages,
             "outcome": {"mistake_step": int(case["mistake_step"]), "error": case["mistake_reason"]},
         }
 
 
-def _message(said: dict[str, Any]) -> dict[str, Any]:
+def _message(entry: dict[str, Any]) -> dict[str, Any]:
     """Return a message with its agent as `name`, which the hand-made half has as `role`."""
-    name = said.get("name") or said["role"]
-    told = _CHANNEL.fullmatch(name)
-    message = {"role": said["role"], "content": said["content"], "name": name}
-    if "name" not in said:
+    name = entry.get("name") or entry["role"]
+    match = _CHANNEL.fullmatch(name)
+    message = {"role": entry["role"], "content": entry["content"], "name": name}
+    if "name" not in entry:
         message["role"] = "user" if name == "human" else "assistant"
-    if told is not None:
-        message |= {"name": told["agent"], "channel": told["channel"]}
+    if match is not None:
+        message |= {"name": match["agent"], "channel": match["channel"]}
     return message
 
 
