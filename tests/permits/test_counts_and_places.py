@@ -40,8 +40,8 @@ def run(role: str = "writer", **labels: str) -> Facts:
 )
 def test_a_budget_is_counted_where_all_of_it_is_seen(sees, may, allowed):
     """Only a role that sees all usage of a budget may count it, since a refusal reveals usage."""
-    found = may_count(RoleDefined(sees=(sees,), may=may), KEY)
-    assert found.allowed is allowed
+    decision = may_count(RoleDefined(sees=(sees,), may=may), KEY)
+    assert decision.allowed is allowed
     assert not may_count(None, KEY).allowed
 
 
@@ -95,9 +95,9 @@ EXPERIMENTS = RoleRule("e", kinds=("experiment.*",))
 )
 def test_a_run_is_placed_where_all_that_decides_is_seen(sees, begins, lacking):
     """The run's place, and, for one that begins, plans and whether they stand."""
-    found = may_be_placed(RoleDefined(sees=sees), run(), begins=begins)
-    assert found.allowed is (not lacking)
-    assert found.ask_for == (f"kinds = [{lacking}]" if lacking else "")
+    decision = may_be_placed(RoleDefined(sees=sees), run(), begins=begins)
+    assert decision.allowed is (not lacking)
+    assert decision.ask_for == (f"kinds = [{lacking}]" if lacking else "")
     assert not may_be_placed(None, run(), begins=begins).allowed
 
 

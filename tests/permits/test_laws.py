@@ -94,13 +94,13 @@ OPERATIONS: list[tuple[str, Callable[[Any], None]]] = [
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(rules_given, st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=10))
-def test_nothing_that_is_refused_is_on_record(record, given, operations):
+def test_nothing_that_is_refused_is_on_record(record, definition, operations):
     """Under any rules each recorded event was allowed, and each refused one was not."""
     number = next(_numbers)
     role, run = f"role{number}", f"r{number}"
-    rules = given if isinstance(given, RoleDefined) else None
+    rules = definition if isinstance(definition, RoleDefined) else None
     stream = WorkspaceStream(KIND, role)
-    news = [RoleDefined(), given] if rules is None else [given]
+    news = [RoleDefined(), definition] if rules is None else [definition]
     record._portal.run(record.workspace.repository.record(stream, "eva", lambda _: news))
     with record.run("w", run=run, agent="bob", role="boss") as boss:
         boss.board.put("k", 5)
@@ -119,7 +119,7 @@ def test_nothing_that_is_refused_is_on_record(record, given, operations):
                 _check(rules, stored.stream, each.type, msgspec.json.decode(each.data))
 
 
-_asked: dict[int, dict[str, Any]] = {}
+_requests: dict[int, dict[str, Any]] = {}
 
 
 def _check(rules: RoleDefined | None, stream: Any, tag: str, data: dict[str, Any]) -> None:
@@ -138,18 +138,18 @@ def _check(rules: RoleDefined | None, stream: Any, tag: str, data: dict[str, Any
 
 def _check_own(rules: RoleDefined | None, tag: str, data: dict[str, Any]) -> None:
     if tag == "step.requested.v1":
-        _asked[data["step"]] = data
+        _requests[data["step"]] = data
     elif tag == "step.completed.v1":
-        asked = _asked[data["step"]]
-        tool, arguments = asked["tool"], asked["arguments"]
+        request = _requests[data["step"]]
+        tool, arguments = request["tool"], request["arguments"]
         if tool in ("board.get", "team.wait_for"):
             assert authorize.sees_whole_key(rules, arguments["key"]).allowed
         elif tool == "board.keys":
             assert all(authorize.sees_whole_key(rules, key).allowed for key in data["result"])
-        elif asked.get("kind", "tool") == "tool":
+        elif request.get("kind", "tool") == "tool":
             assert authorize.may_call(rules, tool).allowed
     elif tag == "step.blocked.v1":
-        assert not authorize.may_call(rules, _asked[data["step"]]["tool"]).allowed
+        assert not authorize.may_call(rules, _requests[data["step"]]["tool"]).allowed
     elif tag == "agent.refused.v1":
         check = {
             "kind": authorize.may_state,

@@ -24,6 +24,6 @@ def test_a_role_that_may_not_query_is_refused_on_record(call, record):
     assert "query = true" in refused.err
     stream = WorkspaceStream(access.KIND, access.STRANGER)
     stored = record._portal.run(record.workspace.log.read(stream))
-    [told] = [msgspec.json.decode(each.data) for item in stored for each in item.commit.events]
-    assert (told["role"], told["operation"]) == ("clerk", "query")
-    assert "query = true in [roles.clerk.may]" in told["because"]
+    [refusal] = [msgspec.json.decode(each.data) for item in stored for each in item.commit.events]
+    assert (refusal["role"], refusal["operation"]) == ("clerk", "query")
+    assert "query = true in [roles.clerk.may]" in refusal["because"]

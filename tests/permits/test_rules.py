@@ -94,13 +94,13 @@ MASKS = [
 def test_a_mask_that_may_touch_a_key_hides_it(mask, whole):
     """The rules alone decide whether a mask may touch a key, never the recorded data."""
     rules = RoleDefined(sees=(RoleRule("all", keys=("**",)),), masks=(mask,))
-    found = authorize.sees_whole_key(rules, "notes/a")
-    assert found.allowed is whole
-    assert whole or "mask 'm'" in found.because
+    decision = authorize.sees_whole_key(rules, "notes/a")
+    assert decision.allowed is whole
+    assert whole or "mask 'm'" in decision.because
 
 
 @pytest.mark.parametrize("trust", list(Trust))
-def test_trust_is_given_one_by_one(trust):
+def test_trust_is_granted_one_by_one(trust):
     """Approving, settling and querying are three things."""
     rules = RoleDefined(may=msgspec.convert({trust.value: True}, May))
     assert [each for each in Trust if authorize.may_be_trusted(rules, each).allowed] == [trust]
@@ -124,11 +124,11 @@ def test_what_a_refusal_asks_for_allows_it(key):
 
 
 @pytest.mark.parametrize("tag", sorted(known()))
-def test_every_kind_can_be_asked_for(tag):
+def test_the_rule_that_a_refusal_names_allows_the_kind(tag):
     """The line that a refusal names is a rule that is taken, and allows that kind."""
-    found = authorize.may_state(RoleDefined(), tag)
-    if not found.allowed:
-        rules = role_file.parse(f"[roles.a.may]\n{found.ask_for}\n")["a"]
+    decision = authorize.may_state(RoleDefined(), tag)
+    if not decision.allowed:
+        rules = role_file.parse(f"[roles.a.may]\n{decision.ask_for}\n")["a"]
         assert authorize.may_state(rules, tag).allowed
 
 

@@ -54,9 +54,9 @@ async def stream_items(session: TwinSession) -> None:
         raise AssertionError(message)
 
 
-def written(session: TwinSession, *, name: str, key: str, given: tuple[Any, ...]) -> Any:
+def written(session: TwinSession, *, name: str, key: str, arguments: tuple[Any, ...]) -> Any:
     """Write a key by the method of a name."""
-    return getattr(board_of(session), name)(key, *given)
+    return getattr(board_of(session), name)(key, *arguments)
 
 
 async def in_transaction(session: TwinSession) -> None:
@@ -106,13 +106,13 @@ REFUSED: dict[str, tuple[Deed, str, str, str]] = {
     ),
     **{
         f"{name} {key}": (
-            partial(written, name=name, key=key, given=given),
+            partial(written, name=name, key=key, arguments=arguments),
             "key",
             key,
             f'ask for: keys = ["{key}"] in [roles.writer.may]',
         )
         for key in ("scores", "facts")
-        for name, given in {
+        for name, arguments in {
             "put": (1,),
             "append": (1,),
             "add": (),
@@ -274,15 +274,15 @@ async def test_a_replay_meets_the_same_refusals(record: TwinRecord):
     """A strict replay raises the recorded refusal under any later rules, and writes nothing."""
 
     async def story(session: TwinSession) -> list[str]:
-        told = []
+        refusals = []
         for deed, *_ in REFUSED.values():
             with pytest.raises(hansard.Blocked) as refused:
                 await deed(session)
-            told.append(str(refused.value))
+            refusals.append(str(refused.value))
         with pytest.raises(hansard.Blocked):
             await call_send(session)
         await session.message("user", "and on")
-        return told
+        return refusals
 
     await record.roles.apply("writer", rules())
     async with record.run(run="r") as session:
@@ -297,10 +297,10 @@ async def test_a_replay_meets_the_same_refusals(record: TwinRecord):
 
 async def test_a_policy_settles_where_the_role_may(record: TwinRecord):
     """Without `settle` the session's policy is not called: a person must settle the doubt."""
-    asked: list[int] = []
+    numbers: list[int] = []
 
     def policy(step: Any) -> Any:
-        asked.append(step.number)
+        numbers.append(step.number)
         return hansard.DID_NOT_HAPPEN
 
     async def story(record: Any) -> list[str]:
@@ -325,11 +325,11 @@ async def test_a_policy_settles_where_the_role_may(record: TwinRecord):
     with pytest.raises(hansard.InDoubt) as doubt:
         await story(record)
     assert "settle = true in [roles.writer.may]" in str(doubt.value)
-    assert asked == []
+    assert numbers == []
     assert (await record.tags("r")).count("agent.refused.v1") == 1
     await record.roles.apply("writer", rules(SETTLES))
     assert await story(record) == ["x"]
-    assert asked == [1]
+    assert numbers == [1]
 
 
 SETTLES = """
@@ -346,8 +346,8 @@ async def test_a_fork_goes_by_the_rules_of_now(record: TwinRecord):
         async def search_web(word: str) -> str:
             return word
 
-        found: str = await search_web("x")
-        return found
+        answer: str = await search_web("x")
+        return answer
 
     async with record.run(run="r") as session:
         await story(session)

@@ -24,11 +24,13 @@ sees = [{ name = "what the clerks have to do", kinds = ["task.*"], roles = ["cle
 SECRET = "S3CRET"
 
 
-async def told(record: TwinRecord, text: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
+async def seen_by_writer(
+    record: TwinRecord, text: str, *, busy: bool
+) -> tuple[list[Any], list[Any]]:
     """Return everything that a writer sees of tasks, with and without tasks of others around it."""
     await record.roles.apply("writer", rules(text))
     run = f"r{busy}"
-    found: list[Any] = []
+    seen: list[Any] = []
     async with (
         record.run(run=run, agent="max", role="boss") as boss,
         record.run(run=run, agent=f"{SECRET}-cyd", role="clerk") as clerk,
@@ -45,43 +47,43 @@ async def told(record: TwinRecord, text: str, *, busy: bool) -> tuple[list[Any],
             await team_of(clerk).claim()
         await team_of(boss).add("for the writer", role="writer", task="mine")
         await team_of(boss).add("for anybody", task="any")
-        found.append([_plain(each) for each in await team.tasks()])
-        found.append(await team.add("my own", role="boss"))
+        seen.append([_plain(each) for each in await team.tasks()])
+        seen.append(await team.add("my own", role="boss"))
         for wrong in (
             {"title": "t", "waits_for": [f"{SECRET}0"]},
             {"title": "t", "waits_for": ["never added"]},
         ):
             with pytest.raises(hansard.errors.Refused) as refused:
                 await team.add(**wrong)
-            found.append(str(refused.value).replace(f"{SECRET}0", "never added"))
-        found.append(await team.wait_for(task=f"{SECRET}0", timeout_s=0.05))
+            seen.append(str(refused.value).replace(f"{SECRET}0", "never added"))
+        seen.append(await team.wait_for(task=f"{SECRET}0", timeout_s=0.05))
         task = await team.claim()
-        found.append(_plain(task))
+        seen.append(_plain(task))
         with pytest.raises(hansard.errors.ClaimLost) as lost:
             await team.complete(type(task)(f"{SECRET}1", "", 1))
-        found.append(str(lost.value))
+        seen.append(str(lost.value))
         await team.complete(task, "done")
-        found.append([_plain(each) for each in await team.tasks()])
+        seen.append([_plain(each) for each in await team.tasks()])
     own = [
         (tag, data.get("result"), data.get("error"))
         for stream, tag, data in await events(record, run)
         if stream == "agent/writer/ada" and tag in ("step.completed.v1", "step.failed.v1")
     ]
-    return found, own
+    return seen, own
 
 
 def _plain(entry: Any) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(entry)
-    told.pop("lease_left_s", None)
-    return told
+    plain: dict[str, Any] = msgspec.to_builtins(entry)
+    plain.pop("lease_left_s", None)
+    return plain
 
 
 @pytest.mark.fast(cases=0, slow=1)
 async def test_tasks_of_others_leave_no_trace(lab: Lab):
     """A restricted agent's tasks, ids, errors and waits are the same with and without others'."""
     async with lab.connect() as record:
-        alone, own_alone = await told(record, WORKER, busy=False)
-        busy, own_busy = await told(record, WORKER, busy=True)
+        alone, own_alone = await seen_by_writer(record, WORKER, busy=False)
+        busy, own_busy = await seen_by_writer(record, WORKER, busy=True)
     assert busy == alone
     assert SECRET not in msgspec.json.encode(own_busy).decode().replace(f"{SECRET}0", "").replace(
         f"{SECRET}1", ""
@@ -147,7 +149,7 @@ async def test_messages_of_others_are_not_counted(record: TwinRecord):
     """Other mail changes neither numbers nor inboxes; each message is given once."""
 
     async def story(record: TwinRecord, run: str, *, busy: bool) -> tuple[list[Any], list[Any]]:
-        found: list[Any] = []
+        seen: list[Any] = []
         async with record.run(run=run, agent="max", role="boss") as boss:
             for part in range(3):
                 async with record.run(run=run) as session:
@@ -155,15 +157,15 @@ async def test_messages_of_others_are_not_counted(record: TwinRecord):
                         if busy:
                             await team_of(boss).send(SECRET, role="clerk")
                         await team_of(boss).send(f"{part} {number}", role="writer")
-                    found.append([_plain(each) for each in await team_of(session).inbox()])
-                    found.append(await team_of(session).inbox())
-                    found.append(await team_of(session).send("hello", role="boss"))
+                    seen.append([_plain(each) for each in await team_of(session).inbox()])
+                    seen.append(await team_of(session).inbox())
+                    seen.append(await team_of(session).send("hello", role="boss"))
         own = [
             data["result"]
             for stream, tag, data in await events(record, run)
             if stream == "agent/writer/ada" and tag == "step.completed.v1"
         ]
-        return found, own
+        return seen, own
 
     await record.roles.apply("writer", rules(WORKER))
     alone = await story(record, "r1", busy=False)
@@ -175,7 +177,7 @@ async def test_messages_of_others_are_not_counted(record: TwinRecord):
 async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: Lab):
     """Each message is given once: numbers of before and of after mean the same place."""
     async with lab.connect() as record, record.run(run="r", agent="max", role="boss") as boss:
-        given: list[str] = []
+        contents: list[str] = []
         for part in range(4):
             if part == 1:
                 await record.roles.apply("writer", rules(WORKER))
@@ -184,8 +186,8 @@ async def test_an_inbox_goes_on_where_it_was_before_its_role_was_defined(lab: La
                 await team_of(boss).send(f"{part}", role="writer")
                 for _ in range(part):  # what the sessions before have read
                     await team_of(session).inbox()
-                given += [mail.content for mail in await team_of(session).inbox()]
-        assert given == ["0", "1", "2", "3"]
+                contents += [mail.content for mail in await team_of(session).inbox()]
+        assert contents == ["0", "1", "2", "3"]
 
 
 async def test_a_role_s_refusal_precedes_that_of_its_labels(
