@@ -131,8 +131,8 @@ class TestAppend:
     async def test_two_appends_of_one_stream_at_once(self, log: EventLog):
         """Incorrect use is stored correctly, too: versions 1 to 30 sent together."""
         await asyncio.gather(*(log.append(append(ALICE, 1 + i)) for i in range(30)))
-        found = [stored async for stored in log.follow(until=30)]
-        assert sorted(versions(found)) == list(range(1, 31))
+        commits = [stored async for stored in log.follow(until=30)]
+        assert sorted(versions(commits)) == list(range(1, 31))
 
     async def test_too_large(self, log: EventLog):
         """A commit over the limit is refused before anything is sent; the log stays usable."""
@@ -154,10 +154,10 @@ class TestAppend:
         await asyncio.gather(*tasks, return_exceptions=True)
         for i in range(40):
             stream = KeyStream("r1", f"k{i}")
-            found = versions(await log.read(stream))
-            assert found == list(range(1, len(found) + 1))
-            assert i % 2 == 0 or len(found) == 3
-            await log.append(append(stream, len(found) + 1))
+            numbers = versions(await log.read(stream))
+            assert numbers == list(range(1, len(numbers) + 1))
+            assert i % 2 == 0 or len(numbers) == 3
+            await log.append(append(stream, len(numbers) + 1))
 
 
 class TestConditions:
@@ -474,7 +474,7 @@ class TestCopied:
         with pytest.raises(Conflict) as lost:
             await log.append(append(ALICE))
         followed = [stored async for stored in log.follow(until=3)]
-        found = [
+        copies = [
             *(await log.read(ALICE)),
             *(await log.read_streams([ALICE])),
             (await log.read_run("r1"))[0],
@@ -483,8 +483,8 @@ class TestCopied:
             followed[0],
             lost.value.winner,
         ]
-        assert len(found) == 7
-        for stored in found:
+        assert len(copies) == 7
+        for stored in copies:
             assert stored is not None
             assert (stored.body, stored.origin, stored.position) == (body, ORIGIN, 1)
             assert stored.commit == made.commit
@@ -526,8 +526,8 @@ class TestCopied:
         stream = WorkspaceStream("kind", "y" * 1_000)
         made = append(stream)
         body = encode(stream, made.commit)
-        told = msgspec.json.decode(body, type=Commit)
-        await log.append_bulk([replace(made, commit=told, copied=Copied(body, ORIGIN))])
+        decoded = msgspec.json.decode(body, type=Commit)
+        await log.append_bulk([replace(made, commit=decoded, copied=Copied(body, ORIGIN))])
         [stored] = await log.read(stream)
         assert (stored.stream, stored.body, stored.origin) == (stream, body, ORIGIN)
 
@@ -720,10 +720,10 @@ class TestNames:
             with pytest.raises(Conflict) as conflict:
                 await log.append(append(stream))
             assert conflict.value.winner == stored
-        found = await log.read_streams(streams)
-        assert [stored.stream for stored in found] == streams
+        commits = await log.read_streams(streams)
+        assert [stored.stream for stored in commits] == streams
         followed = [stored async for stored in log.follow(until=len(streams))]
-        assert followed == found
+        assert followed == commits
         in_run = [stored.stream for stored in await log.read_run(name)]
         assert in_run == [s for s in streams if getattr(s, "run", None) == name]
 
