@@ -40,12 +40,12 @@ class Book(Application[UUID]):
 
 def tags(app: Application[UUID]) -> list[str]:
     """Return the class names of all events in a notification log."""
-    found: list[str] = []
+    names: list[str] = []
     start = 1
     while page := app.notification_log.select(start, 10):
-        found += [each.topic.rpartition(".")[2] for each in page]
+        names += [each.topic.rpartition(".")[2] for each in page]
         start = page[-1].id + 1
-    return found
+    return names
 
 
 @pytest.mark.thorough(quick="test_a_single_threaded_runner_follows_the_same_log")
@@ -65,10 +65,10 @@ def test_an_application_and_sessions_share_one_log(record: Record, call: Call):
                 app.save(late)
             account = app.repository.get(named)
             account.credit(Decimal(5))
-            [told] = app.save(account)
+            [recording] = app.save(account)
             assert session.get(Account, named).balance == 95
         assert tags(app) == ["Opened", "Credited", "Paid", "Placed", "Credited"]
-        assert app.recorder.max_notification_id() == told.notification.id
+        assert app.recorder.max_notification_id() == recording.notification.id
         with pytest.raises(AggregateNotFoundError):
             app.repository.get(Account.create_id("nobody"))
     rows = record.sql(
@@ -106,10 +106,10 @@ def test_a_range_of_versions_may_begin_and_end_inside_of_commits(record: Record)
         last = account.version
         for gt in range(last + 2):
             for lte in (None, *range(last + 2)):
-                found = app.recorder.select_events(account.id, gt=gt, lte=lte)
+                selected = app.recorder.select_events(account.id, gt=gt, lte=lte)
                 until = last if lte is None else min(lte, last)
-                wanted = list(range(gt + 1, until + 1))
-                assert [each.originator_version for each in found] == wanted, (gt, lte)
+                expected = list(range(gt + 1, until + 1))
+                assert [each.originator_version for each in selected] == expected, (gt, lte)
         newest = app.recorder.select_events(account.id, desc=True, limit=2)
         assert [each.originator_version for each in newest] == [last, last - 1]
 
@@ -152,8 +152,8 @@ class Counts(ProcessApplication[UUID]):
 def counted(runner: SingleThreadedRunner[UUID]) -> list[int]:
     """Return the values of the counters."""
     app = runner.get(Counts)
-    found: set[Any] = {each.originator_id for each in app.notification_log.select(1, 10)}
-    return [app.repository.get(each).orders for each in found]
+    ids: set[Any] = {each.originator_id for each in app.notification_log.select(1, 10)}
+    return [app.repository.get(each).orders for each in ids]
 
 
 def test_a_single_threaded_runner_follows_the_same_log(record: Record, call: Call):
@@ -170,10 +170,10 @@ def test_a_single_threaded_runner_follows_the_same_log(record: Record, call: Cal
             runner.get(Counts).pull_and_process("Orders")
             assert counted(runner) == [saved + 1]
             recorder = runner.get(Counts).recorder
-            stands = recorder.max_tracking_id("Orders")
-            assert stands is not None
+            position = recorder.max_tracking_id("Orders")
+            assert position is not None
             with pytest.raises(IntegrityError):
-                recorder.insert_tracking(Tracking("Orders", stands))
+                recorder.insert_tracking(Tracking("Orders", position))
     assert call("check").code == 0
 
 

@@ -37,8 +37,8 @@ async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarat
         order = Order("SYN", 1, Decimal(1))
         await session.save(order)
         del declarations["order"]
-        told: dict[str, Any] = {"name": "order", "events": {"order-placed.v3": "Placed"}}
-        hansard.aggregate_type(LaterOrder, **told)
+        declaration: dict[str, Any] = {"name": "order", "events": {"order-placed.v3": "Placed"}}
+        hansard.aggregate_type(LaterOrder, **declaration)
         with pytest.raises(
             hansard.errors.UndeclaredEvent, match=r"order-placed\.v1.*declare"
         ) as error:
@@ -47,14 +47,14 @@ async def test_what_an_older_tag_holds_is_read_by_a_newer_one(lab: Lab, declarat
         assert (error.value.tag, error.value.position) == ("order-placed.v1", stored[0].position)
         hansard.aggregate_type(
             LaterOrder,
-            **told,
+            **declaration,
             older={
                 "order-placed.v1": ("order-placed.v2", lambda state: {"side": "buy", **state}),
                 "order-placed.v2": ("order-placed.v3", lambda state: {"why": "?", **state}),
             },
         )
-        found = await session.get(LaterOrder, order.id)
-        assert (found.symbol, found.side, found.why) == ("SYN", "buy", "?")
+        later = await session.get(LaterOrder, order.id)
+        assert (later.symbol, later.side, later.why) == ("SYN", "buy", "?")
 
 
 async def test_an_aggregate_of_another_class_is_not_read_as_one(lab: Lab):
@@ -90,6 +90,6 @@ BROKEN: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("words", BROKEN)
 def test_a_broken_declaration_says_what_is_wrong(words: str, declarations):
     """A declaration that cannot be used is refused, with the fact and the remedy."""
-    cls, given = BROKEN[words]
+    cls, declaration = BROKEN[words]
     with pytest.raises(hansard.BadValue, match=words):
-        hansard.aggregate_type(cls, **given)
+        hansard.aggregate_type(cls, **declaration)

@@ -76,8 +76,8 @@ async def test_any_text_is_an_id(lab: Lab):
             await session.save(dog)
             dog.learn("sit")
             await session.save(dog)
-            found = await session.get(Dog, name)
-            assert (found.id, found.tricks, found.version) == (name, ["sit"], 2)
+            stored = await session.get(Dog, name)
+            assert (stored.id, stored.tricks, stored.version) == (name, ["sit"], 2)
         with pytest.raises(hansard.errors.BadName):
             await session.get(Dog, "")
 

@@ -58,16 +58,16 @@ def test_what_nobody_may_have_written_counts_nowhere(why, record, data_dir, work
         made = msgspec.structs.replace(made, events=(bad,))
     publish_raw(data_dir, (subjects.subject(workspace, stream, 2), encode(stream, made)))
     with record.run("w", run="s", agent="ada", role="writer") as session:
-        found = session.get(Account, account.id)
-        assert (int(found.balance), found.version) == (0, 1 + len(made.events))
-        found.credit(Decimal(7))
-        session.save(found)
+        current = session.get(Account, account.id)
+        assert (int(current.balance), current.version) == (0, 1 + len(made.events))
+        current.credit(Decimal(7))
+        session.save(current)
         assert session.get(Account, account.id).balance == 7
     rows = record.sql("SELECT tag FROM domain_events ORDER BY version").rows
     assert [tag for (tag,) in rows] == ["account-opened.v1", "account-credited.v1"]
-    told = call("check")
-    assert told.code == 1
-    assert why in told.out
+    output = call("check")
+    assert output.code == 1
+    assert why in output.out
 
 
 def pay(record: Record, run: str, **options: Any) -> Order:
@@ -96,8 +96,8 @@ def test_a_run_brings_the_aggregates_it_saved_and_who_saved_them_before(
             session.save(Account("eve"))
     data = exported(data_dir, workspace, "two")
     assert lines_of(data)[0]["carries"] == ["one", "two"]
-    told = bring_in(data_dir, other, tmp_path / "x.jsonl", data)
-    assert told.bads == []
+    report = bring_in(data_dir, other, tmp_path / "x.jsonl", data)
+    assert report.bads == []
     lasting = [each for each in log_of(data_dir, other) if isinstance(each.stream, WorkspaceStream)]
     assert len({each.stream for each in lasting}) == 3
     assert sum(each.stream == stream_of(account.id) for each in lasting) == 2

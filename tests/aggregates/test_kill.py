@@ -29,8 +29,8 @@ Saved = set[tuple[str, int, str, int]]
 
 def steps_of(stage: Stage) -> Saved:
     """Return the saves that the recorded steps report."""
-    found: Saved = set()
-    asked: dict[tuple[str, int], str] = {}
+    saves: Saved = set()
+    tools: dict[tuple[str, int], str] = {}
     for stored in stage.commits():
         if not isinstance(stored.stream, AgentStream):
             continue
@@ -38,28 +38,28 @@ def steps_of(stage: Stage) -> Saved:
         for recorded in stored.commit.events:
             data = msgspec.json.decode(recorded.data)
             if recorded.type == "step.requested.v1":
-                asked[agent, data["step"]] = data["tool"]
+                tools[agent, data["step"]] = data["tool"]
                 continue
-            save = asked.get((agent, data.get("step", 0))) == "aggregate.save"
+            save = tools.get((agent, data.get("step", 0))) == "aggregate.save"
             if save and recorded.type == "step.completed.v1":
                 for one in data["result"]["saved"]:
-                    found.add((agent, data["step"], one["id"], one["version"]))
-    return found
+                    saves.add((agent, data["step"], one["id"], one["version"]))
+    return saves
 
 
 def changes_of(stage: Stage) -> list[tuple[Any, AggregateChanged]]:
     """Return the recorded changes that this run's steps made to aggregates."""
     commits = portal().run(stage.record.workspace.log.read_kind(KIND))
-    told = [
+    events = [
         (stored, stored.commit.version + place, recorded)
         for stored in commits
         for place, recorded in enumerate(stored.commit.events)
     ]
-    found = [
+    changes = [
         ((stored, version), msgspec.json.decode(recorded.data, type=AggregateChanged))
-        for stored, version, recorded in told
+        for stored, version, recorded in events
     ]
-    return [(where, change) for where, change in found if change.run == stage.run]
+    return [(where, change) for where, change in changes if change.run == stage.run]
 
 
 class Book(msgspec.Struct):
@@ -135,8 +135,8 @@ def test_two_traders_of_one_account_are_killed_again_and_again(stage: Stage, rou
     for number in range(count):
         owner = f"desk-{number}"
         stage.begin(owner)
-        given: dict[str, Any] = {"owner": owner, "days": DAYS}
-        children = [stage.start(TRADING, agent=agent, **given) for agent in TRADERS]
+        arguments: dict[str, Any] = {"owner": owner, "days": DAYS}
+        children = [stage.start(TRADING, agent=agent, **arguments) for agent in TRADERS]
         deadline = time.monotonic() + BEGUN_S_MAX
         while not stage.world.read("began") and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -145,7 +145,7 @@ def test_two_traders_of_one_account_are_killed_again_and_again(stage: Stage, rou
             child.kill()
             in_the_middle += child.process.returncode != 0
         check(stage)
-        children = [stage.start(TRADING, agent=agent, **given) for agent in TRADERS]
+        children = [stage.start(TRADING, agent=agent, **arguments) for agent in TRADERS]
         reports = [child.end(END_S_MAX) for child in children]
         assert [report.error for report in reports] == ["", ""], (seed, reports)
         book = check(stage)

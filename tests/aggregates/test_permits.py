@@ -73,9 +73,9 @@ CASES = [
 @pytest.mark.parametrize(("text", "gets", "saves"), CASES)
 def test_who_sees_less_than_all_gets_nothing(text: str, gets: bool, saves: bool):
     """An aggregate's state reveals all its events, and a lost race reveals others' events."""
-    found = rules(text)
-    assert authorize.sees_whole_aggregate(found, "account").allowed is gets
-    assert authorize.may_save(found, "account").allowed is saves
+    definition = rules(text)
+    assert authorize.sees_whole_aggregate(definition, "account").allowed is gets
+    assert authorize.may_save(definition, "account").allowed is saves
 
 
 SEEN = [
@@ -94,10 +94,10 @@ SEEN = [
 @pytest.mark.parametrize(("matchers", "seen"), SEEN)
 def test_a_rule_that_names_the_kind_shows_what_its_patterns_take_in(matchers: str, seen: bool):
     """By name and tag, and by nothing that does not name it."""
-    found = rules(f'[[roles.writer.sees]]\nname = "it"\n{matchers}\n')
+    definition = rules(f'[[roles.writer.sees]]\nname = "it"\n{matchers}\n')
     about = facts("aggregate.changed.v1", WorkspaceStream("aggregate", "7"), "ada", {}, {})
     about = msgspec.structs.replace(about, aggregate="order/order-placed.v1")
-    assert judge(found, about).visible is seen
+    assert judge(definition, about).visible is seen
 
 
 CLEARED = """

@@ -85,8 +85,8 @@ def test_a_program_killed_amid_a_save_leaves_all_of_it_or_nothing(stage: Stage, 
     while True:
         owner = f"{when}-{number}"
         stage.begin(owner)
-        given: dict[str, Any] = {"owner": owner, "orders": ORDERS}
-        child = stage.start(SAVING, number=number, when=when, **given)
+        arguments: dict[str, Any] = {"owner": owner, "orders": ORDERS}
+        child = stage.start(SAVING, number=number, when=when, **arguments)
         deadline = time.monotonic() + BEGUN_S_MAX
         while not Path(child.job.marker).exists() and child.process.poll() is None:
             assert time.monotonic() < deadline
@@ -96,7 +96,7 @@ def test_a_program_killed_amid_a_save_leaves_all_of_it_or_nothing(stage: Stage, 
             break
         child.kill()
         assert check(stage, owner) <= ORDERS
-        report = stage.go_on(SAVING, **given)
+        report = stage.go_on(SAVING, **arguments)
         assert (report.error, report.results) == ("", ORDERS), report.message
         assert check(stage, owner) == ORDERS
         number += 1
@@ -125,14 +125,14 @@ def test_a_killed_server_loses_no_acknowledged_event(nats: Nats):
             over.set()
         for each in writing:
             each.result()
-        found: dict[Any, list[int]] = {}
+        notified: dict[Any, list[int]] = {}
         for note in recorder.select_notifications(None, 1_000_000):
-            found.setdefault(note.originator_id, []).append(note.id)
-    assert found == acknowledged
-    assert {len(ids) for ids in found.values()} == {1, 7, 40}
+            notified.setdefault(note.originator_id, []).append(note.id)
+    assert notified == acknowledged
+    assert {len(ids) for ids in notified.values()} == {1, 7, 40}
 
 
-def test_notifications_that_came_since_are_selected_too(nats: Nats):
+def test_later_notifications_are_selected_too(nats: Nats):
     """A recorder keeps events that it has read ahead, and reads later ones from the log."""
     with recorder_of(portal().run(nats.log())) as recorder:
         for count in range(1, 4):

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.fast(cases=99, slow=0)
 async def commits_of(record: TwinRecord, named: object) -> list[Stored]:
     """Return an aggregate's commits from the log."""
     stream = WorkspaceStream("aggregate", str(named))
-    found: list[Stored] = await record.io(record.raw.workspace.log.read(stream))
-    return found
+    commits: list[Stored] = await record.io(record.raw.workspace.log.read(stream))
+    return commits
 
 
 async def head(record: TwinRecord) -> int:
@@ -51,9 +51,9 @@ async def test_what_was_saved_is_got(lab: Lab):
         order.cancel(("late", "dear"))
         assert await session.save(account, order) == [3, 2]
         assert await session.save(account) == [3]
-        found = await session.get(Account, account.id)
-        assert found == account
-        assert (found.balance, found.orders) == (Decimal("62.50"), [order.id])
+        read = await session.get(Account, account.id)
+        assert read == account
+        assert (read.balance, read.orders) == (Decimal("62.50"), [order.id])
         assert (await session.get(Order, str(order.id))).because == ("late", "dear")
         assert (await session.get(Account, account.id, version=1)).balance == 0
         assert (await session.get(Account, account.id, at="@2")).balance == 100
@@ -106,7 +106,7 @@ async def test_a_save_and_its_step_are_one_transaction(lab: Lab):
 
 async def _trade(record: TwinRecord, **options: Any) -> list[Any]:
     """Run a program that makes up an id; return its results."""
-    told: list[Any] = []
+    facts: list[Any] = []
     async with record.run(run="r", **options) as session:
         account = Account("ada")
         account.credit(Decimal("100.00"))
@@ -115,29 +115,29 @@ async def _trade(record: TwinRecord, **options: Any) -> list[Any]:
         account = await session.get(Account, account.id)
         account.pay(Decimal("37.50"), order.id)
         await session.save(account, order)
-        told += [order.id, order.created_on, account.modified_on, account.orders, account.version]
+        facts += [order.id, order.created_on, account.modified_on, account.orders, account.version]
         order.cancel(("late",))
         await session.save(order)
-        told += [order.version, repr(order)]
-    return told
+        facts += [order.version, repr(order)]
+    return facts
 
 
-async def test_a_program_that_runs_again_is_given_what_was_saved(record: TwinRecord):
+async def test_a_program_that_runs_again_gets_what_was_saved(record: TwinRecord):
     """A replayed save writes nothing and restores the recorded ids and times."""
-    told = await _trade(record)
+    facts = await _trade(record)
     commits = await head(record)
     for options in ({"mode": "strict"}, {"mode": "offline"}):
-        assert await _trade(record, **options) == told
+        assert await _trade(record, **options) == facts
         assert await head(record) == commits
-    assert await _trade(record) == told
-    [order] = {each for each in told if isinstance(each, UUID)}
+    assert await _trade(record) == facts
+    [order] = {each for each in facts if isinstance(each, UUID)}
     assert [each.event for each in await changes(record, order)] == [
         "order-placed.v1",
         "order-cancelled.v1",
     ]
 
 
-async def test_who_comes_second_is_told_and_decides_again(record: TwinRecord):
+async def test_the_second_of_two_savers_gets_a_conflict_and_decides_again(record: TwinRecord):
     """One of two conflicting saves fails and shows both sides; its replay fails, too."""
 
     async def second(record: TwinRecord, **options: Any) -> list[Any]:
@@ -161,17 +161,17 @@ async def test_who_comes_second_is_told_and_decides_again(record: TwinRecord):
         account = Account("ada")
         account.credit(Decimal(100))
         await session.save(account)
-    *told, balance, refused = await second(record)
-    assert told[:2] == ["account", str(account.id)]
-    assert told[2] == 2
-    mine, theirs, author = told[3:]
+    *facts, balance, refused = await second(record)
+    assert facts[:2] == ["account", str(account.id)]
+    assert facts[2] == 2
+    mine, theirs, author = facts[3:]
     assert '"account-paid.v1"' in mine
     assert '"$decimal":"80"' in mine
     assert '"$decimal":"70"' in theirs
     assert author == "ada"
     assert balance == 35
     assert not await changes(record, refused)
-    assert (await second(record, mode="strict"))[:-1] == [*told, balance]
+    assert (await second(record, mode="strict"))[:-1] == [*facts, balance]
 
 
 async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
@@ -179,13 +179,13 @@ async def test_what_cannot_be_recorded_is_refused_before_anything_is(lab: Lab):
     colour: Any = object()
     async with lab.connect(redact={"key": "sk-secret"}) as record, record.run(run="r") as session:
         account = Account("ada")
-        given: dict[str, list[Any]] = {
+        wrong: dict[str, list[Any]] = {
             "declared": [object()],
             "twice": [account, account],
             "cannot be recorded": [Order(colour, 1, Decimal(1))],
             "come back": [Order("sk-secret", 1, Decimal(1))],
         }
-        for words, aggregates in given.items():
+        for words, aggregates in wrong.items():
             with pytest.raises(hansard.BadValue, match=words):
                 await session.save(*aggregates)
         account.trigger_event(Account.Event)

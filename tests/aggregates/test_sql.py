@@ -22,13 +22,13 @@ def traded(record: Record) -> tuple[Account, Order]:
         account.credit(Decimal(100))
         session.save(account)
     with record.run("w", run="two", agent="bob", role="trader") as session:
-        found = session.get(Account, account.id)
+        current = session.get(Account, account.id)
         order = Order("SYN", 3, Decimal("12.50"))
-        found.pay(Decimal("37.50"), order.id)
-        session.decide("Buy?", selected="buy", inputs=[found])
-        session.save(found, order)
-        session.decide("Enough?", selected="yes", inputs=[order, found])
-    return found, order
+        current.pay(Decimal("37.50"), order.id)
+        session.decide("Buy?", selected="buy", inputs=[current])
+        session.save(current, order)
+        session.decide("Enough?", selected="yes", inputs=[order, current])
+    return current, order
 
 
 @pytest.mark.thorough(quick="test_a_role_has_what_its_rules_show")
@@ -73,9 +73,9 @@ def test_trail_why_and_knew_have_them(record: Record, traded: tuple[Account, Ord
     for (decision,), tags in zip(
         decisions, (["account-credited.v1"], ["order-placed.v1", "account-paid.v1"]), strict=True
     ):
-        found = record.sql("SELECT name, value->>'$.words' FROM inputs(?)", decision).rows
-        assert [row[0] for row in found] == ["changed"] * len(tags)
-        assert all(tag in row[1] for row, tag in zip(found, tags, strict=True))
+        rows = record.sql("SELECT name, value->>'$.words' FROM inputs(?)", decision).rows
+        assert [row[0] for row in rows] == ["changed"] * len(tags)
+        assert all(tag in row[1] for row, tag in zip(rows, tags, strict=True))
         knew = record.sql(
             "SELECT d.tag FROM knew(?) AS k JOIN domain_events AS d USING (event) ORDER BY version",
             decision,
@@ -113,39 +113,39 @@ def roles_asking(
     (folder / "roles.toml").write_text(ROLES)
     record.roles.apply_file(folder / "roles.toml")
 
-    def asked(role: str) -> list[dict[str, object]]:
+    def rows_of(role: str) -> list[dict[str, object]]:
         done = call("sql", "SELECT * FROM domain_events", "--role", role, "--json")
         rows = [json.loads(line) for line in done.out.splitlines()]
         return [row for row in rows if "aggregate" in row]
 
-    return asked
+    return rows_of
 
 
 def test_a_role_has_what_its_rules_show(record, traded, tmp_path, call):
     """A role sees kinds by name and tag, masked inside; without a rule nothing."""
-    asked = roles_asking(record, tmp_path, call)
-    [order] = asked("auditor")
+    rows_of = roles_asking(record, tmp_path, call)
+    [order] = rows_of("auditor")
     assert (order["aggregate"], order["tag"]) == ("order", "order-placed.v1")
     state = order["state"]
     state = json.loads(state) if isinstance(state, str) else state
     assert isinstance(state, dict)
     assert state.keys() == {"symbol", "quantity", "timestamp"}
     assert [order[name] for name in ("run", "step", "agent", "causation")] == [None] * 4
-    assert asked("clerk") == []
+    assert rows_of("clerk") == []
 
 
 @pytest.mark.thorough(quick="test_a_role_has_what_its_rules_show")
 def test_a_role_has_what_is_apart_or_the_tags_alone(record, traded, tmp_path, call):
     """A role with clearance and name sees the step's owner; one that sees tags has no state."""
-    asked = roles_asking(record, tmp_path, call)
-    assert [(row["run"], row["step"]) for row in asked("whole")] == [
+    rows_of = roles_asking(record, tmp_path, call)
+    assert [(row["run"], row["step"]) for row in rows_of("whole")] == [
         *[("one", 1)] * 2,
         *[("two", 2)] * 2,
     ]
-    assert sorted(str(row["tag"]) for row in asked("tags")) == [
+    assert sorted(str(row["tag"]) for row in rows_of("tags")) == [
         "account-credited.v1",
         "account-opened.v1",
         "account-paid.v1",
         "order-placed.v1",
     ]
-    assert {row["state"] for row in asked("tags")} == {None}
+    assert {row["state"] for row in rows_of("tags")} == {None}

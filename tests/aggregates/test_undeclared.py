@@ -65,8 +65,8 @@ def events(count: int = 1, state: bytes = b"state", first: int = 1) -> list[Stor
 
 def names(app: Application[UUID]) -> list[str]:
     """Return the names of the dogs that an application's notifications are about."""
-    found: list[Any] = [app.mapper.to_domain_event(e) for e in app.notification_log.select(1, 10)]
-    return [each.name for each in found]
+    events: list[Any] = [app.mapper.to_domain_event(e) for e in app.notification_log.select(1, 10)]
+    return [each.name for each in events]
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_an_application_keeps_its_state_with_nothing_but_the_environment(environ
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_is_told_to_make_the_application_again(environment):
+def test_a_forked_child_must_make_the_application_again(environment):
     """It does not wait for the parent's thread; a new application of its own works."""
     with Kennel(env=environment) as app:
         app.save(Dog("Fido"))

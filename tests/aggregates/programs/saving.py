@@ -16,12 +16,12 @@ class Book(Application[UUID]):
     def account(self, owner: str) -> Account:
         """Return an owner's account; it is opened with 100 in it."""
         try:
-            found: Account = self.repository.get(Account.create_id(owner))
+            stored: Account = self.repository.get(Account.create_id(owner))
         except AggregateNotFoundError:
-            found = Account(owner)
-            found.credit(Decimal(100))
-            self.save(found)
-        return found
+            stored = Account(owner)
+            stored.credit(Decimal(100))
+            self.save(stored)
+        return stored
 
     def place(self, owner: str, limit: Decimal) -> None:
         """Place an order, and pay for it, in one save."""
