@@ -64,8 +64,8 @@ def log_of(house: House, after: int = 0) -> list[Stored]:
         return [stored async for stored in log.follow(after, until=head)]
 
     with house.trusted() as record:
-        found: list[Stored] = portal().run(read(record.workspace.log))
-        return found
+        commits: list[Stored] = portal().run(read(record.workspace.log))
+        return commits
 
 
 class Law:
@@ -92,12 +92,12 @@ class Law:
 
     def _learn(self, name: str, stored: Stored) -> None:
         for each in stored.commit.events:
-            told = msgspec.json.decode(each.data)
+            fields = msgspec.json.decode(each.data)
             if each.type == PrincipalShown.tag:
-                self.carried[name] = join(self.carried.get(name, LOWEST), parse(told["label"]))
+                self.carried[name] = join(self.carried.get(name, LOWEST), parse(fields["label"]))
                 assert stored.commit.label == self.carried[name], stored
             elif each.type == LabelDeclassified.tag:
-                self.carried[name] = parse(told["to"])
+                self.carried[name] = parse(fields["to"])
 
 
 def check(house: House) -> int:

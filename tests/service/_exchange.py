@@ -19,7 +19,7 @@ from hansard.operations.protocol.wire import BlockExit, Do, Open
 from hansard.operations.session import OPERATIONS
 from tests.service.support import House
 
-Asked = tuple[str, Any]
+Request = tuple[str, Any]
 """A verb and its data."""
 
 IDS = re.compile(
@@ -36,41 +36,41 @@ STRANGE = "01a1fef2-5cb1-793a-a392-e2de8fb45e85"
 """The id of no event."""
 
 
-def request(name: str, *given: Any) -> msgspec.Raw:
+def request(name: str, *values: Any) -> msgspec.Raw:
     """Return the request of an operation: its fields in order, with the passed values."""
     fields = [*OPERATIONS[name].fields] if name in OPERATIONS else []
-    told = {field: wire.dump(each) for field, each in zip(fields, given, strict=False)}
-    return msgspec.Raw(wire.encode({"op": name, **told}))
+    encoded = {field: wire.dump(each) for field, each in zip(fields, values, strict=False)}
+    return msgspec.Raw(wire.encode({"op": name, **encoded}))
 
 
-def do(name: str, *given: Any) -> Asked:
+def do(name: str, *values: Any) -> Request:
     """Return an operation of a session."""
-    return "do", Do(operation=request(name, *given))
+    return "do", Do(operation=request(name, *values))
 
 
-def of_record(name: str, *given: Any) -> Asked:
+def of_record(name: str, *values: Any) -> Request:
     """Return an operation of the record."""
-    return OPERATIONS[name].verb, request(name, *given)
+    return OPERATIONS[name].verb, request(name, *values)
 
 
 def numbered(answer: bytes) -> bytes:
     """Return an answer with ids numbered in order of appearance, without measured values."""
     names: dict[bytes, bytes] = {}
-    answer = IDS.sub(lambda found: names.setdefault(found[0], b"#%d" % len(names)), answer)
+    answer = IDS.sub(lambda match: names.setdefault(match[0], b"#%d" % len(names)), answer)
     return MEASURED.sub(b"#", answer)
 
 
 def shown_in(answer: bytes) -> list[str]:
     """Return the ids of the events of a view."""
-    found = msgspec.json.decode(answer).get("value") or {}
-    return re.findall(r'"id":"([0-9a-f-]{36})"', msgspec.json.encode(found).decode())
+    value = msgspec.json.decode(answer).get("value") or {}
+    return re.findall(r'"id":"([0-9a-f-]{36})"', msgspec.json.encode(value).decode())
 
 
 class Exchange:
     """Keep each answer of a bare connection; `meanwhile` runs in steps between questions."""
 
     def __init__(self, link: Link, meanwhile: Sequence[Callable[[], None]] = ()) -> None:
-        self.told: list[tuple[str, bytes]] = []
+        self.answers: list[tuple[str, bytes]] = []
         self._meanwhile = list(meanwhile)
         self._link = link
         self._last = b""
@@ -85,15 +85,15 @@ class Exchange:
 
     def keep(self, what: str) -> None:
         """Store the last answer under its request."""
-        self.told.append((what, numbered(self._last)))
+        self.answers.append((what, numbered(self._last)))
 
-    def outside(self, asked: Sequence[Asked]) -> None:
+    def outside(self, requests: Sequence[Request]) -> None:
         """Ask outside of any session."""
-        for verb, data in asked:
+        for verb, data in requests:
             portal().run(self._link.outside(verb, data))
             self.keep(f"{verb} {bytes(data).decode()}")
 
-    def session(self, run: str, asked: Sequence[Asked], outside: Sequence[Asked]) -> None:
+    def session(self, run: str, requests: Sequence[Request], outside: Sequence[Request]) -> None:
         """Open a session; ask within it, and outside of it while it is open; end it."""
         for wrong, workflow in ((f"{run}-not", None), (run, "another")):
             try:
@@ -104,9 +104,9 @@ class Exchange:
                 self.keep(f"open: {type(error).__name__}")
         session = portal().run(self._link.open_session(Open(agent="ada", run=run)))
         self.keep("open")
-        step = len(asked) // max(1, len(self._meanwhile))
+        step = len(requests) // max(1, len(self._meanwhile))
         try:
-            for number, (verb, data) in enumerate(asked, 1):
+            for number, (verb, data) in enumerate(requests, 1):
                 portal().run(session.ask(verb, data))
                 what = bytes(data.operation).decode() if isinstance(data, Do) else ""
                 self.keep(f"{verb} {what}")
@@ -135,15 +135,15 @@ class Exchange:
         began: list[int] = []
         portal().run(session.ask("enter", Do(operation=request("board.transaction")), began=began))
         self.keep("enter")
-        for name, given in (
+        for name, args in (
             ("transaction.get", ("findings/a", None)),
             ("transaction.get", ("plans/a", None)),
             ("transaction.put", ("findings/tx", 1, None, {}, None)),
             ("transaction.put", ("plans/a", 1, None, {}, None)),
         ):
-            work = Do(operation=request(name, *given), context=began[0])
+            work = Do(operation=request(name, *args), context=began[0])
             portal().run(session.ask("do", work))
-            self.keep(f"{name}{given}")
+            self.keep(f"{name}{args}")
         for happens in self._meanwhile:
             happens()
         portal().run(session.ask("exit", BlockExit(context=began[0])))
@@ -153,20 +153,20 @@ class Exchange:
 def exchanged(
     house: House,
     run: str,
-    asked: Sequence[Asked],
-    outside: Sequence[Asked],
+    requests: Sequence[Request],
+    outside: Sequence[Request],
     meanwhile: Sequence[Callable[[], None]] = (),
 ) -> list[tuple[str, bytes]]:
     """Return the requests to a workspace's service, each with its answer."""
     with house.link() as link:
         made = Exchange(link, meanwhile)
-        made.session(run, asked, outside)
-    return made.told
+        made.session(run, requests, outside)
+    return made.answers
 
 
-def told_outside(house: House, asked: Sequence[Asked]) -> list[tuple[str, bytes]]:
+def answers_outside(house: House, requests: Sequence[Request]) -> list[tuple[str, bytes]]:
     """Return the answers to requests outside of a session."""
     with house.link() as link:
         made = Exchange(link)
-        made.outside(asked)
-    return made.told
+        made.outside(requests)
+    return made.answers

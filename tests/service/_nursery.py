@@ -33,11 +33,11 @@ class Child:
 
     def ended(self) -> tuple[int, Any]:
         """Return the exit status (as in `subprocess`) and the client's output, None without any."""
-        found = self._nursery.ask(self.pid)
-        said = found.get("said")
-        while "status" not in found:
-            found = self._nursery.hear()
-        return found["status"], said
+        report = self._nursery.ask(self.pid)
+        answer = report.get("said")
+        while "status" not in report:
+            report = self._nursery.hear()
+        return report["status"], answer
 
     def reached(self) -> list[str]:
         """Return the points that it reached."""
@@ -96,15 +96,15 @@ class Nursery:
     def ask(self, what: Job | int) -> dict[str, Any]:
         """Send a line, and return the next output line."""
         self._process.ask(msgspec.json.encode(what))
-        found = self.hear()
-        self._living += "pid" in found
-        return found
+        report = self.hear()
+        self._living += "pid" in report
+        return report
 
     def hear(self) -> dict[str, Any]:
         """Return the next output line."""
-        found: dict[str, Any] = msgspec.json.decode(self._process.hear())
-        self._living -= "status" in found
-        return found
+        report: dict[str, Any] = msgspec.json.decode(self._process.hear())
+        self._living -= "status" in report
+        return report
 
     def _job(self, what: str, dies: int | None, **more: str) -> Job:
         self._count += 1
@@ -121,8 +121,8 @@ class Nursery:
     def service(self, dies: int | None = None) -> Iterator[Child]:
         """Yield a running service, killed at its point, or else at the end."""
         child = Child(self, self._job("service", dies))
-        said = child.heard()
-        assert said == {"up": True}, said
+        report = child.heard()
+        assert report == {"up": True}, report
         try:
             yield child
         finally:

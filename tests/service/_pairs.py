@@ -205,7 +205,7 @@ class Cast:
         if act.kind == "grant":
             await approvals.record(ApprovalGranted(approval=APPROVAL, by="zoe"), "zoe")
             return
-        asked = ApprovalRequested(
+        question = ApprovalRequested(
             approval=APPROVAL,
             agent="eve",
             role="boss",
@@ -217,7 +217,7 @@ class Cast:
             rule=SECRET,
             timeout_ms=60_000,
         )
-        await approvals.record(asked, "eve")
+        await approvals.record(question, "eve")
 
 
 def _call(session: Session, kind: str, text: str) -> None:

@@ -27,9 +27,9 @@ class Paper:
     pages: int
 
 
-async def done(found: Any) -> Any:
+async def done(outcome: Any) -> Any:
     """Return the result of either client's operation: the sync one's value, or the awaited one."""
-    return await found if inspect.isawaitable(found) else found
+    return await outcome if inspect.isawaitable(outcome) else outcome
 
 
 async def caught(work: Any) -> str:
@@ -41,7 +41,7 @@ async def caught(work: Any) -> str:
     return "nothing"
 
 
-async def tools(session: TwinSession, told: list[Any]) -> None:
+async def tools(session: TwinSession, answers: list[Any]) -> None:
     """Call a tool of each policy; note their results and errors."""
     ran: list[str] = []
 
@@ -65,15 +65,15 @@ async def tools(session: TwinSession, told: list[Any]) -> None:
         return Paper(title, 7)
 
     odd = (1, "ä", (1, 2), {3, 4}, Decimal("1.5"), b"x", None, 2**60, {1: [2]})
-    told += [await twice(value) for value in odd]
-    told.append(await put(5))
-    told.append(await send("a", 1, 2, b=3))
-    told.append(await paper("sourcing"))
-    told.append(await twice(1))
-    told.append(ran)
+    answers += [await twice(value) for value in odd]
+    answers.append(await put(5))
+    answers.append(await send("a", 1, 2, b=3))
+    answers.append(await paper("sourcing"))
+    answers.append(await twice(1))
+    answers.append(ran)
 
 
-async def failures(session: TwinSession, told: list[Any]) -> None:
+async def failures(session: TwinSession, answers: list[Any]) -> None:
     """Raise errors of each meaning, with retries."""
     tries: list[int] = []
 
@@ -114,12 +114,12 @@ async def failures(session: TwinSession, told: list[Any]) -> None:
         raise Odd("who knows")
 
     for call in (lambda: wrong(3), odd, later, flaky, safe, unrecordable_too, doubtful):
-        told.append(await caught(call))
-    told.append(await caught(unrecordable))
-    told.append(tries)
+        answers.append(await caught(call))
+    answers.append(await caught(unrecordable))
+    answers.append(tries)
 
 
-async def reconciled(session: TwinSession, told: list[Any]) -> None:
+async def reconciled(session: TwinSession, answers: list[Any]) -> None:
     """Doubt that the world settles when the program is gone through again."""
 
     async def there(x: int) -> object:
@@ -137,8 +137,8 @@ async def reconciled(session: TwinSession, told: list[Any]) -> None:
         async def send(x: int) -> object:
             raise TimeoutError("no answer")
 
-        told.append(await caught(lambda send=send: send(1)))
-        told.append(await caught(lambda send=send: give(send, told)))
+        answers.append(await caught(lambda send=send: send(1)))
+        answers.append(await caught(lambda send=send: give(send, answers)))
     keys: list[str] = []
 
     async def by_key(x: int, key: str) -> object:
@@ -149,27 +149,27 @@ async def reconciled(session: TwinSession, told: list[Any]) -> None:
         keys.append(key)
         raise TimeoutError("no answer")
 
-    told.append(await caught(lambda: keyed(1)))
-    told.append(await caught(lambda: give(keyed, told)))
+    answers.append(await caught(lambda: keyed(1)))
+    answers.append(await caught(lambda: give(keyed, answers)))
 
 
-async def give(send: Any, told: list[Any]) -> None:
+async def give(send: Any, answers: list[Any]) -> None:
     """Call a tool and note its result."""
-    told.append(await send(1))
+    answers.append(await send(1))
 
 
-async def gated(session: TwinSession, told: list[Any]) -> None:
+async def gated(session: TwinSession, answers: list[Any]) -> None:
     """Check that a call refused by a rule is recorded with the rule's name."""
 
     @session.tool(effects="once")
     async def send(to: str) -> str:
         return f"sent to {to}"
 
-    told.append(await caught(lambda: send("boss")))
-    told.append(await send("ada"))
+    answers.append(await caught(lambda: send("boss")))
+    answers.append(await send("ada"))
 
 
-async def nested(session: TwinSession, told: list[Any]) -> None:
+async def nested(session: TwinSession, answers: list[Any]) -> None:
     """Composite tools, tools of the module, branches side by side, usage."""
 
     @session.tool(effects="pure")
@@ -190,19 +190,19 @@ async def nested(session: TwinSession, told: list[Any]) -> None:
     async def alone() -> str:
         return await caught(lambda: leaf(1))
 
-    told.append(await both(1))
-    told.append(await caught(failing))
-    told.append(await alone())
+    answers.append(await both(1))
+    answers.append(await caught(failing))
+    answers.append(await alone())
 
     async def branch(x: int) -> list[int]:
         return [await leaf(x), *(await both(x + 1))]
 
-    told.append(await session.gather(lambda: branch(100), lambda: branch(200)))
-    told.append(await leaf(7))
-    told.append(await caught(lambda: session.usage(tokens=float("nan"))))
+    answers.append(await session.gather(lambda: branch(100), lambda: branch(200)))
+    answers.append(await leaf(7))
+    answers.append(await caught(lambda: session.usage(tokens=float("nan"))))
 
 
-async def streams(session: TwinSession, told: list[Any]) -> None:
+async def streams(session: TwinSession, answers: list[Any]) -> None:
     """Items one by one: all, some, and up to an error."""
     closed: list[str] = []
 
@@ -220,25 +220,25 @@ async def streams(session: TwinSession, told: list[Any]) -> None:
         yield (2, 3)
         raise Odd("in the middle")
 
-    told.append([item async for item in count(4)])
+    answers.append([item async for item in count(4)])
     items = count(9)
     async for item in items:
-        told.append(item)
+        answers.append(item)
         if item["i"] == 2:
             break
     await items.aclose()
-    told.append(closed)
+    answers.append(closed)
     got: list[Any] = []
 
     async def take() -> None:
         async for item in breaking():
             got.append(item)
 
-    told.append(await caught(take))
-    told.append(got)
+    answers.append(await caught(take))
+    answers.append(got)
 
 
-async def facts(session: TwinSession, told: list[Any]) -> None:
+async def facts(session: TwinSession, answers: list[Any]) -> None:
     """Everything that is stated."""
     await session.message("user", "find papers", tokens=3)
     await session.message("assistant", [{"type": "text", "text": "here"}], fields={"name": "ada"})
@@ -253,14 +253,14 @@ async def facts(session: TwinSession, told: list[Any]) -> None:
     await session.checkpoint("half", done=3, where=("x", 1))
     await session.resource("file:///x")
     await session.hand_off("bob", {"what": [1, 2]}, reason="tired")
-    told.append(await session.checkpoint_data("half"))
-    told.append(await session.checkpoint_data("none"))
-    told.append(await session.context())
-    told.append(await caught(lambda: session.message("user", object())))
-    told.append(await caught(lambda: session.checkpoint("", x=1)))
+    answers.append(await session.checkpoint_data("half"))
+    answers.append(await session.checkpoint_data("none"))
+    answers.append(await session.context())
+    answers.append(await caught(lambda: session.message("user", object())))
+    answers.append(await caught(lambda: session.checkpoint("", x=1)))
 
 
-async def inputs(session: TwinSession, told: list[Any]) -> None:
+async def inputs(session: TwinSession, answers: list[Any]) -> None:
     """Decide with inputs: values, entries, views, steps; and with invalid ones."""
 
     @session.tool(effects="pure")
@@ -273,15 +273,15 @@ async def inputs(session: TwinSession, told: list[Any]) -> None:
     view = await done(session.view())
     shown = next(event.id for _, event in view.events)
     right: list[Any] = [[paper], [paper.pages, entry], [view, "ada#1"], ["plan", "plan@1"], [shown]]
-    for given in right:
-        told.append(await caught(session.decide("which", selected="a", inputs=given)))
+    for value in right:
+        answers.append(await caught(session.decide("which", selected="a", inputs=value)))
     nothing = "01a202a2-d28d-71e8-a196-e7d64d5d822b"
     wrong: list[Any] = [[8], ["plan@9"], ["none"], ["ada#99"], [nothing], [object()], "ada#1"]
-    for given in wrong:
-        told.append(await caught(lambda of=given: session.decide("b", selected="b", inputs=of)))
+    for value in wrong:
+        answers.append(await caught(lambda of=value: session.decide("b", selected="b", inputs=of)))
 
 
-async def loops(session: TwinSession, told: list[Any]) -> None:
+async def loops(session: TwinSession, answers: list[Any]) -> None:
     """Run a loop whose progress is recorded."""
 
     @session.tool(effects="pure")
@@ -291,38 +291,38 @@ async def loops(session: TwinSession, told: list[Any]) -> None:
     loop = session.resumable([1, 2, 3], every=2, name="squares")
     async for item in loop:
         loop.raw.results.append((item, await square(item)))
-        told.append(loop.raw.last_item)
-    told.append(loop.raw.results)
-    told.append(await square(1))
+        answers.append(loop.raw.last_item)
+    answers.append(loop.raw.results)
+    answers.append(await square(1))
 
 
-async def board(session: TwinSession, told: list[Any]) -> None:
+async def board(session: TwinSession, answers: list[Any]) -> None:
     """Every operation on shared state."""
     shared = session.board
-    told.append(await done(shared.put("a", {"x": (1, 2)}, labels={"k": "v"})))
-    told.append(await done(shared.get("a")))
+    answers.append(await done(shared.put("a", {"x": (1, 2)}, labels={"k": "v"})))
+    answers.append(await done(shared.get("a")))
     entry = await done(shared.entry("a"))
-    told.append((entry.key, entry.kind, entry.value, entry.version, entry.author, entry.role))
-    told.append(await done(shared.get("none", 5)))
-    told.append(await done(shared.append("list", 1)))
-    told.append(await done(shared.append("list", (2,))))
-    told.append(await done(shared.add("n", 3)))
-    told.append(await done(shared.include("set", "x")))
-    told.append(await done(shared.discard("set", "x")))
-    told.append(await done(shared.merge("top", "max", 4)))
-    told.append(await done(shared.keys()))
-    told.append(await done(shared.remove("n")))
-    told.append(await caught(lambda: shared.put("a", 2, expected=7)))
-    told.append(await caught(lambda: shared.add("a", 1)))
-    told.append(await caught(lambda: shared.put("", 1)))
+    answers.append((entry.key, entry.kind, entry.value, entry.version, entry.author, entry.role))
+    answers.append(await done(shared.get("none", 5)))
+    answers.append(await done(shared.append("list", 1)))
+    answers.append(await done(shared.append("list", (2,))))
+    answers.append(await done(shared.add("n", 3)))
+    answers.append(await done(shared.include("set", "x")))
+    answers.append(await done(shared.discard("set", "x")))
+    answers.append(await done(shared.merge("top", "max", 4)))
+    answers.append(await done(shared.keys()))
+    answers.append(await done(shared.remove("n")))
+    answers.append(await caught(lambda: shared.put("a", 2, expected=7)))
+    answers.append(await caught(lambda: shared.add("a", 1)))
+    answers.append(await caught(lambda: shared.put("", 1)))
     settled = shared.put("a", 3, expected=7, resolve=lambda mine, theirs: [mine, theirs])
-    told.append(await done(settled))
-    told.append(await done(shared.get("a")))
-    told.append(await done(session.wait_for(key="a", timeout_s=1)))
-    told.append(await done(session.wait_for(key="never", timeout_s=0.05)))
+    answers.append(await done(settled))
+    answers.append(await done(shared.get("a")))
+    answers.append(await done(session.wait_for(key="a", timeout_s=1)))
+    answers.append(await done(session.wait_for(key="never", timeout_s=0.05)))
 
 
-async def transactions(session: TwinSession, told: list[Any]) -> None:
+async def transactions(session: TwinSession, answers: list[Any]) -> None:
     """Several keys in one commit; rolled back; in conflict."""
     shared = session.board
 
@@ -338,14 +338,14 @@ async def transactions(session: TwinSession, told: list[Any]) -> None:
         have = await done(tx.get("x", 0))
         tx.put("x", have + 1)
         tx.append("log", "transferred")
-        told.append(await done(tx.get("x")))
-        told.append(await done(tx.get("log")))
+        answers.append(await done(tx.get("x")))
+        answers.append(await done(tx.get("log")))
 
     async def failing(tx: Any) -> None:
         tx.put("x", 100)
         raise Odd("no")
 
-    async def given_up(tx: Any) -> None:
+    async def rolling_back(tx: Any) -> None:
         tx.put("x", 100)
         await done(tx.roll_back("changed my mind"))
 
@@ -354,39 +354,39 @@ async def transactions(session: TwinSession, told: list[Any]) -> None:
         await done(shared.put("x", 50, expected="any"))
         tx.put("y", 1)
 
-    for work in (transfer, transfer, failing, given_up, late):
-        told.append(await caught(lambda work=work: through(work)))
-    told.append(await done(shared.get("x")))
-    told.append(await done(shared.get("y")))
+    for work in (transfer, transfer, failing, rolling_back, late):
+        answers.append(await caught(lambda work=work: through(work)))
+    answers.append(await done(shared.get("x")))
+    answers.append(await done(shared.get("y")))
 
 
-async def team(session: TwinSession, told: list[Any]) -> None:
+async def team(session: TwinSession, answers: list[Any]) -> None:
     """Tasks and messages, by one agent."""
     mates = session.team
-    told.append(await done(mates.add("read", what={"n": (1,)}, task="r1")))
-    told.append(await done(mates.add("write", waits_for=["r1"], task="w1")))
-    told.append(await caught(lambda: mates.add("circle", task="r1", waits_for=["w1"])))
+    answers.append(await done(mates.add("read", what={"n": (1,)}, task="r1")))
+    answers.append(await done(mates.add("write", waits_for=["r1"], task="w1")))
+    answers.append(await caught(lambda: mates.add("circle", task="r1", waits_for=["w1"])))
     task = await done(mates.claim())
-    told.append((task.id, task.title, task.what, task.number))
+    answers.append((task.id, task.title, task.what, task.number))
     await done(mates.extend(task, lease_s=30))
     await done(mates.complete(task, {"found": 3}))
-    told.append(await caught(lambda: mates.complete(task)))
+    answers.append(await caught(lambda: mates.complete(task)))
     second = await done(mates.claim())
     await done(mates.hand_off(second, role="writer", with_=[1], reason="later"))
     third = await done(mates.claim())
-    told.append((third.id, third.given, third.because))
+    answers.append((third.id, third.given, third.because))
     await done(mates.release(third, "not now"))
     fourth = await done(mates.claim())
     await done(mates.fail(fourth, Odd("cannot")))
-    told.append(await done(mates.claim()))
-    told.append([(each.id, each.status, each.error) for each in await done(mates.tasks())])
-    told.append(await done(session.wait_for(task="r1", timeout_s=1)))
+    answers.append(await done(mates.claim()))
+    answers.append([(each.id, each.status, each.error) for each in await done(mates.tasks())])
+    answers.append(await done(session.wait_for(task="r1", timeout_s=1)))
     await done(mates.send("hello", role="writer"))
-    told.append([(each.sender, each.content) for each in await done(mates.inbox())])
-    told.append(await caught(lambda: mates.send("x")))
+    answers.append([(each.sender, each.content) for each in await done(mates.inbox())])
+    answers.append(await caught(lambda: mates.send("x")))
 
 
-async def claimed(session: TwinSession, told: list[Any]) -> None:
+async def claimed(session: TwinSession, answers: list[Any]) -> None:
     """Tasks claimed for a block."""
     mates = session.team
     for name in ("one", "two", "three"):
@@ -407,31 +407,31 @@ async def claimed(session: TwinSession, told: list[Any]) -> None:
         raise Odd(task.id)
 
     async def empty(task: Any) -> None:
-        told.append(task is None or task.id)
+        answers.append(task is None or task.id)
 
     for work in (well, badly, empty, empty):
-        told.append(await caught(lambda work=work: through(work)))
-    told.append([(each.id, each.status, each.result) for each in await done(mates.tasks())])
+        answers.append(await caught(lambda work=work: through(work)))
+    answers.append([(each.id, each.status, each.result) for each in await done(mates.tasks())])
 
 
-async def viewing(session: TwinSession, told: list[Any]) -> None:
+async def viewing(session: TwinSession, answers: list[Any]) -> None:
     """Take a view of the role, and record that it was shown."""
     await session.message("user", "seen")
     view = await done(session.view())
-    told.append([(number, shown.type, shown.agent) for number, shown in view.events])
-    told.append((view.role, view.run, sorted(view.state.agents)))
+    answers.append([(number, shown.type, shown.agent) for number, shown in view.events])
+    answers.append((view.role, view.run, sorted(view.state.agents)))
     again = await done(session.view(view.events[-1][1].id))
-    told.append(len(again.events))
+    answers.append(len(again.events))
 
 
-async def memory(session: TwinSession, told: list[Any]) -> None:
+async def memory(session: TwinSession, answers: list[Any]) -> None:
     """Use every operation on memory files, refused ones included."""
     files = session.memory
-    told.append(await done(files.remember("Use bullets.", sources=["e1"])))
-    told.append(await done(files.create("notes/a.md", "one\ntwo\n", reason="why", space="org")))
-    told.append(await done(files.insert("notes/a.md", 1, "one and a half")))
-    told.append(await done(files.edit("notes/a.md", "two", "2")))
-    told.append(await done(files.rename("notes/a.md", "notes/b.md")))
+    answers.append(await done(files.remember("Use bullets.", sources=["e1"])))
+    answers.append(await done(files.create("notes/a.md", "one\ntwo\n", reason="why", space="org")))
+    answers.append(await done(files.insert("notes/a.md", 1, "one and a half")))
+    answers.append(await done(files.edit("notes/a.md", "two", "2")))
+    answers.append(await done(files.rename("notes/a.md", "notes/b.md")))
     if session.is_async:
         async with files.change("two files") as change:
             change.create("c.md", "c\n")
@@ -441,23 +441,26 @@ async def memory(session: TwinSession, told: list[Any]) -> None:
             change.create("c.md", "c\n")
             change.append("AGENTS.md", "- Action items last.")
     entry = await done(files.entry("notes/b.md"))
-    told.append((entry.space, entry.text, entry.kind, entry.author, entry.role, entry.label))
-    told += [await done(files.ls()), await done(files.glob("notes/*"))]
-    told += [await done(files.grep("half", glob="notes/**")), await done(files.search("bullets"))]
-    told.append(await done(files.prompt(budget=500)))
-    told.append(await done(files.news()))
+    answers.append((entry.space, entry.text, entry.kind, entry.author, entry.role, entry.label))
+    answers += [await done(files.ls()), await done(files.glob("notes/*"))]
+    answers += [
+        await done(files.grep("half", glob="notes/**")),
+        await done(files.search("bullets")),
+    ]
+    answers.append(await done(files.prompt(budget=500)))
+    answers.append(await done(files.news()))
     versions = await done(files.history("notes/b.md"))
-    told.append([(each.op, each.because, each.path, each.sources) for each in versions])
-    told.append(await done(files.view("notes/a.md", space="org", at=versions[0].event)))
+    answers.append([(each.op, each.because, each.path, each.sources) for each in versions])
+    answers.append(await done(files.view("notes/a.md", space="org", at=versions[0].event)))
     await done(files.delete("c.md"))
-    told.append(await caught(lambda: files.view("c.md")))
-    told.append(await caught(lambda: files.view("../up")))
-    told.append(await caught(lambda: files.edit("notes/b.md", "none", "x")))
-    told.append(await caught(lambda: files.create("skills/x/SKILL.md", "no front matter")))
-    told.append(await caught(lambda: files.view("runs/none/summary.md")))
-    told.append(await caught(lambda: files.create("denied.md", "x", space="org")))
+    answers.append(await caught(lambda: files.view("c.md")))
+    answers.append(await caught(lambda: files.view("../up")))
+    answers.append(await caught(lambda: files.edit("notes/b.md", "none", "x")))
+    answers.append(await caught(lambda: files.create("skills/x/SKILL.md", "no front matter")))
+    answers.append(await caught(lambda: files.view("runs/none/summary.md")))
+    answers.append(await caught(lambda: files.create("denied.md", "x", space="org")))
     await done(files.revert(versions[-1].event, space="org"))
-    told.append(await done(files.ls("notes")))
+    answers.append(await done(files.ls("notes")))
 
 
 SCENARIOS = {

@@ -7,7 +7,7 @@ from tests.agents.twins import TwinSession
 from tests.service.scenarios import Odd, caught, give
 
 
-async def budgets(session: TwinSession, told: list[Any]) -> None:
+async def budgets(session: TwinSession, answers: list[Any]) -> None:
     """Use up a budget until it refuses; usage of a failed call counts."""
 
     @session.tool(effects="once")
@@ -27,18 +27,18 @@ async def budgets(session: TwinSession, told: list[Any]) -> None:
             yield i
 
     for to in ("ada", "boss", "bob", "cyd", "dan", "eve"):
-        told.append(await caught(lambda to=to: give(lambda _: send(to), told)))
-    told.append(await caught(lambda: paid(3)))
+        answers.append(await caught(lambda to=to: give(lambda _: send(to), answers)))
+    answers.append(await caught(lambda: paid(3)))
 
     async def take() -> None:
         async for item in count(3):
-            told.append(item)
+            answers.append(item)
 
     for _ in range(3):
-        told.append(await caught(take))
+        answers.append(await caught(take))
 
 
-async def settled(session: TwinSession, told: list[Any]) -> None:
+async def settled(session: TwinSession, answers: list[Any]) -> None:
     """Doubt that the program's own policy settles, or leaves to a person."""
     for kind in ("happened", "did_not_happen", "odd", "unsure", "unrecordable"):
 
@@ -46,8 +46,8 @@ async def settled(session: TwinSession, told: list[Any]) -> None:
         async def send(x: Any) -> object:
             raise TimeoutError("no answer")
 
-        told.append(await caught(lambda send=send: send((1, "x"))))
-        told.append(await caught(lambda send=send: give(lambda _: send((1, "x")), told)))
+        answers.append(await caught(lambda send=send: send((1, "x"))))
+        answers.append(await caught(lambda send=send: give(lambda _: send((1, "x")), answers)))
 
 
 def by_rule(step: Any) -> Any:
@@ -70,10 +70,10 @@ async def by_waiting(step: Any) -> Any:
     return by_rule(step)
 
 
-async def placed(session: TwinSession, told: list[Any]) -> None:
+async def placed(session: TwinSession, answers: list[Any]) -> None:
     """Begin a run of an experiment, which returns the agent's arm."""
     arm = session.arm
-    told.append((arm.name, arm.prompt, arm.model, arm.parameters))
+    answers.append((arm.name, arm.prompt, arm.model, arm.parameters))
     await session.message("user", f"as {arm.name}")
 
 

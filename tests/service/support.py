@@ -52,8 +52,8 @@ async def credentials(
 ) -> Path:
     """Return a file of credentials, as made by `hansard credentials`."""
     place = folder / f"{name}-{uuid4().hex}.json"
-    given = settings.load(workspace=workspace, data_dir=data_dir)
-    await make(given, CredentialsRequest(role=role, name=name, output=place, **more))
+    config = settings.load(workspace=workspace, data_dir=data_dir)
+    await make(config, CredentialsRequest(role=role, name=name, output=place, **more))
     return place
 
 
@@ -103,10 +103,10 @@ class House:
         portal().run(self._begin(quiet_s))
 
     async def _begin(self, quiet_s: float) -> None:
-        given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
-        broker = await opening.find_broker(given)
+        config = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
+        broker = await opening.find_broker(config)
         self.stack.push_async_callback(broker.release)
-        workspace = await opening.open_workspace(given)
+        workspace = await opening.open_workspace(config)
         self.stack.push_async_callback(workspace.close)
         self.opened = workspace
         opened = serving(workspace, broker.runtime, quiet_s=quiet_s)
@@ -120,12 +120,12 @@ class House:
     def login_all(self, *whos: tuple[str, str]) -> None:
         """Create credentials of several names and roles with one reload of the broker."""
 
-        async def told_with_the_last(*_: object) -> bool:
+        async def reloaded_with_the_last(*_: object) -> bool:
             return True
 
         *others, last = whos
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(making, "sync_broker", told_with_the_last)
+            patch.setattr(making, "sync_broker", reloaded_with_the_last)
             for name, role in others:
                 self.login(name, role)
         self.login(*last)
@@ -172,10 +172,10 @@ class Served(House):
 
     async def _begin(self, quiet_s: float) -> None:
         del quiet_s
-        given = settings.load(workspace=self.workspace, data_dir=self.data_dir)
-        broker = await opening.find_broker(given)
+        config = settings.load(workspace=self.workspace, data_dir=self.data_dir)
+        broker = await opening.find_broker(config)
         self.stack.push_async_callback(broker.release)
-        serves = await self.stack.enter_async_context(served(given, broker, pytest.fail))
+        serves = await self.stack.enter_async_context(served(config, broker, pytest.fail))
         assert serves
 
 
@@ -191,19 +191,19 @@ class Lab:
     async def connect(self, name: str = "ada", **options: Any) -> AsyncIterator[TwinRecord]:
         """Yield a record of an agent's own program."""
         house = self.house
-        given: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
+        arguments: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
         if self.door == "restricted":
-            given = {"credentials": house.files[name, "writer"]}
+            arguments = {"credentials": house.files[name, "writer"]}
         if self.is_async:
-            async with hansard.connect_async(**given, **options) as record:
+            async with hansard.connect_async(**arguments, **options) as record:
                 yield TwinRecord(record, is_async=True)
         else:
-            with hansard.connect(**given, **options) as record:
+            with hansard.connect(**arguments, **options) as record:
                 yield TwinRecord(record, is_async=False)
 
     def commits(self, run: str) -> list[Stored]:
         """Return the stored commits of a run."""
         with self.house.trusted() as record:
             work = record.workspace.log.read_run(run)
-            found: list[Stored] = portal().run(work)
-            return found
+            stored: list[Stored] = portal().run(work)
+            return stored

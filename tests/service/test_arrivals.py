@@ -67,9 +67,9 @@ async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
     """An unforeseen error is reported to the loop, and waiting requests are examined all the
     same.
     """
-    told: list[Any] = []
+    contexts: list[Any] = []
     monkeypatch.setattr(fair_queue, "AT_ONCE", 1)
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
     seen: list[int] = []
 
     def take(number: int) -> None:
@@ -83,7 +83,7 @@ async def test_one_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch):
     for _ in range(4):
         await asyncio.sleep(0)
     assert seen == [1, 2]
-    assert [type(each["exception"]) for each in told] == [BadValue]
+    assert [type(each["exception"]) for each in contexts] == [BadValue]
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ async def caller(credentials: Credentials) -> AsyncIterator[Requests]:
         await requests.close()
 
 
-async def said(requests: Requests, subject: str, body: bytes) -> bytes | None:
+async def answer_to(requests: Requests, subject: str, body: bytes) -> bytes | None:
     """Send a request; return its answer, or None without one."""
     try:
         return await requests.ask(subject, body, QUICK_S)
@@ -80,11 +80,11 @@ def refusals(house: House) -> list[AccessRefused]:
         return [each for each in events if isinstance(each, AccessRefused)]
 
 
-def asked(credentials: Credentials, token: str | None = None, **more: Any) -> bytes:
+def opening_request(credentials: Credentials, token: str | None = None, **more: Any) -> bytes:
     """Return a request to open a session."""
     data = msgspec.Raw(wire.encode(Open(workflow="w", agent=credentials.principal)))
-    given = {"nonce": "n", "data": data, **more}
-    return wire.encode(Request(token=credentials.token if token is None else token, **given))
+    fields = {"nonce": "n", "data": data, **more}
+    return wire.encode(Request(token=credentials.token if token is None else token, **fields))
 
 
 def other_secret(token: str) -> str:
@@ -106,11 +106,11 @@ def test_stranger(house: House) -> None:
         await asyncio.sleep(0.1)
         async with caller(ada) as requests:
             bodies = [
-                asked(ada, ""),
-                asked(ada, "x" * 500),
-                asked(ada, other_secret(ada.token)),
-                asked(ada, bob.token),
-                asked(ada, revoked.token),
+                opening_request(ada, ""),
+                opening_request(ada, "x" * 500),
+                opening_request(ada, other_secret(ada.token)),
+                opening_request(ada, bob.token),
+                opening_request(ada, revoked.token),
                 b"",
                 b"{",
                 b"\xff\xfe",
@@ -119,7 +119,7 @@ def test_stranger(house: House) -> None:
                 json.dumps({"token": ada.token, "v": "x"}).encode(),
                 json.dumps({"token": [ada.token]}).encode(),
             ]
-            return [await said(requests, opening, body) for body in bodies]
+            return [await answer_to(requests, opening, body) for body in bodies]
 
     answers = run(work())
     assert set(answers) == {wire.DENIED}
@@ -145,13 +145,13 @@ def test_other_names(house: House) -> None:
 
     async def work() -> list[bytes | None]:
         async with caller(ada) as requests:
-            found: list[bytes | None] = []
+            answers: list[bytes | None] = []
             for subject in subjects:
                 try:
-                    found.append(await said(requests, subject, asked(bob)))
+                    answers.append(await answer_to(requests, subject, opening_request(bob)))
                 except hansard.errors.BusError:  # the broker's immediate refusal
-                    found.append(None)
-            return found
+                    answers.append(None)
+            return answers
 
     assert run(work()) == [None] * len(subjects)
 
@@ -182,7 +182,7 @@ def test_answers_elsewhere(house: House) -> None:
         ]
         async with caller(ada) as requests:
             for place in places:
-                for body in (asked(ada), asked(ada, "wrong")):
+                for body in (opening_request(ada), opening_request(ada, "wrong")):
                     await requests._broker.send(opening, body, place)
             await asyncio.sleep(QUICK_S)
         for stop in stops:
@@ -217,10 +217,10 @@ def in_session(house: House, work: Callable[[Tried], Coroutine[Any, Any, Any]]) 
         link = await Link.open(house.known())
         try:
             session = await link.open_session(Open(workflow="w", agent="ada"))
-            found = await work(Tried(link, session))
+            result = await work(Tried(link, session))
             await session.ask("close", wire.BlockExit())
             await session.end()
-            return found
+            return result
         finally:
             await link.close()
 
@@ -237,7 +237,7 @@ def test_another_session(house: House) -> None:
         data = msgspec.Raw(wire.encode(do("facts.context")[1]))
         async with caller(bob) as requests:
             return [
-                await said(
+                await answer_to(
                     requests,
                     subject,
                     wire.encode(Request(token=bob.token, session=name, n=7, data=data)),
@@ -308,18 +308,18 @@ def test_bad_requests(house: House) -> None:
     """A malformed request is refused with a text, and the session goes on."""
 
     async def work(tried: Tried) -> list[str]:
-        found = [await tried.fails(verb, data) for verb, data in BAD]
+        errors = [await tried.fails(verb, data) for verb, data in BAD]
         await tried.fails(*do("facts.context"), scope="nowhere")
         answer = await tried.session.ask(*do("facts.context"))
         assert isinstance(answer, wire.Value)
-        return found
+        return errors
 
-    found = in_session(house, work)
-    assert len(found) == len(BAD)
-    assert all(found)
+    texts = in_session(house, work)
+    assert len(texts) == len(BAD)
+    assert all(texts)
     assert not [
-        (asked, text)
-        for asked, text in zip(BAD, found, strict=True)
+        (call, text)
+        for call, text in zip(BAD, texts, strict=True)
         if "error of its own" in text or "fault of its own" in text
     ]
 
@@ -345,14 +345,16 @@ def test_replayed(house: House) -> None:
     async def work() -> tuple[list[bytes | None], int, int]:
         async with caller(ada) as requests:
             opening = wire.opening(house.workspace, "writer", "ada", "open")
-            body = asked(ada)
+            body = opening_request(ada)
             first = await requests.ask(opening, body, 5)
-            again = await said(requests, opening, body)
+            again = await answer_to(requests, opening, body)
             opened: Any = wire.answer(first)
             subject = wire.within(house.workspace, "writer", "ada", opened.instance, "do")
             data = msgspec.Raw(wire.encode(do("facts.message", "user", "hi", None, {})[1]))
-            told = wire.encode(Request(token=ada.token, session=opened.session, n=1, data=data))
-            answers = [await said(requests, subject, told) for _ in range(3)]
+            body_again = wire.encode(
+                Request(token=ada.token, session=opened.session, n=1, data=data)
+            )
+            answers = [await answer_to(requests, subject, body_again) for _ in range(3)]
             assert again == first
             service = house.service
             assert service is not None
@@ -416,10 +418,10 @@ def test_floods(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
             await link.close()
             await bob.close()
 
-    total, busy, told = run(work())
+    total, busy, kinds = run(work())
     assert total == 50
     assert busy == 50 - 8
-    assert told == ["ServiceBusy", "Value"]
+    assert kinds == ["ServiceBusy", "Value"]
 
 
 def test_not_offered(house: House) -> None:
@@ -490,10 +492,10 @@ def test_inputs_tell_nothing_of_what_is_not_seen(house: House) -> None:
     nothing = "01a202a2-d28d-71e8-a196-e7d64d5d822b"
     with house.connect("ann", "clerk") as record, record.run("w", run="r9") as session:
 
-        def refused(given: str) -> str:
+        def refused(reference: str) -> str:
             with pytest.raises(hansard.BadValue) as caught:
-                session.decide("x", selected="y", inputs=[given])
-            return str(caught.value).replace(given, "it")
+                session.decide("x", selected="y", inputs=[reference])
+            return str(caught.value).replace(reference, "it")
 
         assert {refused(event) for event in events} == {refused(nothing)}
         assert refused("bob#1") == refused("bob#7") == refused("eve#1")
@@ -512,14 +514,14 @@ def test_inputs_tell_nothing_of_what_is_not_seen(house: House) -> None:
 def test_role_refuses_outside_of_sessions(house: House, operation: str, ask_for: str) -> None:
     """A distrusted request is refused, and recorded at most once a minute."""
     house.apply(ROLES)
-    given = {"approvals.approve": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
+    arguments = {"approvals.approve": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
     with house.connect("bob", "reader") as record:
         for _ in range(5):
             with pytest.raises(hansard.Blocked, match=ask_for):
-                attrgetter(operation)(record)(*given)
-    [told] = [each for each in refusals(house) if each.operation == operation.replace(".", "_")]
-    assert (told.principal, told.role) == ("bob", "reader")
-    assert ask_for in told.because
+                attrgetter(operation)(record)(*arguments)
+    [refusal] = [each for each in refusals(house) if each.operation == operation.replace(".", "_")]
+    assert (refusal.principal, refusal.role) == ("bob", "reader")
+    assert ask_for in refusal.because
 
 
 def test_too_many_turns(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -616,13 +618,13 @@ def test_another_version(house: House) -> None:
     async def work() -> bytes | None:
         async with caller(ada) as requests:
             opening = wire.opening(house.workspace, "writer", "ada", "open")
-            return await said(requests, opening, asked(ada, v=wire.VERSION + 1))
+            return await answer_to(requests, opening, opening_request(ada, v=wire.VERSION + 1))
 
     answer = wire.answer(run(work()))
     assert isinstance(answer, Failed)
     assert f"version {wire.VERSION + 1}" in answer.fault.message
     assert f"version {wire.VERSION}" in answer.fault.message
-    assert ada.token not in repr(wire.request(asked(ada)))
+    assert ada.token not in repr(wire.request(opening_request(ada)))
 
 
 def test_rules_that_change(house: House) -> None:

@@ -113,23 +113,23 @@ def test_every_session_record_and_view_has_both(lab: Lab) -> None:
     """Every session, record and view has both forms through either door, even after it is
     closed.
     """
-    found: list[Any] = []
+    objects: list[Any] = []
 
     async def scenario() -> None:
         async with lab.connect() as record, record.run(run="r") as session:
             await session.checkpoint("c")
-            found.extend([record.raw, session.raw, session.raw.board, session.raw.team])
+            objects.extend([record.raw, session.raw, session.raw.board, session.raw.team])
             assert "status='open'" in repr(session.raw)
             view = session.raw.view()
-            found.append(await view if lab.is_async else view)
+            objects.append(await view if lab.is_async else view)
 
     play(lab, scenario())
     lab.house.end()
-    for each in found:
+    for each in objects:
         line, page = looked_at(each)
         assert "run='r'" in line or "workspace=" in line
         assert "<th" in page
-    assert "status='ended'" in repr(found[1])
+    assert "status='ended'" in repr(objects[1])
     lab.house.begin()
 
 

@@ -44,15 +44,15 @@ def counter(*, sees: bool = True, may: bool = True) -> str:
 
 def spending(record: Any, name: str, limit: float, calls: int, **options: Any) -> list[str]:
     """Return the outcomes of calls of this record's agent under one budget."""
-    told: list[str] = []
+    answers: list[str] = []
     with record.run(run=name, gate=[hansard.budget("calls", limit)], **options) as session:
         send = session.tool(effects="once", name="send")(lambda to: f"sent {to}")
         for to in range(calls):
             try:
-                told.append(send(to))
+                answers.append(send(to))
             except hansard.Blocked as error:
-                told.append(error.rule)
-    return told
+                answers.append(error.rule)
+    return answers
 
 
 def test_counted_over_all_processes(house: House) -> None:
@@ -68,14 +68,14 @@ def test_counted_over_all_processes(house: House) -> None:
         assert spending(ada, "r1", 6, 4) == [*sent[:3], "calls"]
     with house.trusted() as record:
         commits = portal().run(record.workspace.log.read_run("r1"))
-        found = [
+        reservations = [
             (stored.commit.actor.agent, event.type)
             for stored in commits
             if getattr(stored.stream, "key", "") == "budget calls"
             for event in stored.commit.events
         ]
-    assert [who for who, _ in found] == ["ada", "ada", "eve", "bob", "bob", "ada"]
-    assert {kind for _, kind in found} == {"budget.reserved.v1"}
+    assert [who for who, _ in reservations] == ["ada", "ada", "eve", "bob", "bob", "ada"]
+    assert {kind for _, kind in reservations} == {"budget.reserved.v1"}
 
 
 def test_what_another_gave_back_is_there_at_once(house: House) -> None:
@@ -119,13 +119,13 @@ def test_a_role_that_may_not_count(house: House, lacks: str, line: str) -> None:
     """A budget that a role may not count on is refused on record; a replay needs none."""
     house.apply(counter())
     with house.connect("ada", "counter") as record:
-        told = spending(record, "r1", 5, 1, workflow="w")
+        answers = spending(record, "r1", 5, 1, workflow="w")
         house.apply(counter(**{lacks: False}))
         for run in ("r1", "r2"):
             with pytest.raises(RoleRefused, match="counting on budget 'calls'") as no:
                 spending(record, run, 5, 1, workflow="w")
             assert line in str(no.value)
-        assert spending(record, "r1", 5, 1, mode="strict") == told
+        assert spending(record, "r1", 5, 1, mode="strict") == answers
     [refused] = [each for each in refusals(house) if each.operation == "open"]
     assert line in refused.because
     with house.trusted() as record:
@@ -140,43 +140,43 @@ def test_counted_at_once(house: House) -> None:
         house.login(name, "counter")
     with house.trusted() as record, record.run("w", run="r1", agent="eve", role="trusted"):
         pass
-    told: dict[str, list[str]] = {}
+    answers: dict[str, list[str]] = {}
 
     def work(name: str) -> None:
         with house.connect(name, "counter") as record:
-            told[name] = spending(record, "r1", 9, 5)
+            answers[name] = spending(record, "r1", 9, 5)
 
     threads = [threading.Thread(target=work, args=(name,)) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    said = [each for name in names for each in told[name]]
-    assert (len(said), said.count("calls")) == (20, 11)
+    outcomes = [each for name in names for each in answers[name]]
+    assert (len(outcomes), outcomes.count("calls")) == (20, 11)
 
 
 @pytest.mark.parametrize("calls", [1, 3])
-def test_what_others_used_is_not_told(house: House, other: House, calls: int) -> None:
+def test_what_others_used_is_not_shown(house: House, other: House, calls: int) -> None:
     """The usage of unseen agents has no influence on a refusal."""
-    found = []
+    sides = []
     other.begin()
     try:
         for where, much in ((house, 0), (other, calls)):
             where.apply(counter(sees=False))
             with where.trusted() as record:
                 spending(record, "r1", 2, much, workflow="w", agent="eve", role="trusted")
-            asked = [
+            requests = [
                 Open(agent="ada", run="r1", budgets=remote_call.encode_budgets([made]))
                 for name in ("calls", "others")
                 for made in (Budget(name=name, limit=2), Budget(name=name, limit=4, tool="x"))
             ]
             with where.link("ada", "counter") as link:
-                answers = [portal().run(link.outside("open", each)) for each in asked]
-            found.append([wire.encode(answer) for answer in answers])
+                answers = [portal().run(link.outside("open", each)) for each in requests]
+            sides.append([wire.encode(answer) for answer in answers])
     finally:
         other.end()
-    assert found[0] == found[1]
-    assert all(b"RoleRefused" in answer for answer in found[0])
+    assert sides[0] == sides[1]
+    assert all(b"RoleRefused" in answer for answer in sides[0])
 
 
 def test_what_is_labelled_higher_is_not_counted_with(house: House) -> None:
@@ -201,7 +201,7 @@ def test_what_is_labelled_higher_is_not_counted_with(house: House) -> None:
 def test_a_usage_below_nothing_gives_no_room(house: House) -> None:
     """A negative usage makes no room for others."""
     house.apply(counter())
-    told: list[str] = []
+    answers: list[str] = []
     gate = [hansard.budget("money", 3, unit="cost", reserve=1)]
     with house.connect("ada", "counter", gate=gate) as record, record.run("w") as session:
 
@@ -212,16 +212,16 @@ def test_a_usage_below_nothing_gives_no_room(house: House) -> None:
 
         for to in range(4):
             try:
-                told.append(str(send(to)))
+                answers.append(str(send(to)))
             except hansard.Blocked as error:
-                told.append(error.rule)
-    assert told == ["0", "1", "2", "money"]
+                answers.append(error.rule)
+    assert answers == ["0", "1", "2", "money"]
 
 
-def test_what_is_asked_first_is_counted_then(house: House) -> None:
+def test_a_granted_call_is_counted(house: House) -> None:
     """A granted call is counted, and refused where nothing is left."""
     house.login("bob")
-    told: list[str] = []
+    answers: list[str] = []
     gate = [hansard.ask_first("send", timeout_s=30), hansard.budget("calls", 1)]
 
     def work() -> None:
@@ -229,9 +229,9 @@ def test_what_is_asked_first_is_counted_then(house: House) -> None:
             send = session.tool(effects="once", name="send")(lambda to: to)
             for to in range(2):
                 try:
-                    told.append(str(send(to)))
+                    answers.append(str(send(to)))
                 except hansard.Blocked as error:
-                    told.append(error.rule)
+                    answers.append(error.rule)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -239,7 +239,7 @@ def test_what_is_asked_first_is_counted_then(house: House) -> None:
         for _ in range(2):
             record.approvals.approve(wait_for_question(record), reason="looked at it")
     thread.join(20)
-    assert told == ["0", "calls"]
+    assert answers == ["0", "calls"]
 
 
 def test_a_call_that_may_have_been_made_stays_counted(house: House) -> None:
@@ -294,18 +294,18 @@ _patterns = st.text(
         max_size=4,
     )
 )
-def test_a_budget_is_told_as_it_is(budgets: list[Budget]) -> None:
+def test_a_budget_is_sent_unchanged(budgets: list[Budget]) -> None:
     """Over the wire a budget is the same, its limits without end and its kinds of numbers, too."""
-    asked = Open(agent="ada", budgets=remote_call.encode_budgets(budgets))
-    told = wire.read(msgspec.Raw(wire.encode(asked)), Open)
-    found = remote_call.Program(told.budgets, "").rules.budgets
-    assert list(found) == budgets
+    request = Open(agent="ada", budgets=remote_call.encode_budgets(budgets))
+    opening = wire.read(msgspec.Raw(wire.encode(request)), Open)
+    restored = remote_call.Program(opening.budgets, "").rules.budgets
+    assert list(restored) == budgets
     numbers = [(type(each.limit), type(each.reserve)) for each in budgets]
-    assert [(type(each.limit), type(each.reserve)) for each in found] == numbers
+    assert [(type(each.limit), type(each.reserve)) for each in restored] == numbers
 
 
 @pytest.mark.parametrize(
-    "told",
+    "budgets",
     [
         *(7, {"name": "x"}, ["x"], [{"name": "x"}], [{"name": "x", "limit": 1, "more": 2}]),
         *(
@@ -317,7 +317,7 @@ def test_a_budget_is_told_as_it_is(budgets: list[Budget]) -> None:
         *([{"name": "x", "limit": 1, "reserve": math.inf}], [{"name": "x", "limit": 1}] * 101),
     ],
 )
-def test_what_is_no_budget_is_refused(told: Any) -> None:
+def test_what_is_no_budget_is_refused(budgets: Any) -> None:
     """Whatever a client sends as budgets: an error of the caller's, before anything is done."""
     with pytest.raises((BadName, BadValue)):
-        remote_call.Program(wire.dump(told), "")
+        remote_call.Program(wire.dump(budgets), "")

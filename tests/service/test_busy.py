@@ -56,11 +56,11 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(house: House, **asked: Any) -> AsyncGenerator[SessionLink, None]:
+async def opened(house: House, **fields: Any) -> AsyncGenerator[SessionLink, None]:
     """Yield a bare session of ada's."""
     link = await Link.open(house.known())
     try:
-        session = await link.open_session(Open(**{"workflow": "w", "agent": "ada", **asked}))
+        session = await link.open_session(Open(**{"workflow": "w", "agent": "ada", **fields}))
         yield session
         await session.end()
     finally:
@@ -110,10 +110,10 @@ def test_a_client_at_its_limit_can_cancel_and_close(house: House) -> None:
             await until(lambda: sum(each.done() for each in waits) == 300 - server.TURNS_MAX)
             for each in waits:
                 each.cancel()
-            told = await asyncio.gather(*waits, return_exceptions=True)
+            outcomes = await asyncio.gather(*waits, return_exceptions=True)
             left = under_way(house)
             await session.message("user", "goes on")
-        return sum(isinstance(each, ServiceBusy) for each in told), left
+        return sum(isinstance(each, ServiceBusy) for each in outcomes), left
 
     refused, left = asyncio.run(work())
     assert (refused, left) == (300 - server.TURNS_MAX, 0)
@@ -134,10 +134,10 @@ def test_what_frees_places_is_never_one_too_many(house, monkeypatch):
             put = request("transaction.put", "k", 1, None, {}, None)
             await session.ask("do", Do(operation=put, context=blocks[0]))
             tool = Declared(name="count", effects="pure")
-            asked = await session.ask("stream", Call(tool=tool, arguments=wire.dump({})))
-            assert isinstance(asked, Run)
-            came = wire.BodyResult(result=wire.dump(1))
-            item = await session.ask("done", came, turn=asked.turn)
+            call = await session.ask("stream", Call(tool=tool, arguments=wire.dump({})))
+            assert isinstance(call, Run)
+            result = wire.BodyResult(result=wire.dump(1))
+            item = await session.ask("done", result, turn=call.turn)
             assert isinstance(item, Value)
             async with full(house, session, TURNS) as numbers:
                 beginning = await session.ask(*do("facts.context"))
@@ -167,10 +167,10 @@ def test_who_frees_places_holds_no_more_of_them(house, monkeypatch):
     ends = {name: asyncio.Event() for name in ("cancel", "exit", "close")}
 
     def slowly(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        async def slow(*given: Any) -> Any:
+        async def slow(*args: Any) -> Any:
             going[name] += 1
             await ends[name].wait()
-            return await work(*given)
+            return await work(*args)
 
         return slow
 
@@ -193,18 +193,18 @@ def test_who_frees_places_holds_no_more_of_them(house, monkeypatch):
             monkeypatch.setattr(host, "close", slowly("close", host.close))
             monkeypatch.setattr(hosted, "run", held)
             async with full(house, session, 1) as numbers:
-                told: list[list[asyncio.Future[Any]]] = []
+                batches: list[list[asyncio.Future[Any]]] = []
                 for verb, data, turn in (
                     ("cancel", None, numbers[0]),
                     ("exit", BlockExit(context=blocks[0]), 0),
                     ("close", BlockExit(), 0),
                 ):
                     asks = [session.ask(verb, data, turn=turn) for _ in range(50)]
-                    told.append([asyncio.ensure_future(each) for each in asks])
-                    await until(lambda: sum(each.done() for each in told[-1]) == 49)
+                    batches.append([asyncio.ensure_future(each) for each in asks])
+                    await until(lambda: sum(each.done() for each in batches[-1]) == 49)
                 held_now = under_way(house)
                 answers = []
-                for each, asking in zip(ends.values(), told, strict=True):
+                for each, asking in zip(ends.values(), batches, strict=True):
                     each.set()
                     answers.append(await asyncio.gather(*asking))
                 return [[held_now], *answers]
@@ -275,13 +275,13 @@ def test_refused_requests_do_not_wear_a_session_out(house, monkeypatch):
     async def work() -> list[Any]:
         async with opened(house) as session:
             async with full(house, session, TURNS):
-                told = [is_busy(await session.ask(*do("facts.context"))) for _ in range(30)]
+                refusals = [is_busy(await session.ask(*do("facts.context"))) for _ in range(30)]
                 for number in range(1, TURNS + 1):
                     await session.ask("cancel", None, turn=number)
             async with asyncio.timeout(SOON_S):
                 answer = await session.ask(*do("facts.context"))
                 await session.ask("close", BlockExit())
-            return [all(told), type(answer)]
+            return [all(refusals), type(answer)]
 
     assert run(house, work) == [True, Value]
 

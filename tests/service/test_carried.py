@@ -38,7 +38,7 @@ def desk(house: House) -> House:
 
 
 @pytest.fixture
-def asked(data_dir: Path, tmp_path: Path) -> Iterator[House]:
+def served_desk(data_dir: Path, tmp_path: Path) -> Iterator[House]:
     """Yield a workspace with a secret, served with SQL."""
     made = Served(
         data_dir, f"carried-{tmp_path.name[-40:].strip('_-').replace('_', '-')}", tmp_path
@@ -91,17 +91,17 @@ def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> Non
 @pytest.mark.thorough(
     quick="labels/test_database.py::test_no_byte_of_a_roles_tables_has_what_is_labelled_higher"
 )
-def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -> None:
+def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(served_desk: House) -> None:
     """A role's tables, counts included, are the same after hidden writes."""
     tables = ("events", "runs", "agents", "board", "tasks", "mail", "queries", "principals_shown")
     count = " UNION ALL ".join(
         f"SELECT '{each}' AS name, count(*) AS n FROM {each}" for each in tables
     )
-    read_secret(asked)
-    with asked.connect("bob", "clerk") as record:
+    read_secret(served_desk)
+    with served_desk.connect("bob", "clerk") as record:
         before = record.sql(count).dicts()
-        writes(asked, "ada", "cleared", f"b-{SECRET}", SECRET)
-        with asked.connect("ada", "cleared") as other:
+        writes(served_desk, "ada", "cleared", f"b-{SECRET}", SECRET)
+        with served_desk.connect("ada", "cleared") as other:
             assert other.sql("SELECT ? AS x", SECRET).dicts() == [{"x": SECRET}]
             carried = other.sql("SELECT principal, label FROM carried")
             assert ("ada", "secret") in carried.rows
@@ -109,7 +109,7 @@ def test_what_a_role_is_not_cleared_for_is_in_none_of_its_tables(asked: House) -
         mine = {"events": 1, "queries": 1}  # its own question before
         assert {row["name"]: row["n"] + mine.get(row["name"], 0) for row in before} == after
         assert not record.sql("SELECT * FROM events WHERE data::VARCHAR LIKE ?", f"%{SECRET}%").rows
-    check(asked)
+    check(served_desk)
 
 
 @pytest.mark.slow
@@ -134,15 +134,15 @@ def test_an_id_that_is_taken_says_no_more_than_that(desk: House) -> None:
     """Opening a hidden run's id shows only that the id is taken."""
     read_secret(desk)
     writes(desk, "ada", "cleared", "taken", SECRET)
-    told = set()
+    messages = set()
     head = len(log_of(desk))
     with desk.connect("bob", "clerk") as record:
         for workflow in (f"w {SECRET}", "another", None):
             with pytest.raises(Refused) as refused, record.run(workflow, run="taken"):
                 pass
-            told.add(str(refused.value))
-    assert len(told) == 1
-    assert SECRET not in told.pop()
+            messages.add(str(refused.value))
+    assert len(messages) == 1
+    assert SECRET not in messages.pop()
     assert len(log_of(desk)) == head
 
 
@@ -156,10 +156,10 @@ def by_tool(session: Any) -> object:
 
 def by_merge(session: Any) -> object:
     """Return a value of a resolver, in the middle of an operation."""
-    given = []
+    others = []
 
     def resolve(mine: Any, theirs: Any, base: Any = None) -> Any:
-        given.append(theirs)
+        others.append(theirs)
         return mine
 
     with contextlib.suppress(hansard.HansardError, TypeError):
@@ -203,25 +203,25 @@ def test_what_a_session_shows_is_carried(desk: House, how: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_shown_outside_of_sessions_is_carried(asked: House) -> None:
+def test_what_is_shown_outside_of_sessions_is_carried(served_desk: House) -> None:
     """A view and any SQL answer count as shown."""
-    with asked.connect("ada", "cleared") as record:
+    with served_desk.connect("ada", "cleared") as record:
         with record.run("w", run="mine") as ada:
             ada.message("user", "nothing of it")
         record.view("mine")
-        assert state_of(asked).label == ""
+        assert state_of(served_desk).label == ""
         record.view("a")
-        assert state_of(asked).label == "secret"
-        with asked.trusted() as trusted:
+        assert state_of(served_desk).label == "secret"
+        with served_desk.trusted() as trusted:
             trusted.roles.declassify(principal="ada", **WHY)
-        assert state_of(asked).label == ""
+        assert state_of(served_desk).label == ""
         record.sql("SELECT 1 AS one")
-        assert state_of(asked).label == "secret"
-    with asked.connect("bob", "clerk") as record:
+        assert state_of(served_desk).label == "secret"
+    with served_desk.connect("bob", "clerk") as record:
         record.sql("SELECT 1 AS one")
         record.view("a")
-    assert state_of(asked, "bob").label == ""
-    check(asked)
+    assert state_of(served_desk, "bob").label == ""
+    check(served_desk)
 
 
 @pytest.mark.thorough(
@@ -254,9 +254,9 @@ def test_tokens_are_of_one_principal(desk: House) -> None:
 def test_whom_it_acts_for_was_not_shown_it(desk: House) -> None:
     """A principal's label passes neither to those it acts for nor to their other delegates."""
     desk.login("lead", "cleared")
-    given = {"on_behalf_of": ("lead",)}
+    options = {"on_behalf_of": ("lead",)}
     for name in ("fay", "gil"):
-        desk.login_with(name, "cleared", **given)
+        desk.login_with(name, "cleared", **options)
     with desk.connect("fay", "cleared") as record, record.run(run="a") as fay:
         fay.board.get("plan")
     assert [state_of(desk, name).label for name in ("fay", "lead", "gil")] == ["secret", "", ""]
@@ -292,11 +292,11 @@ def test_a_role_that_is_not_cleared_opens_no_run_under_it(desk: House) -> None:
         record.run(f"w {SECRET}", run=f"r-{SECRET}", labels={"n": SECRET}),
     ):
         pass
-    told = str(refused.value)
-    assert "has read data labelled 'secret" in told
-    assert "'clerk' is cleared only for 'public'" in told
-    assert 'clearance = "secret" in [roles.clerk]' in told
-    assert "declassification" in told
+    message = str(refused.value)
+    assert "has read data labelled 'secret" in message
+    assert "'clerk' is cleared only for 'public'" in message
+    assert 'clearance = "secret" in [roles.clerk]' in message
+    assert "declassification" in message
     new = [each for each in log_of(desk)[head:] if not _is_of(each, "principal")]
     assert all(_is_of(each, "access") for each in new)
     assert [str(each.commit.label) for each in new] == ["secret"] * len(new)
@@ -330,8 +330,8 @@ def test_a_refusal_s_words_are_labelled(desk: House) -> None:
         record.run("w", run="b"),
     ):
         pass
-    found = [each for each in log_of(desk) if SECRET.encode() in each.body]
-    assert {str(each.commit.label) for each in found} == {"secret"}
+    commits = [each for each in log_of(desk) if SECRET.encode() in each.body]
+    assert {str(each.commit.label) for each in commits} == {"secret"}
 
 
 @pytest.mark.slow
@@ -342,14 +342,14 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
     for name, role in (("clara", "clerk"), ("cleo", "cleared")):
         desk.login(name, role)
         asks = [hansard.ask_first("send", timeout_s=30)]
-        told: list[str] = []
+        messages: list[str] = []
 
         def deny(run: str) -> None:
             with desk.trusted() as record, desk.connect("ada", "cleared") as ada:
                 until = time.monotonic() + 30
-                while not (asked := portal().run(listed(record.workspace, [run]))):
+                while not (questions := portal().run(listed(record.workspace, [run]))):
                     assert time.monotonic() < until, "nothing was asked"
-                ada.approvals.deny(asked[0].approval.id, reason=f"it tells of {SECRET}")
+                ada.approvals.deny(questions[0].approval.id, reason=f"it tells of {SECRET}")
 
         with desk.connect(name, role, gate=asks) as record, record.run("w", run=f"q-{name}") as it:
             thread = threading.Thread(target=deny, args=(it.run,))
@@ -357,8 +357,8 @@ def test_an_answer_to_a_question_is_labelled(desk: House) -> None:
             with pytest.raises(hansard.Blocked, match="denied") as refused:
                 it.tool(effects="once", name="send")(lambda: None)()
             thread.join()
-            told.append(str(refused.value))
-        assert (SECRET in told[0]) == (role == "cleared")
+            messages.append(str(refused.value))
+        assert (SECRET in messages[0]) == (role == "cleared")
         assert state_of(desk, name).label == ("secret" if role == "cleared" else "")
         assert SECRET not in shown_to_clerk(desk, f"q-{name}")
     check(desk)
@@ -402,7 +402,7 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
 
 @pytest.mark.fast(cases=2, slow=0)
 @pytest.mark.parametrize(
-    ("run", "given", "error"),
+    ("run", "arguments", "error"),
     [
         (None, {"principal": "ada", "to": "secret"}, Refused),
         (None, {"principal": "nobody"}, Refused),
@@ -413,16 +413,16 @@ def test_the_sessions_that_are_open_then_end(desk: House) -> None:
         (None, {"principal": "ada", "role": "nobody"}, None),
     ],
 )
-def test_what_is_lowered_wrongly(desk, run, given, error):
+def test_what_is_lowered_wrongly(desk, run, arguments, error):
     """Is refused with the remedy; a role needs to be one that may approve."""
     read_secret(desk)
     with desk.trusted() as record:
         if error is None:
-            record.roles.declassify(run, **WHY, **given)
+            record.roles.declassify(run, **WHY, **arguments)
             assert state_of(desk).label == ""
             return
         with pytest.raises(error):
-            record.roles.declassify(run, **WHY, **given)
+            record.roles.declassify(run, **WHY, **arguments)
     assert state_of(desk).label == "secret"
 
 
@@ -517,19 +517,19 @@ def test_service_killed_at_each_point(desk, nursery, rounds):
     """A kill at any point of showing a secret never leaves its holder unlabelled."""
     desk.end()
 
-    def told() -> list[Any]:
-        found: list[Any] = []
+    def read_all() -> list[Any]:
+        answers: list[Any] = []
         with (
             contextlib.suppress(hansard.HansardError),
             desk.connect("ada", "cleared") as record,
             record.run(run="a") as ada,
         ):
-            found.append(ada.board.get("plan"))
-            found.append(ada.view().digest)
-        return found
+            answers.append(ada.board.get("plan"))
+            answers.append(ada.view().digest)
+        return answers
 
     with nursery.service() as service:
-        assert len(told()) == 2
+        assert len(read_all()) == 2
     points = service.reached()
     assert "before principal.shown.v1" in points
     kills = some(len(points), rounds, 1)
@@ -539,9 +539,9 @@ def test_service_killed_at_each_point(desk, nursery, rounds):
         with desk.trusted() as record, contextlib.suppress(Refused):
             record.roles.declassify(principal="ada", **WHY)
         with nursery.service(dies):
-            found = told()
-        seen += bool(found)
-        if found:
+            results = read_all()
+        seen += bool(results)
+        if results:
             assert state_of(desk).label == "secret", points[dies]
         carried = state_of(desk).label
         with nursery.service():
@@ -557,8 +557,8 @@ def test_principals_are_listed_with_what_they_carry(desk, capsys, monkeypatch):
     """`principals` lists each principal with its label."""
     read_secret(desk)
     place = ["--data-dir", desk.data_dir, "--workspace", desk.workspace]
-    found = ran(capsys, monkeypatch, ["principals", "--json", *place])
-    assert {each["principal"]: each["carries"] for each in found.lines} == {
+    output = ran(capsys, monkeypatch, ["principals", "--json", *place])
+    assert {each["principal"]: each["carries"] for each in output.lines} == {
         "ada": "secret",
         "bob": "public",
     }
@@ -577,8 +577,8 @@ def test_what_no_service_wrote_is_noted(desk, capsys, monkeypatch):
         record.run("w", run="c", agent="ada", role="cleared", on_behalf_of=("ada",)) as ada,
     ):
         ada.message("user", "says who it likes")
-    found = ran(capsys, monkeypatch, ["check", "--json", *place])
-    notes = [each for each in found.lines if each.get("finding") == "label"]
-    assert found.code == 0
+    output = ran(capsys, monkeypatch, ["check", "--json", *place])
+    notes = [each for each in output.lines if each.get("finding") == "label"]
+    assert output.code == 0
     assert notes
     assert all("carried 'secret'" in each["fact"] and each["run"] == "c" for each in notes)

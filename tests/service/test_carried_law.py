@@ -30,7 +30,7 @@ from tests.service.support import Served
 
 pytestmark = pytest.mark.slow
 
-GIVEN = ("internal", "secret", "confidential untrusted", "untrusted")
+LABELS = ("internal", "secret", "confidential untrusted", "untrusted")
 WHO = ("ada", "fay")
 WRITES = ("open", "message", "put", "append", "task", "mail", "checkpoint")
 READS = ("key", "keys", "inbox", "tasks", "view", "outside", "tool", "offline")
@@ -42,7 +42,7 @@ acts = st.one_of(
     st.tuples(st.sampled_from(["again", "declassify"]), st.sampled_from(WHO), st.integers(0, 1)),
 )
 histories = st.tuples(
-    st.sampled_from(GIVEN),
+    st.sampled_from(LABELS),
     st.lists(acts, min_size=2, max_size=5),
     st.tuples(st.sampled_from(READS), st.sampled_from(WHO), st.just(0)),
     st.lists(acts, min_size=3, max_size=9),
@@ -70,10 +70,10 @@ def houses(tmp_path: Path) -> Iterator[list[Served]]:
 class World:
     """Two principals at work in runs of their own and in one that holds something labelled."""
 
-    def __init__(self, house: Served, record: hansard.Record, given: str) -> None:
+    def __init__(self, house: Served, record: hansard.Record, label: str) -> None:
         self.house = house
         self.record = record
-        self.given = parse(given)
+        self.label = parse(label)
         self.number = next(_numbers)
         self.source = f"source-{self.number}"
         self.runs: list[str] = [self.source]
@@ -90,7 +90,7 @@ class World:
         self._sessions: dict[tuple[str, int], Any] = {}
         self._own: dict[tuple[str, int], str] = {}
         with record.run("w", run=self.source, agent="eve", role="cleared") as eve:
-            eve.message("user", "what follows is labelled", label=given)
+            eve.message("user", "what follows is labelled", label=label)
             eve.board.put("plan", "p")
             for name in WHO:
                 eve.team.send("m", agent=name)
@@ -183,35 +183,35 @@ class World:
         record = self._records[name]
         if kind == "outside":
             record.view(self.source)
-            self.see(name, self.given)
+            self.see(name, self.label)
             return
         if kind == "tool":
             session = self.session(name, 0)
-            session.tool(effects="pure", gives=str(self.given), name=f"read{self.marks}")(
+            session.tool(effects="pure", gives=str(self.label), name=f"read{self.marks}")(
                 lambda: 1
             )()
-            self.see(name, self.given)
+            self.see(name, self.label)
             return
         if kind == "offline":
             if ("offline", name) not in self.seen_in_source:
                 return
             with record.run(run=self.source, mode="offline") as session:
                 session.board.get("plan")
-            self.see(name, self.given)
+            self.see(name, self.label)
             return
         with record.run(run=self.source) as session:
-            told = self._told(kind, session)
+            shown = self._shows(kind, session)
         if kind == "key":
             self.seen_in_source.add(("offline", name))
         # What was shown to the agent of this run it is shown again as it is resumed.
-        if told or name in self.been_in_source:
-            self.see(name, self.given)
+        if shown or name in self.been_in_source:
+            self.see(name, self.label)
             self.been_in_source.add(name)
         if kind == "view":
-            self.see(name, self.given)
+            self.see(name, self.label)
 
     @staticmethod
-    def _told(kind: str, session: Any) -> bool:
+    def _shows(kind: str, session: Any) -> bool:
         match kind:
             case "key":
                 return session.board.get("plan") is not None
@@ -228,7 +228,7 @@ class World:
 
     def check(self) -> int:
         """Check the uncleared role's view for hidden and public words; return the hidden count."""
-        told = []
+        views = []
         for run in self.runs:
             derive = roles.derive(self.record.workspace.states, "clerk", run)
             try:
@@ -236,8 +236,8 @@ class World:
             except NotFound:
                 continue
             if made.view.events:
-                told.append(msgspec.json.encode(made.view).decode())
-        text = " ".join(told)
+                views.append(msgspec.json.encode(made.view).decode())
+        text = " ".join(views)
         assert [word for word in self.hidden if word in text] == []
         assert [word for word in self.public if word not in text] == []
         return len(self.hidden)
@@ -282,10 +282,10 @@ def test_nothing_goes_out_that_was_written_after_it_was_shown(houses, evidence):
     house.login("bob", "clerk")
     with house.connect("bob", "clerk") as record:
         text = "data::VARCHAR || stream || coalesce(run, '')"
-        found = (
+        statement = (
             f"SELECT DISTINCT unnest(regexp_extract_all({text}, 'mark[0-9x]+z')) AS w FROM events"
         )
-        told = {row["w"] for row in record.sql(found).dicts()}
-    assert told
-    assert told & set(words) == set()
+        marks = {row["w"] for row in record.sql(statement).dicts()}
+    assert marks
+    assert marks & set(words) == set()
     evidence.record("service.carried", histories=histories_played, hidden=hidden, shown=0)

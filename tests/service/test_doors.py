@@ -26,8 +26,8 @@ def bodies(house: House) -> bytes:
     """Return the bodies of the whole log."""
     with house.trusted() as record:
         runs = [run for run, _ in record.runs()]
-        found = [portal().run(record.workspace.log.read_run(run)) for run in runs]
-    return b"".join(bytes(e.data) for run in found for c in run for e in c.commit.events)
+        commits = [portal().run(record.workspace.log.read_run(run)) for run in runs]
+    return b"".join(bytes(e.data) for run in commits for c in run for e in c.commit.events)
 
 
 def test_secrets_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,38 +53,38 @@ def test_secrets_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     assert got == [SECRET, SECRET]
     assert sent
     assert SECRET.encode() not in b"".join(sent)
-    found = bodies(house)
-    assert SECRET.encode() not in found
-    assert b'"$secret":"token"' in found
+    content = bodies(house)
+    assert SECRET.encode() not in content
+    assert b'"$secret":"token"' in content
 
 
 def test_approvals(house: House) -> None:
     """A gate that asks first asks through the service; another restricted agent may grant it."""
     house.login("ada")
     house.login("bob")
-    told: list[str] = []
+    answers: list[str] = []
 
     def work() -> None:
         gate = [hansard.ask_first(tool="send", timeout_s=30)]
         with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
             send = session.tool(effects="once", name="send")(lambda to: f"sent to {to}")
-            told.append(send("eve"))
+            answers.append(send("eve"))
             try:
                 send("boss")
             except hansard.Blocked as error:
-                told.append(str(error))
+                answers.append(str(error))
 
     thread = threading.Thread(target=work)
     thread.start()
     with house.connect("bob") as record:
         for answer in (record.approvals.approve, record.approvals.deny):
-            asked = wait_for_question(record)
-            answer(asked, reason="looked at it")
+            question = wait_for_question(record)
+            answer(question, reason="looked at it")
         with pytest.raises(hansard.NotFound, match="shown"):
             record.approvals.approve("0" * 32)
     thread.join(20)
-    assert told[0] == "sent to eve"
-    assert "looked at it" in told[1]
+    assert answers[0] == "sent to eve"
+    assert "looked at it" in answers[1]
 
 
 def wait_for_question(record: Any) -> str:
@@ -96,11 +96,11 @@ def wait_for_question(record: Any) -> str:
         except hansard.NotFound:
             lines = []
         events = [(each.type, bytes(each.data).decode()) for each in lines]
-        asked = [data for kind, data in events if kind.startswith("approval.requested")]
+        questions = [data for kind, data in events if kind.startswith("approval.requested")]
         answered = [kind for kind, _ in events if kind.startswith(("approval.gr", "approval.de"))]
-        if len(asked) > len(answered):
-            found: str = asked[-1].split('"approval":"')[1].split('"')[0]
-            return found
+        if len(questions) > len(answered):
+            question: str = questions[-1].split('"approval":"')[1].split('"')[0]
+            return question
         time.sleep(0.05)
     pytest.fail("nobody asked")
 
@@ -243,10 +243,10 @@ def test_modes(house: House) -> None:
                 **{f: getattr(spec, f) for f in spec.__struct_fields__ if f != "source"},
                 source=source,
             )
-            found: int = look(1)
+            value: int = look(1)
             if expected == "miss":
                 look(2)
-            return found
+            return value
 
     assert play() == 1
     assert play(mode="offline") == 1
@@ -335,7 +335,7 @@ def test_service_ends(other: House) -> None:
     """A service that shuts down reports it to waiting clients; calls under way are in doubt."""
     other.begin()
     other.login()
-    said: list[str] = []
+    errors: list[str] = []
     began = threading.Event()
 
     def program(work: str) -> None:
@@ -352,7 +352,7 @@ def test_service_ends(other: House) -> None:
                 else:
                     send()
         except Exception as error:  # noqa: BLE001 -- the error is the result
-            said.append(f"{work}: {type(error).__name__}")
+            errors.append(f"{work}: {type(error).__name__}")
 
     threads = [threading.Thread(target=program, args=(work,)) for work in ("waits", "sends")]
     for thread in threads:
@@ -362,7 +362,7 @@ def test_service_ends(other: House) -> None:
     other.end()
     for thread in threads:
         thread.join(10)
-    assert sorted(said) == ["sends: ServiceGone", "waits: ServiceGone"]
+    assert sorted(errors) == ["sends: ServiceGone", "waits: ServiceGone"]
     with other.trusted() as record:
         [step] = record.state("sends").agent("ada").steps.values()
         assert step.status.value == "in_doubt"

@@ -37,7 +37,7 @@ def worker(*more: str) -> str:
     return WORKER.replace("MORE", "".join(f', "{kind}"' for kind in more))
 
 
-def stands(lab: Lab) -> Any:
+def state_of(lab: Lab) -> Any:
     """Return the run as a trusted program reads it."""
     with lab.house.trusted() as record:
         return record.state("r")
@@ -60,7 +60,7 @@ def test_a_run_ends_with_its_last_agent_through_either_door(lab: Lab) -> None:
             raise error
 
     play(lab, scenario())
-    life = stands(lab).life
+    life = state_of(lab).life
     assert (life.status, life.missing) == (RunStatus.FAILED, [])
     assert [end.outcome for end in life.ends.values()] == ["completed", "failed"]
 
@@ -88,11 +88,11 @@ def test_a_call_in_doubt_leaves_its_claim_through_either_door(lab: Lab) -> None:
     for expected in (TimeoutError, hansard.InDoubt):
         with pytest.raises(expected):
             play(lab, session(TimeoutError("?")))
-        assert stands(lab).team.tasks["t1"].status is TaskStatus.CLAIMED
-    [step] = [each for each in stands(lab).agent("ada").steps.values() if each.tool == "send"]
+        assert state_of(lab).team.tasks["t1"].status is TaskStatus.CLAIMED
+    [step] = [each for each in state_of(lab).agent("ada").steps.values() if each.tool == "send"]
     play(lab, settled(f"ada#{step.number}"))
     play(lab, session(None))
-    task = stands(lab).team.tasks["t1"]
+    task = state_of(lab).team.tasks["t1"]
     assert (task.status, task.number, bytes(task.result)) == (TaskStatus.DONE, 1, b'"eve"')
 
 
@@ -115,7 +115,7 @@ def test_a_task_is_reopened_through_either_door(lab: Lab) -> None:
                 await record.reopen("r", "t1")
 
     play(lab, scenario())
-    assert stands(lab).team.tasks["t1"].status is TaskStatus.DONE
+    assert state_of(lab).team.tasks["t1"].status is TaskStatus.DONE
 
 
 def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
@@ -129,7 +129,7 @@ def test_a_run_is_ended_through_either_door(lab: Lab) -> None:
                 await record.cancel("r")
 
     play(lab, scenario())
-    assert stands(lab).life.status is RunStatus.COMPLETED
+    assert state_of(lab).life.status is RunStatus.COMPLETED
 
 
 def test_a_role_that_is_not_allowed_it_ends_and_reopens_nothing(house: House) -> None:
@@ -186,7 +186,7 @@ def test_an_ended_session_says_so_through_either_door(lab: Lab) -> None:
                     pytest.fail(f"{name} gave {await begun(operation)!r}")
 
     play(lab, scenario())
-    assert [step.tool for step in stands(lab).agent("ada").steps.values()] == ["send"]
+    assert [step.tool for step in state_of(lab).agent("ada").steps.values()] == ["send"]
 
 
 @pytest.mark.parametrize("door", ["trusted", "restricted"])
@@ -196,15 +196,15 @@ def test_a_body_that_runs_on_is_on_record_through_either_door(house: House, door
     with house.trusted() if door == "trusted" else house.connect() as record:
         with record.run("w", run="r", agent="ada", role="writer") as session:
             held.call(session.tool(name="send")(held.body))
-        [step] = stands(lab).agent("ada").steps.values()
+        [step] = state_of(lab).agent("ada").steps.values()
         assert step.status is StepStatus.IN_DOUBT
-        came = held.end()
-    [step] = stands(lab).agent("ada").steps.values()
+        outcome = held.end()
+    [step] = state_of(lab).agent("ada").steps.values()
     if door == "trusted":
-        assert (came, step.status, step.late) == ("sent to eve", StepStatus.COMPLETED, True)
+        assert (outcome, step.status, step.late) == ("sent to eve", StepStatus.COMPLETED, True)
     else:
-        assert (type(came), step.status) == (SessionEnded, StepStatus.IN_DOUBT)
-    assert stands(lab).life.status is RunStatus.COMPLETED
+        assert (type(outcome), step.status) == (SessionEnded, StepStatus.IN_DOUBT)
+    assert state_of(lab).life.status is RunStatus.COMPLETED
 
 
 def test_a_closed_restricted_record_says_so_at_once(house: House) -> None:

@@ -50,17 +50,17 @@ def test_an_arm_by_hash(house: House, client: str) -> None:
     register(house)
     house.login("ada")
     lab = Lab(house, "restricted", client)
-    told: dict[str, Arm | None] = {}
+    arms: dict[str, Arm | None] = {}
 
     async def scenario() -> None:
         async with lab.connect() as record:
             for task in "abcdefgh":
                 place: dict[str, Any] = {"experiment": "greeting", "task": task, "trial": 1}
                 async with record.run(run=task, **place) as session:
-                    told[task] = session.arm
+                    arms[task] = session.arm
 
     play(lab, scenario())
-    for task, arm in told.items():
+    for task, arm in arms.items():
         expected = arm_of("greeting", PLAN, task)
         name, prompt, model = expected.name, expected.prompt, expected.model
         assert arm == Arm(name, prompt, model, parameters_of(expected))
@@ -69,12 +69,12 @@ def test_an_arm_by_hash(house: House, client: str) -> None:
         assert kinds[:2] == ["run.started.v1", "run.assigned.v1"]
         data = msgspec.json.decode(begun.commit.events[1].data)
         assert (data["arm"], data["unit"], data["chosen"]) == (name, task, "hash")
-    assert {each.name for each in told.values() if each is not None} == {"plain", "bold"}
+    assert {each.name for each in arms.values() if each is not None} == {"plain", "bold"}
 
 
-def asked_in_vain(lab: Lab) -> list[str]:
+def refused_places(lab: Lab) -> list[str]:
     """Return the errors of places that do not exist or differ from the run's."""
-    told: list[str] = []
+    errors: list[str] = []
     places: list[dict[str, Any]] = [
         {"experiment": "none", "task": "t"},
         {"experiment": "stopped", "task": "t"},
@@ -101,28 +101,28 @@ def asked_in_vain(lab: Lab) -> list[str]:
                     async with record.run(**options):
                         pass
 
-                told.append(await caught(begin))
+                errors.append(await caught(begin))
 
     play(lab, scenario())
-    return told
+    return errors
 
 
 @pytest.mark.slow(cases=1)
 def test_what_cannot_be_is_refused_alike(house: House, other: House, client: str) -> None:
     """Impossible places are refused alike through both doors, and begin no run."""
-    found = {}
+    errors = {}
     for door, where in (("restricted", house), ("trusted", other)):
         where.login("ada")
         register(where)
         register(where, "stopped")
         with where.trusted() as record:
             record.experiments.stop("stopped", reason="enough")
-        found[door] = asked_in_vain(Lab(where, door, client))
+        errors[door] = refused_places(Lab(where, door, client))
         with where.trusted() as record:
             assert [run for run, _ in record.runs()] == ["r1"]
-    assert found["restricted"] == found["trusted"]
-    assert len({*found["trusted"]}) == len(found["trusted"])
-    assert "nothing" not in found["trusted"]
+    assert errors["restricted"] == errors["trusted"]
+    assert len({*errors["trusted"]}) == len(errors["trusted"])
+    assert "nothing" not in errors["trusted"]
 
 
 def test_without_an_experiment(house: House, other: House, client: str) -> None:
@@ -131,17 +131,17 @@ def test_without_an_experiment(house: House, other: House, client: str) -> None:
     for door, where in (("restricted", house), ("trusted", other)):
         where.login("ada")
         lab = Lab(where, door, client)
-        told: list[Any] = []
+        arms: list[Any] = []
 
-        async def scenario(lab: Lab = lab, told: list[Any] = told) -> None:
+        async def scenario(lab: Lab = lab, arms: list[Any] = arms) -> None:
             async with lab.connect() as record:
                 async with record.run(run="r1", task="t", trial=2) as session:
-                    told.append(session.arm)
+                    arms.append(session.arm)
                 async with record.run(run="r2", experiment="loose", arm="a") as session:
-                    told.append(session.arm)
+                    arms.append(session.arm)
 
         play(lab, scenario())
-        assert told == [None, Arm("a")]
+        assert arms == [None, Arm("a")]
         records[door] = [record_of(lab, run) for run in ("r1", "r2")]
     assert bare(records["restricted"], {}) == bare(records["trusted"], {})
 
@@ -162,8 +162,8 @@ def test_a_role_that_does_not_see_experiments(house: House) -> None:
                     run(record, experiment=name, **place)
                 texts.add(str(no.value))
         [text] = texts
-        wanted = 'kinds = ["experiment.registered", "experiment.stopped"]'
-        assert f"[[roles.writer.sees]] with nothing but {wanted}" in text
+        kinds = 'kinds = ["experiment.registered", "experiment.stopped"]'
+        assert f"[[roles.writer.sees]] with nothing but {kinds}" in text
         assert text in {
             f"role writer does not allow placing a run by its 'experiment': {reason}"
             for reason in (each.because for each in refusals(house))
@@ -172,11 +172,11 @@ def test_a_role_that_does_not_see_experiments(house: House) -> None:
         assert (arm, name) == (None, "r1")
         with house.trusted() as trusted:
             assert [name for name, _ in trusted.runs()] == ["r1"]
-        house.apply(OWN + f'[[roles.writer.sees]]\nname = "asked"\n{wanted}\n')
+        house.apply(OWN + f'[[roles.writer.sees]]\nname = "asked"\n{kinds}\n')
         assert run(record, experiment="greeting", arm="bold")[0] == BOLD
 
 
-def test_what_is_told_of_another_s_run(house: House) -> None:
+def test_what_is_shown_of_another_s_run(house: House) -> None:
     """A run's arm is reported as far as the role sees the run and its plan."""
     register(house)
     place = {"experiment": "greeting", "arm": "bold", "task": "t"}
@@ -193,9 +193,9 @@ def test_what_is_told_of_another_s_run(house: House) -> None:
         texts = set()
         for name in ("boss's", "bare"):
             assert run(record, name, None)[0] is None
-            for asked in (place, {"task": "t"}, {"task": "u"}):
+            for options in (place, {"task": "t"}, {"task": "u"}):
                 with pytest.raises(RoleRefused) as no:
-                    run(record, name, None, **asked)
+                    run(record, name, None, **options)
                 texts.add(str(no.value).replace("experiment'", "task'"))
         assert len(texts) == 1
         house.apply(OWN)
@@ -220,7 +220,7 @@ def test_the_arm_that_stood_then(house: House) -> None:
         assert run(record, "r2", experiment="greeting", arm="bold")[0] == BOLD
 
 
-def test_no_secret_in_what_a_run_is_given(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_in_a_run_s_options(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels are redacted before they are sent; a name that holds a secret is refused, unsent."""
     sent = requests_sent(monkeypatch)
     with house.connect(redact={"token": "s3cret"}) as record:
@@ -233,9 +233,9 @@ def test_no_secret_in_what_a_run_is_given(house: House, monkeypatch: pytest.Monk
             {"gate": [hansard.budget("s3cret", 3)]},
             {"gate": [hansard.budget("calls", 3, tool="s3cret*")]},
         ]
-        for given in holding:
+        for options in holding:
             with pytest.raises(BadValue, match="holds a secret"):
-                run(record, **given)
+                run(record, **options)
     assert sent
     assert b"s3cret" not in b"".join(sent)
     with house.trusted() as record:
@@ -245,7 +245,7 @@ def test_no_secret_in_what_a_run_is_given(house: House, monkeypatch: pytest.Monk
 
 # ------------------------------------------------------------ non-interference
 
-ASKED: list[dict[str, Any]] = [
+PLACES: list[dict[str, Any]] = [
     {"experiment": "greeting", "task": "t"},
     {"experiment": "greeting", "arm": "bold"},
     {"experiment": "greeting", "arm": "third"},
@@ -275,25 +275,25 @@ async def opened(house: House) -> list[bytes]:
     ids.
     """
     link = await Link.open(house.known())
-    told: list[bytes] = []
+    answers: list[bytes] = []
     try:
-        for asked in ASKED:
-            given: dict[str, Any] = {"workflow": "w", "agent": "ada", **asked}
-            answer = await link.outside("open", Open(**given))
+        for place in PLACES:
+            fields: dict[str, Any] = {"workflow": "w", "agent": "ada", **place}
+            answer = await link.outside("open", Open(**fields))
             if isinstance(answer, wire.Opened):
-                run = answer.run if "run" in asked else ""
+                run = answer.run if "run" in place else ""
                 answer = msgspec.structs.replace(answer, session="", instance="", run=run)
-            told.append(wire.encode(answer))
+            answers.append(wire.encode(answer))
     finally:
         await link.close()
-    return told
+    return answers
 
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("world", HIDDEN[1:])
 def test_hidden_experiments(house, other, world):
     """Hidden experiments and places change no byte of any answer."""
-    found = []
+    answers = []
     other.begin()
     try:
         for where, (registered, stopped, place) in ((house, HIDDEN[0]), (other, world)):
@@ -306,11 +306,11 @@ def test_hidden_experiments(house, other, world):
                 if stopped:
                     record.experiments.stop("greeting", reason="enough")
             where.login()
-            found.append(portal().run(opened(where)))
+            answers.append(portal().run(opened(where)))
     finally:
         other.end()
-    empty, full = found
-    differing = [each for each in zip(ASKED, empty, full, strict=True) if each[1] != each[2]]
+    empty, full = answers
+    differing = [each for each in zip(PLACES, empty, full, strict=True) if each[1] != each[2]]
     assert differing == []
     kinds = [msgspec.json.decode(answer)["type"] for answer in full]
     assert kinds == [*["failed"] * 5, "opened", *["failed"] * 6, "opened", "opened", "failed"]

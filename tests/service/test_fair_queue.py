@@ -90,20 +90,20 @@ async def test_places_go_in_turn():
     await bench.close()
 
 
-async def test_one_too_many_is_told_when_to_ask_again():
+async def test_one_too_many_is_refused_with_a_retry_time():
     """The one past the bound is refused at once, with the seconds; others are not."""
     bench = Bench()
     for _ in range(BOUNDS.places_each + BOUNDS.waiting_each):
         await bench.ask("ada")
-    with pytest.raises(ServiceBusy, match="retry in 7 s") as found:
+    with pytest.raises(ServiceBusy, match="retry in 7 s") as refusal:
         await (await bench.ask("ada"))
-    assert found.value.retry_after_s == BOUNDS.retry_after_s
+    assert refusal.value.retry_after_s == BOUNDS.retry_after_s
     await bench.ask("bob")
     assert bench.served[-1] == "bob"
     await bench.close()
 
 
-async def test_who_waits_in_vain_is_told_so():
+async def test_a_wait_in_vain_is_refused():
     """The wait has an end; the place in the line is given up."""
     bench = Bench(replace(BOUNDS, places_each=1, wait_s=0.01))
     await bench.ask("ada")

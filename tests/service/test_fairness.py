@@ -74,8 +74,8 @@ class SlowTables:
             await asyncio.Event().wait()
         return hansard.types.SqlAnswer(["one"], [(1,)], 1)
 
-    async def read(self, asker: workspace_requests.Asker, asked: str, reads: Any) -> Any:  # noqa: D102 -- see RoleTables
-        del asker, asked, reads
+    async def read(self, asker: workspace_requests.Asker, question: str, reads: Any) -> Any:  # noqa: D102 -- see RoleTables
+        del asker, question, reads
         raise NotImplementedError
 
 
@@ -83,10 +83,10 @@ class Endless(House):
     """A workspace whose SQL answers at once, except for one query that never ends."""
 
     async def _begin(self, quiet_s: float) -> None:
-        given = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
-        broker = await opening.find_broker(given)
+        config = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
+        broker = await opening.find_broker(config)
         self.stack.push_async_callback(broker.release)
-        workspace = await opening.open_workspace(given)
+        workspace = await opening.open_workspace(config)
         self.stack.push_async_callback(workspace.close)
 
         opened = serving(workspace, broker.runtime, tables=SlowTables(), quiet_s=quiet_s)
@@ -105,8 +105,8 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
 
     async def work() -> tuple[list[Any], list[Any]]:
         async with linked(endless, "ada") as ada, linked(endless, "bob") as bob:
-            asked = wire.encode(RecordSql(ENDLESS))
-            burning = [asyncio.ensure_future(once(ada, "sql", asked)) for _ in range(24)]
+            request = wire.encode(RecordSql(ENDLESS))
+            burning = [asyncio.ensure_future(once(ada, "sql", request)) for _ in range(24)]
             async with asyncio.timeout(PATIENCE_S):
                 await until(lambda: sum(each.done() for each in burning) == REFUSED)
                 answers = [
@@ -146,13 +146,13 @@ def test_long_work_of_who_burns_rests_beside_another(house, monkeypatch):
     rested: dict[str, list[bool]] = {"ada": [], "bob": []}
     many = 2 * PACED_FROM
 
-    async def asked(verb: str, asker: workspace_requests.Asker, request: Any) -> bytes:
+    async def observed_ask(verb: str, asker: workspace_requests.Asker, request: Any) -> bytes:
         rested[asker.who.name].append(clock.rests.get())
         if asker.who.name == "ada":
             await until(lambda: len(rested["ada"]) == many)
         return await ask(verb, asker, request)
 
-    monkeypatch.setattr(service._workspace_requests, "ask", asked)
+    monkeypatch.setattr(service._workspace_requests, "ask", observed_ask)
 
     async def work() -> None:
         async with linked(house, "ada") as ada, linked(house, "bob") as bob:
@@ -178,15 +178,15 @@ async def once(link: Link, verb: str, data: bytes) -> Any:
     return await link._request(verb, data)
 
 
-def test_a_service_that_hangs_is_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_hangs_is_reported(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silent service is given up after the promised time."""
     monkeypatch.setattr(client, "FIRST_S_MAX", 0.5)
     house.login("ada")
     house.end()
 
     async def work() -> None:
-        given = settings.load({}, workspace=house.workspace, data_dir=house.data_dir)
-        broker = await opening.find_broker(given)
+        config = settings.load({}, workspace=house.workspace, data_dir=house.data_dir)
+        broker = await opening.find_broker(config)
         hangs = await Requests.open(broker.runtime)
         await hangs.serve(f"svc.{house.workspace}.*.*.*", lambda *_: None, "hansard")
         try:
@@ -200,7 +200,7 @@ def test_a_service_that_hangs_is_told(house: House, monkeypatch: pytest.MonkeyPa
     run(work())
 
 
-def test_who_waits_is_told_so(other: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_is_reported(other: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long question is answered "not yet" meanwhile."""
     monkeypatch.setattr(service_server, "PENDING_S", 0.05)
     endless = Endless(other.data_dir, other.workspace, other.folder)
@@ -233,10 +233,10 @@ def test_sessions_are_bounded_whatever_comes_at_once(house: House) -> None:
 
     async def work() -> tuple[int, int, int]:
         async with linked(house, "ada") as link:
-            asked = (link.open_session(Open(workflow="w", agent="ada")) for _ in range(256))
-            found = await asyncio.gather(*asked, return_exceptions=True)
-            sessions = [each for each in found if not isinstance(each, BaseException)]
-            busy = [each for each in found if isinstance(each, ServiceBusy)]
+            openings = (link.open_session(Open(workflow="w", agent="ada")) for _ in range(256))
+            results = await asyncio.gather(*openings, return_exceptions=True)
+            sessions = [each for each in results if not isinstance(each, BaseException)]
+            busy = [each for each in results if isinstance(each, ServiceBusy)]
             assert house.service is not None
             held = len(house.service.sessions)
             for each in sessions:

@@ -47,9 +47,9 @@ def hidden(house: House) -> House:
 
 def message_of(linked: Link, request: Ask, run: str) -> str:
     """Return the message of a refusal, without the run's name."""
-    asked = msgspec.structs.replace(request, run=run)
+    query = msgspec.structs.replace(request, run=run)
     answer = portal().run(
-        linked.outside(str(asked.__struct_config__.tag).removeprefix("record."), asked)
+        linked.outside(str(query.__struct_config__.tag).removeprefix("record."), query)
     )
     assert isinstance(answer, Failed)
     return answer.fault.message.replace(run, "RUN")

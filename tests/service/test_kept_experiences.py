@@ -90,10 +90,10 @@ def read_only(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield made, asyncio.run(_learned(made))
 
 
-def _why(asked: Callable[[], Any]) -> str:
-    with pytest.raises(hansard.NotFound) as found:
-        asked()
-    return str(found.value)
+def _why(ask: Callable[[], Any]) -> str:
+    with pytest.raises(hansard.NotFound) as error:
+        ask()
+    return str(error.value)
 
 
 TABLES = (
@@ -106,7 +106,7 @@ TABLES = (
 )
 
 
-@pytest.mark.thorough(quick="test_what_left_a_run_is_told_by_what_the_role_sees")
+@pytest.mark.thorough(quick="test_what_left_a_run_is_shown_by_what_the_role_sees")
 def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -> None:
     """A secret experience is in no list, hit, table or error for the uncleared."""
     asyncio.run(_learned(house))
@@ -123,14 +123,14 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
         assert clerk.experiences.find("plan").hits == []
         assert clerk.experiences.get("journey").params(journeys.TASK) == {"journey": "Linz"}
         assert len(clerk.experiences.log("journey").changes) == 3
-        for asked in (
+        for method in (
             clerk.experiences.get,
             clerk.experiences.log,
             clerk.experiences.confirm,
             clerk.experiences.retire,
         ):
-            unknown = _why(partial(asked, "none"))
-            assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
+            unknown = _why(partial(method, "none"))
+            assert _why(partial(method, "plan")) == unknown.replace("none", "plan")
         assert clerk.experiences.retire("journey", reason="no trains")
         assert clerk.experiences.confirm("journey", reason="trains again") == 3
         with pytest.raises(NotOffered):
@@ -142,9 +142,9 @@ def test_what_is_above_a_roles_clearance_is_no_experience_to_it(house: Served) -
         assert record.experiences.retire("plan", reason="it is over")
     with house.connect("ada", "clerk") as clerk:
         rows = " UNION ALL ".join(f"SELECT to_json(t)::VARCHAR FROM {table} t" for table in TABLES)
-        told = str(clerk.sql(rows).rows)
-        assert "journey" in told
-        assert "plan" not in told
+        answer = str(clerk.sql(rows).rows)
+        assert "journey" in answer
+        assert "plan" not in answer
         assert "it is over" not in str(clerk.sql("FROM events").rows)
 
 
@@ -155,12 +155,12 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(read_only):
         listed = reader.experiences.list().experiences
         assert [each.experience for each in listed] == ["journey", "plan"]
         assert reader.experiences.get("plan").checks
-        for asked, needs in (
+        for call, needs in (
             (lambda: reader.experiences.confirm("plan"), r"experience\.confirmed"),
             (lambda: reader.experiences.retire("plan"), r"experience\.retired"),
         ):
             with pytest.raises(hansard.errors.RoleRefused, match=needs):
-                asked()
+                call()
     with house.connect("eve", "few") as few:
         for name in ("journey", "none"):
             with pytest.raises(
@@ -176,28 +176,28 @@ def test_who_may_not_state_it_confirms_and_retires_nothing(read_only):
         assert [each.change for each in log] == ["distilled", "confirmed", "replayed"]
 
 
-def test_what_left_a_run_is_told_by_what_the_role_sees(read_only):
+def test_what_left_a_run_is_shown_by_what_the_role_sees(read_only):
     """A role reads which data left a run as far as it sees the run's calls."""
     house, runs = read_only
     [public, _], [secret, _] = runs["journey"], runs["plan"]
     with house.trusted() as record:
-        told = {run: record.egress(run) for run in (public, secret)}
-        assert [each.tool for each in told[secret]] == ["search", "book"]
+        calls_by_run = {run: record.egress(run) for run in (public, secret)}
+        assert [each.tool for each in calls_by_run[secret]] == ["search", "book"]
     with house.connect("bob", "reader") as reader:
-        assert {run: reader.egress(run) for run in (public, secret)} == told
+        assert {run: reader.egress(run) for run in (public, secret)} == calls_by_run
     with house.connect("ada", "clerk") as clerk:
-        assert clerk.egress(public) == told[public]
+        assert clerk.egress(public) == calls_by_run[public]
         assert clerk.egress(secret) == []
         assert "was not found" in _why(lambda: clerk.egress("none"))
         assert [each.experience for each in clerk.experiences.list().experiences] == ["journey"]
         assert clerk.experiences.find("plan").hits == []
-        for asked in (clerk.experiences.get, clerk.experiences.confirm, clerk.experiences.retire):
-            unknown = _why(partial(asked, "none"))
-            assert _why(partial(asked, "plan")) == unknown.replace("none", "plan")
+        for method in (clerk.experiences.get, clerk.experiences.confirm, clerk.experiences.retire):
+            unknown = _why(partial(method, "none"))
+            assert _why(partial(method, "plan")) == unknown.replace("none", "plan")
     with house.connect("mia", "masked") as masked:
-        found = masked.egress(public)
-        assert [each.tool for each in found] == ["search", "book"]
-        assert "Ulm" not in str(found)
+        calls = masked.egress(public)
+        assert [each.tool for each in calls] == ["search", "book"]
+        assert "Ulm" not in str(calls)
     with (
         house.connect("eve", "few") as few,
         pytest.raises(hansard.errors.RoleRefused, match="query"),

@@ -65,10 +65,10 @@ def up(house: House) -> Iterator[subprocess.Popen[str]]:
             process.stdout.close()
 
 
-def settle(house: House, run: str, said: str, file: Path) -> None:
+def settle(house: House, run: str, output: str, file: Path) -> None:
     """Settle a doubt as a person does: look at the file, and state the outcome."""
-    _, step, tool = said.split()[:3]
-    assert tool == "send", said  # nothing else may be in doubt
+    _, step, tool = output.split()[:3]
+    assert tool == "send", output  # nothing else may be in doubt
     with house.trusted() as record:
         view = record.state(run)
         line = int(bytes(view.agent("ada").steps[int(step)].arguments).split(b":")[1].rstrip(b"}"))
@@ -80,20 +80,20 @@ def settle(house: House, run: str, said: str, file: Path) -> None:
 
 def ended(house: House, process: subprocess.Popen[str], run: str, file: Path) -> str | None:
     """Return a worker's output, with doubts settled; None if it has to be restarted."""
-    said, _ = process.communicate(timeout=170)
+    output, _ = process.communicate(timeout=170)
     if process.returncode == 0:
-        return said
+        return output
     if process.returncode == DOUBT:
-        settle(house, run, said, file)
+        settle(house, run, output, file)
     else:
-        assert process.returncode in (GONE, -signal.SIGKILL), said
+        assert process.returncode in (GONE, -signal.SIGKILL), output
     return None
 
 
-def check(house: House, run: str, file: Path, said: str) -> None:
+def check(house: House, run: str, file: Path, output: str) -> None:
     """Each line once, each count right, and a record that is whole."""
     assert sorted(map(int, file.read_text().split())) == list(range(LINES))
-    assert said.split() == ["done", str(LINES), str(len(range(0, LINES, 7)))]
+    assert output.split() == ["done", str(LINES), str(len(range(0, LINES, 7)))]
     with house.trusted() as record:
         state = record.state(run).agent("ada")
         sends = [step for step in state.steps.values() if step.tool == "send"]
@@ -117,10 +117,10 @@ def test_client_killed(house: House, tmp_path: Path, rounds: Callable[[int, int]
                 kills -= 1
                 time.sleep(chance.uniform(0.4, 1.1))
                 process.kill()
-            said = ended(house, process, run, file)
-            if said is not None:
+            output = ended(house, process, run, file)
+            if output is not None:
                 break
-        check(house, run, file, said)
+        check(house, run, file, output)
 
 
 @pytest.mark.long
@@ -137,12 +137,12 @@ def test_service_killed(other: House, tmp_path: Path, rounds: Callable[[int, int
                     time.sleep(chance.uniform(0.5, 1.0))
                     service.kill()
                     service.wait()
-                said = ended(other, process, run, file)
-            if said is not None:
+                output = ended(other, process, run, file)
+            if output is not None:
                 break
         else:
-            pytest.fail("it never came to its end")
-        check(other, run, file, said)
+            pytest.fail("it never reached its end")
+        check(other, run, file, output)
 
 
 # ------------------------------------------------------------ point by point
@@ -162,19 +162,19 @@ def some(points: int, rounds: Callable[[int, int], int], quick: int) -> list[int
     return list(range(random.randrange(step), points, step))
 
 
-def went_on(house: House, run: str, file: Path, told: list[Any], ended: list[Any]) -> list[Any]:
+def went_on(house: House, run: str, file: Path, answers: list[Any], ended: list[Any]) -> list[Any]:
     """Continue to the end, settling doubts; return all results."""
     for _ in range(5):
         if ended[0] == "ended":
-            return told
+            return answers
         if ended[0] == "doubt":
             settle_small(house, run, ended, file)
-        before, told = told, []
+        before, answers = answers, []
         with house.connect() as record:
-            ended = small.attempt(record, run, file, told)
-        assert told[: len(before)] == before[: len(told)]
+            ended = small.attempt(record, run, file, answers)
+        assert answers[: len(before)] == before[: len(answers)]
         assert ended[0] != "gone", ended
-    pytest.fail(f"{run} never came to its end")
+    pytest.fail(f"{run} never reached its end")
 
 
 def settle_small(house: House, run: str, ended: list[Any], file: Path) -> None:
@@ -189,9 +189,9 @@ def settle_small(house: House, run: str, ended: list[Any], file: Path) -> None:
             record.settle(run, f"ada#{step}", "did_not_happen")
 
 
-def check_small(house: House, run: str, file: Path, told: list[Any]) -> None:
+def check_small(house: House, run: str, file: Path, answers: list[Any]) -> None:
     """Each effect once, nothing half-written, nothing in doubt, and a record that is whole."""
-    assert told == small.ENDED
+    assert answers == small.ENDED
     assert file.read_text().split() == ["1", "2"]
     with house.trusted() as record:
         view = record.state(run)
@@ -214,17 +214,17 @@ def test_service_killed_at_each_point(house, nursery, tmp_path, rounds, evidence
     house.end()  # others serve
     monkeypatch.setattr(wire, "BEAT_S", 0.05)
     file = tmp_path / "whole"
-    told: list[Any] = []
+    answers: list[Any] = []
     with nursery.service() as service, house.connect() as record:
-        assert small.attempt(record, "whole", file, told) == ["ended"]
-    check_small(house, "whole", file, told)
+        assert small.attempt(record, "whole", file, answers) == ["ended"]
+    check_small(house, "whole", file, answers)
     points = service.reached()
     kills = some(len(points), rounds, 12)
     for dies in kills:
-        run, file, told = f"k{dies}", tmp_path / f"sent-{dies}", []
+        run, file, answers = f"k{dies}", tmp_path / f"sent-{dies}", []
         with nursery.service(dies), house.connect() as record:
             began = time.monotonic()
-            ended = small.attempt(record, run, file, told)
+            ended = small.attempt(record, run, file, answers)
             took_s = time.monotonic() - began
         assert ended[0] in {"gone", "ended"}, (points[dies], ended)
         if ended[0] == "gone":
@@ -232,8 +232,8 @@ def test_service_killed_at_each_point(house, nursery, tmp_path, rounds, evidence
             assert "resume the run" in ended[2]
         assert took_s < NOTICED_S, points[dies]
         with nursery.service():
-            told = went_on(house, run, file, told, ended)
-        check_small(house, run, file, told)
+            answers = went_on(house, run, file, answers, ended)
+        check_small(house, run, file, answers)
     evidence.record("service.killed", points=len(points), kills=len(kills), lost=0, doubled=0)
 
 
@@ -249,8 +249,8 @@ def test_client_killed_at_each_point(house, nursery, tmp_path, rounds, evidence)
         run, file = f"k{dies}", tmp_path / f"sent-{dies}"
         killed = nursery.client(run, file, dies)
         assert killed.ended() == (-signal.SIGKILL, None), points[dies]
-        told = went_on(house, run, file, [], ["killed"])
-        check_small(house, run, file, told)
+        answers = went_on(house, run, file, [], ["killed"])
+        check_small(house, run, file, answers)
     evidence.record("service.client_killed", points=len(points), kills=len(kills))
 
 
@@ -275,7 +275,7 @@ def test_service_sleeps(house, nursery, tmp_path, monkeypatch):
     monkeypatch.setattr(wire, "BEAT_S", 0.05)
     monkeypatch.setattr(wire, "QUIET_S_MAX", 0.5)
     file, write = tmp_path / "sent", small.write
-    told: list[Any] = []
+    answers: list[Any] = []
     with nursery.service() as service:
 
         def sleeps(file: Path, line: str) -> None:
@@ -284,8 +284,8 @@ def test_service_sleeps(house, nursery, tmp_path, monkeypatch):
 
         with monkeypatch.context() as patch, house.connect() as record:
             patch.setattr(small, "write", sleeps)
-            ended = small.attempt(record, "r1", file, told)
+            ended = small.attempt(record, "r1", file, answers)
         assert ended[:2] == ["gone", "ServiceGone"]
         os.kill(service.pid, signal.SIGCONT)
-        told = went_on(house, "r1", file, told, ended)
-    check_small(house, "r1", file, told)
+        answers = went_on(house, "r1", file, answers, ended)
+    check_small(house, "r1", file, answers)

@@ -50,7 +50,7 @@ def filled(house: House) -> House:
     return house
 
 
-def told(work: object) -> str:
+def text_of(work: object) -> str:
     """Return the text of a result or error."""
     try:
         return repr(work() if callable(work) else work)
@@ -58,9 +58,9 @@ def told(work: object) -> str:
         return f"{type(error).__name__}: {error} {error.args}"
 
 
-def clean(found: str) -> None:
+def clean(text: str) -> None:
     """Check that no hidden text occurs in it."""
-    assert not [word for word in ("pay.md", "pay/m", *HIDDEN[1:]) if word in found], found
+    assert not [word for word in ("pay.md", "pay/m", *HIDDEN[1:]) if word in text], text
 
 
 def test_a_live_session_leaks_nothing_of_what_its_role_does_not_see(filled: House) -> None:
@@ -72,24 +72,24 @@ def test_a_live_session_leaks_nothing_of_what_its_role_does_not_see(filled: Hous
             assert [hit.path for hit in memory.search("zebras").hits] == ["notes/a.md"]
             assert memory.search("zebras", kind="procedural").hits == []
             assert [hit[0] for hit in memory.grep("Zebras")] == ["notes/a.md"]
-            never = told(lambda: memory.view("never.md", space="org"))
+            never = text_of(lambda: memory.view("never.md", space="org"))
             for path in ("pay.md", "pay/b.md"):
-                hidden = told(lambda path=path: memory.view(path, space="org"))
+                hidden = text_of(lambda path=path: memory.view(path, space="org"))
                 assert hidden.replace(path, "X") == never.replace("never.md", "X")
-            secret = told(lambda: memory.view("notes/secret.md", space="org"))
+            secret = text_of(lambda: memory.view("notes/secret.md", space="org"))
             assert secret.replace("notes/secret.md", "X") == never.replace("never.md", "X")
             [moved] = memory.history("notes/moved.md", space="org")
             assert (moved.op, moved.because, moved.version, moved.position) == ("created", "", 0, 0)
             answers = [
-                told(memory.prompt),
-                told(lambda: memory.history("notes/both.md", space="org")),
-                told(lambda: memory.entry("notes/a.md", at="@3")),
-                told(lambda: memory.entry("notes/a.md", at="3")),
-                told(lambda: memory.create("notes/secret.md", "mine\n", space="org")),
-                told(lambda: memory.revert(moved.event, space="org")),
-                told(lambda: memory.revert("@3", space="org")),
-                told(lambda: memory.create("notes/l.md", "../pay.md", link=True, space="org")),
-                told(session.view),
+                text_of(memory.prompt),
+                text_of(lambda: memory.history("notes/both.md", space="org")),
+                text_of(lambda: memory.entry("notes/a.md", at="@3")),
+                text_of(lambda: memory.entry("notes/a.md", at="3")),
+                text_of(lambda: memory.create("notes/secret.md", "mine\n", space="org")),
+                text_of(lambda: memory.revert(moved.event, space="org")),
+                text_of(lambda: memory.revert("@3", space="org")),
+                text_of(lambda: memory.create("notes/l.md", "../pay.md", link=True, space="org")),
+                text_of(session.view),
             ]
             memory.edit("notes/a.md", "stripes", "spots")
             assert memory.view("notes/a.md") == "Zebras have spots.\n"
@@ -97,11 +97,11 @@ def test_a_live_session_leaks_nothing_of_what_its_role_does_not_see(filled: Hous
         assert [each.path for each in org.entries()] == memory_paths(org)
         org.create("notes/mine.md", "mine\n", by="rita")
         answers += [
-            told(lambda: org.view("notes/secret.md")),
-            told(lambda: [each.because for each in org.history()]),
-            told(lambda: org.blame("notes/moved.md")),
-            told(lambda: org.diff(before="2020-01-01T00:00:00Z")),
-            told(lambda: org.create("notes/secret.md", "mine\n", by="rita")),
+            text_of(lambda: org.view("notes/secret.md")),
+            text_of(lambda: [each.because for each in org.history()]),
+            text_of(lambda: org.blame("notes/moved.md")),
+            text_of(lambda: org.diff(before="2020-01-01T00:00:00Z")),
+            text_of(lambda: org.create("notes/secret.md", "mine\n", by="rita")),
         ]
         with pytest.raises(hansard.errors.RoleRefused):
             org.create("pay/b.md", "mine\n", by="rita")
@@ -120,8 +120,8 @@ def test_a_link_leads_nobody_past_the_rules(filled: House) -> None:
     """Another agent's link in a writable folder gives no access to hidden files."""
     with filled.trusted() as record:
         change = record.memory("org")
-        with change.change("a link", by="eve") as asked:
-            asked.create("notes/way.md", "../pay.md", link=True)
+        with change.change("a link", by="eve") as edit:
+            edit.create("notes/way.md", "../pay.md", link=True)
     with filled.connect("rita", "reader") as record, record.run("w", run="r") as session:
         with pytest.raises(hansard.NotFound):
             session.memory.view("notes/way.md", space="org")

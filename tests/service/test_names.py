@@ -27,12 +27,12 @@ def test_a_run_is_opened_by_no_name_that_holds_a_secret(house: House, what: str)
     """A run whose opening has a secret in any name does not begin, and no request is sent."""
     before = stored(house)
     with house.connect(redact=REDACT) as record:
-        wanted: dict[str, Any] = {"workflow": "w", "run": "r", **OPENING[what]}
-        with pytest.raises(hansard.BadValue, match="holds a secret"), record.run(**wanted):
+        options: dict[str, Any] = {"workflow": "w", "run": "r", **OPENING[what]}
+        with pytest.raises(hansard.BadValue, match="holds a secret"), record.run(**options):
             raise AssertionError
-    found = stored(house)
-    assert SECRET not in found
-    assert '"r"' not in found[len(before) :]
+    content = stored(house)
+    assert SECRET not in content
+    assert '"r"' not in content[len(before) :]
 
 
 @pytest.mark.fast(cases=4, slow=1)
@@ -46,9 +46,9 @@ def test_a_session_says_no_name_that_holds_a_secret(house: House, what: str, cli
             hansard.connect_async(credentials=login, redact=REDACT) as record,
             record.run("w", run="r") as session,
         ):
-            await said(TwinSession(session, is_async=True))
+            await check_refused(TwinSession(session, is_async=True))
 
-    async def said(session: TwinSession) -> None:
+    async def check_refused(session: TwinSession) -> None:
         with pytest.raises(hansard.BadValue, match="secret") as refusal:
             await SAYING[what](session)
         assert SECRET not in str(refusal.value)
@@ -57,7 +57,7 @@ def test_a_session_says_no_name_that_holds_a_secret(house: House, what: str, cli
         asyncio.run(play())
     else:
         with house.connect(redact=REDACT) as record, record.run("w", run="r") as session:
-            at_once(said(TwinSession(session, is_async=False)))
+            at_once(check_refused(TwinSession(session, is_async=False)))
     assert SECRET not in stored(house)
 
 
@@ -71,6 +71,6 @@ def test_a_rule_s_words_leave_the_program_without_the_secret(house: House) -> No
 
         with pytest.raises(hansard.Blocked):
             send()
-    found = stored(house)
-    assert SECRET not in found
-    assert "of <secret:key>!" in found
+    content = stored(house)
+    assert SECRET not in content
+    assert "of <secret:key>!" in content

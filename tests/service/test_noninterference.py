@@ -13,7 +13,7 @@ from hansard.broker.files import Durability
 from hansard.broker.lease import join
 from tests.evidence import Evidence
 from tests.service import _pairs
-from tests.service._exchange import STRANGE, Asked, do, exchanged, of_record, told_outside
+from tests.service._exchange import STRANGE, Request, do, exchanged, of_record, answers_outside
 from tests.service._pairs import APPROVAL, SECRET, Act, Cast, Moment, pairs
 from tests.service.support import House, Served
 
@@ -38,7 +38,7 @@ sees = [{ name = "what writers say", kinds = ["message.*"], roles = ["writer"] }
 sees = [{ name = "all", kinds = ["**"] }]
 may = { tools = ["**"], kinds = ["**"], keys = ["**"] }
 """
-ASKED: list[Asked] = [
+REQUESTS: list[Request] = [
     do("facts.message", "user", "hello", None, {}),
     do("board.put", "findings/a", 1, None, {}, None, None),
     do("board.entry", "findings/a"),
@@ -86,7 +86,7 @@ def hidden(house: House, how_much: int) -> None:
                 eve.checkpoint("x", n=number)
 
 
-OUTSIDE: list[Asked] = [
+OUTSIDE: list[Request] = [
     of_record("record.view", "r1"),
     of_record("record.view", "hidden"),
     of_record("record.view", "r1", STRANGE),
@@ -103,18 +103,18 @@ OUTSIDE: list[Asked] = [
 @pytest.mark.parametrize("how_much", [pytest.param(1, marks=pytest.mark.thorough), 3])
 def test_answers(house: House, other: House, how_much: int) -> None:
     """Two workspaces that differ in hidden data give equal answers to every request."""
-    found = []
+    sides = []
     other.begin()
     try:
         for where, much in ((house, 0), (other, how_much)):
             where.apply(ROLES)
             hidden(where, much)
             where.login()
-            found.append(exchanged(where, "r1", ASKED, OUTSIDE))
+            sides.append(exchanged(where, "r1", REQUESTS, OUTSIDE))
     finally:
         other.end()
-    check_same(*found)
-    assert len(found[0]) > len(ASKED) + len(OUTSIDE)
+    check_same(*sides)
+    assert len(sides[0]) > len(REQUESTS) + len(OUTSIDE)
 
 
 CARRYING = """
@@ -161,15 +161,15 @@ def carries_on(house: House, how_much: int) -> None:
 @pytest.mark.thorough
 def test_answers_beside_a_carrying_principal(worlds: tuple[Served, Served]) -> None:
     """A carrying principal elsewhere changes no answer or table of an uncleared role."""
-    found = []
+    sides = []
     for where, much in zip(worlds, (0, 2), strict=True):
         where.apply(CARRYING)
         where.login("eve", "boss")
         carries_on(where, much)
         outside = [each for each in OUTSIDE if each[0] != "sql"]
-        told = exchanged(where, "r1", ASKED, outside)
-        found.append(told + counts(where))
-    check_same(*found)
+        answers = exchanged(where, "r1", REQUESTS, outside)
+        sides.append(answers + counts(where))
+    check_same(*sides)
 
 
 def check_same(one: list[tuple[str, bytes]], other: list[tuple[str, bytes]]) -> None:
@@ -206,7 +206,7 @@ def worlds(tmp_path: Path) -> Iterator[tuple[Served, Served]]:
                 each.end()
 
 
-def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
+def requests_of(run: str) -> tuple[list[Request], list[Request]]:
     """Return the requests of a role within a session, and outside: of seen, hidden and absent
     things.
 
@@ -214,7 +214,7 @@ def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
     creator of a run or task with that id learns that it exists.
     """
     within = [
-        *ASKED,
+        *REQUESTS,
         *(do("board.entry", key) for key in ("findings/b", "findings/c-n", "plans/a", "plans/c-n")),
         do("board.put", "findings/a", 2, 999, {}, None, None),
         do("board.put", "findings/a", 3, None, {}, None, "last writer"),
@@ -237,7 +237,7 @@ def asked_of(run: str) -> tuple[list[Asked], list[Asked]]:
         do("no.such", 1),
     ]
     steps = [f"{name}#{number}" for name in ("eve", "zoe", "nobody") for number in (1, 2)]
-    outside: list[Asked] = [
+    outside: list[Request] = [
         *(of_record("record.view", each) for each in (run, f"{run}-hidden", f"{run}-not")),
         of_record("record.view", run, STRANGE),
         *(
@@ -265,17 +265,17 @@ def counts(house: House) -> list[tuple[str, bytes]]:
     """Return the row counts of tables and views of the role's own database."""
     each = [f"SELECT '{name}' AS name, count(*) AS rows FROM {name}" for name in TABLES]
     whole = of_record("record.sql", " UNION ALL ".join(each))
-    return told_outside(house, [whole])
+    return answers_outside(house, [whole])
 
 
-def told_of(where: House, run: str, acts: Sequence[Sequence[Act]]) -> list[tuple[str, bytes]]:
+def answers_to(where: House, run: str, acts: Sequence[Sequence[Act]]) -> list[tuple[str, bytes]]:
     """Return the answers to the role where these acts happen: half of them before its session."""
     with where.trusted() as record, Cast(record, run) as cast:
         half = len(acts) // 2
         for each in acts[:half]:
             cast.do(each)
         later = [functools.partial(cast.do, each) for each in acts[half:]]
-        return exchanged(where, run, *asked_of(run), later)
+        return exchanged(where, run, *requests_of(run), later)
 
 
 @pytest.mark.thorough
@@ -296,7 +296,7 @@ def test_any_history(worlds: tuple[Served, Served], evidence: Evidence) -> None:
         run = f"any-history-{runs}"
         sides = [[getattr(moment, side) for moment in pair] for side in ("one", "other")]
         with ThreadPoolExecutor() as threads:
-            check_same(*threads.map(told_of, worlds, [run, run], sides))
+            check_same(*threads.map(answers_to, worlds, [run, run], sides))
 
     look()
     assert len(tried) >= 4, tried  # else the law would say little

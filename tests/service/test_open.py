@@ -68,10 +68,10 @@ def test_cells_share_a_session(lab: Lab) -> None:
                 held.append(await record.open(run="r"))
 
             async def calling() -> str:
-                found: str = await double("x")
+                result: str = await double("x")
                 await held[0].decide("Which?", selected="a", alternatives=["a", "b"])
-                await held[0].checkpoint("k", found=found)
-                return found
+                await held[0].checkpoint("k", found=result)
+                return result
 
             await cell(lab, opening)
             assert [each.run for each in hansard.sessions()] == ["r"]
@@ -110,7 +110,7 @@ def test_opened_again_it_goes_on_and_the_earlier_one_has_ended(lab: Lab) -> None
     assert life(lab, "r").status is RunStatus.COMPLETED
 
 
-def test_two_open_sessions_are_told_apart_or_refused(lab: Lab) -> None:
+def test_two_open_sessions_are_distinguished_or_refused(lab: Lab) -> None:
     """With two open sessions a call is refused with both names, unless `use` selects one."""
     double = tool_for(lab)
 

@@ -163,11 +163,11 @@ WRONG = [{"x": [1]}]
 
 def text_of(names: dict[str, str]) -> str:
     """Return these roles as the text of a roles file."""
-    told = ""
+    text = ""
     for role, may in names.items():
         sees = OWN.format(role=role) + (BOARD if role == "writes" else "")
-        told += f"[roles.{role}]\n{sees}[roles.{role}.may]\n{may}\n"
-    return told
+        text += f"[roles.{role}]\n{sees}[roles.{role}.may]\n{may}\n"
+    return text
 
 
 class Asking:
@@ -177,27 +177,27 @@ class Asking:
         self._link = link
         self._session = session
 
-    def ask(self, operation: Operation, asked: Any, context: int = 0) -> Answer:
+    def ask(self, operation: Operation, message: Any, context: int = 0) -> Answer:
         """Return the answer to a request in its context."""
         if operation.group == "record":
-            return portal().run(self._link.outside(operation.verb, asked))
+            return portal().run(self._link.outside(operation.verb, message))
         verb = "enter" if operation.name in BLOCKS else "do"
-        return portal().run(self._session.ask(verb, Do(operation=asked, context=context)))
+        return portal().run(self._session.ask(verb, Do(operation=message, context=context)))
 
-    def answers(self, name: str, *given: Any) -> Iterator[Answer]:
+    def answers(self, name: str, *values: Any) -> Iterator[Answer]:
         """Yield the answers of an operation, with the block that it needs or begins."""
         operation = OPERATIONS[name]
         opens, *before = BEFORE.get(name, BEFORE.get(operation.group, [("", ())]))
         if opens[0] not in ("", name):
             opened: Any = self.ask(OPERATIONS[opens[0]], request(opens[0], *opens[1]))
             yield opened
-            for each, asked in before:
-                yield self.ask(OPERATIONS[each], request(each, *asked), opened.context)
-            yield self.ask(operation, request(name, *given), opened.context)
+            for each, args in before:
+                yield self.ask(OPERATIONS[each], request(each, *args), opened.context)
+            yield self.ask(operation, request(name, *values), opened.context)
             if operation.group == "transaction":
                 yield self.exit(opened.context)
             return
-        answer: Any = self.ask(operation, request(name, *given))
+        answer: Any = self.ask(operation, request(name, *values))
         yield answer
         if name in BLOCKS and not isinstance(answer, Failed):
             yield self.exit(answer.context)
@@ -268,10 +268,10 @@ def test_none_is_served_without_its_answer() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_comes_back_as_it_was_made(name: str) -> None:
     """A request encoded by a client's declaration is decoded equal by the service."""
-    operation, asked = read(request(name, *SAMPLES[name]))
+    operation, message = read(request(name, *SAMPLES[name]))
     assert operation is OPERATIONS[name]
-    assert isinstance(asked, operation.request)
-    again = msgspec.Raw(wire.encode(asked))
+    assert isinstance(message, operation.request)
+    again = msgspec.Raw(wire.encode(message))
     assert wire.encode(read(again)[1]) == bytes(again)
 
 
@@ -281,15 +281,15 @@ def wrong_requests(operation: Operation) -> Iterator[tuple[Any, str]]:
     fields = {"op": operation.name, **fields}
     yield {**fields, "colour": 1}, f"{operation.called}(colour)"
     for field, kind in operation.fields.items():
-        told = f"{operation.called}({field})"
+        place = f"{operation.called}({field})"
         if kind is Kind.VALUE:
             # A claim of another's is refused before.
             if CLAIM not in fields.values():
                 yield {**fields, field: {"$tuple": 3}}, ""
         else:
-            yield {**fields, field: WRONG if kind is not Kind.VALUES else 3}, told
+            yield {**fields, field: WRONG if kind is not Kind.VALUES else 3}, place
         if field in operation.request.__struct_fields__[: _needed(operation)]:
-            yield {key: each for key, each in fields.items() if key != field}, told
+            yield {key: each for key, each in fields.items() if key != field}, place
 
 
 def _needed(operation: Operation) -> int:
@@ -299,14 +299,14 @@ def _needed(operation: Operation) -> int:
 
 def test_what_none_takes_is_refused(ada: Asking) -> None:
     """An unknown, missing or mistyped field is a BadValue that names it."""
-    asked = 0
+    requests = 0
     for name in NAMES:
-        for fields, told in wrong_requests(OPERATIONS[name]):
+        for fields, place in wrong_requests(OPERATIONS[name]):
             error = refusal(ada.ask(OPERATIONS[name], msgspec.Raw(msgspec.json.encode(fields))))
             assert type(error).__name__ == "BadValue", (fields, error)
-            assert told in str(error), (fields, error)
-            asked += 1
-    assert asked > 2 * len(NAMES)
+            assert place in str(error), (fields, error)
+            requests += 1
+    assert requests > 2 * len(NAMES)
     assert refusal(ada.ask(OPERATIONS["facts.context"], request("facts.context"))) is None
 
 
@@ -329,9 +329,9 @@ def test_what_is_huge_ends_nothing(ada, huge, fields_max, step):
     for name in NAMES[::step]:
         operation = OPERATIONS[name]
         for field in [*list(operation.fields)[:fields_max], "colour"]:
-            given = dict(zip(operation.fields, SAMPLES[name], strict=False))
-            told = {key: wire.dump(each) for key, each in given.items()}
-            fields = {"op": name, **told, field: msgspec.Raw(huge)}
+            values = dict(zip(operation.fields, SAMPLES[name], strict=False))
+            encoded = {key: wire.dump(each) for key, each in values.items()}
+            fields = {"op": name, **encoded, field: msgspec.Raw(huge)}
             error = refusal(ada.ask(operation, msgspec.Raw(wire.encode(fields))))
             assert type(error).__name__ not in ("ServiceFailed", "ServiceGone"), (name, field)
     assert refusal(ada.ask(OPERATIONS["facts.context"], request("facts.context"))) is None
@@ -358,19 +358,19 @@ def _permit(role: str) -> Permit:
 
 
 def _check_needs(who: Asking, operation: Operation, permit: Permit) -> None:
-    given = SAMPLES[operation.name]
-    if CLAIM in given:
+    sample = SAMPLES[operation.name]
+    if CLAIM in sample:
         claimed = [*who.answers("team.claim")]
         task = wire.load(claimed[0].value) if isinstance(claimed[0], wire.Value) else None
         if task is None:
             return  # the role claims none
         claim = {"is": "claim", "id": task["id"], "number": task["number"]}
-        given = (claim, *given[1:])
-    _, asked = read(request(operation.name, *given))
-    denied = [each for each in operation.needs(asked) if not permit.ask(each).allowed]
-    found = [refusal(each) for each in who.answers(operation.name, *given)]
-    refused = [(each.what, each.name) for each in found if type(each).__name__ == "RoleRefused"]
-    assert refused[:1] == [(each.what, each.name) for each in denied][:1], (operation.name, found)
+        sample = (claim, *sample[1:])
+    _, message = read(request(operation.name, *sample))
+    denied = [each for each in operation.needs(message) if not permit.ask(each).allowed]
+    errors = [refusal(each) for each in who.answers(operation.name, *sample)]
+    refused = [(each.what, each.name) for each in errors if type(each).__name__ == "RoleRefused"]
+    assert refused[:1] == [(each.what, each.name) for each in denied][:1], (operation.name, errors)
 
 
 # ------------------------------------------------------------ documents
@@ -403,8 +403,8 @@ def table() -> list[str]:
     """Return the documents' table: each need of a role, and the operations with it."""
     by_need: dict[str, list[str]] = {}
     for operation in OPERATIONS.values():
-        _, asked = read(request(operation.name, *SAMPLES[operation.name]))
-        needs = "; ".join(dict.fromkeys(map(needed, operation.needs(asked)))) or "nothing"
+        _, message = read(request(operation.name, *SAMPLES[operation.name]))
+        needs = "; ".join(dict.fromkeys(map(needed, operation.needs(message)))) or "nothing"
         by_need.setdefault(needs, []).append(f"`{operation.name}`")
     return [f"| {needs} | {', '.join(names)} |" for needs, names in sorted(by_need.items())]
 
@@ -423,13 +423,13 @@ def test_what_only_a_trusted_program_gives_is_refused_before_it_is_sent() -> Non
     refused = 0
     for operation in OPERATIONS.values():
         for name in operation.here.parameters.keys() - operation.signature.parameters.keys():
-            given = dict(zip(operation.fields, SAMPLES[operation.name], strict=False))
+            values = dict(zip(operation.fields, SAMPLES[operation.name], strict=False))
             default = operation.here.parameters[name].default
             assert isinstance(
-                operation.build_request((), {**given, name: default}, None), operation.request
+                operation.build_request((), {**values, name: default}, None), operation.request
             )
             with pytest.raises(NotOffered, match=rf"record\.[\w.]+\({name}=\)"):
-                operation.build_request((), {**given, name: "eve"}, None)
+                operation.build_request((), {**values, name: "eve"}, None)
             refused += 1
     assert refused > 15
 

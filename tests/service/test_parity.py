@@ -74,7 +74,7 @@ def bare(value: Any, names: dict[str, str]) -> Any:
 def record_of(lab: Lab, run: str) -> list[Any]:
     """Return a run's record, by stream."""
     names: dict[str, str] = {}
-    found = []
+    events = []
     for stored in sorted(lab.commits(run), key=lambda each: str(each.stream)):
         for event in stored.commit.events:
             data = bare(msgspec.json.decode(event.data), names)
@@ -83,8 +83,8 @@ def record_of(lab: Lab, run: str) -> list[Any]:
             of_ids = ("digest", "fingerprint", "full", "call", "key")
             for digest in of_ids if run in WITH_IDS else ():
                 data.pop(digest, None)
-            found.append((str(stored.stream), stored.commit.epoch, event.type, data))
-    return by_place(found) if run in SIDE_BY_SIDE else found
+            events.append((str(stored.stream), stored.commit.epoch, event.type, data))
+    return by_place(events) if run in SIDE_BY_SIDE else events
 
 
 def by_place(record: list[Any]) -> list[Any]:
@@ -95,22 +95,22 @@ def by_place(record: list[Any]) -> list[Any]:
     return sorted(record, key=str)
 
 
-def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any], list[Any]]:
+def results_of(house: House, door: str, client: str, name: str) -> tuple[list[Any], list[Any]]:
     """Return a program's results, also when resumed and replayed, and the record."""
     lab = Lab(house, door, client)
-    told: list[Any] = []
+    answers: list[Any] = []
 
     async def scenario() -> None:
         options = OPTIONS.get(name, {})
         async with lab.connect(gate=RULES) as record, record.run(run=name, **options) as session:
-            await PROGRAMS[name](session, told)
+            await PROGRAMS[name](session, answers)
 
     with house.trusted() as record:
         record.experiments.register("greeting", PLAN)
         for space in ("agent/ada", "org"):
             record.memory(space).set_policy("off", by="eve")
     play(lab, scenario())
-    return bare(told, {}), record_of(lab, name)
+    return bare(answers, {}), record_of(lab, name)
 
 
 @pytest.mark.fast(cases=2, slow=1)
@@ -118,9 +118,9 @@ def told_by(house: House, door: str, client: str, name: str) -> tuple[list[Any],
 def test_same(house: House, other: House, client: str, name: str) -> None:
     """A restricted agent's program gets the same results and record as a trusted one."""
     house.login("ada")
-    told, record = told_by(house, "restricted", client, name)
-    expected, recorded = told_by(other, "trusted", client, name)
-    assert told == expected
+    answers, record = results_of(house, "restricted", client, name)
+    expected, recorded = results_of(other, "trusted", client, name)
+    assert answers == expected
     assert record == recorded
     assert len(record) > 3
 
@@ -133,14 +133,14 @@ RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claime
 def test_resumed(house: House, other: House, client: str, name: str) -> None:
     """A resumed program gets its earlier results again, as a trusted one does."""
     house.login("ada")
-    found = {}
+    results = {}
     for door, where in (("restricted", house), ("trusted", other)):
-        told_by(where, door, client, name)
-        found[door] = told_by(where, door, client, name)
-    assert found["restricted"] == found["trusted"]
+        results_of(where, door, client, name)
+        results[door] = results_of(where, door, client, name)
+    assert results["restricted"] == results["trusted"]
 
 
-def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
+def two(lab: Lab, answers: list[Any]) -> Coroutine[Any, Any, None]:
     """Two agents, each with its own program: tasks and messages between them."""
 
     async def scenario() -> None:
@@ -153,19 +153,19 @@ def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
             await done(ada.team.add("first", agent="bob", task="f", what=(1, 2)))
             await done(ada.team.add("second", role="writer", waits_for=["f"], task="s"))
             task = await done(bob.team.claim(timeout_s=5))
-            told.append((task.id, task.what, await done(ada.team.claim())))
+            answers.append((task.id, task.what, await done(ada.team.claim())))
             await done(bob.team.send({"for": "ada"}, agent="ada"))
             await done(bob.team.hand_off(task, agent="ada", with_=[3], reason="yours"))
             mine = await done(ada.team.claim(timeout_s=5))
-            told.append((mine.id, mine.given, mine.because, mine.number))
-            told.append(await caught(lambda: bob.team.complete(task)))
+            answers.append((mine.id, mine.given, mine.because, mine.number))
+            answers.append(await caught(lambda: bob.team.complete(task)))
             await done(ada.board.put("k", "ada"))
-            told.append(await caught(lambda: bob.board.put("k", "bob")))
-            told.append(await done(bob.board.put("k", "bob", resolve="last writer")))
+            answers.append(await caught(lambda: bob.board.put("k", "bob")))
+            answers.append(await done(bob.board.put("k", "bob", resolve="last writer")))
             await done(ada.team.complete(mine, "done"))
-            told.append(await done(bob.wait_for(task="f", timeout_s=5)))
-            told.append([(each.sender, each.content) for each in await done(ada.team.inbox())])
-            told.append([(each.id, each.status) for each in await done(bob.team.tasks())])
+            answers.append(await done(bob.wait_for(task="f", timeout_s=5)))
+            answers.append([(each.sender, each.content) for each in await done(ada.team.inbox())])
+            answers.append([(each.id, each.status) for each in await done(bob.team.tasks())])
             await ada.hand_off("bob", reason="end")
 
     return scenario()
@@ -174,19 +174,19 @@ def two(lab: Lab, told: list[Any]) -> Coroutine[Any, Any, None]:
 @pytest.mark.fast(cases=99, slow=0)
 def test_two_agents(house: House, other: House, client: str) -> None:
     """Two restricted agents interact as trusted ones do."""
-    found = {}
+    results = {}
     for door, where in (("restricted", house), ("trusted", other)):
         lab = Lab(where, door, client)
         for name in ("ada", "bob"):
             where.login(name)
-        told: list[Any] = []
-        play(lab, two(lab, told))
+        answers: list[Any] = []
+        play(lab, two(lab, answers))
         record = record_of(lab, "two")
         for *_, data in record:
             for digest in ("digest", "fingerprint", "full", "call"):
                 data.pop(digest, None)
-        found[door] = bare(told, {}), record
-    assert found["restricted"] == found["trusted"]
+        results[door] = bare(answers, {}), record
+    assert results["restricted"] == results["trusted"]
 
 
 def test_what_each_session_is(lab: Lab) -> None:

@@ -14,11 +14,11 @@ MAIL = "ada@example.org"
 
 
 @pytest.mark.fast(cases=1, slow=0)
-def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None:
+def test_a_restricted_agents_models_receive_placeholders_too(lab: Lab) -> None:
     """Placeholders apply to streams too; the record has the values and the number of
     replacements.
     """
-    given: list[str] = []
+    prompts: list[str] = []
 
     async def come(value: Any) -> Any:
         return await value if inspect.isawaitable(value) else value
@@ -28,7 +28,7 @@ def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None
 
             @session.raw.tool(effects="pure", kind="model", placeholders=True)
             def ask(prompt: str) -> str:
-                given.append(prompt)
+                prompts.append(prompt)
                 return f"to {prompt}"
 
             @session.raw.tool(effects="pure", kind="model", placeholders=True)
@@ -49,7 +49,7 @@ def test_a_restricted_agents_models_are_given_placeholders_too(lab: Lab) -> None
             assert await come(either("hi")) == "cloud hi"
 
     asyncio.run(play()) if lab.is_async else at_once(play())
-    assert MAIL not in given[0]
+    assert MAIL not in prompts[0]
     usages = [
         event.data
         for stored in lab.commits("r")

@@ -17,7 +17,7 @@ def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str)
     """Return the results of a program whose first call changes each time, before one with an
     effect.
     """
-    told: list[Any] = []
+    answers: list[Any] = []
 
     async def scenario() -> None:
         async with lab.connect(settle=policy) as record, record.run(run="r1") as session:
@@ -33,40 +33,40 @@ def edited(lab: Lab, policy: Callable[[hansard.UnsettledStep], Any], first: str)
             await draft(first)
 
             async def sent() -> None:
-                told.append(await send("eve"))
+                answers.append(await send("eve"))
 
-            told.append(await caught(sent))
+            answers.append(await caught(sent))
 
     play(lab, scenario())
-    return told
+    return answers
 
 
 @pytest.mark.fast(cases=2, slow=1)
 @pytest.mark.parametrize("answer", [Verdict.REUSE, Verdict.RUN_AGAIN, Verdict.HAPPENED, None])
 def test_a_policy_settles_a_divergence(lab: Lab, answer: Verdict | None) -> None:
     """A policy decides a divergence, given the step's place and whether its source changed."""
-    asked: list[tuple[object, ...]] = []
+    steps: list[tuple[object, ...]] = []
 
     def policy(step: hansard.UnsettledStep) -> Verdict | None:
-        asked.append((step.run, step.agent, step.number, step.tool, step.diverged))
+        steps.append((step.run, step.agent, step.number, step.tool, step.diverged))
         assert step.source_before == step.source_now != ""
         return answer
 
     assert edited(lab, policy, "one") == ["one to eve", "nothing"]
-    told = edited(lab, policy, "two")
+    answers = edited(lab, policy, "two")
     match answer:
         case Verdict.REUSE:
-            assert told == ["one to eve", "nothing"]
+            assert answers == ["one to eve", "nothing"]
         case Verdict.RUN_AGAIN:
-            assert told == ["two to eve", "nothing"]
+            assert answers == ["two to eve", "nothing"]
         case _:
-            assert "Diverged" in told[0]
-    assert asked == [("r1", "ada", 2, "send", True)]
+            assert "Diverged" in answers[0]
+    assert steps == [("r1", "ada", 2, "send", True)]
 
 
 def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
     """Return the results of a program that is resumed with a step in doubt."""
-    told: list[Any] = []
+    answers: list[Any] = []
 
     async def scenario() -> None:
         async with lab.connect(settle=policy) as record, record.run(run="r2") as session:
@@ -76,15 +76,15 @@ def doubtful(lab: Lab, policy: Callable[[Step], Any]) -> Any:
                 raise TimeoutError
 
             async def sent() -> None:
-                told.append(await send_happened(3))
+                answers.append(await send_happened(3))
 
-            told.append(await caught(sent))
+            answers.append(await caught(sent))
 
     play(lab, scenario())
-    assert told == ["builtins.TimeoutError: "]
-    told.clear()
+    assert answers == ["builtins.TimeoutError: "]
+    answers.clear()
     play(lab, scenario())
-    return told[0]
+    return answers[0]
 
 
 @pytest.mark.fast(cases=1, slow=0)
@@ -108,15 +108,15 @@ def test_a_role_that_may_not_settle(house: House, client: str) -> None:
     def policy(step: Step) -> object:
         raise AssertionError(step)
 
-    told = doubtful(lab, policy)
-    assert told.startswith("hansard.agents.errors.InDoubt")
-    assert "settle = true in [roles.writer.may]" in told
+    answer = doubtful(lab, policy)
+    assert answer.startswith("hansard.agents.errors.InDoubt")
+    assert "settle = true in [roles.writer.may]" in answer
     tags = [event.type for stored in lab.commits("r2") for event in stored.commit.events]
     assert "agent.refused.v1" in tags
     assert "step.settled.v1" not in tags
 
 
-def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
+def test_the_service_ends_while_a_policy_runs(house: House) -> None:
     """Without the policy's answer the step stays in doubt, and the next session calls the
     policy.
     """
@@ -153,7 +153,7 @@ def test_the_service_ends_while_a_policy_is_asked(house: House) -> None:
 def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
     """An added default changes nothing; a renamed tool stops unless it names the old one."""
     sent: list[str] = []
-    told: list[Any] = []
+    answers: list[Any] = []
 
     def sending(session: Any, edit: str) -> Any:
         if edit == "added":
@@ -178,15 +178,15 @@ def test_an_edited_tool_repeats_no_effect(lab: Lab) -> None:
             send = sending(session, edit)
 
             async def work() -> None:
-                told.append(await send("eve"))
+                answers.append(await send("eve"))
 
-            told.append(await caught(work))
+            answers.append(await caught(work))
 
     for edit in ("", "added", "renamed", "alias"):
-        told.clear()
+        answers.clear()
         play(lab, scenario(edit))
         if edit == "renamed":
-            assert "Diverged" in told[0]
+            assert "Diverged" in answers[0]
         else:
-            assert told == ["hi eve", "nothing"]
+            assert answers == ["hi eve", "nothing"]
     assert sent == ["eve"]

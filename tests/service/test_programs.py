@@ -43,7 +43,7 @@ class Player:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.told: list[Any] = []
+        self.answers: list[Any] = []
         self.ran = 0
         self.tools = {effects: self.tool(effects) for effects in ("pure", "idempotent", "once")}
         self.nest = session.tool(effects="composite")(self.nest_)
@@ -97,9 +97,9 @@ class Player:
                 return board.get(key)
             case ("stream", n, take):
                 items = self.count(n)
-                found = list(itertools.islice(items, take))
+                head = list(itertools.islice(items, take))
                 items.close()
-                return found
+                return head
             case ("task", name):
                 return team.add(name, task=name)
             case ("claim", well):
@@ -119,8 +119,8 @@ def played(house: House, door: str, run: str, program: list[Any]) -> tuple[list[
     options = {} if door == "restricted" else {"agent": "ada", "role": "writer"}
     with where as record, record.run("w", run=run, **options) as session:
         player = Player(session)
-        player.told = [player.outcome(op) for op in program]
-    return bare(player.told, {}), player.ran
+        player.answers = [player.outcome(op) for op in program]
+    return bare(player.answers, {}), player.ran
 
 
 @given(program=PROGRAMS)
@@ -133,9 +133,9 @@ def test_same(house: House, other: House, program: list[Any]) -> None:
     house.login()
     run = f"r{next(_numbers)}"
     for _ in range(2):
-        told = played(house, "restricted", run, program)
+        answers = played(house, "restricted", run, program)
         expected = played(other, "trusted", run, program)
-        assert told == expected
+        assert answers == expected
         record = without_ids(record_of(Lab(house, "restricted", "sync"), run))
         assert record == without_ids(record_of(Lab(other, "trusted", "sync"), run))
 

@@ -68,13 +68,13 @@ class Door:
         acting = inspect.signature(method).parameters.get("by")
         if self._trusted and acting is not None and acting.default != "run":
             kwargs["by"] = "ada"
-        found = method(*args, **kwargs)
-        return await found if inspect.isawaitable(found) else found
+        result = method(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
 
     async def of_space(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call an operation of the space of memory `org`."""
-        found = getattr(self._record.memory("org"), name)(*args, **kwargs)
-        return await found if inspect.isawaitable(found) else found
+        result = getattr(self._record.memory("org"), name)(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
 
 
 async def _taught(house: Served) -> str:
@@ -111,7 +111,7 @@ def prepared(house: Served) -> dict[str, str]:
         eve.team.fail(claimed, "no")
         approvals = Approvals(record.workspace.states, "doubt")
         for question in QUESTIONS:
-            asked = ApprovalRequested(
+            request = ApprovalRequested(
                 approval=question,
                 agent="eve",
                 role="boss",
@@ -123,7 +123,7 @@ def prepared(house: Served) -> dict[str, str]:
                 rule="ask",
                 timeout_ms=600_000,
             )
-            portal().run(approvals.record(asked, "eve"))
+            portal().run(approvals.record(request, "eve"))
     return {"task": task, "run": asyncio.run(_taught(house))}
 
 
@@ -161,14 +161,14 @@ async def everything(  # noqa: PLR0915 -- a step each
     door: Door, ids: dict[str, str]
 ) -> list[tuple[str, Any]]:
     """Call each operation, in success and in failure; return results and errors."""
-    found: list[tuple[str, Any]] = []
+    answers: list[tuple[str, Any]] = []
 
     async def step(name: str, *args: Any, **kwargs: Any) -> Any:
         try:
             result = await door(name, *args, **kwargs)
         except hansard.HansardError as error:
             result = refusal(name, error)
-        found.append((name, plain(result)))
+        answers.append((name, plain(result)))
         return result
 
     async def in_space(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -177,7 +177,7 @@ async def everything(  # noqa: PLR0915 -- a step each
         except hansard.HansardError as error:
             result = refusal(name, error)
         number = type(result) is int  # a version of the space counts what others wrote
-        found.append((f"memory.{name}", None if number else plain(result, "version")))
+        answers.append((f"memory.{name}", None if number else plain(result, "version")))
         return result
 
     await step("prompts.add", "rag", "Answer {query}.", parameters={"t": (1, 2)}, reason="first")
@@ -209,9 +209,9 @@ async def everything(  # noqa: PLR0915 -- a step each
     await step("prompts.retire", "rag")
     await step("prompts.list")
 
-    said = cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))
-    await step("actions.keep", "form", said, reason="as on Monday")
-    await step("actions.keep", "form", said)
+    actions = cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))
+    await step("actions.keep", "form", actions, reason="as on Monday")
+    await step("actions.keep", "form", actions)
     await step("actions.keep", "form", cache(entry(0)))
     await step("actions.keep", "form", cache(entry(0), entry(0)))
     await step("actions.get", "form", 1)
@@ -295,23 +295,23 @@ async def everything(  # noqa: PLR0915 -- a step each
     await in_space("view", "notes/a.md")
     await in_space("delete", "notes/c.md", by="ada")
     await in_space("history")
-    return found
+    return answers
 
 
 def events_of(house: Served) -> list[Any]:
     """Return the recorded events of prompts, caches, experiences, memory and the run in doubt."""
-    told: list[Any] = []
+    events: list[Any] = []
     with house.trusted() as record:
         log = record.workspace.log
         for kind in ("prompt", "actions", "experience", "memory", "reuse"):
             for stored in portal().run(log.read_kind(kind)):
                 for event in stored.commit.events:
-                    told.append((str(stored.stream), event.type, _data(event)))
+                    events.append((str(stored.stream), event.type, _data(event)))
         for stored in portal().run(log.read_run("doubt")):
             for event in stored.commit.events:
                 if event.type not in ("view.served.v1", "query.answered.v1"):
-                    told.append((str(stored.stream), event.type, _data(event)))
-    return told
+                    events.append((str(stored.stream), event.type, _data(event)))
+    return events
 
 
 def _data(event: Any) -> Any:
@@ -320,10 +320,10 @@ def _data(event: Any) -> Any:
 
 async def _played(house: Served, door: str, client: str) -> tuple[list[Any], set[str]]:
     ids = await asyncio.to_thread(prepared, house)
-    given: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
+    arguments: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
     if door == "restricted":
-        given = {"credentials": await asyncio.to_thread(house.login)}
-    async with hansard.connect_async(**given) as record:
+        arguments = {"credentials": await asyncio.to_thread(house.login)}
+    async with hansard.connect_async(**arguments) as record:
         calls = Door(record, trusted=door == "trusted")
         return await everything(calls, ids), calls.called
 
@@ -333,10 +333,10 @@ def played(house: Served, door: str, client: str) -> tuple[list[Any], set[str]]:
     if client == "async":
         return asyncio.run(_played(house, door, client))
     ids = prepared(house)
-    given: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
+    arguments: dict[str, Any] = {"workspace": house.workspace, "data_dir": house.data_dir}
     if door == "restricted":
-        given = {"credentials": house.login()}
-    with hansard.connect(**given) as record:
+        arguments = {"credentials": house.login()}
+    with hansard.connect(**arguments) as record:
         calls = Door(record, trusted=door == "trusted")
         return at_once(everything(calls, ids)), calls.called
 
@@ -345,9 +345,9 @@ def played(house: Served, door: str, client: str) -> tuple[list[Any], set[str]]:
 def test_each_operation_is_the_same_through_both_doors(served: Any, client: str) -> None:
     """A permitted restricted agent gets the results and the record of a trusted program."""
     house, other = served(f"parity-{client}", SEES), served(f"trusted-{client}", SEES)
-    told, called = played(house, "restricted", client)
+    answers, called = played(house, "restricted", client)
     expected, _ = played(other, "trusted", client)
-    pairs = zip(told, expected, strict=True)
+    pairs = zip(answers, expected, strict=True)
     assert [(mine, theirs) for mine, theirs in pairs if mine != theirs] == []
     assert events_of(house) == events_of(other)
     declared = {

@@ -169,8 +169,8 @@ def test_a_role_reuses_the_answers_that_it_sees(served: Serve) -> None:
         ask(record, "ada-3")
     assert ran[4:] == ["ada-3"]
     with house.trusted() as record:
-        given = record.state("ada-2").agent("ada").steps[1].reused_from
-        assert given is not None
-        assert given.run == "ada-1"
-        told = record.sql("SELECT author, tool, because FROM invalidated_answers").rows
-        assert told == [("ada", "search", "rebuilt")]
+        source = record.state("ada-2").agent("ada").steps[1].reused_from
+        assert source is not None
+        assert source.run == "ada-1"
+        rows = record.sql("SELECT author, tool, because FROM invalidated_answers").rows
+        assert rows == [("ada", "search", "rebuilt")]

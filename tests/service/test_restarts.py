@@ -44,9 +44,9 @@ class Mortal(House):
         """Return the process id of the running server, once there is one."""
         deadline = time.monotonic() + BACK_S
         while time.monotonic() < deadline:
-            found = peek(self.data_dir)
-            if found is not None:
-                return found.server_pid
+            broker = peek(self.data_dir)
+            if broker is not None:
+                return broker.server_pid
             time.sleep(0.01)
         pytest.fail("the broker did not come back")
 
@@ -75,7 +75,7 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
         yield made
 
 
-class Told(list[Any]):
+class TriggeringResults(list[Any]):
     """Results of a program; at one of them an action happens."""
 
     def __init__(self, at: int, happens: Callable[[], None]) -> None:
@@ -90,11 +90,11 @@ class Told(list[Any]):
             self._happens()
 
 
-def attempt(house: House, run: str, file: Path, told: list[Any]) -> list[Any]:
+def attempt(house: House, run: str, file: Path, answers: list[Any]) -> list[Any]:
     """Try the program once over one connection; the error has the remedy."""
     try:
         with house.connect() as record:
-            ended = small.attempt(record, run, file, told)
+            ended = small.attempt(record, run, file, answers)
     except Unreachable as error:
         ended = ["gone", "Unreachable", str(error)]
     if ended[0] == "gone":
@@ -110,10 +110,10 @@ def go_on(house: House, run: str, file: Path, before: list[Any], ended: list[Any
         assert time.monotonic() < deadline, ended
         if ended[0] == "doubt":
             settle_small(house, run, ended, file)
-        told: list[Any] = []
-        ended = attempt(house, run, file, told)
-        assert told[: len(before)] == before[: len(told)]
-        before = max(told, before, key=len)
+        answers: list[Any] = []
+        ended = attempt(house, run, file, answers)
+        assert answers[: len(before)] == before[: len(answers)]
+        before = max(answers, before, key=len)
     return before
 
 
@@ -135,15 +135,15 @@ def test_the_broker_is_killed_at_work(tmp_path, rounds, evidence):
         with living(folder) as mortal:
             for index, place in enumerate(chosen[first : first + DEATHS]):
                 run, file = f"k{index}", folder / f"sent-{index}"
-                told = killed_at(mortal, place, run, file)
-                assert told == small.ENDED
-                check_small(mortal, run, file, told)
+                answers = killed_at(mortal, place, run, file)
+                assert answers == small.ENDED
+                check_small(mortal, run, file, answers)
     evidence.record("service.broker_killed", kills=number, lost=0, doubled=0)
 
 
 def killed_at(mortal: Mortal, place: int, run: str, file: Path) -> list[Any]:
     """Kill once in a run and resume it; return the program's final results."""
-    told: list[Any] = Told(place, mortal.kill)
+    answers: list[Any] = TriggeringResults(place, mortal.kill)
     timer = threading.Timer(random.uniform(0, 0.2), mortal.kill)
     with pytest.MonkeyPatch.context() as patch:
         if place in {BEFORE_EFFECT, AFTER_EFFECT}:
@@ -151,13 +151,13 @@ def killed_at(mortal: Mortal, place: int, run: str, file: Path) -> list[Any]:
         if place == ANY_TIME:
             timer.start()
         began = time.monotonic()
-        ended = attempt(mortal, run, file, told)
+        ended = attempt(mortal, run, file, answers)
         took_s = time.monotonic() - began
     if timer.ident is not None:
         timer.join()
     assert ended[0] == "gone" or place == ANY_TIME
     assert took_s < NOTICED_S
-    return go_on(mortal, run, file, list(told), ended)
+    return go_on(mortal, run, file, list(answers), ended)
 
 
 def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
@@ -181,11 +181,11 @@ def dying(house: Mortal, *, first: bool) -> Callable[[Path, str], None]:
 def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signals) -> None:
     """A client that waits for others is notified, too, and waits on after it resumed its run."""
     with mortal.connect() as record:
-        told: list[float] = []
+        times: list[float] = []
 
         def go() -> None:
             time.sleep(0.3)
-            told.append(time.monotonic())
+            times.append(time.monotonic())
             mortal.kill(how)
 
         with (
@@ -195,7 +195,7 @@ def test_the_broker_goes_while_a_client_waits(mortal: Mortal, how: signal.Signal
             session.message("user", "first")
             threading.Thread(target=go).start()
             session.wait_for(key="never", timeout_s=600)
-        assert time.monotonic() - told[0] < NOTICED_S
+        assert time.monotonic() - times[0] < NOTICED_S
     mortal.pid()
     with mortal.trusted() as other, other.run(run="r1", agent="bob", role="writer") as bob:
         bob.board.put("soon", 1)
@@ -235,8 +235,8 @@ def test_all_is_stopped_and_started_again(mortal, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Credentials, "options", shorter)
     run, file = "r1", tmp_path / "sent"
-    told: list[Any] = Told(4, lambda: stop(mortal))
-    ended = attempt(mortal, run, file, told)
+    answers: list[Any] = TriggeringResults(4, lambda: stop(mortal))
+    ended = attempt(mortal, run, file, answers)
     assert ended[:2] == ["gone", "ServiceGone"]
     again, deadline = ended, time.monotonic() + BACK_S
     while again[1] == "ServiceGone":  # the broker ends after the service: until then it is reached
@@ -244,8 +244,8 @@ def test_all_is_stopped_and_started_again(mortal, tmp_path, monkeypatch):
         again = attempt(mortal, run, file, [])
     assert again[:2] == ["gone", "Unreachable"]
     mortal.begin()
-    told = go_on(mortal, run, file, list(told), ended)
-    check_small(mortal, run, file, told)
+    answers = go_on(mortal, run, file, list(answers), ended)
+    check_small(mortal, run, file, answers)
 
 
 def stop(house: Mortal) -> None:
@@ -267,9 +267,9 @@ def test_up_outlives_its_broker(tmp_path: Path) -> None:
         house.apply(ALL)
         house.login()
         with up(house) as process:
-            told: list[Any] = Told(4, house.kill)
-            ended = attempt(house, run, file, told)
+            answers: list[Any] = TriggeringResults(4, house.kill)
+            ended = attempt(house, run, file, answers)
             assert ended[:2] == ["gone", "ServiceGone"]
-            told = go_on(house, run, file, list(told), ended)
+            answers = go_on(house, run, file, list(answers), ended)
             assert process.poll() is None
-            check_small(house, run, file, told)
+            check_small(house, run, file, answers)

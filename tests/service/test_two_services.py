@@ -101,7 +101,7 @@ def runs_of(house: House) -> list[str]:
 def test_an_old_opening_takes_over_no_session(house, second, monkeypatch):
     """A repeated old opening is refused and fences no session."""
     sent: list[bytes] = []
-    told: list[bytes] = []
+    answers: list[bytes] = []
     with house.connect() as record:
         link = record._link
         ask = link.requests.ask
@@ -113,7 +113,7 @@ def test_an_old_opening_takes_over_no_session(house, second, monkeypatch):
 
         async def answer(reply: str, payload: bytes) -> None:
             del reply
-            told.append(payload)
+            answers.append(payload)
 
         monkeypatch.setattr(link.requests, "ask", asking)
         with record.run("w", run="r1") as session:
@@ -123,20 +123,22 @@ def test_an_old_opening_takes_over_no_session(house, second, monkeypatch):
             monkeypatch.setattr(other._requests, "answer", answer)
             mine = link.credentials
             subject = wire.opening(mine.workspace, mine.role, mine.principal, "open")
-            portal().run(again(other, subject, f"{mine.inbox}.1", sent[0], told))
-            said = wire.answer(told[0])
-            assert isinstance(said, Failed)
-            assert said.fault.type == "ServiceGone"
-            assert "already opened by this request" in said.fault.message
+            portal().run(again(other, subject, f"{mine.inbox}.1", sent[0], answers))
+            refusal = wire.answer(answers[0])
+            assert isinstance(refusal, Failed)
+            assert refusal.fault.type == "ServiceGone"
+            assert "already opened by this request" in refusal.fault.message
             session.message("user", "two")
     assert not lives(house, "r1")["run.resumed.v1"]
 
 
-async def again(service: Service, subject: str, reply: str, body: bytes, told: list[bytes]) -> None:
+async def again(
+    service: Service, subject: str, reply: str, body: bytes, answers: list[bytes]
+) -> None:
     """Have a service take an opening, and return its answer."""
     service._take(subject, reply, body)
     async with asyncio.timeout(PATIENCE_S):
-        while not told:  # noqa: ASYNC110 -- nothing signals its change
+        while not answers:  # noqa: ASYNC110 -- nothing signals its change
             await asyncio.sleep(0.01)
 
 

@@ -33,15 +33,15 @@ def status(
     """Yield a function that returns `hansard status --json` of the workspace."""
     where = ("--data-dir", other.data_dir, "--workspace", other.workspace)
 
-    def told() -> dict[str, Any]:
+    def workspace_status() -> dict[str, Any]:
         lines = ran(capsys, monkeypatch, ["status", "--json", *where]).lines
         return next(line for line in lines if line["kind"] == "workspace")
 
-    yield told
+    yield workspace_status
     structlog.reset_defaults()
 
 
-@pytest.mark.thorough(quick="service/test_fairness.py::test_a_service_that_hangs_is_told")
+@pytest.mark.thorough(quick="service/test_fairness.py::test_a_service_that_hangs_is_reported")
 def test_the_status_says_whether_a_service_answers(other: House, status: Status) -> None:
     """A service that does not answer is distinguished from an absent one."""
     with other.trusted():

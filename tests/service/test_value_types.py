@@ -40,9 +40,9 @@ def test_the_service_runs_no_code_for_a_value(house, monkeypatch):
     """The service passes on unknown types and never decodes them."""
     made: list[bool] = []
 
-    def decode(told: Any) -> Money:
+    def decode(data: Any) -> Money:
         made.append(value_types._reading.get())
-        return MONEY.decode(told)
+        return MONEY.decode(data)
 
     kept = value_types.BY_TAG["tests.money.v2"]
     monkeypatch.setitem(value_types.BY_TAG, "tests.money.v2", (kept[0], decode))
@@ -56,9 +56,9 @@ def test_the_service_runs_no_code_for_a_value(house, monkeypatch):
 
         assert list(items(2)) == [money, money]
         session.board.put("k", {"of": money, "array": array})
-        found = session.board.get("k")
-        assert found["of"] == money
-        assert (found["array"] == array).all()
+        values = session.board.get("k")
+        assert values["of"] == money
+        assert (values["array"] == array).all()
         session.checkpoint("c", of=money)
         assert session.checkpoint_data("c") == {"of": money}
         session.message("user", [money])
@@ -100,8 +100,8 @@ def test_a_record_s_secret_does_not_leave_the_program(house: House) -> None:
     sent.
     """
     secret = "sk-hunter2-hunter2"
-    given: dict[str, Any] = {"redact": {"key": secret}, "secrets": {"key": secret}}
-    with house.connect(**given) as record, record.run("w", run="r") as session:
+    options: dict[str, Any] = {"redact": {"key": secret}, "secrets": {"key": secret}}
+    with house.connect(**options) as record, record.run("w", run="r") as session:
 
         @session.tool(effects="once")
         def line(of: Any) -> Line:

@@ -48,12 +48,12 @@ def test_any_bytes_are_read(data: bytes) -> None:
 def test_any_subject_is_read(one: str, two: str) -> None:
     """A foreign subject is ignored."""
     assert wire.address(one) is None or one.startswith("svc.")
-    found = wire.address(f"svc.lab.{one}.{two}.open")
-    assert found is None or isinstance(found, Address)
+    address = wire.address(f"svc.lab.{one}.{two}.open")
+    assert address is None or isinstance(address, Address)
 
 
 @given(NAMES, NAMES)
-def test_who_asks_stands_in_the_subject(role: str, principal: str) -> None:
+def test_the_subject_names_role_and_principal(role: str, principal: str) -> None:
     """A subject gives back the role and principal that it was made of, whatever they look like."""
     if any(subjects.token(name).startswith("==") for name in (role, principal)):
         return  # such names are issued no token
@@ -67,8 +67,8 @@ def test_who_asks_stands_in_the_subject(role: str, principal: str) -> None:
 def test_an_error_is_recorded_as_raised(args: list[Any], kind: type[Exception]) -> None:
     """The service records a client's error as a trusted session would."""
     error = kind(*args)
-    told = msgspec.json.decode(wire.encode(faults.of_program(error, None, None)), type=wire.Fault)
-    assert failure(faults.rebuilt(told)) == failure(error)
+    fault = msgspec.json.decode(wire.encode(faults.of_program(error, None, None)), type=wire.Fault)
+    assert failure(faults.rebuilt(fault)) == failure(error)
 
 
 @pytest.mark.parametrize("length", [7_999, 8_000, 8_001, 20_000])
@@ -97,12 +97,12 @@ def test_an_error_means_the_same(effects: str, error: BaseException) -> None:
     def tool() -> None: ...
 
     declared = spec(tool, effects, {"safe_errors": (KeyError,), "doubtful_errors": (Odd,)})
-    told = faults.rebuilt(faults.of_program(error, declared, None))
+    rebuilt = faults.rebuilt(faults.of_program(error, declared, None))
     there = msgspec.structs.replace(declared, safe_errors=(), doubtful_errors=(faults.Doubtful,))
     for ask in ("is_safe", "is_doubtful", "may_retry"):
-        assert getattr(there, ask)(told) == getattr(declared, ask)(error), ask
-    assert isinstance(told, UNTOUCHED) == isinstance(error, UNTOUCHED)
-    assert isinstance(told, Exception) == isinstance(error, Exception)
+        assert getattr(there, ask)(rebuilt) == getattr(declared, ask)(error), ask
+    assert isinstance(rebuilt, UNTOUCHED) == isinstance(error, UNTOUCHED)
+    assert isinstance(rebuilt, Exception) == isinstance(error, Exception)
 
 
 def test_ours_come_as_they_are() -> None:
@@ -118,13 +118,13 @@ def test_ours_come_as_they_are() -> None:
         assert vars(back).items() >= vars(error).items()
 
 
-def test_what_may_tell_is_not_told() -> None:
+def test_internal_details_are_not_sent() -> None:
     """Positions, other agents' names and whatever else an error of the bus holds stay here."""
     broken = faults.ours(faults.of_service(BrokerError("doing a secret", 7, "secret"), {}))
     assert "secret" not in str(broken)
     assert "secret" not in repr(vars(broken))
-    told = faults.of_service(Conflict(KeyStream("r", "key"), 3, None), {})
-    assert "position" not in told.message
+    fault = faults.of_service(Conflict(KeyStream("r", "key"), 3, None), {})
+    assert "position" not in fault.message
     assert faults.of_service(KeyError("secret"), {}).message.count("secret") == 0
 
 
@@ -146,7 +146,7 @@ def test_no_other_class_is_made(fault: dict[str, str]) -> None:
     assert set(sys.modules) == before
 
 
-def test_every_error_that_may_be_told_has_a_code() -> None:
+def test_every_public_error_has_a_code() -> None:
     """Every public error has a code; a subclass crosses as its nearest base."""
 
     def below(cls: type) -> Iterator[type]:
@@ -155,7 +155,7 @@ def test_every_error_that_may_be_told_has_a_code() -> None:
             yield each
             yield from below(each)
 
-    told = {AgentError, *below(AgentError), *below(SqlError), *below(CallerError)}
+    classes = {AgentError, *below(AgentError), *below(SqlError), *below(CallerError)}
     rooms = (
         "agents.errors",
         "agents.experiments",
@@ -163,7 +163,9 @@ def test_every_error_that_may_be_told_has_a_code() -> None:
         "projections.sql_sandbox",
         "client.protocol.errors",
     )
-    ours = {cls for cls in told if cls.__module__.startswith(tuple(f"hansard.{r}" for r in rooms))}
+    ours = {
+        cls for cls in classes if cls.__module__.startswith(tuple(f"hansard.{r}" for r in rooms))
+    }
     assert BadName in ours
     assert ours <= set(faults.CODES.values())
 

@@ -19,14 +19,18 @@ def main(url: str, token: str, fd: str) -> None:
     http = httpx2.AsyncClient(timeout=60)
 
     async def passed_on(request: Request) -> StreamingResponse:
-        said = {name: value for name, value in request.headers.items() if name not in HOP}
-        if said["host"].startswith(OWN):
-            del said["host"]  # any other host is the subject of the test
-        said["authorization"] = f"Bearer {token}"
-        asked = http.build_request(request.method, url, headers=said, content=await request.body())
-        found = await http.send(asked, stream=True)
-        told = {name: value for name, value in found.headers.items() if name not in HOP}
-        return StreamingResponse(found.aiter_bytes(), found.status_code, told)
+        headers = {name: value for name, value in request.headers.items() if name not in HOP}
+        if headers["host"].startswith(OWN):
+            del headers["host"]  # any other host is the subject of the test
+        headers["authorization"] = f"Bearer {token}"
+        outgoing = http.build_request(
+            request.method, url, headers=headers, content=await request.body()
+        )
+        response = await http.send(outgoing, stream=True)
+        response_headers = {
+            name: value for name, value in response.headers.items() if name not in HOP
+        }
+        return StreamingResponse(response.aiter_bytes(), response.status_code, response_headers)
 
     routes = [Route("/mcp", passed_on, methods=["GET", "POST", "DELETE"])]
     config = uvicorn.Config(Starlette(routes=routes), log_level="error")

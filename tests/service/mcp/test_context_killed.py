@@ -28,7 +28,7 @@ async def test_a_context_that_is_acknowledged_is_there_once(setup: Setup, rounds
         with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
             record.memory(SPACE).set_policy("off", by="alice", reason="a test")
 
-    def stands() -> tuple[list[str], list[str], list[int]]:
+    def stored() -> tuple[list[str], list[str], list[int]]:
         """Return the lines, the files, and the number of files in each change."""
         with hansard.connect(setup.workspace, data_dir=setup.data_dir) as record:
             memory = record.memory(SPACE)
@@ -51,17 +51,17 @@ async def test_a_context_that_is_acknowledged_is_there_once(setup: Setup, rounds
                         "files": {f"n/{number:04}.md": f"{number}\n"},
                         "user_preferences": [f"Rule {number:04}."],
                     }
-                    told = await client.call(
+                    result = await client.call(
                         "update_context",
                         agent_id="ada",
                         context=context,
                         timestamp="2026-01-01T00:00:00+00:00",
                     )
-                    assert not told.get("isError"), told
+                    assert not result.get("isError"), result
                     number += 1
             except (ValueError, ConnectionError):
                 kills += 1
-        lines, notes, made = await asyncio.to_thread(stands)
+        lines, notes, made = await asyncio.to_thread(stored)
         assert len(lines) == len(notes) in {number, number + 1}
         assert lines == [f"- Rule {each:04}." for each in range(len(lines))]
         assert notes == [f"n/{each:04}.md" for each in range(len(lines))]

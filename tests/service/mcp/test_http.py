@@ -37,7 +37,7 @@ def serving(
     return served(setup, [*command, *map(str, options)])
 
 
-def given(folder: Path) -> Path:
+def token_file(folder: Path) -> Path:
     """Return a file with the token."""
     file = folder / "token"
     file.write_text(TOKEN + "\n")
@@ -66,16 +66,16 @@ async def posted(url: str, **headers: str) -> httpx2.Response:
     """Return the response to a request for the list of agents."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
-    said = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accepted = {"Accept": "application/json, text/event-stream"}
     async with httpx2.AsyncClient(timeout=WAIT_S, verify=NO_TLS) as http:
-        return await http.post(url, json=said, headers=accepted | headers)
+        return await http.post(url, json=ping, headers=accepted | headers)
 
 
 @pytest.mark.slow
 async def test_without_a_known_token_or_under_another_name_nothing_is_answered(setup, tmp_path):
     """A missing, wrong or foreign token, a bad origin and a bad request are refused."""
-    async with serving(setup, "--token-file", given(tmp_path)) as (url, process):
+    async with serving(setup, "--token-file", token_file(tmp_path)) as (url, process):
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
             refused = await posted(url, **headers)
@@ -105,17 +105,17 @@ def revoke(house: House, who: str) -> None:
         portal().run(principals.revoke_all(record.workspace, who, reason="left"))
 
 
-async def until_refused(client: Team, asked: dict[str, Any]) -> str:
+async def until_refused(client: Team, arguments: dict[str, Any]) -> str:
     """Return the error of a client whose credentials are refused: a result, or HTTP."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
     for _ in range(200):
         try:
-            told = await client.ask("board_entry", **asked)
+            result = await client.ask("board_entry", **arguments)
         except MCPError as error:
             return str(error)
-        if told.get("isError"):
-            return json.dumps(told)
+        if result.get("isError"):
+            return json.dumps(result)
         await asyncio.sleep(0.1)
     pytest.fail("it is not refused")
 
@@ -155,10 +155,10 @@ async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
             await rob.ask("board_entry", run_id=run, key="plans/secret"),
             await rob.ask("view_run", run_id=run),
         ]
-        asked = {"run_id": run, "key": "plans/secret"}
-        assert (await wanda.get("board_entry", **asked))["value"] == SECRET
+        arguments = {"run_id": run, "key": "plans/secret"}
+        assert (await wanda.get("board_entry", **arguments))["value"] == SECRET
         await asyncio.to_thread(revoke, house, "wanda")
-        refused = await until_refused(wanda, asked)
+        refused = await until_refused(wanda, arguments)
         assert SECRET not in refused
         for turned_away in [await until_turned_away(url, tokens[1])] + [
             await posted(url, Authorization=f"Bearer {tokens[1]}") for _ in range(2)
@@ -168,9 +168,9 @@ async def test_each_token_has_its_role_and_no_other(setup: Setup, house: House):
             assert "revoked" in turned_away.json()["error"]["message"]
         assert (await posted(url, Authorization=f"Bearer {tokens[0]}")).status_code != 401
         assert not (await rob.ask("board_keys", run_id=run)).get("isError")
-    told = json.dumps(heard)
-    assert "whales" in told
-    assert "swordfish" not in told
+    shown = json.dumps(heard)
+    assert "whales" in shown
+    assert "swordfish" not in shown
     assert heard[1]["structuredContent"]["result"] == ["findings/1"]
 
 
@@ -206,7 +206,7 @@ async def test_a_token_has_a_bounded_number_of_sessions(setup: Setup, tmp_path: 
     headers = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json, text/event-stream"}
     async with (
         asyncio.timeout(SCENARIO_S),
-        serving(setup, "--token-file", given(tmp_path)) as (url, _),
+        serving(setup, "--token-file", token_file(tmp_path)) as (url, _),
         httpx2.AsyncClient(timeout=WAIT_S, headers=headers, verify=NO_TLS) as http,
     ):
         sessions: list[str] = []

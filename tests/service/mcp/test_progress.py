@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard.service.mcp import server as progress
 from tests.integrations.mcp.support import WAIT_S, Setup
-from tests.service.mcp.test_http import TOKEN, asking, given, serving
+from tests.service.mcp.test_http import TOKEN, asking, token_file, serving
 from tests.service.mcp.test_serve import Team, sdk
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ class Heard:
         return await self.client.call_tool(tool, arguments, progress_callback=self.note)
 
 
-@pytest.mark.thorough(quick="test_who_waits_for_a_person_is_told_what_to_answer")
+@pytest.mark.thorough(quick="test_a_wait_for_a_person_names_the_command")
 @pytest.mark.parametrize(
     ("transport", "mode"),
     [
@@ -46,13 +46,15 @@ class Heard:
         pytest.param("http", "legacy", marks=pytest.mark.thorough),
     ],
 )
-async def test_who_waits_is_told_what_for(setup: Setup, tmp_path: Path, transport: str, mode: str):
+async def test_a_long_wait_is_reported_with_its_cause(
+    setup: Setup, tmp_path: Path, transport: str, mode: str
+):
     """A long wait is reported after a second, then less often; a quick call is not."""
     async with AsyncExitStack() as stack:
         if transport == "stdio":
             opened = sdk(setup, "rob", mode)
         else:
-            options = ("--token-file", given(tmp_path), "--agent", "rob")
+            options = ("--token-file", token_file(tmp_path), "--agent", "rob")
             url, _ = await stack.enter_async_context(serving(setup, *options))
             opened = asking(url, TOKEN, mode)
         heard = Heard(await stack.enter_async_context(opened))
@@ -70,7 +72,7 @@ async def test_who_waits_is_told_what_for(setup: Setup, tmp_path: Path, transpor
         }
 
 
-async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, workspace: str):
+async def test_a_wait_for_a_person_names_the_command(data_dir: Path, workspace: str):
     """A caller that waits for a person receives the call and the question's id."""
     from mcp import Client  # noqa: PLC0415 -- it is an extra that may be missing
 
@@ -88,9 +90,9 @@ async def test_who_waits_for_a_person_is_told_what_to_answer(data_dir: Path, wor
             sent = asyncio.create_task(heard.call("record_step", run_id=run, tool="send_mail"))
             async with asyncio.timeout(WAIT_S):
                 await heard.something.wait()
-            (asked,) = await record.approvals.list()
-            await record.approvals.approve(asked.approval.id, reason="read it")
+            (question,) = await record.approvals.list()
+            await record.approvals.approve(question.approval.id, reason="read it")
             assert not (await sent).is_error
         await sessions.close()
-    wanted = f"send_mail waits for a person: hansard approvals grant {asked.approval.id}"
-    assert {what for _, _, what in heard.words} == {wanted}
+    expected = f"send_mail waits for a person: hansard approvals grant {question.approval.id}"
+    assert {what for _, _, what in heard.words} == {expected}

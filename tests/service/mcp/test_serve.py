@@ -48,23 +48,23 @@ class Team:
         """Return a tool's result, as sent over the wire."""
         if isinstance(self.client, Wire):
             return await self.client.call(tool, **arguments)
-        found = await self.client.call_tool(tool, arguments)
-        told: dict[str, Any] = json.loads(found.model_dump_json(by_alias=True))
-        return told
+        result = await self.client.call_tool(tool, arguments)
+        answer: dict[str, Any] = json.loads(result.model_dump_json(by_alias=True))
+        return answer
 
     async def get(self, tool: str, /, **arguments: Any) -> Any:
         """Return the tool's value after validation by its schema."""
-        found = await self.ask(tool, **arguments)
-        assert not found.get("isError"), text(found)
-        given = found["structuredContent"]["result"]
-        jsonschema.validate(given, SCHEMAS[tool])
-        return given
+        answer = await self.ask(tool, **arguments)
+        assert not answer.get("isError"), text(answer)
+        result = answer["structuredContent"]["result"]
+        jsonschema.validate(result, SCHEMAS[tool])
+        return result
 
     async def refused(self, tool: str, /, **arguments: Any) -> str:
         """Why it is refused."""
-        found = await self.ask(tool, **arguments)
-        assert found["isError"] is True, found
-        return text(found)
+        answer = await self.ask(tool, **arguments)
+        assert answer["isError"] is True, answer
+        return text(answer)
 
 
 def command(agent: str) -> list[str]:
@@ -83,10 +83,10 @@ async def sdk(
 
     errors = sys.__stderr__ or sys.stderr  # a file, which what a test captures is not
     program, *args = [*command(agent), *options]
-    told = StdioServerParameters(command=program, args=args, env=setup.env)
+    parameters = StdioServerParameters(command=program, args=args, env=setup.env)
     async with (
         asyncio.timeout(SCENARIO_S),
-        Client(stdio_client(told, errlog=errors), mode=mode, **more) as client,
+        Client(stdio_client(parameters, errlog=errors), mode=mode, **more) as client,
     ):
         yield Team(client)
 
@@ -101,32 +101,32 @@ async def lines(setup: Setup, agent: str) -> AsyncIterator[Team]:
 
 def test_each_operation_of_a_session_is_a_tool_with_schemas():
     """The tools are in one order with input and output schemas, without blocks and loops."""
-    found = offers()
-    assert list(found) == list(offers())
+    tools = offers()
+    assert list(tools) == list(offers())
     in_run = {
         each.called.replace(".", "_")
         for each in OPERATIONS.values()
         if each.group in IN_RUN and each.name not in BLOCKS
     }
-    assert in_run <= set(found)
-    for each in found.values():
+    assert in_run <= set(tools)
+    for each in tools.values():
         jsonschema.Draft202012Validator.check_schema(each.takes)
         jsonschema.Draft202012Validator.check_schema(each.gives)
         assert each.gives or each.name == "board_merge", each.name  # what it holds is anything
         assert len(each.does) > 20, each.name
         assert set(each.takes.get("required", [])) <= set(each.takes["properties"])
-    reads = {name for name, each in found.items() if each.reads}
+    reads = {name for name, each in tools.items() if each.reads}
     assert {"sql", "why", "board_entry", "team_tasks"} <= reads
     assert not reads & {"decide", "board_put", "team_claim", "leave_run"}
 
 
 def test_each_parameter_of_each_tool_is_described():
     """Each parameter is described for a model; no sentence is repeated in all descriptions."""
-    found = offers()
-    for name, each in found.items():
+    tools = offers()
+    for name, each in tools.items():
         for parameter, schema in each.takes["properties"].items():
             assert schema["description"], f"{name}({parameter})"
-    last = Counter(each.does.rpartition(". ")[2] for each in found.values())
+    last = Counter(each.does.rpartition(". ")[2] for each in tools.values())
     assert max(last.values()) == 1
 
 
@@ -170,7 +170,7 @@ async def test_chosen_tools_have_their_prefix_and_errors_name_them(setup: Setup)
 
 
 @pytest.mark.slow
-async def test_our_own_records_are_given_as_their_schemas_say(setup: Setup):
+async def test_our_own_records_match_their_schemas(setup: Setup):
     """`get` compares each with its tool's schema, which for these is made of a record's fields."""
     async with (
         hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
@@ -185,8 +185,8 @@ async def test_our_own_records_are_given_as_their_schemas_say(setup: Setup):
         await memory.edit("whales.md", "read", "heard", by="alice")
         entry = await ada.get("memory_entry", **run, path="whales.md")
         assert entry["text"] == "Whales are heard of.\n"
-        found = await ada.get("memory_search", **run, question="whales")
-        assert [each["path"] for each in found["hits"]] == ["whales.md"]
+        results = await ada.get("memory_search", **run, question="whales")
+        assert [each["path"] for each in results["hits"]] == ["whales.md"]
         assert len(await ada.get("memory_history", **run, path="whales.md")) == 2
         (line,) = await ada.get("memory_grep", **run, pattern="heard")
         assert line[1:] == [1, "Whales are heard of."]
@@ -264,8 +264,8 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             (f"board://{run}/findings/1", '"author":"cleo"'),
             (f"decision://{explained[0]['decision']}", "Which?"),
         ):
-            (found,) = (await ada.client.read_resource(uri)).contents
-            assert fact in found.model_dump_json().replace("\\", ""), uri
+            (content,) = (await ada.client.read_resource(uri)).contents
+            assert fact in content.model_dump_json().replace("\\", ""), uri
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- see above
 
         with pytest.raises(MCPError, match="no address of a resource"):
@@ -282,15 +282,15 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
 
 
 @pytest.mark.thorough(quick="test_a_server_that_ends_leaves_its_runs_open")
-async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(setup: Setup):
+async def test_each_result_names_its_point_and_whether_a_replay_gives_it(setup: Setup):
     """Each result names its run, point and whether it replays; refusals do, too."""
     async with sdk(setup, "ada", "auto") as ada:
 
         async def meta(tool: str, /, **arguments: Any) -> dict[str, Any]:
-            told = (await ada.ask(tool, **arguments))["_meta"]
+            fields = (await ada.ask(tool, **arguments))["_meta"]
             return {
                 name.removeprefix("hansard/"): value
-                for name, value in told.items()
+                for name, value in fields.items()
                 if name.startswith("hansard/")
             }
 
@@ -310,15 +310,15 @@ async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(se
         ]
         for each in (*steps, *facts):
             assert (each["run"], each["replayable"]) == (run, True)
-        asked = {
+        metas = {
             "sql": await meta("sql", query="SELECT 1"),
             "why": await meta("why", decision=run),
             "list_runs": await meta("list_runs"),
         }
-        (own,) = {each["run"] for each in asked.values()}
+        (own,) = {each["run"] for each in metas.values()}
         assert own != run
-        assert all(each["replayable"] is False for each in asked.values())
-        assert "position" not in asked["list_runs"]
+        assert all(each["replayable"] is False for each in metas.values())
+        assert "position" not in metas["list_runs"]
         assert (await meta("resume_run", run_id=run))["replayable"] is False
         forked = await meta("fork_run", run_id=run)
         assert forked["run"] not in (run, own)
@@ -359,7 +359,7 @@ async def test_each_result_says_where_it_stands_and_whether_a_replay_gives_it(se
         assert [step.tool for step in failed] == ["mcp:sql", "mcp:tools/call", "mcp:tools/call"]
         assert "there is no tool 'no_such_tool' among" in str(failed[-1].error)
         head = await record.workspace.log.head()
-    for each in (asked["sql"], asked["why"]):
+    for each in (metas["sql"], metas["why"]):
         assert ends[6] <= each["position"] <= head
     for path in (f"run://{run}/trace", f"run://{run}/state"):
         assert ends[6] <= read[path]["hansard/position"] <= head
@@ -387,7 +387,7 @@ async def test_a_server_that_ends_leaves_its_runs_open(setup: Setup):
 
 
 @pytest.mark.slow
-async def test_what_is_wrong_is_said_and_nothing_is_written(setup: Setup):
+async def test_invalid_arguments_are_reported_and_nothing_is_written(setup: Setup):
     """Unknown tools, runs and fields and invalid values are refused with value and remedy."""
     async with sdk(setup, "ada", "auto") as ada:
         run = (await ada.get("start_run"))["run_id"]
@@ -428,7 +428,7 @@ SECRET = "the password is swordfish"
 
 
 @pytest.mark.slow
-async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setup, house: House):
+async def test_a_restricted_role_is_shown_what_it_may_see_and_no_more(setup: Setup, house: House):
     """With credentials no hidden data is in any result or error."""
     await asyncio.to_thread(house.apply, ROLES)
     login = await asyncio.to_thread(house.login, "rob", "reader")
@@ -472,8 +472,8 @@ async def test_a_restricted_role_is_told_what_it_may_see_and_no_more(setup: Setu
         ]
         for path in ("hidden.md", "nothing.md"):
             refused.append(await rob.refused("memory_entry", run_id=run, path=path))
-            said = await client.ask("resources/read", uri=f"memory://{path}")
-            refused.append(json.dumps(said["error"]))
+            answer = await client.ask("resources/read", uri=f"memory://{path}")
+            refused.append(json.dumps(answer["error"]))
         of_hidden = [each.replace("hidden", "nothing") for each in refused[-4:-2]]
         assert of_hidden == refused[-2:]
         for uri in (
@@ -500,17 +500,17 @@ async def test_prompts_name_the_tools_that_answer(setup: Setup):
         assert isinstance(ada.client, Wire)
         listed = (await ada.client.ask("prompts/list"))["result"]["prompts"]
         assert [each["name"] for each in listed] == list(PROMPTS)
-        asked = {"name": "hand_over", "arguments": {"run_id": "r-1", "to": "ben"}}
-        found = (await ada.client.ask("prompts/get", **asked))["result"]
-        (message,) = found["messages"]
+        request = {"name": "hand_over", "arguments": {"run_id": "r-1", "to": "ben"}}
+        result = (await ada.client.ask("prompts/get", **request))["result"]
+        (message,) = result["messages"]
         assert message["role"] == "user"
         assert "Hand run r-1 over to ben" in message["content"]["text"]
-        for wrong, said in (
+        for wrong, fact in (
             ({"name": "hand_ovr"}, "did you mean 'hand_over'?"),
             ({"name": "take_up"}, "'run_id' is missing"),
-            (asked | {"arguments": {"run_id": "r", "to": "b", "x": "y"}}, "not an argument"),
+            (request | {"arguments": {"run_id": "r", "to": "b", "x": "y"}}, "not an argument"),
         ):
-            assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
+            assert fact in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
     tools = set(offers())
     for prompt in PROMPTS.values():
         named = set(re.findall(r"[a-z]+_[a-z_]+", prompt.text)) - {*prompt.arguments}
@@ -524,9 +524,9 @@ def test_without_the_package_it_says_what_to_install(call: Call, monkeypatch: py
         if name.startswith("hansard.service.mcp"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp_types", None)
-    told = call("mcp", "serve")
-    assert told.code == 2
-    assert "pip install 'hansard[mcp]'" in told.err
+    result = call("mcp", "serve")
+    assert result.code == 2
+    assert "pip install 'hansard[mcp]'" in result.err
 
 
 @pytest.mark.thorough(
@@ -549,20 +549,20 @@ async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, 
     async with lines(there, "ada") as ada:
         assert isinstance(ada.client, Wire)
         listed = (await ada.client.ask("prompts/list"))["result"]["prompts"]
-        told = {each["name"]: [one["name"] for one in each["arguments"]] for each in listed}
-        assert told["rag"] == ["query", "words"]
-        assert (told["compare"], told["compare@1"]) == (["experiment"], ["what"])
-        asked = {"name": "rag@production", "arguments": {"query": "why"}}
-        found = (await ada.client.ask("prompts/get", **asked))["result"]
-        assert found["messages"][0]["content"]["text"] == "Answer why."
-        assert found["_meta"]["hansard/prompt"] == "rag@1"
-        run = found["_meta"]["hansard/run"]
-        for wrong, said in (
+        prompts = {each["name"]: [one["name"] for one in each["arguments"]] for each in listed}
+        assert prompts["rag"] == ["query", "words"]
+        assert (prompts["compare"], prompts["compare@1"]) == (["experiment"], ["what"])
+        request = {"name": "rag@production", "arguments": {"query": "why"}}
+        result = (await ada.client.ask("prompts/get", **request))["result"]
+        assert result["messages"][0]["content"]["text"] == "Answer why."
+        assert result["_meta"]["hansard/prompt"] == "rag@1"
+        run = result["_meta"]["hansard/run"]
+        for wrong, fact in (
             ({"name": "rag", "arguments": {"query": "why"}}, "words"),
             ({"name": "rag@9"}, "9"),
             ({"name": "nothing"}, "no 'nothing'"),
         ):
-            assert said in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
+            assert fact in (await ada.client.ask("prompts/get", **wrong))["error"]["message"]
     async with wire(
         there, ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard", *SERVE]
     ) as rob:
@@ -574,12 +574,12 @@ async def test_prompts_on_record_are_the_clients_as_its_role_says(setup: Setup, 
         ]
         assert refused[0].replace("rag", "gar") == refused[1]
 
-    def asked_for() -> str:
-        asked = "SELECT arguments FROM steps WHERE run = ? AND tool = 'mcp:prompts/get'"
+    def recorded_arguments() -> str:
+        statement = "SELECT arguments FROM steps WHERE run = ? AND tool = 'mcp:prompts/get'"
         with house.trusted() as record:
-            return str(record.sql(asked, run).rows)
+            return str(record.sql(statement, run).rows)
 
-    assert "rag@production" in await asyncio.to_thread(asked_for)
+    assert "rag@production" in await asyncio.to_thread(recorded_arguments)
 
 
 TRACE, VIEW = "run://{run}/trace", "run://{run}/view{?role}"
@@ -591,15 +591,15 @@ async def offered(client: Wire, ref: str, name: str, begun: str = "", **known: s
     kind = {"type": "ref/resource", "uri": ref}
     if "{" not in ref:
         kind = {"type": "ref/prompt", "name": ref}
-    told = await client.ask(
+    answer = await client.ask(
         "completion/complete",
         ref=kind,
         argument={"name": name, "value": begun},
         context={"arguments": known},
     )
-    found: list[str] = told["result"]["completion"]["values"]
-    assert told["result"]["completion"]["total"] == len(found)
-    return found
+    values: list[str] = answer["result"]["completion"]["values"]
+    assert answer["result"]["completion"]["total"] == len(values)
+    return values
 
 
 def _two_runs(house: House) -> None:
@@ -635,8 +635,8 @@ async def test_what_is_typed_is_completed_with_what_the_role_may_see(setup: Setu
         assert await offered(rob, VIEW, "role") == ["reader", "clerk"]
         hidden = await rob.ask("resources/read", uri="task://open-1/secret")
         none = await rob.ask("resources/read", uri="task://open-1/nothing")
-        told = hidden["error"]["message"].replace("secret", "nothing")
-        assert told == none["error"]["message"]
+        message = hidden["error"]["message"].replace("secret", "nothing")
+        assert message == none["error"]["message"]
 
 
 @pytest.mark.thorough(quick="test_what_is_typed_is_completed_with_what_the_role_may_see")
@@ -663,8 +663,10 @@ async def test_of_a_trusted_client_all_that_begins_so_is_offered(setup: Setup, h
         read = (await client.ask("resources/read", uri="task://open-1/reading"))["result"]
         assert json.loads(read["contents"][0]["text"])["title"] == "read"
         wrong = {"ref": {"type": "ref/prompt", "name": "take_up"}}
-        told = await client.ask("completion/complete", **wrong, argument={"name": "x", "value": ""})
-        assert "give one of run_id" in told["error"]["message"]
+        answer = await client.ask(
+            "completion/complete", **wrong, argument={"name": "x", "value": ""}
+        )
+        assert "give one of run_id" in answer["error"]["message"]
 
 
 @pytest.mark.thorough(
@@ -692,13 +694,13 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
             "files": {"notes/a.md": "one\n"},
             "user_preferences": ["Use bullets.", "- Short."],
         }
-        asked = {"agent_id": "ada", "context": context, "timestamp": fetched["timestamp"]}
-        done = await ada.get("update_context", **asked)
+        arguments = {"agent_id": "ada", "context": context, "timestamp": fetched["timestamp"]}
+        done = await ada.get("update_context", **arguments)
         assert (done["written"], done["remembered"]) == (
             ["notes/a.md"],
             ["- Use bullets.", "- Short."],
         )
-        again = await ada.get("update_context", **asked | {"timestamp": done["timestamp"]})
+        again = await ada.get("update_context", **arguments | {"timestamp": done["timestamp"]})
         assert (again["written"], again["unchanged"], again["remembered"]) == (
             [],
             ["notes/a.md"],
@@ -753,8 +755,8 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
         assert await ada.get("keep_actions", name="form", cache=more) == {"version": 2}
         assert await ada.get("revert_actions", name="form", to=1) == {"version": 3}
         assert await ada.get("review_actions", name="form", reason="right") == {"version": 3}
-        found = await ada.get("action_cache", name="form")
-        assert (found["version"], found["actions"]) == (3, made["actions"])
+        stored = await ada.get("action_cache", name="form")
+        assert (stored["version"], stored["actions"]) == (3, made["actions"])
         [listed, _] = await ada.get("list_action_caches")
         assert (listed["cache"], listed["reviewed_version"]) == ("form", 3)
         log = await ada.get("action_cache_log", name="form")
@@ -763,7 +765,7 @@ async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
 
 
 @pytest.mark.thorough(
-    quick="service/test_kept_experiences.py::test_what_left_a_run_is_told_by_what_the_role_sees"
+    quick="service/test_kept_experiences.py::test_what_left_a_run_is_shown_by_what_the_role_sees"
 )
 async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: Setup):
     """Experiences that fit and calls of a run are read; unknown names are refused."""
@@ -777,14 +779,14 @@ async def test_a_client_finds_and_reads_experiences_and_what_left_a_run(setup: S
         assert (listed["experience"], listed["standing"]) == ("journey", "confirmed")
         [hit, _] = await ada.get("find_experience", task=journeys.TASK)
         assert (hit["experience"], hit["params"]) == ("journey", {"journey": "Linz"})
-        found = await ada.get("experience", name=hit["experience"])
-        assert (found["name"], found["version"]) == ("journey", 2)
-        assert "After `search`: `book`" in found["files"]["SKILL.md"]
+        experience = await ada.get("experience", name=hit["experience"])
+        assert (experience["name"], experience["version"]) == ("journey", 2)
+        assert "After `search`: `book`" in experience["files"]["SKILL.md"]
         assert "no version 9" in await ada.refused("experience", name="journey", version=9)
         assert "was not found" in await ada.refused("experience", name="none")
         left = await ada.get("egress", run_id=runs[0])
-        told = [(each["tool"], each["arguments"]) for each in left]
-        assert told == [("search", {"city": "Ulm"}), ("book", {"city": "Ulm"})]
+        calls = [(each["tool"], each["arguments"]) for each in left]
+        assert calls == [("search", {"city": "Ulm"}), ("book", {"city": "Ulm"})]
         assert "was not found" in await ada.refused("egress", run_id="none")
 
 

@@ -22,7 +22,7 @@ from tests.integrations.mcp.support import (
     programs,
     served,
 )
-from tests.service.mcp.test_http import TOKEN, asking, given
+from tests.service.mcp.test_http import TOKEN, asking, token_file
 from tests.service.mcp.test_serve import SECRET, Team
 from tests.service.support import House
 
@@ -50,11 +50,11 @@ class Npm:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def ask(self, verb: str, /, **told: Any) -> dict[str, Any]:
+    async def ask(self, verb: str, /, **fields: Any) -> dict[str, Any]:
         """Return the outcome: `result` or `error`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"verb": verb, **told}).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"verb": verb, **fields}).encode() + b"\n")
         async with asyncio.timeout(WAIT_S):
             line = await self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line)
@@ -62,9 +62,9 @@ class Npm:
 
     async def get(self, tool: str, /, **arguments: Any) -> Any:
         """Return a tool's result."""
-        found = await self.ask("call", tool=tool, arguments=arguments)
-        assert not found["result"].get("isError"), found
-        return found["result"]["structuredContent"]["result"]
+        answer = await self.ask("call", tool=tool, arguments=arguments)
+        assert not answer["result"].get("isError"), answer
+        return answer["result"]["structuredContent"]["result"]
 
 
 @asynccontextmanager
@@ -116,9 +116,9 @@ class Inspector:
             )
         ]
         _, out = await self.ask("tools/call", "--tool-name", tool, *pairs)
-        found = json.loads(out)
-        assert not found.get("isError"), found
-        return found["structuredContent"]["result"]
+        answer = json.loads(out)
+        assert not answer.get("isError"), answer
+        return answer["structuredContent"]["result"]
 
 
 class Job:
@@ -190,16 +190,16 @@ class Job:
             ("resources/read", "--uri", f"run://{self.run}/state"),
             ("resources/read", "--uri", f"board://{self.run}/plans/secret"),
         ):
-            code, said = await self.rob.ask(*method)
-            assert code != 0 or json.loads(said)["isError"] is True, said
+            code, output = await self.rob.ask(*method)
+            assert code != 0 or json.loads(output)["isError"] is True, output
         for allowed in (
             ("tools/list",),
             ("resources/list",),
             ("resources/read", "--uri", f"run://{self.run}/view"),
             ("resources/read", "--uri", f"board://{self.run}/findings/2"),
         ):
-            code, said = await self.rob.ask(*allowed)
-            assert code == 0, said
+            code, output = await self.rob.ask(*allowed)
+            assert code == 0, output
 
     async def publish(self, lena: Team) -> None:
         """Lena sees that it is done, decides, asks why, and the run ends with the last of them."""
@@ -224,7 +224,7 @@ async def test_three_kinds_of_clients_do_the_teams_job(setup: Setup, house: Hous
     bens, robs = [access.load(file).token for file in files]
     folder = tmp_path / "npm"
     folder.mkdir()
-    found = await asyncio.to_thread(programs, folder)
+    binaries = await asyncio.to_thread(programs, folder)
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     command = [
@@ -238,11 +238,11 @@ async def test_three_kinds_of_clients_do_the_teams_job(setup: Setup, house: Hous
         "--http",
         str(port),
     ]
-    command += ["--token-file", str(given(tmp_path))]
+    command += ["--token-file", str(token_file(tmp_path))]
     command += [part for file in files for part in ("--as", str(file))]
     home = Setup(house.data_dir, house.workspace, setup.sent)
-    async with member(found.parent) as ben:
-        job = Job(ben, Inspector(found / "mcp-inspector", url, robs))
+    async with member(binaries.parent) as ben:
+        job = Job(ben, Inspector(binaries / "mcp-inspector", url, robs))
         async with served(home, command) as (_, server):
             async with asking(url, TOKEN, "auto") as lena:
                 await job.plan(lena)

@@ -19,7 +19,7 @@ from hansard.service.mcp import resources
 from hansard.service.mcp.resources import PROMPTS
 from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
-from tests.service.mcp.test_http import TOKEN, asking, given, serving
+from tests.service.mcp.test_http import TOKEN, asking, token_file, serving
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
 from tests.service.support import House
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 CHANGED = "notifications/prompts/list_changed"
 
-ASKED_AGAIN_S = 4 * resources.POLL_S_MAX
+REPOLL_S = 4 * resources.POLL_S_MAX
 """Longest time until a polling client is notified."""
 
 SILENCE_S = 1.0
@@ -82,14 +82,14 @@ class Watcher:
         self._tasks = []
         await self._stack.aclose()
 
-    async def told(self, *uris: str) -> None:
+    async def notified(self, *uris: str) -> None:
         """Wait until each of these addresses was notified, and no other."""
-        wanted = set(uris)
+        pending = set(uris)
         async with asyncio.timeout(WAIT_S):
-            while wanted:
+            while pending:
                 heard = await self.heard.get()
                 assert heard in uris
-                wanted.discard(heard)
+                pending.discard(heard)
 
     async def silent(self) -> None:
         """Check that no notification arrives."""
@@ -107,7 +107,7 @@ async def watching(
         if transport == "stdio":
             client = sdk(setup, "rob", mode, "--role", role, **made.options)
         else:
-            options = ("--token-file", given(folder), "--agent", "rob", "--role", role)
+            options = ("--token-file", token_file(folder), "--agent", "rob", "--role", role)
             url, _ = await stack.enter_async_context(serving(setup, *options))
             client = asking(url, TOKEN, mode, **made.options)
         made.team = await stack.enter_async_context(client)
@@ -137,7 +137,7 @@ async def other(setup: Setup, run: str | None = None) -> AsyncIterator[hansard.A
         pytest.param("http", "legacy", marks=pytest.mark.thorough),
     ],
 )
-async def test_who_watches_is_told_what_another_process_did(setup, tmp_path, transport, mode):
+async def test_a_watcher_is_notified_of_another_process_s_changes(setup, tmp_path, transport, mode):
     """A watcher learns of changes to what it watches and sees, and of nothing else."""
     async with other(setup) as ada, watching(setup, tmp_path, transport, mode) as rob:
         whole = [f"run://{ada.run}/trace", f"run://{ada.run}/state"]
@@ -147,9 +147,9 @@ async def test_who_watches_is_told_what_another_process_did(setup, tmp_path, tra
             await elsewhere.board.put("findings/1", "squids")
         await rob.silent()
         await ada.board.put("plans/secret", SECRET)
-        await rob.told(*whole)
+        await rob.notified(*whole)
         await ada.board.put("findings/1", "whales")
-        await rob.told(*whole, view, entry)
+        await rob.notified(*whole, view, entry)
         await rob.silent()
         client: Any = rob.team.client
         for uri in (*whole, view, entry):
@@ -161,7 +161,7 @@ async def test_who_watches_is_told_what_another_process_did(setup, tmp_path, tra
         await rob.silent()
 
 
-@pytest.mark.thorough(quick="test_a_restricted_agent_is_told_of_what_it_is_shown")
+@pytest.mark.thorough(quick="test_a_restricted_agent_is_notified_of_what_it_is_shown")
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(setup, tmp_path, mode):
@@ -193,10 +193,10 @@ async def test_what_cannot_be_watched_is_refused_in_the_words_of_reading(setup, 
         await rob.leave(*most)
         await rob.watch(f"run://{ada.run}/trace")
         await ada.board.put("findings/1", 1)
-        await rob.told(f"run://{ada.run}/trace")
+        await rob.notified(f"run://{ada.run}/trace")
 
 
-@pytest.mark.thorough(quick="test_who_watches_is_told_what_another_process_did")
+@pytest.mark.thorough(quick="test_a_watcher_is_notified_of_another_process_s_changes")
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
 async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: str):
     """200 changes give few notifications, the last of them after the last change."""
@@ -207,7 +207,7 @@ async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: s
         for number in range(200):
             await ada.board.put("findings/1", number)
         took_s = time.monotonic() - began_s
-        await rob.told(uri)
+        await rob.notified(uri)
         cues = 1
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_S):
@@ -218,7 +218,9 @@ async def test_much_at_once_is_little_word(setup: Setup, tmp_path: Path, mode: s
         assert (await rob.team.get("board_entry", run_id=ada.run, key="findings/1"))["value"] == 199
 
 
-async def test_a_restricted_agent_is_told_of_what_it_is_shown(setup, house, tmp_path, monkeypatch):
+async def test_a_restricted_agent_is_notified_of_what_it_is_shown(
+    setup, house, tmp_path, monkeypatch
+):
     """A finding notifies a restricted watcher; a secret and a hidden run do not."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- it is an extra that may be missing
 
@@ -255,10 +257,10 @@ async def test_a_restricted_agent_is_told_of_what_it_is_shown(setup, house, tmp_
         await asyncio.sleep(resources.POLL_S_MIN * (1 + resources.POLL_GROWTH))
         await rob.silent()
         await ada.board.put("findings/1", "krill")
-        await rob.told(*uris)
+        await rob.notified(*uris)
 
 
-@pytest.mark.thorough(quick="test_who_watches_is_told_what_another_process_did")
+@pytest.mark.thorough(quick="test_a_watcher_is_notified_of_another_process_s_changes")
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.thorough)])
 async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: str):
     """The watches of a closed connection are free for the client's next one."""
@@ -266,7 +268,7 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
 
     async with (
         other(setup) as ada,
-        serving(setup, "--token-file", given(tmp_path), "--agent", "rob") as (url, _),
+        serving(setup, "--token-file", token_file(tmp_path), "--agent", "rob") as (url, _),
     ):
         most = [f"board://{ada.run}/findings/{number}" for number in range(resources.WATCHED_MAX)]
         for _ in range(2):
@@ -279,7 +281,7 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
                     except MCPError:  # that the one before has left is noticed a moment later
                         await asyncio.sleep(0.05)
                 await ada.board.put("findings/1", "whales")
-                await rob.told(f"board://{ada.run}/findings/1")
+                await rob.notified(f"board://{ada.run}/findings/1")
                 await rob.silent()
                 assert rob.heard.empty()  # its own 100 readings were no news to it
                 if mode == "auto":
@@ -287,7 +289,9 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
 
 
 @pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
-async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path: Path, mode: str):
+async def test_a_lister_of_prompts_is_notified_of_their_changes(
+    setup: Setup, tmp_path: Path, mode: str
+):
     """Each change of the prompt list is notified, in both eras; feedback is not."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -298,7 +302,7 @@ async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path
         async for _ in stream:
             heard.put_nowait(CHANGED)
 
-    async def told() -> None:
+    async def notified() -> None:
         assert await asyncio.wait_for(heard.get(), WAIT_S) == CHANGED
         await asyncio.sleep(SILENCE_S)
         while not heard.empty():
@@ -318,18 +322,18 @@ async def test_who_lists_prompts_is_told_when_they_change(setup: Setup, tmp_path
             stack.callback(listening.cancel)
         before = {each.name for each in (await client.list_prompts()).prompts}
         await record.prompts.add("rag", "Answer {query}.")
-        await told()
+        await notified()
         now = {each.name for each in (await client.list_prompts()).prompts}
         assert now - before == {"rag"}
         await record.prompts.alias("rag@1", "production", reason="the first one")
-        await told()
+        await notified()
         await record.prompts.give_feedback("rag@1", "too long")
         await asyncio.sleep(SILENCE_S)
         assert heard.empty()
         await record.prompts.add("rag", "Answer {query} in a line.")
-        await told()
+        await notified()
         await record.prompts.retire("rag@2", reason="worse")
-        await told()
+        await notified()
 
 
 EDITORS = """
@@ -342,15 +346,15 @@ may = { tools = ["**"] }
 async def frames_until_word(client: Wire) -> list[dict[str, Any]]:
     """Return the frames sent to a client up to the notification that prompts changed."""
     assert client.process.stdout is not None
-    told: list[dict[str, Any]] = []
-    async with asyncio.timeout(ASKED_AGAIN_S):
-        while CHANGED not in [each.get("method") for each in told]:
-            told.append(json.loads(await client.process.stdout.readline()))
-    return told
+    frames: list[dict[str, Any]] = []
+    async with asyncio.timeout(REPOLL_S):
+        while CHANGED not in [each.get("method") for each in frames]:
+            frames.append(json.loads(await client.process.stdout.readline()))
+    return frames
 
 
-@pytest.mark.thorough(quick="test_who_lists_prompts_is_told_when_they_change")
-async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup, house: House):
+@pytest.mark.thorough(quick="test_a_lister_of_prompts_is_notified_of_their_changes")
+async def test_a_role_with_prompts_alone_is_notified_of_their_changes(setup: Setup, house: House):
     """Only a client whose role may read prompts is notified, and hidden names stay hidden."""
     await asyncio.to_thread(house.apply, ROLES + EDITORS)
     home = Setup(house.data_dir, house.workspace, setup.sent)
@@ -389,23 +393,25 @@ async def test_who_may_see_prompts_alone_is_told_that_they_changed(setup: Setup,
         assert await listed(asking["rob"]) == {*PROMPTS, "hidden"}
 
 
-@pytest.mark.thorough(quick="test_who_lists_prompts_is_told_when_they_change")
-async def test_the_server_says_of_which_lists_it_tells(setup: Setup):
+@pytest.mark.thorough(quick="test_a_lister_of_prompts_is_notified_of_their_changes")
+async def test_the_server_declares_its_list_notifications(setup: Setup):
     """Both eras declare list changes of prompts and of nothing else."""
     new = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    told: list[dict[str, Any]] = []
+    capabilities: list[dict[str, Any]] = []
     async with wire(setup, command("ada")) as older:
-        told.append((await older.greet())["result"]["capabilities"])
+        capabilities.append((await older.greet())["result"]["capabilities"])
     async with wire(setup, command("ada")) as newer:
-        told.append((await newer.ask("server/discover", _meta=new))["result"]["capabilities"])
-        wanted = {f"{each}ListChanged": True for each in ("tools", "prompts", "resources")}
-        await newer.begin("subscriptions/listen", notifications=wanted, _meta=new)
+        capabilities.append(
+            (await newer.ask("server/discover", _meta=new))["result"]["capabilities"]
+        )
+        notifications = {f"{each}ListChanged": True for each in ("tools", "prompts", "resources")}
+        await newer.begin("subscriptions/listen", notifications=notifications, _meta=new)
         acknowledged = await newer.hear()
-    for each in told:
+    for each in capabilities:
         lists = {name: each[name]["listChanged"] for name in ("tools", "prompts", "resources")}
         assert lists == {"tools": False, "prompts": True, "resources": False}
         assert each["resources"]["subscribe"] is True

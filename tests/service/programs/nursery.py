@@ -80,26 +80,26 @@ class PointedLog:
 
     async def append(self, append: Append) -> Stored:
         """Return the real append."""
-        found: Stored = await self._around([append], self._log.append(append))
-        return found
+        stored: Stored = await self._around([append], self._log.append(append))
+        return stored
 
     async def append_all(self, appends: Sequence[Append]) -> list[Stored]:
         """Return the real append of several."""
-        found: list[Stored] = await self._around(appends, self._log.append_all(appends))
-        return found
+        stored: list[Stored] = await self._around(appends, self._log.append_all(appends))
+        return stored
 
     async def append_groups(self, groups: Sequence[Sequence[Append]]) -> list[list[Stored]]:
         """Return the real append of several transactions."""
         appends = [append for group in groups for append in group]
-        found: list[list[Stored]] = await self._around(appends, self._log.append_groups(groups))
-        return found
+        stored: list[list[Stored]] = await self._around(appends, self._log.append_groups(groups))
+        return stored
 
     async def _around(self, appends: Iterable[Append], work: Awaitable[Any]) -> Any:
         tags = " ".join(event.type for each in appends for event in each.commit.events)
         self._points.here(f"before {tags}")
-        found = await work
+        result = await work
         self._points.here(f"after {tags}")
-        return found
+        return result
 
 
 def point_answers(points: Points) -> None:
@@ -114,12 +114,12 @@ def point_answers(points: Points) -> None:
 
     async def answering(self: Requests, reply: str, payload: bytes) -> None:
         counts = reply not in beats and not reply.endswith(".probe")
-        said = payload[:24].decode(errors="replace")
+        prefix = payload[:24].decode(errors="replace")
         if counts:
-            points.here(f"before answering {said}")
+            points.here(f"before answering {prefix}")
         await answer(self, reply, payload)
         if counts:
-            await points.sent(f"after answering {said}")
+            await points.sent(f"after answering {prefix}")
 
     Service._take = taking  # type: ignore[method-assign] # it only listens
     Requests.answer = answering  # type: ignore[method-assign] # it only listens
@@ -129,9 +129,9 @@ async def service(job: Job) -> None:
     """Serve until killed."""
     points = Points(job)
     point_answers(points)
-    given = settings.load({}, workspace=job.workspace, data_dir=Path(job.data_dir))
-    broker = await opening.find_broker(given)
-    workspace = await opening.open_workspace(given)
+    config = settings.load({}, workspace=job.workspace, data_dir=Path(job.data_dir))
+    broker = await opening.find_broker(config)
+    workspace = await opening.open_workspace(config)
     log: Any = PointedLog(workspace.log, points)
     async with serving(workspace, broker.runtime):
         workspace.log = workspace.states.log = log
@@ -189,11 +189,11 @@ def start(job: Job) -> int:
 def main() -> None:
     """Start processes and wait for them, as requested on stdin."""
     for line in sys.stdin:
-        asked = msgspec.json.decode(line, type=Job | int)
-        if isinstance(asked, Job):
-            say(pid=start(asked))
+        request = msgspec.json.decode(line, type=Job | int)
+        if isinstance(request, Job):
+            say(pid=start(request))
         else:
-            say(status=os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1]))
+            say(status=os.waitstatus_to_exitcode(os.waitpid(request, 0)[1]))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ ENDED: list[Any] = [
 """Results of the complete program, whichever process was killed and how often."""
 
 
-def play(session: Session, file: Path, told: list[Any]) -> None:
-    """Run the program; `told` collects its results so far."""
+def play(session: Session, file: Path, answers: list[Any]) -> None:
+    """Run the program; `answers` collects its results so far."""
 
     @session.tool(effects="once")
     def send(line: int) -> str:
@@ -35,32 +35,32 @@ def play(session: Session, file: Path, told: list[Any]) -> None:
 
     board, team = session.board, session.team
     session.message("user", "hello")
-    told.append(send(1))
-    told.append(mark())
-    told.append(board.add("n"))
+    answers.append(send(1))
+    answers.append(mark())
+    answers.append(board.add("n"))
     with board.transaction() as tx:
         tx.put("x", 1, expected="any")
         tx.append("ones", 1)
-    told.append([board.get("x"), len(board.get("ones"))])
+    answers.append([board.get("x"), len(board.get("ones"))])
     team.add("read", task="t1")
     with team.claimed() as task:
         assert task is not None
-        told.append(task.id)
+        answers.append(task.id)
         task.result = "done"
-    told.append(team.tasks()[0].result)
-    told.append(send(2))
-    told.append(board.add("n"))
+    answers.append(team.tasks()[0].result)
+    answers.append(send(2))
+    answers.append(board.add("n"))
     session.checkpoint("c", half=2)
-    told.append(session.checkpoint_data("c"))
-    told.append(session.wait_for(key="x", timeout_s=5) is not None)
+    answers.append(session.checkpoint_data("c"))
+    answers.append(session.wait_for(key="x", timeout_s=5) is not None)
     team.send("hi", role="writer")
-    told.append([each.content for each in team.inbox()])
-    told.append(list(count(2)))
+    answers.append([each.content for each in team.inbox()])
+    answers.append(list(count(2)))
     for item in session.resumable([1, 2], name="items"):
         board.append("items", item)
-    told.append(board.get("items"))
+    answers.append(board.get("items"))
     session.message("user", "again")
-    told.append([each["content"] for each in session.context()])
+    answers.append([each["content"] for each in session.context()])
 
 
 def write(file: Path, line: str) -> None:
@@ -72,11 +72,11 @@ def write(file: Path, line: str) -> None:
         os.close(out)
 
 
-def attempt(record: Any, run: str, file: Path, told: list[Any]) -> list[Any]:
+def attempt(record: Any, run: str, file: Path, answers: list[Any]) -> list[Any]:
     """Run it once: ["ended"], ["gone", error, text] or ["doubt", step, tool]."""
     try:
         with record.run("small", run=run) as session:
-            play(session, file, told)
+            play(session, file, answers)
     except hansard.InDoubt as error:
         return ["doubt", error.step.number, error.step.tool]
     except BusError as error:
