@@ -100,7 +100,7 @@ def test_a_record_answers_what_the_commands_print(data_dir: Path, workspace: str
                 ask("nothing")
 
 
-@pytest.mark.thorough(quick="domain/test_brief.py::test_a_fact_is_told_in_a_line_and_in_a_table")
+@pytest.mark.thorough(quick="domain/test_brief.py::test_a_fact_is_shown_in_a_line_and_in_a_table")
 async def test_what_a_notebook_shows_is_never_markup(lab: Lab):
     """It has the terminal's tables; recorded text is escaped."""
     async with lab.connect() as record:

@@ -295,10 +295,10 @@ board_commands = st.one_of(
 )
 
 
-def board_decide(state: board.BoardState, wanted: board.BoardEvent) -> Sequence[Event]:
+def board_decide(state: board.BoardState, event: board.BoardEvent) -> Sequence[Event]:
     """Return the events of a write to a key; none if it expects another version."""
     try:
-        return board.decide("k", state, wanted, 0)
+        return board.decide("k", state, event, 0)
     except board.BoardConflict:
         return ()
 
@@ -354,10 +354,10 @@ approval_commands = st.lists(st.sampled_from(_APPROVALS), max_size=12)
 
 
 def approval_decide(
-    state: approval.ApprovalsState, wanted: approval.ApprovalEvent
+    state: approval.ApprovalsState, event: approval.ApprovalEvent
 ) -> Sequence[Event]:
     """Return the events of a command at log time 0."""
-    return approval.decide(state, wanted, 0)
+    return approval.decide(state, event, 0)
 
 
 _LOWERED = decider.LabelDeclassified(
@@ -496,13 +496,13 @@ memory_commands = st.lists(
 """A path with its new text, or with the path that it moves from; None deletes it."""
 
 
-def memory_decide(state: space.MemoryState, wanted: Any) -> Sequence[Event]:
+def memory_decide(state: space.MemoryState, command: Any) -> Sequence[Event]:
     """Return the events of a text at a path, or of another event of a space."""
-    if isinstance(wanted, memory_events.MemoryReflected) and wanted.runs[0] in state.reflected:
+    if isinstance(command, memory_events.MemoryReflected) and command.runs[0] in state.reflected:
         return ()
-    if not isinstance(wanted, tuple):
-        return space.decide("org", state, wanted)
-    path, text = wanted
+    if not isinstance(command, tuple):
+        return space.decide("org", state, command)
+    path, text = command
     stood = state.files.get(path)
     if text == "a/b.md":
         other = state.files.get(text)

@@ -84,7 +84,7 @@ def test_a_role_is_fixed_for_the_run():
     )
 
 
-def test_settling_keeps_what_the_run_s_own_session_said():
+def test_settling_keeps_what_the_run_s_own_session_recorded():
     """A session that only settles neither reopens an agent that left nor moves its turns."""
     left = agent.AgentLeft(outcome="completed")
     an_agent().given(began, left).when(
@@ -112,7 +112,7 @@ def test_an_outcome_follows_an_intent(outcome):
         StepYielded(step=1, index=0, items=(ONE,)),
     ],
 )
-def test_nothing_is_told_of_a_step_that_was_never_requested(event):
+def test_no_event_is_accepted_of_a_step_that_was_never_requested(event):
     """The intent must come first."""
     an_agent().given(began).when(Tell(event)).then_raises(Refused, saying="never requested")
 
@@ -256,10 +256,10 @@ def test_what_the_state_says_of_its_facts():
     assert [(noted.version, noted.fact) for noted in state.resources] == [(5, used)]
 
 
-def test_alternatives_may_be_told_in_three_ways():
+def test_alternatives_have_three_forms():
     """A text is an id; a dict and an Alternative are used unchanged; nothing else is accepted."""
-    given = ["a", {"id": "b", "score": 1, "rejected_because": "late"}, Alternative("c")]
-    assert agent.alternatives(given) == (
+    forms = ["a", {"id": "b", "score": 1, "rejected_because": "late"}, Alternative("c")]
+    assert agent.alternatives(forms) == (
         Alternative("a"),
         Alternative("b", 1.0, rejected_because="late"),
         Alternative("c"),

@@ -12,7 +12,7 @@ from hansard.domain.choices import ITEMS_MAX, TEXT_MAX, Brief, first
 from hansard.domain.errors import BadName, BadOption, BadValue, Corrupt, UnknownEvent
 
 
-class Told(Brief):
+class Facts(Brief):
     __slots__ = ("facts",)
 
     def __init__(self, **facts: Any) -> None:
@@ -27,7 +27,7 @@ class Pair(Brief, msgspec.Struct):
     other: str = ""
 
 
-def _table(rows: dict[str, str], name: str = "Told") -> str:
+def _table(rows: dict[str, str], name: str = "Facts") -> str:
     shown = "".join(
         f"<tr><th style='text-align:left'>{key}</th><td style='text-align:left'>{value}</td></tr>"
         for key, value in rows.items()
@@ -53,30 +53,30 @@ def _table(rows: dict[str, str], name: str = "Told") -> str:
         ("a\nb", r"'a\nb'", r"a\nb"),
     ],
 )
-def test_a_fact_is_told_in_a_line_and_in_a_table(value: Any, line: str, cell: str):
+def test_a_fact_is_shown_in_a_line_and_in_a_table(value: Any, line: str, cell: str):
     """Lists are counted in the line and listed in the table; no markup, nothing invisible."""
-    told = Told(fact=value)
-    assert repr(told) == f"Told(fact={line})"
-    assert told._repr_html_() == _table({"fact": cell})
+    fact = Facts(fact=value)
+    assert repr(fact) == f"Facts(fact={line})"
+    assert fact._repr_html_() == _table({"fact": cell})
 
 
 def test_what_is_empty_is_left_out():
     """But not zero, nor False."""
-    empty = Told(a=None, b="", c=[], d={}, e=(), f=set(), g=b"null", h=0, i=False)
-    assert repr(empty) == "Told(h=0, i=False)"
+    empty = Facts(a=None, b="", c=[], d={}, e=(), f=set(), g=b"null", h=0, i=False)
+    assert repr(empty) == "Facts(h=0, i=False)"
     assert empty._repr_html_() == _table({"h": "0", "i": "False"})
     assert repr(Pair(2)) == "Pair(one=2)"
 
 
 def test_what_is_long_is_cut():
     """A text is cut after 80 letters, a list after ten items, with a count of the rest."""
-    assert repr(Told(t="x" * TEXT_MAX)) == f"Told(t={'x' * TEXT_MAX!r})"
-    assert repr(Told(t="x" * (TEXT_MAX + 1))) == f"Told(t={'x' * (TEXT_MAX - 1) + '…'!r})"
+    assert repr(Facts(t="x" * TEXT_MAX)) == f"Facts(t={'x' * TEXT_MAX!r})"
+    assert repr(Facts(t="x" * (TEXT_MAX + 1))) == f"Facts(t={'x' * (TEXT_MAX - 1) + '…'!r})"
     numbers = list(range(ITEMS_MAX + 1))
     shown = "<br>".join([*map(str, numbers[:ITEMS_MAX]), "and 1 more"])
-    assert Told(n=numbers)._repr_html_() == _table({"n": shown})
+    assert Facts(n=numbers)._repr_html_() == _table({"n": shown})
     whole = "<br>".join(map(str, numbers[:ITEMS_MAX]))
-    assert Told(n=numbers[:ITEMS_MAX])._repr_html_() == _table({"n": whole})
+    assert Facts(n=numbers[:ITEMS_MAX])._repr_html_() == _table({"n": whole})
 
 
 def test_a_state_tells_what_label_it_carries():

@@ -81,9 +81,9 @@ def test_parameters_that_mean_the_same_are_the_same_plan():
         arm = PlannedArm("a", parameters=msgspec.Raw(raw))
         return ExperimentRegistered(arms=(arm,), metrics=(Metric("m"),))
 
-    stands = an_experiment().given(with_parameters(b'{"a":1,"b":[0.50]}'))
-    stands.when(with_parameters(b'{"b": [5e-1], "a": 1.0}')).then()
-    stands.when(with_parameters(b'{"a":2,"b":[0.5]}')).then_raises(
+    registered_plan = an_experiment().given(with_parameters(b'{"a":1,"b":[0.50]}'))
+    registered_plan.when(with_parameters(b'{"b": [5e-1], "a": 1.0}')).then()
+    registered_plan.when(with_parameters(b'{"a":2,"b":[0.5]}')).then_raises(
         Refused, saying="parameters of arm 'a'"
     )
 
@@ -100,7 +100,7 @@ def test_an_experiment_s_command_yields_its_events_once(events, command):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (plan(), "arms: 0; give 1 to 100"),
         (plan(1, 1, unit=""), "unit name ''"),
@@ -124,11 +124,11 @@ def test_an_experiment_s_command_yields_its_events_once(events, command):
         ),
     ],
 )
-def test_what_is_no_plan_is_refused_with_its_field(wrong, said):
+def test_what_is_no_plan_is_refused_with_its_field(wrong, message):
     """Nothing that could not be assigned or judged by is registered."""
     with pytest.raises((BadValue, BadName)) as refusal:
         experiment.decide(experiment.ExperimentState(), wrong)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 # ---------------------------------------------------------------- assigning
@@ -144,18 +144,18 @@ def shares(name: str, made: ExperimentRegistered, prefix: str = "task") -> dict[
 @pytest.mark.parametrize("name", ["greeting", "naïve café", "e" * 1_000])
 def test_each_arm_has_its_share_of_units(weights, name):
     """Over 10,000 units the count of each arm is within exact binomial bounds of its weight."""
-    found = shares(name, plan(*weights))
+    units_by_arm = shares(name, plan(*weights))
     for arm, weight in zip("abc", weights, strict=False):
         share = weight / sum(weights)
         low, high = scipy.stats.binom.ppf([LEVEL / 2, 1 - LEVEL / 2], UNITS, share)
-        assert low <= found[arm] <= high, (arm, found)
+        assert low <= units_by_arm[arm] <= high, (arm, units_by_arm)
 
 
 def test_an_arm_of_weight_nothing_has_no_unit():
     """This holds in the first, a middle and the last place."""
     for weights in ((0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 1)):
-        found = shares("greeting", plan(*weights))
-        assert {"abc"[n] for n, weight in enumerate(weights) if weight} == set(found)
+        units_by_arm = shares("greeting", plan(*weights))
+        assert {"abc"[n] for n, weight in enumerate(weights) if weight} == set(units_by_arm)
 
 
 @pytest.mark.slow
@@ -186,8 +186,8 @@ def test_what_is_hashed_cannot_be_moved_between_its_parts(salt, name, unit):
 def test_the_order_of_units_does_not_matter(order):
     """A unit has the same arm alone and after any others."""
     made = plan(1, 2, 3)
-    found = {n: arm_of("greeting", made, f"{n}").name for n in order}
-    assert [found[n] for n in range(40)] == [
+    arms = {n: arm_of("greeting", made, f"{n}").name for n in order}
+    assert [arms[n] for n in range(40)] == [
         arm_of("greeting", made, f"{n}").name for n in range(40)
     ]
 
@@ -195,8 +195,8 @@ def test_the_order_of_units_does_not_matter(order):
 def test_an_assignment_is_for_ever():
     """These assignments were made by an earlier version and must not change."""
     made = plan(2, 1, 1, salt="2026")
-    found = "".join(arm_of("greeting", made, f"task-{n}").name for n in range(40))
-    assert found == "bacabaaaabbcacacbbbaaaabbaaaabbaaaaacaaa"
+    arms = "".join(arm_of("greeting", made, f"task-{n}").name for n in range(40))
+    assert arms == "bacabaaaabbcacacbbbaaaabbaaaabbaaaaacaaa"
 
 
 def test_another_process_gives_the_same_arms():
@@ -207,7 +207,7 @@ def test_another_process_gives_the_same_arms():
         "plan = ExperimentRegistered(arms=arms, metrics=(Metric('m'),))\n"
         "print(''.join(arm_of('e', plan, f'u{n}').name for n in range(500)))"
     )
-    found = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
             env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed},
@@ -218,11 +218,11 @@ def test_another_process_gives_the_same_arms():
         for seed in ("0", "1")
     }
     made = ExperimentRegistered(arms=(PlannedArm("a"), PlannedArm("b", 2)), metrics=(Metric("m"),))
-    assert found == {"".join(arm_of("e", made, f"u{n}").name for n in range(500))}
+    assert outputs == {"".join(arm_of("e", made, f"u{n}").name for n in range(500))}
 
 
 @pytest.mark.parametrize(
-    ("unit", "has", "given", "found"),
+    ("unit", "has", "own_unit", "expected"),
     [
         ("task", {"task": "t"}, None, "t"),
         ("task", {"task": "t"}, "t", "t"),
@@ -231,13 +231,13 @@ def test_another_process_gives_the_same_arms():
         ("customer", {"task": "t"}, "ada", "ada"),
     ],
 )
-def test_a_unit_is_what_the_plan_says(unit, has, given, found):
+def test_a_unit_is_what_the_plan_says(unit, has, own_unit, expected):
     """A unit is the task, the run, the conversation, or the caller's own."""
-    assert experiment.unit_of(plan(1, unit=unit), "r-1", has, given) == found
+    assert experiment.unit_of(plan(1, unit=unit), "r-1", has, own_unit) == expected
 
 
 @pytest.mark.parametrize(
-    ("unit", "has", "given", "said"),
+    ("unit", "has", "own_unit", "message"),
     [
         ("task", {"task": ""}, None, "give task="),
         ("task", {"task": "t"}, "u", "here 't'; leave out unit="),
@@ -246,11 +246,11 @@ def test_a_unit_is_what_the_plan_says(unit, has, given, found):
         ("customer", {"task": "t"}, None, "give unit="),
     ],
 )
-def test_a_unit_that_is_missing_or_another_one_is_refused(unit, has, given, said):
+def test_a_unit_that_is_missing_or_another_one_is_refused(unit, has, own_unit, message):
     """The error names the required argument."""
     with pytest.raises(BadValue) as refusal:
-        experiment.unit_of(plan(1, unit=unit), "r-1", has, given)
-    assert said in str(refusal.value)
+        experiment.unit_of(plan(1, unit=unit), "r-1", has, own_unit)
+    assert message in str(refusal.value)
 
 
 # ---------------------------------------------------------------- prices

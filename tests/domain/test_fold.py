@@ -164,7 +164,7 @@ def test_what_is_decided_can_be_folded(events, command):
 
 
 @given(strategies.agent_command_lists)
-def test_an_outcome_stands(commands):
+def test_an_outcome_is_final(commands):
     """No command to an agent replaces the result of a completed step."""
     state = agent.AgentState()
     results: dict[int, bytes] = {}

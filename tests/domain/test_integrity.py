@@ -45,17 +45,17 @@ def test_a_run_has_the_agents_that_its_state_has(first, forks):
         assert integrity.members(run).roles == state.roster
 
 
-def test_who_joins_again_in_another_role_has_the_first_one_and_is_told():
+def test_joining_again_in_another_role_keeps_the_first_and_is_reported():
     """The run's state shows it to readers, and `hansard check` reports it."""
     life = [RunStarted(workflow="w"), AgentJoined(agent="a", role="reader")]
     again = AgentJoined(agent="a", role="approver")
     assert fold(runs.RunState(), [*life, again]).roster == {"a": "reader"}
-    found: list[str] = []
-    recheck = Recheck(lambda kind, fact, where, *, wrong=True: found.append(f"{kind}: {fact}"))
+    problems: list[str] = []
+    recheck = Recheck(lambda kind, fact, where, *, wrong=True: problems.append(f"{kind}: {fact}"))
     for number, event in enumerate([*life, again], 1):
         subject = subjects.subject("lab", RunStream("r"), number)
         recheck.message(number, subject, encode(RunStream("r"), by_itself(number, event)))
-    assert found == ["reference: version 3: agent 'a' joined as 'approver', and is a 'reader'"]
+    assert problems == ["reference: version 3: agent 'a' joined as 'approver', and is a 'reader'"]
     mine = AgentStream("r", "approver", "a")
     assert "is a 'reader'" in recheck.integrity.misfit(
         mine, forged(1, began("a", "approver", 1), by="a")

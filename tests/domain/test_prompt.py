@@ -103,8 +103,8 @@ def test_a_rating_is_between_0_and_1(rating):
     """Feedback without a text has one."""
     story = a_prompt().given(first).when(PromptFeedbackGiven(version=1, rating=rating))
     story.then_raises(BadValue, saying="give 0 (not at all) to 1 (fully)")
-    said = PromptFeedbackGiven(version=1, rating=0.5)
-    a_prompt().given(first).when(said).then(said)
+    feedback = PromptFeedbackGiven(version=1, rating=0.5)
+    a_prompt().given(first).when(feedback).then(feedback)
     nothing = a_prompt().given(first).when(PromptFeedbackGiven(version=1))
     nothing.then_raises(BadValue, saying="neither a text nor a rating")
 
@@ -145,7 +145,7 @@ def test_variables_are_names_in_braces_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ({"x": "1"}, "variable 'y': it is not given; give y=: its variables are x and y"),
         ({"x": "1", "y": "2", "yy": "3"}, "variable 'yy': the prompt does not have it; did you"),
@@ -153,21 +153,21 @@ def test_variables_are_names_in_braces_and_nothing_else():
         ({"x": True, "y": "2"}, "variable 'x': a bool"),
     ],
 )
-def test_variables_that_are_missing_or_too_many(values, said):
+def test_variables_that_are_missing_or_too_many(values, message):
     """Each is an error with the fact and the remedy."""
-    with pytest.raises(BadValue, match=said):
+    with pytest.raises(BadValue, match=message):
         filled_in(TEXT, values)
 
 
 @given(st.text(), st.text())
-def test_a_text_without_variables_is_given_as_it_is(before, value):
+def test_a_text_without_variables_is_returned_unchanged(before, value):
     """Whatever is in it; and a value is put in as it is."""
     text = before.replace("{", "(")
     assert filled_in(text, {}) == text
     assert filled_in(text + "{x}", {"x": value}) == text + value
 
 
-def test_texts_are_found_wherever_a_call_has_them():
+def test_texts_are_collected_from_anywhere_in_a_call():
     """In lists, mappings and records, each once; a text that is made of one is no prompt."""
     use = PromptUse("rag", 3, "production")
     text = PromptText("hi", use)
@@ -175,8 +175,11 @@ def test_texts_are_found_wherever_a_call_has_them():
     class Note(msgspec.Struct):
         body: str
 
-    given = {"messages": [{"content": text}, Note(text)], "n": (1, None, text, b"x", text + "!")}
-    assert prompt.uses(prompt.texts_in(given)) == (use,)
+    arguments = {
+        "messages": [{"content": text}, Note(text)],
+        "n": (1, None, text, b"x", text + "!"),
+    }
+    assert prompt.uses(prompt.texts_in(arguments)) == (use,)
     assert type(text + "!") is str
     other = PromptUse("style", 1)
     assert prompt.uses(prompt.texts_in({"x": text}), [other, use]) == (other, use)

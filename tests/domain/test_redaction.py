@@ -21,9 +21,9 @@ SECRET = "sk-hunter2-hunter2"
 
 
 def _of(**redact) -> Redaction:
-    found = Redaction.of(redact)
-    assert found is not None
-    return found
+    made = Redaction.of(redact)
+    assert made is not None
+    return made
 
 
 def _append(event, stream="s", actor="a") -> Append:
@@ -43,15 +43,15 @@ def _append(event, stream="s", actor="a") -> Append:
 def test_a_text_is_scrubbed_once(text, expected):
     """A replaced text is not replaced again, even where a pattern matches the marker."""
     redaction = _of(key=SECRET, pin=re.compile(r"PIN-\d{4}"), word=re.compile(r"secret:\w+"))
-    found = redaction(text)
-    assert found == expected
-    if isinstance(found, str):
-        assert redaction(found) == found
+    scrubbed_text = redaction(text)
+    assert scrubbed_text == expected
+    if isinstance(scrubbed_text, str):
+        assert redaction(scrubbed_text) == scrubbed_text
     assert redaction.text(redaction.text(text)) == redaction.text(text)
 
 
 @pytest.mark.parametrize("secret", ['a "quoted"\nsecret', "schlüssel-42", "back\\slash"])
-def test_a_secret_is_found_inside_of_json(secret):
+def test_a_secret_is_detected_inside_json(secret):
     """A text that is JSON itself has a secret in its escaped form."""
     inner = msgspec.json.encode({"k": secret}).decode()
     clean = _of(key=secret).text(inner)
@@ -71,9 +71,9 @@ def test_every_text_of_an_event_is_scrubbed():
     )
     made = scrubbed(_append(event), _of(key=SECRET)).commit.events[0]
     assert SECRET.encode() not in bytes(made.data)
-    found = revive(made)
-    assert isinstance(found, StepRequested)
-    assert msgspec.json.decode(found.arguments) == {
+    scrubbed_event = revive(made)
+    assert isinstance(scrubbed_event, StepRequested)
+    assert msgspec.json.decode(scrubbed_event.arguments) == {
         "a": {"$secret": "key"},
         "b": ["x<secret:key>"],
         "(secret key)": 1,
@@ -107,15 +107,15 @@ def test_a_pattern_spares_what_hansard_generated():
 def test_a_secret_in_an_address_is_refused(where):
     """A secret in a stream's name or an actor is refused, and the error does not repeat it."""
     append = _append(MemoryChanged(files=()), **{where: f"x {SECRET}"})
-    with pytest.raises(BadValue, match="secret") as told:
+    with pytest.raises(BadValue, match="secret") as refusal:
         scrubbed(append, _of(key=SECRET))
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(refusal.value)
 
 
 def test_an_error_shows_no_half_of_a_secret():
     """The quoted text is truncated before secrets are searched in it."""
     redaction = _of(key=SECRET)
-    with pytest.raises(BadValue) as told, redaction.in_errors():
+    with pytest.raises(BadValue) as refusal, redaction.in_errors():
         raise BadValue("key", f"{'x' + SECRET!r:.14}", "give a number")
-    assert SECRET[:7] not in str(told.value)
-    assert "<secret:key>" in str(told.value)
+    assert SECRET[:7] not in str(refusal.value)
+    assert "<secret:key>" in str(refusal.value)

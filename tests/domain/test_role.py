@@ -118,12 +118,12 @@ def test_a_pattern_takes_in_whole_segments(pattern, separator, fits, others):
 def test_no_pattern_reaches_over_a_border(pattern, segments):
     """A name that matches a pattern without `**` has exactly as many segments."""
     try:
-        found = read(pattern, SLASH)
+        compiled = read(pattern, SLASH)
     except BadValue:
         return
-    if matches(found, "/".join(segments)):
-        count = len(found.segments)
-        assert len(segments) > count if found.rest else len(segments) == count
+    if matches(compiled, "/".join(segments)):
+        count = len(compiled.segments)
+        assert len(segments) > count if compiled.rest else len(segments) == count
 
 
 printable = st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(" *./\\")
@@ -134,15 +134,15 @@ def test_a_name_is_taken_in_by_itself(name, separator):
     """Escaped, any name is a pattern of that name alone."""
     assert name.isprintable()
     try:
-        found = read(name.replace("\\", "\\\\").replace("*", "\\*"), separator)
+        compiled = read(name.replace("\\", "\\\\").replace("*", "\\*"), separator)
     except BadValue:
         assert separator == DOT  # an empty segment
         return
-    assert matches(found, name)
-    assert not matches(found, name + "x")
+    assert matches(compiled, name)
+    assert not matches(compiled, name + "x")
 
 
-def test_a_kind_s_version_counts_where_it_is_given():
+def test_a_kind_s_version_counts_where_it_is_named():
     """`step.*` holds for every version; a pattern that ends in one, for that one alone."""
     tag = "step.completed.v1"
     fits = ["step.*", "step.completed", "step.completed.v1", "step.**", "**", "*.completed"]
@@ -166,7 +166,7 @@ def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), *
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "message"),
     [
         (rule(), "rule 'r1': it has no matcher; give kinds.* kinds = \\[\"\\*\\*\"\\]"),
         (rule(kinds=()), "kinds of rule 'r1': 0 patterns"),
@@ -206,9 +206,9 @@ def mask(*kinds: str, fields: tuple[str, ...] = ("result",), sees=("step.*",), *
         (RoleDefined(sees=(RoleRule("", ("step.*",)),)), "rule name ''"),
     ],
 )
-def test_a_broken_rule_is_refused_when_applied(broken, said):
+def test_a_broken_rule_is_refused_when_applied(broken, message):
     """The error has the rule's name, the fault and the remedy; the rule is never used."""
-    with pytest.raises((BadValue, BadName), match=said):
+    with pytest.raises((BadValue, BadName), match=message):
         check.decide(check.RoleState(), broken)
 
 
@@ -217,7 +217,9 @@ def test_a_broken_rule_is_refused_when_applied(broken, said):
 
 def test_every_matcher_of_a_rule_must_hold():
     """A matcher that fails is named; a missing property matches nothing."""
-    found = RoleRule("r", ("board.*",), ("ana*",), ("bob",), ("findings/**",), {"team": "fin*"})
+    entered_rule = RoleRule(
+        "r", ("board.*",), ("ana*",), ("bob",), ("findings/**",), {"team": "fin*"}
+    )
     key = "findings/a"
     right = Facts(
         tag="board.put.v1",
@@ -227,7 +229,7 @@ def test_every_matcher_of_a_rule_must_hold():
         key=key,
         labels={"team": "finance"},
     )
-    assert unmet_conditions(found, right) == []
+    assert unmet_conditions(entered_rule, right) == []
     changes: list[tuple[dict[str, Any], str]] = [
         ({"tag": "step.failed.v1"}, "kinds: step.failed.v1 is none of 'board.*'"),
         ({"role": "writer"}, "roles: 'writer' is none of 'ana*'"),
@@ -236,8 +238,10 @@ def test_every_matcher_of_a_rule_must_hold():
         ({"labels": {}}, "labels: its run has no 'team'"),
         ({"labels": {"team": "law"}}, "labels: team is 'law', not 'fin*'"),
     ]
-    for change, said in changes:
-        assert unmet_conditions(found, msgspec.structs.replace(right, **change)) == [said]
+    for change, condition in changes:
+        assert unmet_conditions(entered_rule, msgspec.structs.replace(right, **change)) == [
+            condition
+        ]
 
 
 def test_nothing_is_seen_that_no_rule_allows():
@@ -254,14 +258,14 @@ def test_nothing_is_seen_that_no_rule_allows():
 
 
 @pytest.mark.parametrize(
-    ("label", "said"),
+    ("label", "reason"),
     [("internal", "no rule matches"), ("secret", "it is labelled 'secret'"), ("", "no rule")],
 )
-def test_what_hides_a_labelled_event_is_told(label, said):
+def test_what_hides_a_labelled_event_is_reported(label, reason):
     """The reason is its label if the role lacks the clearance, else that no rule matches."""
     rules = msgspec.structs.replace(rule(roles=("reader",)), clearance="confidential")
     event = msgspec.structs.replace(of("step.failed.v1"), label=parse(label) if label else None)
-    assert said in explain(rules, event)[0]
+    assert reason in explain(rules, event)[0]
 
 
 @pytest.mark.parametrize(
@@ -283,8 +287,8 @@ def test_who_is_the_author():
         (KeyStream("r", "k"), "ada"),
         (WorkspaceStream("price", "m"), "ada"),
     ]
-    told = [facts("x", stream, actor, roster, {"l": "1"}) for stream, actor in where]
-    assert [(each.role, each.agent, each.key, len(each.labels)) for each in told] == [
+    sources = [facts("x", stream, actor, roster, {"l": "1"}) for stream, actor in where]
+    assert [(each.role, each.agent, each.key, len(each.labels)) for each in sources] == [
         ("reader", "bob", "", 1),
         ("writer", "ada", "", 1),
         ("", "", "", 1),
@@ -365,7 +369,7 @@ def test_explaining_and_judging_agree(sees, tag, author):
 # ---------------------------------------------------------------- what it may do
 
 
-def test_a_role_may_do_what_it_is_told_and_nothing_else():
+def test_a_role_may_do_what_its_rules_allow_and_nothing_else():
     """Tools, kinds and keys by pattern; nothing without rules."""
     rules = RoleDefined(
         sees=(RoleRule("scores", keys=("scores/**",)),),
@@ -421,13 +425,13 @@ roles = st.builds(
 
 
 @given(st.dictionaries(names, roles, min_size=1, max_size=2))
-def test_a_role_written_as_toml_reads_back_the_same(told):
+def test_a_role_written_as_toml_reads_back_the_same(definitions):
     """Any name and any text are kept; defaults are left out."""
-    assert role_file.parse(role_file.write(told)) == told
+    assert role_file.parse(role_file.write(definitions)) == definitions
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "it has no roles"),
         ("x = [", "it is no TOML"),
@@ -446,7 +450,7 @@ def test_a_role_written_as_toml_reads_back_the_same(told):
         ("[roles.a.may]\nquery = true\n[roles.''.may]", "role name ''"),
     ],
 )
-def test_a_file_is_read_strictly(text, said):
+def test_a_file_is_read_strictly(text, message):
     """An unknown name is reported with the known ones."""
-    with pytest.raises((BadValue, BadName), match=said):
+    with pytest.raises((BadValue, BadName), match=message):
         role_file.parse(text)

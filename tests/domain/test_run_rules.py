@@ -149,23 +149,23 @@ def test_a_run_ends_as_the_worst_of_its_agents_ends():
     mended.when(left("bob")).then(left("bob"), RunCompleted())
 
 
-def test_a_run_ends_when_somebody_says_so_and_goes_on_with_whoever_comes():
+def test_a_run_ends_explicitly_and_continues_with_later_agents():
     """After an explicit end the run waits only for agents that resume or join later."""
-    said = RunCompleted(because="enough")
-    a_run().given(started, joined, bob).when(said).then_state(
+    completed_run = RunCompleted(because="enough")
+    a_run().given(started, joined, bob).when(completed_run).then_state(
         status=RunStatus.COMPLETED, missing=[], at_work=[]
     )
-    late = a_run().given(started, joined, bob, said).when(left("bob", "failed"))
+    late = a_run().given(started, joined, bob, completed_run).when(left("bob", "failed"))
     late.then(left("bob", "failed"))
-    goes_on = (started, joined, bob, said, RunResumed(agent="ada", epoch=2))
+    goes_on = (started, joined, bob, completed_run, RunResumed(agent="ada", epoch=2))
     a_run().given(*goes_on).when(left("ada")).then(left("ada"), RunCompleted())
     cyd = AgentJoined(agent="cyd", role="reader")
     joins = RunResumed(agent="cyd", epoch=1)
-    a_run().given(started, joined, said, cyd).when(joins).then(joins)
-    a_run().given(started, joined, said, cyd).when(joins).then_state(
+    a_run().given(started, joined, completed_run, cyd).when(joins).then(joins)
+    a_run().given(started, joined, completed_run, cyd).when(joins).then_state(
         status=RunStatus.OPEN, missing=["cyd"]
     )
-    a_run().given(started, joined, said, cyd, joins).when(joins).then()
+    a_run().given(started, joined, completed_run, cyd, joins).when(joins).then()
 
 
 def test_a_fork_waits_for_none_of_its_parents_agents():

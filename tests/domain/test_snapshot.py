@@ -130,9 +130,9 @@ def test_tokens_that_nobody_counted_are_absent():
     """A partly known sum is left out; the number of uncounted messages is shown."""
     window = shot(began, asked, msgspec.structs.replace(asked, tokens=None)).agent_state
     assert window.context_window.total_tokens is None
-    told = msgspec.to_builtins(window.context_window)
-    assert "total_tokens" not in told
-    assert told["uncounted"] == 1
+    fields = msgspec.to_builtins(window.context_window)
+    assert "total_tokens" not in fields
+    assert fields["uncounted"] == 1
     assert shot(began).agent_state.context_window.total_tokens == 0
 
 

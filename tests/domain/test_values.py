@@ -59,7 +59,7 @@ def test_what_is_recorded_is_plain_json(value):
 
 
 @given(strategies.json_values)
-def test_plain_json_is_recorded_as_it_stands(value):
+def test_plain_json_is_recorded_unchanged(value):
     """JSON values without `$` keys are their own record: an auditor reads them without us."""
     if b'"$' not in msgspec.json.encode(value):
         assert msgspec.json.decode(recorded(value)) == value
@@ -387,7 +387,7 @@ def test_a_forged_tag_makes_nothing(raw):
         values.load(raw)
 
 
-def test_a_secret_is_given_by_its_name():
+def test_a_secret_is_passed_by_its_name():
     """Reading a recorded value back asks for secrets by name; by default it keeps their names."""
     raw = recorded({"key": Secret("token"), "all": [Secret("other")]})
     assert values.load(raw) == {"key": Secret("token"), "all": [Secret("other")]}

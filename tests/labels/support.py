@@ -30,8 +30,8 @@ def apply_roles(record: Record) -> None:
 
 def history(record: Record, run: str) -> list[Stored]:
     """Return all commits of a run, in the log's order."""
-    found: list[Stored] = record._portal.run(record.workspace.states.history(run))
-    return found
+    commits: list[Stored] = record._portal.run(record.workspace.states.history(run))
+    return commits
 
 
 def label_of(record: Record, run: str, tag: str, agent: str = "") -> list[str]:

@@ -44,21 +44,21 @@ def lowered(to: str = "") -> LabelDeclassified:
 
 
 @given(st.lists(st.sampled_from([*GIVEN, None])))
-def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(told: list[str | None]) -> None:
+def test_it_is_the_join_of_what_was_shown_since_it_was_lowered(labels: list[str | None]) -> None:
     """The label is the join of all input since it was lowered; no label is stated twice."""
-    state, wanted = decider.fold(principal.PrincipalState(), [_registered]), LOWEST
-    for each in told:
+    state, expected = decider.fold(principal.PrincipalState(), [_registered]), LOWEST
+    for each in labels:
         event: Any = lowered() if each is None else PrincipalShown(label=each, role="r")
-        if each is None and wanted == LOWEST:
+        if each is None and expected == LOWEST:
             with pytest.raises(Refused, match="would not lower"):
                 principal.decide(state, event)
             continue
-        wanted = LOWEST if each is None else join(wanted, parse(each))
+        expected = LOWEST if each is None else join(expected, parse(each))
         news = principal.decide(state, event)
-        assert bool(news) == (state.carries != wanted)
+        assert bool(news) == (state.carries != expected)
         state = decider.fold(state, news)
-        assert state.carries == wanted
-        assert principal.decide(state, PrincipalShown(label=text(wanted), role="r")) == ()
+        assert state.carries == expected
+        assert principal.decide(state, PrincipalShown(label=text(expected), role="r")) == ()
 
 
 @pytest.mark.parametrize("event", [PrincipalShown(label="secret", role="r"), lowered()])
@@ -76,9 +76,9 @@ class Far(MemoryLog):
 
     async def read(self, *given: Any, **more: Any) -> list[Stored]:
         """Read the log, one turn of the loop later."""
-        found = await super().read(*given, **more)
+        commits = await super().read(*given, **more)
         await asyncio.sleep(0)
-        return found
+        return commits
 
 
 class Desk:
@@ -133,7 +133,7 @@ KEY = KeyStream("b", "k")
 MINE = AgentStream("b", "r", "ada")
 
 
-async def test_whoever_knows_an_older_label_writes_under_the_new_one(desk: Desk) -> None:
+async def test_a_writer_with_an_older_label_writes_under_the_new_one(desk: Desk) -> None:
     """A writer that knows an older label writes under the new one."""
     one, other = await desk.carried(), await desk.carried()
     early = await other.log.append(desk.append(MINE))
@@ -234,8 +234,10 @@ class Play:
                     await one.shown(parse(label))
                     assert join((await self.desk.state()).carries, parse(label)) == one.label
                 case "write" | "tool":
-                    given = parse(label) if label else None
-                    await one.log.append(await self.next(AgentStream("b", "r", str(number)), given))
+                    lowest = parse(label) if label else None
+                    await one.log.append(
+                        await self.next(AgentStream("b", "r", str(number)), lowest)
+                    )
                 case "both":
                     await self._both(one, number)
                 case "token":
@@ -279,14 +281,14 @@ class Play:
 
 @given(steps)
 @settings(deadline=None)
-def test_any_order_of_any_writers(told: Sequence[tuple[str, int, str]]) -> None:
+def test_any_order_of_any_writers(operations: Sequence[tuple[str, int, str]]) -> None:
     """Whatever the order, each commit has the label that its principal carries there."""
 
     async def play() -> None:
         desk = Desk()
         await desk.begin()
         world = Play(desk)
-        for kind, number, label in told:
+        for kind, number, label in operations:
             await world.step(kind, number, label)
         await world.check()
 

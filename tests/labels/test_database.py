@@ -60,11 +60,13 @@ def test_no_byte_of_a_roles_tables_has_what_is_labelled_higher(world, call, data
     assert "first?" in answers["reader"]
     place = role_place(data_dir, workspace, "reader")
     files = [path for path in place.path.parent.rglob("*") if "reader" in str(path)]
-    found = [path.read_bytes() for path in files if path.is_file()]
-    assert found
-    assert not any(PLANTED.encode() in data for data in found)
-    asked = call("sql", "SELECT DISTINCT confidentiality FROM labels", "--role", "reader", "--json")
-    assert asked.lines == [{"confidentiality": "internal"}]
+    contents = [path.read_bytes() for path in files if path.is_file()]
+    assert contents
+    assert not any(PLANTED.encode() in data for data in contents)
+    output = call(
+        "sql", "SELECT DISTINCT confidentiality FROM labels", "--role", "reader", "--json"
+    )
+    assert output.lines == [{"confidentiality": "internal"}]
 
 
 @pytest.mark.thorough
@@ -73,16 +75,18 @@ def test_what_is_labelled_higher_counts_for_nothing(world, call):
     world("plain", secrets=False)
     world("full", secrets=True)
 
-    def told(run: str) -> list[list[dict]]:
-        found = []
+    def visible_rows(run: str) -> list[list[dict]]:
+        answers = []
         for table, order in (("events", "version"), ("messages", "version"), ("decisions", "ALL")):
             sql = f"FROM {table} WHERE run = '{run}' AND agent = 'bob' ORDER BY {order}"
-            asked = call("sql", sql, "--role", "reader", "--json")
-            assert asked.code == 0, asked.err
-            found.append([{k: v for k, v in each.items() if not _moves(k)} for each in asked.lines])
-        return found
+            output = call("sql", sql, "--role", "reader", "--json")
+            assert output.code == 0, output.err
+            answers.append(
+                [{k: v for k, v in each.items() if not _moves(k)} for each in output.lines]
+            )
+        return answers
 
-    plain, full = told("plain"), told("full")
+    plain, full = visible_rows("plain"), visible_rows("full")
     assert plain == full
     assert [each["question"] for each in full[2]] == ["last?"]
     assert [each["version"] for each in full[0]] == list(range(1, len(full[0]) + 1))

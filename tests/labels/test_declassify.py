@@ -117,7 +117,7 @@ def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
 
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("arguments", "error"),
     [
         ({}, BadValue),
         ({"agent": "ada", "key": "k"}, BadValue),
@@ -128,9 +128,9 @@ def test_who_acts_in_a_role_needs_one_that_may_approve(shown):
         ({"key": "team tasks"}, hansard.HansardError),
     ],
 )
-def test_what_is_asked_wrongly_is_refused(shown, given, error):
+def test_an_invalid_request_is_refused(shown, arguments, error):
     """An invalid request is refused with the remedy, and nothing is written."""
     count = len(history(shown, "r"))
     with pytest.raises(error):
-        shown.roles.declassify("r", **{**WHY, **given})
+        shown.roles.declassify("r", **{**WHY, **arguments})
     assert len(history(shown, "r")) == count

@@ -24,7 +24,7 @@ def test_joining_is_associative_commutative_and_idempotent(a, b, c):
 
 
 @given(labels, labels, levels)
-def test_who_may_be_told_of_a_join_may_be_told_of_each_part(a, b, clearance):
+def test_clearance_for_a_join_covers_each_part(a, b, clearance):
     """A clearance covers a join exactly if it covers each part."""
     both = a.flows_to(clearance) and b.flows_to(clearance)
     assert a.join(b).flows_to(clearance) == both

@@ -169,18 +169,18 @@ class World:
         self.see(name, self.keys.get("n"))
 
     def _keys(self, session: Any, name: str, _: str, __: int) -> None:
-        found = session.board.keys()
-        self.see(name, *(self.keys[key] for key in found))
+        keys = session.board.keys()
+        self.see(name, *(self.keys[key] for key in keys))
 
     def _mail(self, session: Any, name: str, what: str, number: int) -> None:
         session.team.send(number, agent=what)
         self.mail.append((what, self.shown[name]))
 
     def _inbox(self, session: Any, name: str, _: str, __: int) -> None:
-        given = session.team.inbox()
+        messages = session.team.inbox()
         mine = [label for to, label in self.mail if to == name]
         self.mail = [each for each in self.mail if each[0] != name]
-        assert len(given) == len(mine)
+        assert len(messages) == len(mine)
         self.see(name, *mine)
 
     def _task(self, session: Any, name: str, what: str, number: int) -> None:
@@ -213,9 +213,9 @@ class World:
         self.open(name)
 
     def _declassify(self, _: Any, name: str, what: str, __: int) -> None:
-        to, stands = parse(what), self.shown[name]
+        to, current = parse(what), self.shown[name]
         self.close(name)
-        if to != stands and join(to, stands) == stands:
+        if to != current and join(to, current) == current:
             self.record.roles.declassify(
                 self.run, agent=name, to=what, approver="eve", reason="law"
             )

@@ -170,9 +170,9 @@ def test_explain_says_that_the_clearance_decided(record, pair, call):
         for stored in history(record, "r")
         if stored.commit.events[0].type == "decision.made.v1"
     ]
-    told = call("roles", "explain", "clerk", event)
-    assert "not seen: it is labelled 'secret untrusted'" in told.out
-    assert 'clearance = "secret"' in told.out
+    output = call("roles", "explain", "clerk", event)
+    assert "not seen: it is labelled 'secret untrusted'" in output.out
+    assert 'clearance = "secret"' in output.out
     assert "seen: rule 'all' matches" in call("roles", "explain", "lead", event).out
 
 

@@ -15,9 +15,9 @@ def rows(call):
     """Return a function that runs a query and gives rows by column name."""
 
     def ask(sql: str) -> list[dict]:
-        told = call("sql", sql, "--json")
-        assert told.code == 0, told.err
-        return told.lines
+        output = call("sql", sql, "--json")
+        assert output.code == 0, output.err
+        return output.lines
 
     return ask
 
@@ -49,16 +49,16 @@ def team(record):
 
 def test_a_decision_names_its_sources(team, rows):
     """A decision's sources are found over any number of agents; untainted decisions are absent."""
-    found = rows("SELECT * FROM tainted_decisions ORDER BY position")
-    assert [(row["question"], row["agent"]) for row in found] == [
+    decisions = rows("SELECT * FROM tainted_decisions ORDER BY position")
+    assert [(row["question"], row["agent"]) for row in decisions] == [
         ("compare?", "bob"),
         ("write?", "cyd"),
     ]
-    assert {tuple(row["sources"]) for row in found} == {("read (ada#2)",)}
-    assert {row["confidentiality"] for row in found} == {"secret"}
-    assert not any(row["is_declassified"] for row in found)
+    assert {tuple(row["sources"]) for row in decisions} == {("read (ada#2)",)}
+    assert {row["confidentiality"] for row in decisions} == {"secret"}
+    assert not any(row["is_declassified"] for row in decisions)
     [source] = rows("SELECT DISTINCT source FROM untrusted_sources")
-    [told] = [
+    [completed] = [
         each.id
         for stored in history(team, "r")
         for each in stored.commit.events
@@ -68,7 +68,7 @@ def test_a_decision_names_its_sources(team, rows):
         and stored.commit.actor.agent == "ada"
         and b"about" in bytes(each.data)
     ]
-    assert source["source"] == told
+    assert source["source"] == completed
 
 
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
@@ -86,20 +86,20 @@ def test_a_put_that_is_settled_rests_on_what_it_replaced(record, rows):
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_the_tables_say_what_the_log_says(team, rows):
     """Tables have a row for each labelled event, and the declarations of tools."""
-    wanted = {
+    expected = {
         each.id: str(stored.commit.label)
         for stored in history(team, "r")
         for each in stored.commit.events
         if stored.commit.label is not None
     }
-    found = rows("SELECT event, confidentiality, untrusted FROM labels")
-    told = {
+    labels = rows("SELECT event, confidentiality, untrusted FROM labels")
+    by_event = {
         row["event"]: f"{row['confidentiality']}{' untrusted' if row['untrusted'] else ''}"
-        for row in found
+        for row in labels
     }
-    assert told.keys() == wanted.keys()
-    assert {each.replace("public untrusted", "untrusted") for each in told.values()} == set(
-        wanted.values()
+    assert by_event.keys() == expected.keys()
+    assert {each.replace("public untrusted", "untrusted") for each in by_event.values()} == set(
+        expected.values()
     )
     [tool] = rows("SELECT gives, takes FROM tools WHERE tool = 'read'")
     assert tool == {"gives": "secret untrusted", "takes": None}
@@ -113,8 +113,8 @@ def test_a_declassified_decision_says_so(team, rows):
         bob.decide("again?", selected="yes")
         bob.message("user", "now this", label="untrusted")
         bob.decide("and now?", selected="no")
-    found = {row["question"]: row for row in rows("SELECT * FROM tainted_decisions")}
-    again, now = found["again?"], found["and now?"]
+    by_question = {row["question"]: row for row in rows("SELECT * FROM tainted_decisions")}
+    again, now = by_question["again?"], by_question["and now?"]
     assert (again["is_declassified"], again["approver"], again["because"]) == (
         True,
         "eve",
@@ -139,7 +139,7 @@ def test_a_declassified_decision_says_so(team, rows):
 @pytest.mark.thorough(
     quick="labels/test_travel.py::test_a_fork_begins_with_what_its_parent_was_shown"
 )
-def test_a_fork_rests_on_what_its_parent_was_told(team, rows):
+def test_a_fork_rests_on_its_parent_s_input(team, rows):
     """A fork has its parent's sources up to the cut, and its own."""
     child = team.fork("r")
     with team.run(run=child, agent="bob", role="analyzer") as bob:
@@ -162,5 +162,5 @@ def test_over_tasks_and_views(record, rows):
         cyd.decide("clear?", selected="yes")
         cyd.view()
         cyd.decide("viewed?", selected="yes")
-    found = {row["question"]: row["sources"] for row in rows("FROM tainted_decisions")}
-    assert found == {"claimed?": ["read (ada#2)"], "viewed?": ["read (ada#2)"]}
+    sources = {row["question"]: row["sources"] for row in rows("FROM tainted_decisions")}
+    assert sources == {"claimed?": ["read (ada#2)"], "viewed?": ["read (ada#2)"]}

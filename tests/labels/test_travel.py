@@ -34,7 +34,7 @@ def test_from_a_tool_over_a_key_to_another_agents_decision(record):
     assert record.state("r", "bob@3").agents["bob"].label == ""
 
 
-def test_a_message_has_the_label_it_is_given(record):
+def test_a_message_has_the_label_of_its_argument(record):
     """A message's label applies to the message and to later statements."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
         ada.message("user", "hello")
@@ -42,11 +42,11 @@ def test_a_message_has_the_label_it_is_given(record):
         ada.decide("obey?", selected="no")
     assert label_of(record, "r", "message.added.v1") == ["", "untrusted"]
     assert label_of(record, "r", "decision.made.v1") == ["untrusted"]
-    [_, said] = record.state("r").agents["ada"].messages
-    assert bytes(said.fields) == b"null"  # the label is the commit's, not the message's
+    [_, message] = record.state("r").agents["ada"].messages
+    assert bytes(message.fields) == b"null"  # the label is the commit's, not the message's
 
 
-def test_a_failing_tool_has_told_something(record):
+def test_a_failing_tool_has_revealed_something(record):
     """A failing tool raises the label, since its error may contain the result."""
     with record.run("w", run="r", agent="ada", role="researcher") as ada:
 
@@ -92,8 +92,8 @@ def test_a_lower_declaration_lowers_nothing(record):
     with record.run("w", run="r", agent="ada", role="researcher") as again:
         read = again.tool(effects="pure", name="read")(lambda about: {"about": about})
         with pytest.warns(hansard.errors.ToolChanged):
-            told = read("plans")
-        assert told["text"] == "the plan"
+            plans = read("plans")
+        assert plans["text"] == "the plan"
         again.decide("so?", selected="yes", inputs=[])
     assert label_of(record, "r", "decision.made.v1") == [SECRET]
 
@@ -171,8 +171,8 @@ def test_over_a_view(record):
         read_secret(ada)
         ada.decide("second?", selected="yes")
         shown = [json.loads(bytes(line.data)) for _, line in cyd.view().events]
-        asked = [each["question"] for each in shown if "question" in each]
-        assert (asked, str(cyd.label)) == (["first?"], "public")
+        questions = [each["question"] for each in shown if "question" in each]
+        assert (questions, str(cyd.label)) == (["first?"], "public")
         shown = [json.loads(bytes(line.data)) for _, line in bob.view().events]
         assert [each["question"] for each in shown if "question" in each] == ["first?", "second?"]
         assert str(bob.label) == SECRET
@@ -191,7 +191,7 @@ def test_what_a_resolver_is_shown_is_in_what_it_writes(record):
     assert label_of(record, "r", "board.put.v1") == [SECRET, SECRET]
 
 
-def test_a_conflict_has_shown_what_stands(record):
+def test_a_conflict_has_shown_the_current_value(record):
     """A conflict's text raises the label, since it contains the current value."""
     with together(record, ada="researcher", bob="analyzer") as (ada, bob):
         read_secret(ada)
@@ -263,7 +263,7 @@ def test_without_labels_nothing_is_written_of_them(record):
     assert not any(b'"label"' in stored.body for stored in history(record, "r"))
 
 
-def test_what_a_person_says_a_tool_told_is_labelled_as_the_tool_gives(record):
+def test_a_settled_result_is_labelled_as_the_tool_s_own(record):
     """A step settled from outside raises the label as the tool's result would."""
 
     def work(session):
@@ -275,17 +275,17 @@ def test_what_a_person_says_a_tool_told_is_labelled_as_the_tool_gives(record):
 
     def run():
         with record.run("w", run="r", agent="ada", role="researcher") as ada:
-            found.append(work(ada))
-            found.append(str(ada.label))
+            results.append(work(ada))
+            results.append(str(ada.label))
             ada.decide("so?", selected="yes")
 
-    found: list[str] = []
+    results: list[str] = []
     with pytest.raises(TimeoutError):
         run()
     record.roles.declassify("r", agent="ada", approver="eve", reason="it was told nothing")
     record.settle("r", "1", "happened", result="the plan", by="eve")
     run()
-    assert found == ["the plan", "secret"]
+    assert results == ["the plan", "secret"]
     assert label_of(record, "r", "step.settled.v1") == ["secret"]
     assert label_of(record, "r", "decision.made.v1") == ["secret"]
 

@@ -1,4 +1,4 @@
-"""Changed copies of published files are reported by kind of change; the originals have no findings."""
+"""Changed copies of published files are reported by kind; the originals have no findings."""
 
 import copy
 import json

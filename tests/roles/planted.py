@@ -81,7 +81,7 @@ class Log:
         """Append a commit; ids follow from its name, else from its place."""
         events = list(events)
         name = name or f"{len(self.all) + 1}"
-        told = tuple(
+        recorded = tuple(
             each if isinstance(each, Recorded) else record(each, f"event {name}.{index}")
             for index, each in enumerate(events)
         )
@@ -98,7 +98,7 @@ class Log:
             version=version,
             at=datetime(2026, 1, 1, tzinfo=UTC),
             actor=actor or writer,
-            events=told,
+            events=recorded,
             **fields,
         )
         subject = subjects.subject(WORKSPACE, stream, version)
@@ -115,10 +115,10 @@ class Log:
 
     async def past(self, stream: StreamId) -> list[Stored]:
         """Return a stream's own commits."""
-        found = [(each, *decode(each.subject, each.body)) for each in self.all if not each.fault]
+        decoded = [(each, *decode(each.subject, each.body)) for each in self.all if not each.fault]
         return [
             Stored(each.position, each.stamp, of, commit, each.body)
-            for each, of, commit in found
+            for each, of, commit in decoded
             if of == stream
         ]
 
@@ -155,11 +155,11 @@ def bring(
 
 def digests(place: TableFiles) -> dict[str, Digest]:
     """Return the digest of each published table."""
-    with published.holding(place) as found:
-        assert found is not None
-        store = Store(found.path, read_only=True)
+    with published.holding(place) as tables:
+        assert tables is not None
+        store = Store(tables.path, read_only=True)
         try:
-            assert (found.position, found.head) == (store.progress.position, found.position)
+            assert (tables.position, tables.head) == (store.progress.position, tables.position)
             return store.digests()
         finally:
             store.close()
@@ -167,26 +167,26 @@ def digests(place: TableFiles) -> dict[str, Digest]:
 
 def everything(place: TableFiles, *, views: bool = True) -> bytes:
     """Return each row of each published table and view, except projection times."""
-    with published.holding(place) as found:
-        assert found is not None
-        store = Store(found.path, read_only=True)
+    with published.holding(place) as tables:
+        assert tables is not None
+        store = Store(tables.path, read_only=True)
         try:
-            told: dict[str, Any] = {"position": found.position, "digest": found.digest}
+            contents: dict[str, Any] = {"position": tables.position, "digest": tables.digest}
             for (name,) in store.all(
                 "SELECT table_name FROM duckdb_tables() UNION ALL "
                 "SELECT view_name FROM duckdb_views() WHERE NOT internal AND $1 ORDER BY 1",
                 [views],
             ):
-                told[name] = [
+                contents[name] = [
                     {k: v for k, v in row.items() if k not in {"projected_at", "delay_ms"}}
                     for row in store.rows(f'FROM "{name}" ORDER BY ALL')
                 ]
             layout = "SELECT row_group_id, segment_id, count FROM pragma_storage_info('events')"
-            told["layout"] = store.all(f"{layout} ORDER BY ALL")
-            told["sizes"] = store.all(
+            contents["layout"] = store.all(f"{layout} ORDER BY ALL")
+            contents["sizes"] = store.all(
                 "SELECT table_name, estimated_size FROM duckdb_tables() ORDER BY 1"
             )
-            return msgspec.json.encode(told, enc_hook=str)
+            return msgspec.json.encode(contents, enc_hook=str)
         finally:
             store.close()
 
@@ -248,7 +248,7 @@ def _began(stream: AgentStream, epoch: int = 1) -> agent.SessionBegan:
     )
 
 
-def asked(step: int, tool: str = "t", **more: Any) -> steps.StepRequested:
+def requested(step: int, tool: str = "t", **more: Any) -> steps.StepRequested:
     """Return an intent."""
     return steps.StepRequested(
         step=step,
@@ -266,7 +266,7 @@ def done(step: int, result: Any, **more: Any) -> steps.StepCompleted:
     return steps.StepCompleted(step=step, result=raw(result), digest="d", **more)
 
 
-def said(text: str, **more: Any) -> agent.MessageAdded:
+def message_added(text: str, **more: Any) -> agent.MessageAdded:
     """Return a message."""
     return agent.MessageAdded(role="user", content=raw(text), fingerprint="f", **more)
 
@@ -278,16 +278,20 @@ def planted() -> Log:
     joined = [run.AgentJoined(agent=each.agent, role=each.role) for each in (ADA, BOB)]
     tx = secret("transaction-id")
     log.add(RunStream("r1"), 1, [run.RunStarted(workflow="papers", labels=labels), *joined])
-    log.add(ADA, 1, [_began(ADA, 7), asked(1), asked(2)], tx=Tx(tx, 0, 2), epoch=7)
+    log.add(ADA, 1, [_began(ADA, 7), requested(1), requested(2)], tx=Tx(tx, 0, 2), epoch=7)
     spy = AgentStream("r3", secret("name-of-role"), secret("name-of-agent"))
-    log.add(spy, 1, [_began(spy), said(secret("event-of-others"))], tx=Tx(tx, 1, 2))
-    log.add(BOB, 1, [_began(BOB), asked(1, secret("tool-in-intent")), asked(2)])
-    found = {"title": "shown title", "text": secret("result-beside-title")}
-    log.add(BOB, 4, [done(1, found, usage={"cost": 0.5})])
+    log.add(spy, 1, [_began(spy), message_added(secret("event-of-others"))], tx=Tx(tx, 1, 2))
+    log.add(BOB, 1, [_began(BOB), requested(1, secret("tool-in-intent")), requested(2)])
+    result = {"title": "shown title", "text": secret("result-beside-title")}
+    log.add(BOB, 4, [done(1, result, usage={"cost": 0.5})])
     why = steps.Failure("Gone", secret("masked-error"))
     log.add(BOB, 5, [steps.StepFailed(step=2, error=why, digest="d", usage={"cost": 0.5})])
     log.add(
-        *(ADA, 4, [done(2, {"x": 1}, usage={"cost": 1.5}), said(secret("masked-content"))]),
+        *(
+            ADA,
+            4,
+            [done(2, {"x": 1}, usage={"cost": 1.5}), message_added(secret("masked-content"))],
+        ),
         causation=secret("their-causation"),
         correlation=secret("their-correlation"),
         traceparent=secret("their-traceparent"),
@@ -304,7 +308,7 @@ def planted() -> Log:
     copied = Origin(secret("origin-log"), 987_654_321, "2026-01-01T00:00:00Z")
     log.add(ADA, 6, [chosen], causation="event 7.0", origin=copied)
     preview = {"$blob": {"sha256": "0" * 64, "size": 9, "preview": secret("blob-preview")}}
-    log.add(BOB, 6, [asked(3), done(3, preview)])
+    log.add(BOB, 6, [requested(3), done(3, preview)])
     for key, value in (("findings/a", 1), (secret("name-of-key"), 2)):
         put = board.ValuePut(value=raw(value), role="reader")
         log.add(KeyStream("r1", key), 1, [put], actor=Actor("bob"))
@@ -332,7 +336,7 @@ def long_log(turn: int) -> Log:
     for number in range(turn * 20):
         life, ada = RunStream(f"run {number}"), AgentStream(f"run {number}", "writer", "ada")
         log.add(life, 1, [run.RunStarted(workflow="w", labels={"team": "xy"[number % 2]})])
-        log.add(ada, 1, [_began(ada), asked(1), done(1, number), said("x" * 50)])
+        log.add(ada, 1, [_began(ada), requested(1), done(1, number), message_added("x" * 50)])
     return log
 
 

@@ -49,14 +49,14 @@ def roles(call, record, tmp_path) -> str:
 @pytest.mark.slow
 def test_a_role_is_answered_from_what_it_sees(call, record, roles):
     """By its own positions, up to date, and in the words of everybody's tables."""
-    told = call("sql", "SELECT question, selected, because FROM decisions", "--role", "reader")
-    assert told.code == 0, told.err
-    assert told.out.splitlines()[1].split() == ["which?", "p1"]
-    assert told.err == "as of position 1: 1 row\n"
+    output = call("sql", "SELECT question, selected, because FROM decisions", "--role", "reader")
+    assert output.code == 0, output.err
+    assert output.out.splitlines()[1].split() == ["which?", "p1"]
+    assert output.err == "as of position 1: 1 row\n"
     tables = ("steps", "messages", "handoffs", "usage", "runs", "problems")
     counts = ", ".join(f"(SELECT count(*) FROM {table}) AS {table}" for table in tables)
-    asked = call("sql", f"SELECT {counts}", "--role", "reader", "--json")
-    assert (asked.code, asked.lines) == (0, [dict.fromkeys(tables, 0)])
+    counted = call("sql", f"SELECT {counts}", "--role", "reader", "--json")
+    assert (counted.code, counted.lines) == (0, [dict.fromkeys(tables, 0)])
     rows = call("sql", "FROM events", "--role", "reader", "--json")
     assert SECRET not in rows.out
     with record.run(run=roles, agent="a2", role="analyzer") as session:
@@ -67,13 +67,13 @@ def test_a_role_is_answered_from_what_it_sees(call, record, roles):
 
 
 @pytest.mark.slow
-def test_what_others_do_is_not_told(call, record, roles):
+def test_what_others_do_is_not_revealed(call, record, roles):
     """Answer and stderr keep the same bytes after others did hidden work."""
-    asked = ("sql", "SUMMARIZE events", "--role", "reader", "--json")
-    before = call(*asked)
+    command = ("sql", "SUMMARIZE events", "--role", "reader", "--json")
+    before = call(*command)
     with record.run("others", agent="x", role="researcher") as session:
         session.message("user", "unseen")
-    after = call(*asked)
+    after = call(*command)
     assert (after.code, after.out, after.err) == (before.code, before.out, before.err)
     wrong = call("sql", "FROM no_such_table", "--role", "reader")
     assert (wrong.code, wrong.out) == (2, "")
@@ -112,8 +112,8 @@ def test_rules_of_now(call, tmp_path, roles):
     fields = 'fields = ["question", "selected"]\n'
     path.write_text(ROLES.replace("decision.made", "message.added").replace(fields, ""))
     assert call("roles", "apply", path).code == 0
-    told = call("sql", "SELECT agent, text FROM messages", "--role", "reader", "--json")
-    assert [line["agent"] for line in told.lines] == ["r1", "w1"]
+    output = call("sql", "SELECT agent, text FROM messages", "--role", "reader", "--json")
+    assert [line["agent"] for line in output.lines] == ["r1", "w1"]
     assert call("sql", "FROM decisions", "--role", "reader", "--json").lines == []
 
 
@@ -124,16 +124,16 @@ def test_a_table_of_one_s_own_is_joined_with_what_the_role_sees(call, roles, tmp
     mine.write_text(f"run\n{roles}\n")
     there = {"decisions": 1, "messages": 0, "steps": 0}
     counts = (f"(SELECT count(*) FROM mine JOIN {t} USING (run)) AS {t}" for t in there)
-    asked = ("sql", f"SELECT {', '.join(counts)}", "--role", "reader", "--json")
-    told = call(*asked, "--with", f"mine={mine}")
-    assert (told.code, told.lines) == (0, [there]), told.err
+    command = ("sql", f"SELECT {', '.join(counts)}", "--role", "reader", "--json")
+    output = call(*command, "--with", f"mine={mine}")
+    assert (output.code, output.lines) == (0, [there]), output.err
 
 
 def test_a_position_of_the_workspace_is_not_for_a_role(call, roles):
     """A role does not learn a workspace position, which would reveal the length of the log."""
-    told = call("sql", "SELECT 1", "--role", "reader", "--wait-for", "999999")
-    assert (told.code, told.out) == (2, "")
-    assert "--wait-for names a position of the workspace" in told.err
+    output = call("sql", "SELECT 1", "--role", "reader", "--wait-for", "999999")
+    assert (output.code, output.out) == (2, "")
+    assert "--wait-for names a position of the workspace" in output.err
 
 
 @pytest.fixture(scope="module")
@@ -154,21 +154,21 @@ def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker):
     """A hostile statement is contained, and no answer or error holds data hidden from the role."""
-    told = CORPUS[name]
+    hostile = CORPUS[name]
     limits = LIMITS
-    if told["outcome"] in {"stopped", "any"}:
+    if hostile["outcome"] in {"stopped", "any"}:
         limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
-    sql, before = sql_of(told), state(asker.place)
+    sql, before = sql_of(hostile), state(asker.place)
     try:
         answer = asker.ask(sql, limits)
     except SqlError as error:
-        came, said = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
+        outcome, text = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
     else:
-        came, said = "answer", str(answer.columns) + str(list(answer.tuples()))
-    assert told["outcome"] in {came, "any"}, said[:500]
-    leaked = LEAKS.search(said.replace(sql, ""))
-    assert leaked is None or leaked[0] in sql, said[:500]
-    assert not [each for each in SECRETS if f"~{each}~" in said]
+        outcome, text = "answer", str(answer.columns) + str(list(answer.tuples()))
+    assert hostile["outcome"] in {outcome, "any"}, text[:500]
+    leaked = LEAKS.search(text.replace(sql, ""))
+    assert leaked is None or leaked[0] in sql, text[:500]
+    assert not [each for each in SECRETS if f"~{each}~" in text]
     assert state(asker.place) == before
     assert list(asker.ask("SELECT count(*) FROM decisions").tuples()) == [(1,)]
 

@@ -19,9 +19,11 @@ def test_apply_and_show(call):
     again = call("roles", "apply", EXAMPLE)
     assert again.code == 0
     assert again.out.count("has these rules already") == 4
-    told = call("roles", "show", "analyzer")
-    assert role_file.parse(told.out)["analyzer"] == role_file.parse(EXAMPLE.read_text())["analyzer"]
-    assert "version 1, as of position" in told.err
+    output = call("roles", "show", "analyzer")
+    assert (
+        role_file.parse(output.out)["analyzer"] == role_file.parse(EXAMPLE.read_text())["analyzer"]
+    )
+    assert "version 1, as of position" in output.err
     [line] = call("roles", "show", "auditor", "--json").lines
     assert line["rules"]["sees"] == [{"name": "everything", "kinds": ["**"]}]
     assert (line["standing"], line["version"], line["position"]) == ("defined", 1, 4)
@@ -72,8 +74,8 @@ def test_explain(call, record):
         if event.type == "decision.made.v1"
     ]
     other = "rule 'what was handed over'"
-    told = call("roles", "explain", "writer", f"{position}.{index}")
-    head, *why = told.out.splitlines()
+    output = call("roles", "explain", "writer", f"{position}.{index}")
+    head, *why = output.out.splitlines()
     assert head.endswith(f"decision.made.v1 in agent/analyzer/a1 of run {run}")
     assert why == [
         "seen: rule 'what was decided' matches",
@@ -101,13 +103,13 @@ def test_explain(call, record):
 def test_an_event_that_is_not_there(call, event):
     """An unknown event is refused, with the valid form."""
     call("roles", "apply", EXAMPLE)
-    told = call("roles", "explain", "writer", event)
-    assert (told.code, told.out) == (2, "")
-    assert "was not found" in told.err
+    output = call("roles", "explain", "writer", event)
+    assert (output.code, output.out) == (2, "")
+    assert "was not found" in output.err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"[roles.a]\nx = 1", "role 'a': it has no field 'x'"),
         (b"\xff", "it is no UTF-8"),
@@ -118,12 +120,12 @@ def test_an_event_that_is_not_there(call, event):
         ),
     ],
 )
-def test_a_broken_file_changes_nothing(call, tmp_path, text, said):
+def test_a_broken_file_changes_nothing(call, tmp_path, text, message):
     """No role of it is applied, though another may be in order."""
     path = tmp_path / "roles.toml"
     path.write_bytes(text)
-    told = call("roles", "apply", path)
-    assert (told.code, told.out) == (2, "")
-    assert said in told.err
+    output = call("roles", "apply", path)
+    assert (output.code, output.out) == (2, "")
+    assert message in output.err
     assert call("roles", "show", "good").code == 2
     assert "No such file" in call("roles", "apply", tmp_path / "absent").err

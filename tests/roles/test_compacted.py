@@ -78,14 +78,14 @@ def test_a_roles_tables_have_the_summary_without_its_words(
     monkeypatch.setenv("HANSARD_DATA_DIR", str(data_dir))
     monkeypatch.setenv("HANSARD_WORKSPACE", workspace)
 
-    def asked(role: str, question: str) -> list[dict[str, Any]]:
+    def rows_of(role: str, question: str) -> list[dict[str, Any]]:
         done = ran(capsys, monkeypatch, ["sql", question, "--role", role, "--by", "me", "--json"])
         assert done.code == 0, done.err
         return [line for line in done.lines if "text" in line or "event" in line]
 
     question = "SELECT text, messages, stands_for, digest, tokens_before FROM compactions"
-    [blind] = asked("watcher", question)
+    [blind] = rows_of("watcher", question)
     assert not any(blind.values())
-    [whole] = asked("auditor", question)
+    [whole] = rows_of("auditor", question)
     assert (whole["text"], whole["messages"], whole["tokens_before"]) == (SECRET, 1, 18)
-    assert asked("watcher", "SELECT event FROM compacted") == []
+    assert rows_of("watcher", "SELECT event FROM compacted") == []

@@ -36,7 +36,7 @@ from tests.roles.planted import (
     UNHASHED,
     WORKSPACE,
     Log,
-    asked,
+    requested,
     bring,
     digests,
     done,
@@ -45,7 +45,7 @@ from tests.roles.planted import (
     planted,
     raw,
     renumbered,
-    said,
+    message_added,
     secret,
     whole_tables,
 )
@@ -58,9 +58,9 @@ WAIT_S = 60.0
 
 def opened(place: TableFiles) -> Store:
     """Return the published tables of a role."""
-    found = published.newest(place)
-    assert found is not None
-    return Store(found.path, read_only=True)
+    tables = published.newest(place)
+    assert tables is not None
+    return Store(tables.path, read_only=True)
 
 
 @pytest.mark.slow
@@ -78,8 +78,8 @@ def test_no_byte_tells_of_what_is_not_seen(tmp_path):
     files += [path for path in place.path.parent.iterdir() if path.suffix == ".wal"]
     for path in files:
         data = path.read_bytes()
-        found = [name for name in SECRETS if f"~{name}~".encode() in data]
-        assert (path.name, found) == (path.name, [])
+        leaked = [name for name in SECRETS if f"~{name}~".encode() in data]
+        assert (path.name, leaked) == (path.name, [])
     store = opened(place)
     assert b"shown title" in str(store.all("SELECT result FROM steps")).encode()
     assert b"kept" in str(store.all("SELECT because FROM decisions")).encode()
@@ -91,11 +91,11 @@ def test_rows_hold_what_is_known(tmp_path):
     """Numbers are the role's own; an outcome without its intent is a row; nothing is a problem."""
     store = opened(bring(planted(), tmp_path, RULES))
     assert selected(store, "problems") == []
-    told = store.all("SELECT position, type, version, agent, actor, epoch, tx FROM events")
-    assert [row[0] for row in told] == sorted(row[0] for row in told)
-    assert {row[0] for row in told} == set(range(1, 11))
-    assert ("step.completed.v1", 1, "bob", "bob") in {row[1:5] for row in told}
-    assert {row[5:] for row in told} == {(0, None)}
+    events = store.all("SELECT position, type, version, agent, actor, epoch, tx FROM events")
+    assert [row[0] for row in events] == sorted(row[0] for row in events)
+    assert {row[0] for row in events} == set(range(1, 11))
+    assert ("step.completed.v1", 1, "bob", "bob") in {row[1:5] for row in events}
+    assert {row[5:] for row in events} == {(0, None)}
     steps_of = "SELECT step, tool, status, attempts, result, inherited FROM steps WHERE agent = $1"
     assert store.all(f"{steps_of} ORDER BY step", ["bob"]) == [
         (1, None, "completed", 1, '{"title":"shown title"}', None),
@@ -122,11 +122,11 @@ def test_who_sees_the_whole_record_has_the_workspace_s_tables(tmp_path):
     """Each table equals the workspace's, including problems and unknown events."""
     log = planted()
     whole = whole_tables(log, tmp_path / "whole.duckdb")
-    wanted = whole.digests()
+    expected = whole.digests()
     whole.close()
-    found = digests(bring(log, tmp_path, ALL, "auditor"))
-    assert {name for name in wanted if wanted[name] != found[name]} == {"progress"}
-    assert wanted["problems"].rows == 1
+    own = digests(bring(log, tmp_path, ALL, "auditor"))
+    assert {name for name in expected if expected[name] != own[name]} == {"progress"}
+    assert expected["problems"].rows == 1
 
 
 @pytest.mark.thorough(
@@ -142,17 +142,17 @@ def test_what_was_served_is_seen_by_whom_a_rule_names_it_for(tmp_path):
     log.add(KeyStream("r1", access.key_of("writer")), 1, [served])
     assert digests(bring(log, tmp_path, ALL, "auditor")) == before
     named = msgspec.structs.replace(ALL, sees=(*ALL.sees, RoleRule("views", ("view.served",))))
-    found = digests(bring(log, tmp_path, named, "auditor"))
-    assert found["events"].rows == before["events"].rows + 1
+    after = digests(bring(log, tmp_path, named, "auditor"))
+    assert after["events"].rows == before["events"].rows + 1
 
 
 # ---------------------------------------------------------------- what is not seen
 
 _step_events = st.sampled_from(
     [
-        asked(1, "secret tool"),
+        requested(1, "secret tool"),
         steps.StepBlocked(step=1, rule="r", reason="x"),
-        said("secret"),
+        message_added("secret"),
         agent.CheckpointSaved(name="n", data=raw({"secret": 1}), fingerprint="f"),
         Recorded("step.dreamt.v9", "unseen", raw({"a": "b"})),
     ]
@@ -200,7 +200,7 @@ def mixed(seen: Log, between: list[list[tuple]]) -> Log:
 BATCH_MAX = 10_000
 
 
-def made_anew(log: Log, home: Path, size: int = BATCH_MAX, *, views: bool = True) -> bytes:
+def rebuilt(log: Log, home: Path, size: int = BATCH_MAX, *, views: bool = True) -> bytes:
     """Make a role's tables from nothing with the same key; return all that they hold."""
     forget(role_place(home, WORKSPACE, "writer"))
     return everything(bring(log, home, RULES, batch_max=size), views=views)
@@ -212,7 +212,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Callable[[int
     alone.
     """
     home = tmp_path_factory.mktemp("alone")
-    return home, functools.cache(lambda size: made_anew(planted(), home, size))
+    return home, functools.cache(lambda size: rebuilt(planted(), home, size))
 
 
 QUICKLY: dict[str, Any] = {
@@ -225,7 +225,7 @@ QUICKLY: dict[str, Any] = {
 def fed(log: Log) -> bytes:
     """Return every visible commit, with the versions and steps that it continues."""
     feed = Feed(RULES, bytes(32), FeedState(), Ids(list))
-    told = []
+    commits = []
     for message in log.all:
         try:
             stream, commit = decode(message.subject, message.body)
@@ -233,8 +233,8 @@ def fed(log: Log) -> bytes:
             continue
         shown = feed.shown(stream, commit)
         if shown is not None:
-            told.append((message.stamp, str(stream), shown))
-    return msgspec.json.encode(told)
+            commits.append((message.stamp, str(stream), shown))
+    return msgspec.json.encode(commits)
 
 
 @given(st.data())
@@ -255,7 +255,7 @@ def test_what_is_not_seen_has_no_influence(alone, data):
     seen = planted()
     between = [data.draw(unseen(number)) for number in range(len(seen.all))]
     size = data.draw(st.sampled_from([3, BATCH_MAX]))
-    assert made_anew(mixed(seen, between), home, size) == seen_alone(size)
+    assert rebuilt(mixed(seen, between), home, size) == seen_alone(size)
 
 
 @pytest.mark.thorough(quick="roles/test_view.py::test_a_dropped_value_has_no_influence")
@@ -271,7 +271,7 @@ def test_other_values_where_they_are_hidden_change_nothing(tmp_path):
     kept = [each for each in log.all if b"name-of" not in each.subject.encode()]
     kept = [each for each in kept if b"masked-content" not in each.body]
     one, other = (
-        made_anew(renumbered(each), tmp_path, views=THOROUGH) for each in (kept, changed.all)
+        rebuilt(renumbered(each), tmp_path, views=THOROUGH) for each in (kept, changed.all)
     )
     assert one == other
 
@@ -281,8 +281,8 @@ def test_the_same_check_finds_what_is_seen(alone):
     """One more event that the role sees, and every comparison above would fail."""
     home, seen_alone = alone
     log = planted()
-    log.add(ADA, 9, [said("x")])
-    assert made_anew(log, home) != seen_alone(BATCH_MAX)
+    log.add(ADA, 9, [message_added("x")])
+    assert rebuilt(log, home) != seen_alone(BATCH_MAX)
 
 
 # ---------------------------------------------------------------- made in turns
@@ -300,9 +300,9 @@ def test_in_turns_is_as_from_the_beginning(tmp_path_factory, cuts, size):
             part = Log()
             part.all = log.all[:cut]
             bring(part, home, rules, role, batch_max=size)
-        found = digests(bring(log, home, rules, role, batch_max=size))
+        by_turns = digests(bring(log, home, rules, role, batch_max=size))
         forget(role_place(home, WORKSPACE, role))
-        assert found == digests(bring(log, home, rules, role))
+        assert by_turns == digests(bring(log, home, rules, role))
 
 
 @pytest.mark.slow
@@ -311,11 +311,11 @@ def test_nothing_is_written_where_nothing_new_is_seen(tmp_path):
     log = planted()
     place = bring(log, tmp_path, RULES)
     before = {path: path.read_bytes() for path in place.published.rglob("*") if path.is_file()}
-    log.add(AgentStream("r1", "spy", "s"), 1, [said("x")])
+    log.add(AgentStream("r1", "spy", "s"), 1, [message_added("x")])
     bring(log, tmp_path, RULES)
     after = {path: path.read_bytes() for path in place.published.rglob("*") if path.is_file()}
     assert after == before
-    log.add(ADA, 9, [said("x")])
+    log.add(ADA, 9, [message_added("x")])
     bring(log, tmp_path, RULES)
     assert digests(place)["messages"].rows == 2
 
@@ -328,9 +328,9 @@ def test_other_rules_make_other_tables(tmp_path):
     place = bring(log, tmp_path, RULES)
     before = digests(place)
     bring(log, tmp_path, other)
-    found = digests(place)
-    assert found["messages"].rows == 0
-    assert found == digests(bring(log, tmp_path / "once", other))
+    changed = digests(place)
+    assert changed["messages"].rows == 0
+    assert changed == digests(bring(log, tmp_path / "once", other))
     assert b"kept" not in place.path.read_bytes()
     bring(log, tmp_path, RULES)
     assert digests(place) == before
@@ -344,16 +344,18 @@ def test_another_log_makes_other_tables(tmp_path):
     """A log that begins again is not gone on with."""
     place = bring(planted(), tmp_path, RULES)
     log = Log()
-    log.add(ADA, 1, [said("another")])
+    log.add(ADA, 1, [message_added("another")])
     bring(log, tmp_path, RULES)
     assert digests(place)["events"].rows == 1
 
 
-@pytest.mark.thorough(quick="roles/test_view.py::test_a_hashed_value_is_told_apart_and_no_more")
+@pytest.mark.thorough(
+    quick="roles/test_view.py::test_a_hashed_value_is_distinguishable_and_no_more"
+)
 def test_equal_values_have_equal_hashes_and_others_none(tmp_path):
     """The key is the role's own, is kept, and without one nothing is hashed."""
     log = planted()
-    log.add(ADA, 9, [said(secret("masked-content")), said("other")])
+    log.add(ADA, 9, [message_added(secret("masked-content")), message_added("other")])
     place = bring(log, tmp_path, RULES)
     store = opened(place)
     first, second, third = store.all("SELECT content::VARCHAR FROM messages ORDER BY version")
@@ -390,10 +392,10 @@ def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
     labels = {"team": "x"}
     joined = run.AgentJoined(agent="ada", role="writer")
     log.add(RunStream("r1"), 1, [run.RunStarted(workflow="w", labels=labels), joined])
-    log.add(ADA, 1, [asked(4), done(4, 1), asked(5)])
+    log.add(ADA, 1, [requested(4), done(4, 1), requested(5)])
     log.add(ADA, 4, [done(5, 1)])
     log.add(RunStream("f"), 3, [run.RunForked(parent="r1", at={"life": 2, str(ADA): 3})])
-    log.add(AgentStream("f", "writer", "ada"), 4, [done(5, 2), asked(9)])
+    log.add(AgentStream("f", "writer", "ada"), 4, [done(5, 2), requested(9)])
     rules = RoleDefined(
         sees=(
             RoleRule("own", roles=("writer",), kinds=("step.*",)),
@@ -401,8 +403,8 @@ def test_a_fork_is_judged_by_what_it_took_over(tmp_path):
         )
     )
     store = opened(bring(log, tmp_path, rules))
-    found = store.all("SELECT run, step, tool, status FROM steps ORDER BY ALL")
-    assert found == [
+    rows = store.all("SELECT run, step, tool, status FROM steps ORDER BY ALL")
+    assert rows == [
         ("f", 2, None, "completed"),
         ("f", 3, "t", "requested"),
         ("r1", 1, "t", "completed"),
@@ -460,8 +462,8 @@ def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
     known = {}
     newest: dict[str, Digest] = {}
     for turn in range(1, TURNS + 1):
-        found = digests(bring(long_log(turn), tmp_path, UNHASHED))
-        known[found["progress"].sum] = newest = found
+        current = digests(bring(long_log(turn), tmp_path, UNHASHED))
+        known[current["progress"].sum] = newest = current
     for number in range(rounds(2, 80) // 2):
         home = tmp_path / f"home {number}"
         child = subprocess.Popen(
@@ -479,7 +481,7 @@ def test_a_kill_leaves_old_or_new_tables(tmp_path, rounds):
         child.stdout.close()
         place = role_place(home, WORKSPACE, "writer")
         if published.newest(place) is not None:
-            stands = digests(place)
-            assert stands == known[stands["progress"].sum]
+            published_digests = digests(place)
+            assert published_digests == known[published_digests["progress"].sum]
         bring(long_log(TURNS), home, UNHASHED)
         assert digests(place) == newest

@@ -70,8 +70,8 @@ def test_who_applies_second_sees_who_was_first(data_dir, workspace, same):
             assert await early.roles.apply("writer", rules("step.*"))
             held.release.set()
             assert await task is not same
-            found = await roles.read(early.workspace, "writer")
-            assert (found.version, found.rules) == (1 if same else 2, other)
+            stored = await roles.read(early.workspace, "writer")
+            assert (stored.version, stored.rules) == (1 if same else 2, other)
 
     asyncio.run(race())
 
@@ -82,16 +82,16 @@ async def test_what_a_role_could_see_at_a_position_has_an_answer(lab: Lab):
     async with lab.connect() as record:
         workspace = record.raw.workspace
         points = [await record.io(workspace.log.head())]
-        for told in (rules("step.*"), rules("run.*")):
-            await record.roles.apply("writer", told)
+        for definition in (rules("step.*"), rules("run.*")):
+            await record.roles.apply("writer", definition)
             points.append(await record.io(workspace.log.head()))
         await record.io(roles.withdraw(workspace, "writer", reason="done"))
         points.append(await record.io(workspace.log.head()))
-        found = [
+        answers = [
             (await record.io(roles.read(workspace, "writer", AtPosition(each)))).rules
             for each in points
         ]
-        assert found == [None, rules("step.*"), rules("run.*"), None]
+        assert answers == [None, rules("step.*"), rules("run.*"), None]
         with pytest.raises(hansard.errors.Refused, match="role 'else': it is not defined"):
             await record.io(roles.withdraw(workspace, "else"))
 
@@ -138,8 +138,8 @@ def test_each_role_of_the_example_sees_its_part_of_a_team(record):
 
     The auditor sees all.
     """
-    for name, told in role_file.parse(EXAMPLE.read_text()).items():
-        record.roles.apply(name, told)
+    for name, definition in role_file.parse(EXAMPLE.read_text()).items():
+        record.roles.apply(name, definition)
     run = team(record)
     seen = {
         role: shown(record, role, run)
@@ -199,7 +199,7 @@ def test_a_fork_is_one_view(record):
     assert {line["run"] for line in child} == {fork}
 
 
-def test_who_wrote_to_the_board_is_told_by_the_roster(record):
+def test_the_roster_names_who_wrote_to_the_board(record):
     """A key's author counts by the roster; an unknown name has no role."""
     run = team(record)
     log = record.workspace.log

@@ -65,9 +65,9 @@ def happened(
     """Return an event, by default of ada's stream."""
     where = stream if stream is not None else AgentStream("r", "writer", "ada")
     raw = data if isinstance(data, bytes) else msgspec.json.encode(data)
-    told = facts(tag, where, more.pop("actor", "ada"), ROSTER, LABELS)
+    source = facts(tag, where, more.pop("actor", "ada"), ROSTER, LABELS)
     return UnjudgedEvent(
-        facts=told, id=f"e{number}", commit=f"c{number}", at=AT, data=msgspec.Raw(raw), **more
+        facts=source, id=f"e{number}", commit=f"c{number}", at=AT, data=msgspec.Raw(raw), **more
     )
 
 
@@ -84,10 +84,10 @@ _streams: list[StreamId] = [
 @st.composite
 def histories(draw: st.DrawFn) -> list[UnjudgedEvent]:
     """Events of several agents that the deciders let happen, and others, in any order."""
-    told: list[tuple[StreamId, Any]] = []
+    drawn: list[tuple[StreamId, Any]] = []
     for name, role_ in ROSTER.items():
         for event in draw(strategies.agent_histories):
-            told.append((AgentStream("r", role_, name), event))  # noqa: PERF401 -- mypy joins types
+            drawn.append((AgentStream("r", role_, name), event))  # noqa: PERF401 -- mypy joins types
     lasting: list[tuple[list[Event], StreamId]] = [
         (draw(strategies.run_histories), RunStream("r")),
         (
@@ -97,11 +97,11 @@ def histories(draw: st.DrawFn) -> list[UnjudgedEvent]:
         (draw(strategies.price_histories), WorkspaceStream("price", "m")),
     ]
     for events, stream in lasting:
-        told += [(stream, event) for event in events]
-    order = draw(st.permutations(range(len(told)))) if len(told) < 20 else range(len(told))
+        drawn += [(stream, event) for event in events]
+    order = draw(st.permutations(range(len(drawn)))) if len(drawn) < 20 else range(len(drawn))
     made = []
     for number in order:
-        stream, event = told[number]
+        stream, event = drawn[number]
         data = bytes(record(event, "").data)
         actor = draw(st.sampled_from(["ada", "bob", "person"]))
         made.append(happened(event.tag, data, number, stream, actor=actor, run="r"))
@@ -120,9 +120,7 @@ others = st.builds(
 )
 
 
-@pytest.mark.thorough(
-    quick="roles/test_noninterference.py::test_no_role_is_told_of_what_it_may_not_see"
-)
+@pytest.mark.thorough(quick="roles/test_noninterference.py::test_no_role_learns_of_hidden_events")
 @given(histories(), st.data())
 def test_what_is_not_seen_leaves_no_trace(events, data):
     """Removing, changing or adding unseen events changes no byte of a view."""
@@ -141,7 +139,7 @@ def test_what_is_not_seen_leaves_no_trace(events, data):
 
 
 @given(strategies.agent_histories, st.lists(st.integers(1, 5), min_size=40, max_size=40))
-def test_how_many_steps_there_were_is_not_told(events, gaps):
+def test_the_number_of_steps_is_not_revealed(events, gaps):
     """A view does not depend on how many unseen steps an agent made."""
     rules = RoleDefined(
         sees=(RoleRule("some", ("step.failed", "step.in_doubt", "decision.made", "message.added")),)
@@ -157,7 +155,7 @@ def test_how_many_steps_there_were_is_not_told(events, gaps):
             out["after"] = [numbers[each] for each in out["after"]]
         return out
 
-    def told(change: Any) -> bytes:
+    def shown_with(change: Any) -> bytes:
         return bytes_of(
             list(
                 view(
@@ -170,7 +168,7 @@ def test_how_many_steps_there_were_is_not_told(events, gaps):
             )
         )
 
-    assert told(with_gaps) == told(dict)
+    assert shown_with(with_gaps) == shown_with(dict)
 
 
 def test_references_to_what_is_not_seen_are_left_out():
@@ -233,9 +231,15 @@ def of_result(data: Any, *masks: Mask, fields: tuple[str, ...] | None = None) ->
     """Return the shown form of a completed step with this result."""
     rules = RoleDefined(sees=(RoleRule("r", ("step.completed",), fields=fields),), masks=masks)
     role_check.check(rules)
-    told = {"step": 1, "result": data, "digest": "d", "usage": {"output_tokens": 5}, "items": 2}
+    completed = {
+        "step": 1,
+        "result": data,
+        "digest": "d",
+        "usage": {"output_tokens": 5},
+        "items": 2,
+    }
     verdict = judge(rules, Facts(tag=STEP, stream=RunStream("r")))
-    return json.loads(shown(verdict, msgspec.json.encode(told), KEY))
+    return json.loads(shown(verdict, msgspec.json.encode(completed), KEY))
 
 
 def hide(*paths: str, how: Masking = Masking.DROP, n: int | None = None, name: str = "m") -> Mask:
@@ -252,14 +256,14 @@ def test_a_dropped_value_has_no_influence(items, data, shape):
     """A dropped value has no influence, wherever it is and whether it exists."""
 
     def with_prices(strategy: st.SearchStrategy[dict[str, Any]]) -> Any:
-        told: list[Any] = [{**item, **data.draw(strategy)} for item in items]
+        priced: list[Any] = [{**item, **data.draw(strategy)} for item in items]
         if shape == "tuple":
-            return {"items": {"$tuple": told}}
+            return {"items": {"$tuple": priced}}
         if shape == "typed":
-            return {"$value": {"tag": "a.items.v1", "data": {"items": told}}}
+            return {"$value": {"tag": "a.items.v1", "data": {"items": priced}}}
         if shape == "map":
-            return {"items": {"$map": [[number, each] for number, each in enumerate(told)]}}
-        return {"items": told}
+            return {"items": {"$map": [[number, each] for number, each in enumerate(priced)]}}
+        return {"items": priced}
 
     some = st.fixed_dictionaries({"price": values_})
     none: st.SearchStrategy[dict[str, Any]] = st.just({})
@@ -269,15 +273,15 @@ def test_a_dropped_value_has_no_influence(items, data, shape):
 
 
 @given(values_, values_)
-def test_a_hashed_value_is_told_apart_and_no_more(one, other):
+def test_a_hashed_value_is_distinguishable_and_no_more(one, other):
     """Equal values have equal digests under one key, others do not; sizes and bare digests go."""
     first, second = (
         of_result({"x": it}, hide("result.x", how=Masking.HASH)) for it in (one, other)
     )
     assert (first == second) == (canonical(one) == canonical(other))
     made = hmac.new(KEY, canonical(one), hashlib.sha256).digest()[:18]
-    told = {"x": {"$hash": base64.urlsafe_b64encode(made).decode()}}
-    assert first == {"step": 1, "result": told}
+    masked = {"x": {"$hash": base64.urlsafe_b64encode(made).decode()}}
+    assert first == {"step": 1, "result": masked}
 
 
 @given(strategies.text, strategies.text, strategies.text)
@@ -285,9 +289,9 @@ def test_of_a_cut_text_only_what_is_left_counts(head, one, other):
     """Neither the removed part nor the fact of a cut is visible."""
     cut = hide("result", how=Masking.TRUNCATE, n=4)
     head = f"{head}1234"[:4]
-    told = of_result(head + one, cut)
-    assert told == of_result(head + other, cut)
-    assert told == {"step": 1, "result": {"$cut": head}}
+    shortened = of_result(head + one, cut)
+    assert shortened == of_result(head + other, cut)
+    assert shortened == {"step": 1, "result": {"$cut": head}}
 
 
 @given(values_.filter(lambda value: not isinstance(value, str)))
@@ -333,8 +337,8 @@ def test_no_shape_hides_a_value_from_its_mask(around):
 def test_a_mask_that_cannot_go_in_masks_the_whole(value, how):
     """A text may be JSON and a blob may hold the value: opaque values are masked whole."""
     mask = hide("result.price", how=how, n=5 if how is Masking.TRUNCATE else None)
-    told = json.dumps(of_result(value, mask))
-    assert "sword" not in told
+    shown_text = json.dumps(of_result(value, mask))
+    assert "sword" not in shown_text
 
 
 def test_what_holds_nothing_masked_stays():
@@ -347,10 +351,10 @@ def test_the_strictest_mask_wins():
     """Dropped before hashed before cut, the shorter cut; the inner before the outer."""
     cut3, cut5 = (hide("result.x", how=Masking.TRUNCATE, n=n, name=f"c{n}") for n in (3, 5))
     hashed, dropped = hide("result.x", how=Masking.HASH, name="h"), hide("result.x", name="d")
-    told = {"x": "abcdefg", "y": 1}
-    assert of_result(told, cut5, cut3)["result"] == {"x": {"$cut": "abc"}, "y": 1}
-    assert list(of_result(told, cut5, hashed)["result"]["x"]) == ["$hash"]
-    assert of_result(told, cut5, hashed, dropped)["result"] == {"y": 1}
+    value = {"x": "abcdefg", "y": 1}
+    assert of_result(value, cut5, cut3)["result"] == {"x": {"$cut": "abc"}, "y": 1}
+    assert list(of_result(value, cut5, hashed)["result"]["x"]) == ["$hash"]
+    assert of_result(value, cut5, hashed, dropped)["result"] == {"y": 1}
     around = hide("result", how=Masking.HASH, name="around")
     one, other = (of_result({"x": x, "y": 1}, around, dropped) for x in ("a", "b"))
     assert one == other
@@ -362,8 +366,8 @@ def test_fields_show_what_is_under_them():
     counted.
     """
     items = [{"a": {"b": 1, "c": 2}}, {"d": 3}, "text", 4, {"a": "no b"}]
-    told = of_result({"items": items, "z": 1}, fields=("result.items.a.b", "step"))
-    assert told == {"step": 1, "result": {"items": [{"a": {"b": 1}}]}}
+    result = of_result({"items": items, "z": 1}, fields=("result.items.a.b", "step"))
+    assert result == {"step": 1, "result": {"items": [{"a": {"b": 1}}]}}
     assert of_result("text", fields=("result.items.a.b", "step")) == {"step": 1}
     assert of_result({"a.b": 1, "a": {"b": 2}}, fields=("result.a\\.b",)) == {"result": {"a.b": 1}}
     assert of_result({"xa": 1, "b": 2}, fields=("result.*a",)) == {"result": {"xa": 1}}
@@ -381,9 +385,9 @@ def test_sizes_go_with_what_they_measure_unless_they_are_named():
 def test_what_is_shown_whole_keeps_its_bytes():
     """Numbers are not read and written again; only a growing list's reference is taken out."""
     rules = RoleDefined(sees=(RoleRule("r", ("step.*",)),))
-    told = b'{"step":1,"result":{"a":1.50,"b":1e2, "c":12345678901234567890123},"fingerprint":"f"}'
+    data = b'{"step":1,"result":{"a":1.50,"b":1e2, "c":12345678901234567890123},"fingerprint":"f"}'
     verdict = judge(rules, Facts(tag=STEP, stream=RunStream("r")))
-    assert shown(verdict, told) == told.replace(b',"fingerprint":"f"', b"")
+    assert shown(verdict, data) == data.replace(b',"fingerprint":"f"', b"")
     grown = b'{"arguments":{"m":{"$append":{"to":9,"count":4,"digest":"d","items":[5]}}}}'
     verdict = judge(rules, Facts(tag="step.requested.v1", stream=RunStream("r")))
     assert shown(verdict, grown) == b'{"arguments":{"m":{"$append":{"items":[5]}}}}'
@@ -398,8 +402,8 @@ def test_data_that_cannot_be_read_is_not_shown(data):
 
 def test_a_hash_needs_a_key_whatever_the_data():
     """A missing key fails before the first event, so that the error reveals none."""
-    for key, said in [(None, "none is given"), (b"short", "it has 5 bytes")]:
-        with pytest.raises(BadValue, match=said):
+    for key, message in [(None, "none is given"), (b"short", "it has 5 bytes")]:
+        with pytest.raises(BadValue, match=message):
             view(SOME, [], key)
     verdict = judge(SOME, Facts(tag="message.added.v1", stream=RunStream("r"), role="writer"))
     with pytest.raises(BadValue, match="none is given"):
@@ -409,8 +413,8 @@ def test_a_hash_needs_a_key_whatever_the_data():
 def test_the_hash_is_of_the_key():
     """Another key gives another digest: without the key it cannot be guessed."""
     event = happened("message.added.v1", {"role": "user", "content": "yes", "fingerprint": "f"})
-    told = [bytes_of(list(view(SOME, [event], key))) for key in (KEY, KEY[::-1])]
-    assert told[0] != told[1]
+    views = [bytes_of(list(view(SOME, [event], key))) for key in (KEY, KEY[::-1])]
+    assert views[0] != views[1]
     assert agent.MessageAdded.tag == event.facts.tag
 
 

@@ -35,18 +35,18 @@ READER = RoleDefined(
 
 async def viewed(session, at=None, key=None):
     """Return a view of either client's session."""
-    found = session.raw.view(at, key=key)
-    return await found if session.is_async else found
+    view = session.raw.view(at, key=key)
+    return await view if session.is_async else view
 
 
-def told(view) -> bytes:
+def as_bytes(view) -> bytes:
     """All of a view as bytes."""
     return msgspec.json.encode(view)
 
 
 async def play(record, **options):
     """Play two agents: a writer of messages and values, and a reader of three views."""
-    found = []
+    views_seen = []
     async with record.run(run="r", agent="ada", role="writer", **options) as session:
         await session.message("user", "hello")
         board = session.raw.board
@@ -55,10 +55,10 @@ async def play(record, **options):
             if session.is_async:
                 await done
     async with record.run(run="r", agent="rex", role="reader", **options) as session:
-        found.append(await viewed(session))
-        found.append(await viewed(session))
-        found.append(await viewed(session, at="ada@2"))
-    return found
+        views_seen.append(await viewed(session))
+        views_seen.append(await viewed(session))
+        views_seen.append(await viewed(session, at="ada@2"))
+    return views_seen
 
 
 @twins
@@ -88,7 +88,7 @@ async def test_a_view_is_what_its_role_may_see(lab: Lab):
         }
         assert {key: entry.value for key, entry in state.board.items()} == {"shared/a": 1}
         assert state.context == {"ada": [{"role": "user", "content": "hello"}]}
-        assert told(second) == told(first)
+        assert as_bytes(second) == as_bytes(first)
         assert len(third.events) < len(first.events)
         stream = KeyStream("r", key_of("reader"))
         stored = [each for each in await record.commits("r") if each.stream == stream]
@@ -107,12 +107,12 @@ async def test_a_replayed_view_is_derived_again(lab: Lab, mode):
     """Each mode replays a view as it was served, and writes nothing."""
     async with lab.connect() as record:
         await record.roles.apply("reader", READER)
-        first = [told(each) for each in await play(record)]
+        first = [as_bytes(each) for each in await play(record)]
         await record.roles.apply("reader", RoleDefined(sees=(RoleRule("none", ("price.*",)),)))
         async with record.run(run="r", agent="eve", role="writer") as session:
             await session.message("user", "later")
         before = await record.commits("r")
-        again = [told(each) for each in await play(record, mode=mode)]
+        again = [as_bytes(each) for each in await play(record, mode=mode)]
         assert again == first
         after = await record.commits("r")
         served = [each for each in after if str(each.stream) == "board/view reader"]
@@ -128,7 +128,7 @@ async def test_a_fork_gives_the_view_that_its_parent_was_served(lab: Lab):
         fork = record.raw.fork("r")
         fork = await fork if asyncio.iscoroutine(fork) else fork
         async with record.run(run=fork, agent="rex", role="reader") as session:
-            assert told(await viewed(session)) == told(first)
+            assert as_bytes(await viewed(session)) == as_bytes(first)
             for _ in range(2):
                 await viewed(session, at="ada@2" if _ else None)
             new = await viewed(session)
@@ -162,9 +162,9 @@ async def test_a_view_that_is_not_what_was_served_is_an_error(lab: Lab):
         with pytest.raises(hansard.BadValue, match="key of hashed values: none is given"):
             await look(None)
         served = await look(KEY)
-        assert "$hash" in told(served).decode()
-        assert "somebody" not in told(served).decode()
-        assert told(await look(KEY, mode="strict")) == told(served)
+        assert "$hash" in as_bytes(served).decode()
+        assert "somebody" not in as_bytes(served).decode()
+        assert as_bytes(await look(KEY, mode="strict")) == as_bytes(served)
         with pytest.raises(ViewDiffers, match=r"on record are .* events with digest") as differs:
             await look(KEY[::-1], mode="strict")
         assert differs.value.recorded == (len(served.events), served.digest)
@@ -197,11 +197,11 @@ def test_agents_of_one_role_at_once_lose_no_view(record):
         await asyncio.gather(*(asyncio.to_thread(look, number) for number in range(8)))
 
     asyncio.run(race())
-    found = record._portal.run(roles.on_record(record.workspace.states, "r", "reader"))
-    assert sorted(each.event.agent for each in found) == sorted(
+    summaries = record._portal.run(roles.on_record(record.workspace.states, "r", "reader"))
+    assert sorted(each.event.agent for each in summaries) == sorted(
         f"rex{number}" for number in range(8) for _ in range(5)
     )
-    assert [each.stored.commit.version for each in found] == list(range(1, 41))
+    assert [each.stored.commit.version for each in summaries] == list(range(1, 41))
 
 
 KILLED = """
@@ -239,12 +239,12 @@ def test_a_kill_leaves_the_outcome_and_the_summary_or_none(record, data_dir, wor
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-        found, state = served(), record.state("r").agent("rex")
-        while found != served():  # the killed program's last commit arrived in between
-            found, state = served(), record.state("r").agent("rex")
+        summaries, state = served(), record.state("r").agent("rex")
+        while summaries != served():  # the killed program's last commit arrived in between
+            summaries, state = served(), record.state("r").agent("rex")
         done = [step for step in state.steps.values() if step.status.value == "completed"]
         told_of = [msgspec.json.decode(step.result)["served"] for step in done]
-        assert told_of == [each.id for each in found]
+        assert told_of == [each.id for each in summaries]
         assert len(done) >= 3 + 2 * number
 
 
@@ -275,8 +275,8 @@ def test_a_person_looks_and_that_is_on_record(call, record):
         call("roles", "view", "writer", run, "--by", "audrey", "--json").lines[0]["digest"]
         == (head["digest"])
     )
-    found = record._portal.run(roles.on_record(record.workspace.states, run, "writer"))
-    assert [(each.event.agent, each.stored.commit.actor.agent) for each in found] == [
+    looks = record._portal.run(roles.on_record(record.workspace.states, run, "writer"))
+    assert [(each.event.agent, each.stored.commit.actor.agent) for each in looks] == [
         ("", "audrey"),
         ("", "audrey"),
     ]
@@ -290,7 +290,7 @@ def test_a_person_looks_and_that_is_on_record(call, record):
     assert (hashed.code, "none is given" in hashed.err) == (2, True)
 
 
-def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
+def test_following_a_view_yields_each_change_once(data_dir, workspace):
     """A follower gets each change once, and neither hidden events nor its own reads; rule changes,
     too.
     """
@@ -318,8 +318,10 @@ def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
                 await following.aclose()
             counts = [len(made.view.events) for made in told_of]
             assert counts == [2, 3, 1]
-            found = await roles.on_record(record.workspace.states, "r", "reader")
-            own = [each.event for each in found if each.stored.commit.actor.agent == "audrey"]
+            served_views = await roles.on_record(record.workspace.states, "r", "reader")
+            own = [
+                each.event for each in served_views if each.stored.commit.actor.agent == "audrey"
+            ]
             assert [each.digest for each in own] == [made.view.digest for made in told_of]
 
     asyncio.run(watch())
@@ -327,8 +329,8 @@ def test_who_follows_a_view_is_told_of_each_change_once(data_dir, workspace):
 
 def test_a_point_of_the_past_cannot_be_followed(call, record):
     """A view of a past position cannot be followed, since it does not change."""
-    found = call("roles", "view", "writer", "last", "--follow", "--at", "1")
-    assert (found.code, "the past does not change" in found.err) == (2, True)
+    output = call("roles", "view", "writer", "last", "--follow", "--at", "1")
+    assert (output.code, "the past does not change" in output.err) == (2, True)
 
 
 def test_a_hash_s_key_comes_from_a_file(call, record, tmp_path):
@@ -460,18 +462,18 @@ def test_knew_tells_the_state_and_the_view_before_a_decision(decided, call):
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("reference", "message"),
     [
         ("nothing", "event 'nothing' was not found"),
         ("1.0", "belongs to no run"),
         ("last@0", "was not found"),
     ],
 )
-def test_what_knew_cannot_tell(decided, call, asked, said):
+def test_what_knew_cannot_tell(decided, call, reference, message):
     """A question that `knew` cannot answer is refused with the reason and the remedy."""
-    found = call("-w", decided[1].workspace, "knew", asked)
-    assert (found.code, found.out) == (2, "")
-    assert said in found.err
+    output = call("-w", decided[1].workspace, "knew", reference)
+    assert (output.code, output.out) == (2, "")
+    assert message in output.err
 
 
 async def test_who_was_shown_a_view_before_is_not_looked_up(data_dir: Path, workspace: str):
@@ -480,9 +482,9 @@ async def test_who_was_shown_a_view_before_is_not_looked_up(data_dir: Path, work
         await record.roles.apply("reader", READER)
         async with record.run("papers", agent="ada", role="writer") as session:
             await session.message("user", "hello")
-        asked: list[int] = []
+        subject_counts: list[int] = []
         for number in range(4):
             with counted(record.workspace.log) as counting:
                 await record.view(session.run, role="reader", by=f"person {number}")
-            asked.append(len(counting.subjects))
-        assert asked == [6] * 4
+            subject_counts.append(len(counting.subjects))
+        assert subject_counts == [6] * 4

@@ -57,7 +57,7 @@ class Act(msgspec.Struct, frozen=True):
 
 def acts(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Act]:
     """Draw an act of any agent."""
-    said = st.one_of(
+    values = st.one_of(
         strategies.text,
         st.fixed_dictionaries(
             {},
@@ -71,8 +71,8 @@ def acts(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Act]:
         agent=st.sampled_from(sorted(ROSTER)),
         kind=st.sampled_from(KINDS),
         key=st.sampled_from(KEYS),
-        one=said,
-        two=said,
+        one=values,
+        two=values,
         refs=st.lists(st.integers(0, 15), max_size=3).map(tuple),
         label=st.sampled_from(LABELS),
     )
@@ -143,7 +143,7 @@ class _Builder:
             case "step" | "failed":
                 number = self._steps[act.agent] = self._steps.get(act.agent, 0) + 1
                 self._step_of[act.number] = act.agent, number
-                asked = steps.StepRequested(
+                requested = steps.StepRequested(
                     step=number,
                     tool="search",
                     effects=Effects.PURE,
@@ -155,9 +155,9 @@ class _Builder:
                 if act.kind == "step":
                     size = {"output_tokens": float(len(bytes(two)))}
                     done = steps.StepCompleted(step=number, result=two, digest=mark, usage=size)
-                    return [asked, done]
+                    return [requested, done]
                 error = Failure("ValueError", bytes(two).decode())
-                return [asked, steps.StepFailed(step=number, error=error, digest=mark)]
+                return [requested, steps.StepFailed(step=number, error=error, digest=mark)]
             case "message":
                 return [agent.MessageAdded(role="user", content=one, fingerprint=mark, fields=two)]
             case "decision":
@@ -186,13 +186,13 @@ class _Builder:
             case _:
                 seen = {"life": f"1-{len(self.history)}"}
                 at = self.history[-1].commit.id
-                told = access.ViewServed(
+                served = access.ViewServed(
                     role=role, agent=act.agent, at=at, events=9, seen=seen, digest=mark
                 )
-                return [told]
+                return [served]
 
 
-def build(found: Sequence[Act]) -> list[Stored]:
+def build(acts_of_run: Sequence[Act]) -> list[Stored]:
     """Return the history of a run in which these acts happened, in this order."""
     made = _Builder()
     started = run.RunStarted(workflow="papers", labels={"team": "x"})
@@ -200,7 +200,7 @@ def build(found: Sequence[Act]) -> list[Stored]:
     joined = set(ROSTER) - {"x1"}  # who comes late may be somebody of whom a role knows nothing
     for name in sorted(joined):
         made.join(name)
-    for act in found:
+    for act in acts_of_run:
         if act.agent not in joined:
             joined.add(act.agent)
             made.join(act.agent)
