@@ -228,8 +228,8 @@ class Cluster:
             try:
                 broker = await Broker.open(self.options("admin", request_timeout_s=1.0))
                 try:
-                    asked = {"name": "probe", "subjects": ["probe"], "num_replicas": SERVERS}
-                    await api(broker, "STREAM.CREATE.probe", asked)
+                    config = {"name": "probe", "subjects": ["probe"], "num_replicas": SERVERS}
+                    await api(broker, "STREAM.CREATE.probe", config)
                     await api(broker, "STREAM.DELETE.probe")
                 finally:
                     await broker.close()

@@ -41,8 +41,8 @@ async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptur
             await _work(record)
         await record.settle("r", "ada#2", "did_not_happen", reason=SECRET)
         positions = {f"{each.position}" for each in await record.commits("r")}
-    found = [each for each in caplog.records if each.name == "hansard.bus.acknowledged"]
-    assert [each.getMessage() for each in found] == [
+    records = [each for each in caplog.records if each.name == "hansard.bus.acknowledged"]
+    assert [each.getMessage() for each in records] == [
         "agent session began",
         "step blocked",
         "step in doubt",
@@ -50,7 +50,7 @@ async def test_what_is_acknowledged_is_logged(lab: Lab, caplog: pytest.LogCaptur
         "agent session began",
         "step settled",
     ]
-    fields = [each.__dict__ for each in found]
+    fields = [each.__dict__ for each in records]
     assert {each["run"] for each in fields} == {"r"}
     assert {each["workspace"] for each in fields} == {lab.workspace}
     assert {each["position"].partition(".")[0] for each in fields} <= positions
@@ -68,9 +68,9 @@ def test_the_page_lists_every_line_and_field():
     assert {named(tag) for tag in AT_INFO} <= listed
     assert {*REGISTRY} >= AT_INFO
     source = "".join(path.read_text() for path in (ROOT / "src" / "hansard").rglob("*.py"))
-    said = set(re.findall(r'_log\.(?:info|error)\(\s*"([a-z ]+)"', source))
-    said |= {"fenced", "writer stopped", "projector behind", "projector caught up"}
-    assert all(f'"{each}"' in source for each in said)
-    assert listed == {named(tag) for tag in AT_INFO} | said
+    logged = set(re.findall(r'_log\.(?:info|error)\(\s*"([a-z ]+)"', source))
+    logged |= {"fenced", "writer stopped", "projector behind", "projector caught up"}
+    assert all(f'"{each}"' in source for each in logged)
+    assert listed == {named(tag) for tag in AT_INFO} | logged
     for field in FIELDS:
         assert f"`{field}`" in DOCS

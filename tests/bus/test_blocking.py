@@ -35,9 +35,9 @@ def nats(tmp_path: Path) -> Iterator[Nats]:
         yield server
 
 
-async def here(log: JetStreamLog, wanted: Append) -> Stored | None:
+async def here(log: JetStreamLog, request: Append) -> Stored | None:
     """Append in a thread, which sends the commit itself."""
-    return await asyncio.to_thread(log.append_here, wanted)
+    return await asyncio.to_thread(log.append_here, request)
 
 
 async def connected(log: JetStreamLog) -> Stored:
@@ -53,7 +53,7 @@ async def connected(log: JetStreamLog) -> Stored:
             await asyncio.sleep(0.01)
 
 
-async def test_what_a_thread_sends_stands_in_the_log(nats: Nats):
+async def test_what_a_thread_sends_is_in_the_log(nats: Nats):
     """A thread's commits are read like the loop's; any but the next version is left to the loop."""
     log = await nats.log()
     assert await here(log, append(ALICE, 1)) is None
@@ -161,7 +161,7 @@ async def test_signals_do_not_make_the_wait_longer(nats: Nats):
     await log.close()
 
 
-async def test_what_may_be_stored_is_never_said_not_to_be(nats: Nats):
+async def test_what_may_be_stored_is_never_reported_as_unstored(nats: Nats):
     """If the broker stays away, the outcome of an earlier publish stays unknown."""
     log = await nats.log(request_timeout_s=0.2, append_timeout_s=0.5)
     await connected(log)
@@ -224,9 +224,9 @@ def test_an_interrupt_while_a_thread_waits_for_its_answer(nats: Nats):
                 cut.join()
                 nats.go_on()
             session.checkpoint("after")
-    told = [each for each in asyncio.run(_texts(nats)) if '"before"' not in each]
-    assert [each for each in told if '"cut"' in each or '"after"' in each] == told[-3:-1]
-    assert ['"cut"' in each for each in told[-3:-1]] == [True, False]
+    texts = [each for each in asyncio.run(_texts(nats)) if '"before"' not in each]
+    assert [each for each in texts if '"cut"' in each or '"after"' in each] == texts[-3:-1]
+    assert ['"cut"' in each for each in texts[-3:-1]] == [True, False]
 
 
 async def _texts(nats: Nats) -> list[str]:
@@ -272,7 +272,7 @@ async def test_connecting_that_is_cut_off_leaves_nothing_that_goes_on(nats: Nats
             await asyncio.sleep(0)
         connecting.cancel()
         await asyncio.wait({connecting})
-        if not connecting.cancelled() and (found := connecting.result()) is not None:
-            found[0].close()
+        if not connecting.cancelled() and (connection := connecting.result()) is not None:
+            connection[0].close()
         assert asyncio.all_tasks() == before
     await log.close()

@@ -63,9 +63,9 @@ async def by_writer(states: States, stream: AgentStream, numbers: set[int]) -> d
     """Return the stored chunks, as soon as those with these numbers exist."""
     async with asyncio.timeout(30):
         while True:
-            found = await states._histories._chunks(stream, max(numbers, default=3))
-            if numbers <= found.keys():
-                return found
+            chunks = await states._histories._chunks(stream, max(numbers, default=3))
+            if numbers <= chunks.keys():
+                return chunks
             await asyncio.sleep(0.01)
 
 
@@ -170,12 +170,12 @@ async def check(record: AsyncRecord, numbers: set[int]) -> None:
     commits = await record.workspace.log.read(STREAM)
     version = commits[-1].commit.last_version
     for each in (63, 64, 65, version):
-        found = await States(record.workspace.log, record.workspace.snapshots).agent(STREAM, each)
-        assert found == fold_agent(commits, each)
+        state = await States(record.workspace.log, record.workspace.snapshots).agent(STREAM, each)
+        assert state == fold_agent(commits, each)
 
 
 @pytest.mark.later
-async def test_what_readers_are_not_given_is_in_no_chunk(opened):
+async def test_what_readers_do_not_get_is_in_no_chunk(opened):
     """A chunk has placeholders for commits under an epoch that the agent does not have."""
     writer = Writing(opened, 2)
     await writer.facts(20)
@@ -279,8 +279,8 @@ def test_a_kill_while_a_chunk_is_sent_leaves_it_whole_or_none(stage: Stage, poin
         version = commits[-1].commit.last_version
         portal().run(States(workspace.log, made).agent(stream))
         for each in range(1, version + 1, 7):
-            found = portal().run(States(workspace.log, workspace.snapshots).agent(stream, each))
-            assert found == fold_agent(commits, each)
+            state = portal().run(States(workspace.log, workspace.snapshots).agent(stream, each))
+            assert state == fold_agent(commits, each)
         return made.chunks
 
     assert child.process.returncode

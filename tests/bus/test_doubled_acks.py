@@ -51,16 +51,16 @@ async def relayed(nats: Nats, relay: AckRelay) -> JetStreamLog:
 
 async def in_thread(log: JetStreamLog, version: int) -> list[Stored]:
     """Append as a writer does: the loop resolves appends that the thread could not."""
-    wanted = append(ALICE, version)
+    request = append(ALICE, version)
     loop = asyncio.get_running_loop()
     while True:
         tried_s = loop.time()
         try:
-            stored = await asyncio.to_thread(log.append_here, wanted)
+            stored = await asyncio.to_thread(log.append_here, request)
         except AppendUnknown:
-            return [await log.append_again(wanted, tried_s)]
+            return [await log.append_again(request, tried_s)]
         if stored is not None or version > 1:
-            return [stored or await log.append(wanted)]
+            return [stored or await log.append(request)]
         await asyncio.sleep(0.01)
 
 
@@ -100,12 +100,12 @@ async def test_every_acknowledged_commit_is_in_the_log(nats, relay, path, repeat
 async def test_a_bulk_load_is_in_the_log(nats: Nats, relay: AckRelay, repeat: Repeat):
     """The same for batches of an import."""
     log = await relayed(nats, relay)
-    wanted = [append(ALICE, version, text="x" * 100_000) for version in range(1, 130)]
+    appends = [append(ALICE, version, text="x" * 100_000) for version in range(1, 130)]
     relay.arm(LOG, repeat)
-    await log.append_bulk(wanted)
-    found = await log.read(ALICE)
+    await log.append_bulk(appends)
+    commits = await log.read(ALICE)
     assert relay.dropped == 1
-    assert [each.commit.id for each in found] == [each.commit.id for each in wanted]
+    assert [each.commit.id for each in commits] == [each.commit.id for each in appends]
     await log.close()
 
 
@@ -134,9 +134,9 @@ async def test_a_snapshot_that_was_lost_is_missing_and_no_more(nats, relay, repe
         acknowledged = await log.append(append(KeyStream("r1", name[-1]), 1))
         await until(lambda: _is_settled(log, names[0]))
         assert (await log.at(acknowledged.position)).commit == acknowledged.commit
-    found = await log.snapshots.get_many(names)
+    snapshots = await log.snapshots.get_many(names)
     assert relay.dropped == 1
-    assert found == {name: name.encode() for name in names if name != names[1]}
+    assert snapshots == {name: name.encode() for name in names if name != names[1]}
     await log.close()
 
 

@@ -35,7 +35,7 @@ def opened(data_dir: Path) -> Coroutine[Any, Any, Host]:
     return Host.open(data_dir, None)
 
 
-def asked(data_dir: Path) -> Coroutine[Any, Any, str]:
+def address(data_dir: Path) -> Coroutine[Any, Any, str]:
     """Return a coroutine for the server's address."""
     return url_of(Settings(data_dir=data_dir))
 
@@ -56,8 +56,8 @@ async def cancelled_once_it_starts(work: Coroutine[Any, Any, object], data_dir: 
         await task
 
 
-@pytest.mark.parametrize("use", [opened, asked])
-async def test_a_start_that_is_given_up_leaves_no_user(use, data_dir):
+@pytest.mark.parametrize("use", [opened, address])
+async def test_an_abandoned_start_leaves_no_user(use, data_dir):
     """The thread cannot be cancelled, so it gets a lease that no caller waits for."""
     await cancelled_once_it_starts(use(data_dir), data_dir)
     await asyncio.get_running_loop().shutdown_default_executor()  # the thread has ended

@@ -49,8 +49,8 @@ async def test_several_at_once(nats: Nats):
     for size in SIZES:
         blob = data(size)[:size]
         blobs[await log.blobs.put(blob), size] = blob
-    found = await log.blobs.get_all(list(blobs))
-    assert found == {sha256: blob for (sha256, _), blob in blobs.items()}
+    stored = await log.blobs.get_all(list(blobs))
+    assert stored == {sha256: blob for (sha256, _), blob in blobs.items()}
     with pytest.raises(NotFound):
         await log.blobs.get_all([*blobs, ("0" * 64, 10)])
     await log.close()

@@ -134,7 +134,7 @@ async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
     """If the server's port does not answer, each try is closed before the next one."""
     with running(tmp_path) as nats:
         broker = await Broker.open(msgspec.structs.replace(nats.options(), connect_timeout_s=1.0))
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             nats.kill()
             with socket.create_server(("127.0.0.1", nats.port), backlog=8) as silent:
@@ -145,7 +145,7 @@ async def test_a_handshake_that_fails_leaves_no_connection_open(tmp_path: Path):
                 for connection in tried:
                     connection.close()
             gc.collect()
-        assert [str(each.message) for each in told] == []
+        assert [str(each.message) for each in caught] == []
         nats.start()
         await asyncio.wait_for(broker._up.wait(), 30)
         await broker.close()
@@ -213,8 +213,8 @@ async def test_who_is_let_in_and_ended_at_once_is_let_in_again(nats: Nats, last:
         options = msgspec.structs.replace(
             options, urls=(f"nats://127.0.0.1:{port}",), connect_timeout_s=1.5
         )
-        why, told = (BrokerError, "answered 401") if last else (Unreachable, "once it let us in")
-        with pytest.raises(why, match=told):
+        why, message = (BrokerError, "answered 401") if last else (Unreachable, "once it let us in")
+        with pytest.raises(why, match=message):
             await Broker.open(options)
 
 
@@ -251,7 +251,7 @@ async def test_what_breaks_while_it_is_closed_is_no_warning(nats, caplog):
     assert len(caplog.records) == 1
 
 
-async def test_given_up_by_the_client(nats: Nats):
+async def test_abandoned_by_the_client(nats: Nats):
     """If nats-py gives up a connection for good, another is opened."""
     log = await nats.log("revived")
     await log.append(append(ALICE, 1))

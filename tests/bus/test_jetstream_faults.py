@@ -29,8 +29,8 @@ async def check(log: JetStreamLog, acked: dict[str, list[Stored]]) -> None:
     for name, commits in acked.items():
         for stored in commits:
             assert everything[stored.commit.id].position == stored.position
-        found = await log.read(KeyStream("r1", name))
-        assert {s.commit.id for s in commits} <= {s.commit.id for s in found}
+        on_broker = await log.read(KeyStream("r1", name))
+        assert {s.commit.id for s in commits} <= {s.commit.id for s in on_broker}
 
 
 async def test_append_while_the_broker_is_down(tmp_path: Path):
@@ -235,7 +235,7 @@ async def test_a_reading_with_an_end_does_not_wait_for_ever_for_a_broker(tmp_pat
         await log.close()
 
 
-async def test_a_message_that_is_not_delivered_is_told(tmp_path, monkeypatch):
+async def test_an_undelivered_message_is_reported(tmp_path, monkeypatch):
     """The server has a message and does not deliver it: here, where it may not."""
     monkeypatch.setattr(pushing, "DELIVERY_S_MAX", 1.0)
     nats = Nats(tmp_path)
@@ -287,7 +287,7 @@ async def test_reads_wait_for_the_broker(tmp_path: Path):
         await log.close()
 
 
-async def test_closing_answers_whoever_waits(tmp_path: Path):
+async def test_closing_ends_pending_calls_with_an_error(tmp_path: Path):
     """Closing a log ends pending calls with an error, never with silence."""
     with running(tmp_path) as nats:
         log = await nats.log(append_timeout_s=0.5)

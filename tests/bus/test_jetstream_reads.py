@@ -147,8 +147,8 @@ class TestReads:
 
         monkeypatch.setattr(Push, "_take", lossy)
         async with asyncio.timeout(60):
-            found = [stored.position async for stored in log.follow(until=LENGTH)]
-        assert found == list(range(1, LENGTH + 1))
+            positions = [stored.position async for stored in log.follow(until=LENGTH)]
+        assert positions == list(range(1, LENGTH + 1))
         assert len(dropped) == 3
 
     async def test_a_reader_that_is_cancelled_while_it_begins(self, nats: Nats, log: JetStreamLog):

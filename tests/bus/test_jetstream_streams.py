@@ -48,26 +48,26 @@ async def test_runtime_creates_nothing(nats: Nats):
 async def test_contradiction(nats: Nats, setting: str, value: object):
     """A stream with other settings is not used; every difference is named."""
     workspace = f"other-{setting.replace('_', '-')}"
-    wanted = log_config(workspace)
+    config = log_config(workspace)
     admin = await Broker.open(nats.options("admin"))
-    changed = wanted | {setting: value}
+    changed = config | {setting: value}
     if setting == "max_msgs_per_subject":
         changed |= {"discard_new_per_subject": False}
-    await api(admin, f"STREAM.CREATE.{wanted['name']}", changed)
+    await api(admin, f"STREAM.CREATE.{config['name']}", changed)
     with pytest.raises(Contradiction) as contradiction:
         await ensure(admin, workspace)
-    assert contradiction.value.differences[setting] == (value, wanted[setting])
+    assert contradiction.value.differences[setting] == (value, config[setting])
     assert setting in str(contradiction.value)
     await admin.close()
 
 
 def test_compare_ignores_what_is_the_operators():
     """Replicas, placement and metadata may differ; the server omits disabled settings."""
-    wanted = log_config("lab")
-    existing = {key: value for key, value in wanted.items() if value is not False}
-    compare(wanted, existing | {"num_replicas": 3, "metadata": {"team": "x"}})
+    config = log_config("lab")
+    existing = {key: value for key, value in config.items() if value is not False}
+    compare(config, existing | {"num_replicas": 3, "metadata": {"team": "x"}})
     with pytest.raises(Contradiction) as contradiction:
-        compare(wanted, existing | {"mirror": {"name": "elsewhere"}})
+        compare(config, existing | {"mirror": {"name": "elsewhere"}})
     assert "mirror or sources" in contradiction.value.differences
 
 

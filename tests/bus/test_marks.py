@@ -18,9 +18,9 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STREAM = "hansard_log-lab"
 
 
-def log(count: int, first: int = 1, said: str = "x") -> list[Message]:
+def log(count: int, first: int = 1, text: str = "x") -> list[Message]:
     """Return a log of `count` messages."""
-    return [(n, f"hansard.lab.s.{n}", f"{said}{n}".encode()) for n in range(first, count + 1)]
+    return [(n, f"hansard.lab.s.{n}", f"{text}{n}".encode()) for n in range(first, count + 1)]
 
 
 def marked(messages: list[Message]) -> Mark:
@@ -31,23 +31,25 @@ def marked(messages: list[Message]) -> Mark:
     return mark
 
 
-def found(messages: list[Message], *known: Known, last: int | None = None) -> list[tuple[str, str]]:
+def findings(
+    messages: list[Message], *known: Known, last: int | None = None
+) -> list[tuple[str, str]]:
     """Return the findings of a log beside marks: kind and fact."""
-    told: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
 
     def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
         assert wrong
         assert "position" in where
-        told.append((kind, fact))
+        facts.append((kind, fact))
 
     compared = Compared(known, count)
     for message in messages:
         compared.message(*message)
     compared.end(last if last is not None else messages[-1][0] if messages else 0)
-    return told
+    return facts
 
 
-def test_the_digest_is_what_it_is_said_to_be():
+def test_the_digest_is_the_documented_one():
     """SHA-256 over the digest before, the position, the subject and the exact body."""
     first = hashlib.sha256((1).to_bytes(8, "big") + b"a.b\nbody").digest()
     second = hashlib.sha256(first + (7).to_bytes(8, "big") + b"a.c\n").hexdigest()
@@ -78,13 +80,13 @@ def test_what_is_kept_stays_readable(tmp_path: Path):
 @pytest.mark.parametrize("known", [0, 1, 4, 5])
 def test_a_log_that_went_on_is_as_it_was(known: int):
     """A mark lags behind, and that is no finding."""
-    assert found(log(5), Known("the mark", marked(log(known)))) == []
+    assert findings(log(5), Known("the mark", marked(log(known)))) == []
 
 
 def test_a_log_that_lost_its_end():
     """The loss has its size, the marks that knew and their notes; marks that agree report once."""
     mark = marked(log(5))
-    [(kind, fact)] = found(log(3), Known("one", mark), Known("two", mark, "Beware"))
+    [(kind, fact)] = findings(log(3), Known("one", mark), Known("two", mark, "Beware"))
     assert kind == "loss"
     assert fact == (
         "the log ends at position 3, and one and two knew it up to 5: "
@@ -95,7 +97,7 @@ def test_a_log_that_lost_its_end():
 def test_a_log_that_lost_what_was_in_the_middle():
     """The loss is counted and reported once."""
     mark = marked(log(5))
-    [(kind, fact)] = found([*log(2), *log(5, first=4)], Known("one", mark))
+    [(kind, fact)] = findings([*log(2), *log(5, first=4)], Known("one", mark))
     assert (kind, fact) == (
         "loss",
         "up to position 5 the log holds 4 commits, and one counted 5: 1 are gone. ".strip(),
@@ -105,8 +107,8 @@ def test_a_log_that_lost_what_was_in_the_middle():
 def test_a_log_that_is_another():
     """A log with as many, but other messages is reported with the first differing position."""
     early, late = marked(log(2)), marked(log(5))
-    now = [*log(3), *log(9, first=4, said="y")]
-    [(kind, fact)] = found(now, Known("one", early), Known("two", late))
+    now = [*log(3), *log(9, first=4, text="y")]
+    [(kind, fact)] = findings(now, Known("one", early), Known("two", late))
     assert kind == "history"
     assert fact.startswith("positions 3 to 5 do not hold what two read there")
 
@@ -114,10 +116,10 @@ def test_a_log_that_is_another():
 def test_a_mark_whose_digest_lags():
     """During a bulk load the end is counted before it is read."""
     lagging = msgspec.structs.replace(marked(log(2)), position=5, count=5)
-    assert found(log(6), Known("one", lagging)) == []
-    assert [kind for kind, _ in found(log(4), Known("one", lagging))] == ["loss"]
-    other = [*log(1), *log(6, first=2, said="y")]
-    assert [kind for kind, _ in found(other, Known("one", lagging))] == ["history"]
+    assert findings(log(6), Known("one", lagging)) == []
+    assert [kind for kind, _ in findings(log(4), Known("one", lagging))] == ["loss"]
+    other = [*log(1), *log(6, first=2, text="y")]
+    assert [kind for kind, _ in findings(other, Known("one", lagging))] == ["history"]
 
 
 def test_a_stream_that_is_only_begun_holds_nothing(tmp_path: Path):
@@ -149,7 +151,7 @@ def compared(
 
 
 @pytest.mark.parametrize(
-    ("left", "said"),
+    ("left", "message"),
     [
         (
             log(4),
@@ -160,16 +162,19 @@ def compared(
             r"holds 3 commits: 2 acknowledged commits are gone \(missing: position 1",
         ),
         ([*log(2), *log(9, first=4)], "goes to position 9 and holds 8 commits: 1 acknowledged"),
-        ([*log(4), *log(9, first=5, said="y")], "position 5 of its log is not the commit that was"),
+        (
+            [*log(4), *log(9, first=5, text="y")],
+            "position 5 of its log is not the commit that was",
+        ),
         ([*log(4), *log(9, first=6)], "holds 8 commits: 1 acknowledged commit is gone"),
         ([], "its log ends at position 0"),
     ],
 )
-def test_a_mark_is_compared_as_a_whole(left: list[Message], said: str):
+def test_a_mark_is_compared_as_a_whole(left: list[Message], message: str):
     """A loss anywhere, or another message at the mark, is found, also after more commits."""
     kept = Kept(marked(log(5)), NOW, "strict", NOW)
     assert compared(kept, log(5)) == compared(kept, log(9)) == ""
-    assert re.search(said, compared(kept, left))
+    assert re.search(message, compared(kept, left))
 
 
 def test_a_log_that_lost_every_message_but_not_its_last_position():
@@ -201,15 +206,15 @@ def test_a_loss_that_an_outside_operator_accepted():
     config = {"metadata": {marks.ACCEPTED: "2"}}
     assert marks.loss(None, Extent.of({"state": state, "config": config}), 0, None) is None
     config = {"metadata": {marks.ACCEPTED: "1"}}
-    found = marks.loss(None, Extent.of({"state": state, "config": config}), 0, None)
-    assert found is not None
-    assert "1 acknowledged commit is gone" in found
+    message = marks.loss(None, Extent.of({"state": state, "config": config}), 0, None)
+    assert message is not None
+    assert "1 acknowledged commit is gone" in message
 
 
 def test_a_loss_stays_until_the_log_agrees_with_its_mark_again():
     """A log that grows after a loss still differs from its mark; a restored one does not."""
     kept = Kept(marked(log(5)), NOW, "strict", NOW, lost="its log ends at position 4, and ...")
-    assert compared(kept, [*log(4), *log(9, first=5, said="y")])
+    assert compared(kept, [*log(4), *log(9, first=5, text="y")])
     assert compared(kept, log(9)) == ""
     unchecked = msgspec.structs.replace(kept.mark, before="")
     older = msgspec.structs.replace(kept, mark=unchecked)

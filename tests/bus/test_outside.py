@@ -108,7 +108,7 @@ def test_a_server_whose_certificate_is_not_trusted_is_refused(outside):
 
 
 @pytest.mark.fast(cases=1, slow=0)
-def test_a_login_that_is_refused_is_said_at_once(outside):
+def test_a_refused_login_is_reported_at_once(outside):
     """A wrong password is the caller's to mend: no retry, no long wait."""
     begin = time.monotonic()
     with pytest.raises(hansard.errors.BusError, match=r"(?i)auth"):
@@ -123,7 +123,7 @@ def test_a_login_that_is_refused_is_said_at_once(outside):
 
 
 @pytest.mark.slow
-def test_nobody_there_is_said_with_the_url():
+def test_an_unreachable_server_is_reported_with_the_url():
     """The error names the address and the remedy, after a bounded wait."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

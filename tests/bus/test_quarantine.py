@@ -81,24 +81,24 @@ LIES: dict[str, Callable[[Made, str, str], Made]] = {"by": _by, "epoch": _epoch,
 def stories(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple[Made, bool]]]:
     """Draw agents and their writes, each with whether it is true."""
     world = draw(worlds)
-    found: list[tuple[Made, bool]] = []
+    commits: list[tuple[Made, bool]] = []
     for _ in range(draw(st.integers(1, 8))):
         agent = draw(st.sampled_from(sorted(world)))
         kinds = truths(agent, world[agent])
         kind = draw(st.sampled_from(sorted(kinds.keys() - {"resumed"})))
         if draw(st.booleans()):
-            found.append((kinds[kind], True))
+            commits.append((kinds[kind], True))
             continue
         lie = draw(st.sampled_from(sorted(LIES) if kind == "message_added" else ["by", "moved"]))
         others = sorted(name for name in (*world, "x y") if name != agent)
         other = draw(st.sampled_from(others))
-        told = LIES[lie](kinds[kind], other, world.get(other, "x"))
-        if lie == "by" and isinstance(told[0], KeyStream):
+        forgery = LIES[lie](kinds[kind], other, world.get(other, "x"))
+        if lie == "by" and isinstance(forgery[0], KeyStream):
             same = world.get(other) == world[agent] and kind in {"put", "sent"}
             if same:  # of the same role: it could have written that itself
                 continue
-        found.append((told, False))
-    return world, found
+        commits.append((forgery, False))
+    return world, commits
 
 
 @given(stories())

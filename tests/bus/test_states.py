@@ -97,7 +97,7 @@ def read_by_all(data_dir: str) -> tuple[str, str]:
 
 
 @pytest.fixture
-async def told(data_dir: str, read_by_all: tuple[str, str]) -> AsyncIterator[World]:
+async def shared_world(data_dir: str, read_by_all: tuple[str, str]) -> AsyncIterator[World]:
     """Yield the runs with a connection of the test's own."""
     async with hansard.connect_async(
         "read-by-all", data_dir=data_dir, durability="relaxed"
@@ -157,15 +157,15 @@ def _whole_at(stored: Stored) -> int:
 
 
 @pytest.mark.thorough
-async def test_a_vector_is_what_the_states_of_that_point_say(told):
+async def test_a_vector_is_what_the_states_of_that_point_say(shared_world):
     """A fork's content is read without the states, and is the same."""
-    for run in told.runs:
-        own = await told.log.read_run(run)
+    for run in shared_world.runs:
+        own = await shared_world.log.read_run(run)
         for stored in own[::9]:
-            states = told.states()
+            states = shared_world.states()
             up_to = AtPosition(_whole_at(stored))
             view = await states.run(run, up_to)
-            assert await told.states().vector(run, up_to) == (view.life, view.vector)
+            assert await shared_world.states().vector(run, up_to) == (view.life, view.vector)
 
 
 async def test_chunks_thrown_away_cost_nothing_but_time(world):
@@ -190,25 +190,25 @@ def stream_prefix(world: World, stream: AgentStream) -> str:
 
 
 @pytest.mark.thorough(quick="test_an_agent_at_every_version_is_a_fold_of_its_first_events")
-async def test_a_state_that_was_given_away_is_the_callers_own(told):
+async def test_a_returned_state_is_the_callers_own(shared_world):
     """Changing it changes nothing that is read later."""
-    stream = AgentStream(told.runs[0], "r", "a")
-    states = told.states()
+    stream = AgentStream(shared_world.runs[0], "r", "a")
+    states = shared_world.states()
     first = await states.agent(stream, 210)
     first.steps.clear()
     first.facts.clear()
     assert (await states.agent(stream, 210)).steps
 
 
-async def test_an_unknown_run_or_point_is_named(told):
+async def test_an_unknown_run_or_point_is_named(shared_world):
     """The error names the requested point and the available ones."""
     with pytest.raises(hansard.NotFound, match="hansard runs"):
-        await told.record.state("no-such-run")
+        await shared_world.record.state("no-such-run")
     with pytest.raises(hansard.NotFound, match="99999"):
-        await told.record.state(told.runs[0], "a@99999")
+        await shared_world.record.state(shared_world.runs[0], "a@99999")
     for nonsense in ("a@", "yesterday", "", True, 1.5):
         with pytest.raises(hansard.errors.BadName, match="agent@version"):
-            await told.record.state(told.runs[0], nonsense)
+            await shared_world.record.state(shared_world.runs[0], nonsense)
 
 
 class Counted:

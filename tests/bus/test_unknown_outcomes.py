@@ -150,7 +150,7 @@ async def test_a_refused_batch_after_a_lost_answer_is_no_proof(nats, broker, ref
     await log.close()
 
 
-async def test_where_what_stands_there_cannot_be_read_it_is_unknown(nats, broker, monkeypatch):
+async def test_where_the_log_cannot_be_read_the_outcome_is_unknown(nats, broker, monkeypatch):
     """A failed query proves nothing about the stored commits."""
     log = await nats.log()
 
@@ -218,8 +218,8 @@ def test_what_a_signal_handler_records_while_a_thread_sends(nats, monkeypatch, w
                 signal.signal(signal.SIGUSR1, before)
             assert not armed
             session.checkpoint("after")
-    told = asyncio.run(_checkpoints(nats))
-    assert [each for each in told if each != "before"] == ["mine", "handler", "after"]
+    labels = asyncio.run(_checkpoints(nats))
+    assert [each for each in labels if each != "before"] == ["mine", "handler", "after"]
 
 
 async def _checkpoints(nats: Nats) -> list[str]:

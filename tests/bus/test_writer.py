@@ -47,13 +47,13 @@ async def test_what_waits_is_merged_in_order():
         writer.put([writer.recorded(RunCancelled(because=str(i)))], future)
     stored = [await _wait(future) for future in futures]
     commits = await log.read(STREAM)
-    told = revive_all(s.commit for s in commits)
-    assert [getattr(event, "because", "") for event in told] == list("01234")
+    events = revive_all(s.commit for s in commits)
+    assert [getattr(event, "because", "") for event in events] == list("01234")
     assert {s.position for s in stored} == {s.position for s in commits}
     assert writer.version == 5
 
 
-async def test_an_error_that_nobody_foresaw_reaches_whoever_waits():
+async def test_an_unforeseen_error_reaches_all_who_wait():
     """A failing store ends the writer: all waiting and later callers get its error."""
     log = FullDisk("lab")
     writer = _writer(log)
@@ -70,11 +70,11 @@ async def test_an_error_that_nobody_foresaw_reaches_whoever_waits():
         await _wait(late)
 
 
-async def test_each_commit_is_told_once_it_is_stored_and_no_other():
+async def test_each_commit_is_reported_once_it_is_stored_and_no_other():
     """Commits are reported in the order of their versions; one that was not written, never."""
-    told: list[Stored] = []
+    reported: list[Stored] = []
     log = FullDisk("lab")
-    writer = StreamWriter(log, STREAM, 0, Identity(Actor("ada")), Clock(), None, told.append)
+    writer = StreamWriter(log, STREAM, 0, Identity(Actor("ada")), Clock(), None, reported.append)
     loop = asyncio.get_running_loop()
     for _ in range(3):
         future = loop.create_future()
@@ -85,8 +85,8 @@ async def test_each_commit_is_told_once_it_is_stored_and_no_other():
     writer.put([writer.recorded(RunCancelled())], late)
     with pytest.raises(OSError, match="No space left"):
         await _wait(late)
-    assert [stored.commit for stored in told] == [s.commit for s in await log.read(STREAM)]
-    assert len(told) == 3
+    assert [stored.commit for stored in reported] == [s.commit for s in await log.read(STREAM)]
+    assert len(reported) == 3
 
 
 async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():
@@ -101,18 +101,18 @@ async def test_an_event_that_cannot_be_encoded_is_refused_before_it_is_queued():
     assert writer.lost is None
 
 
-async def test_who_waits_for_one_commit_is_told_few_at_a_time():
+async def test_waiters_of_one_commit_are_notified_few_at_a_time():
     """Waiters of one commit are notified in groups, between which other tasks run."""
     writer = _writer(MemoryLog("lab"))
     loop = asyncio.get_running_loop()
     futures = [loop.create_future() for _ in range(4 * NOTIFIED_AT_ONCE + 1)]
     for each in futures:
         writer.put([writer.recorded(RunCancelled(because="many"))], each)
-    told = [0]
-    while told[-1] < len(futures):
+    counts = [0]
+    while counts[-1] < len(futures):
         await asyncio.sleep(0)
-        told.append(sum(each.done() for each in futures))
-    steps = [after - before for before, after in itertools.pairwise(told)]
+        counts.append(sum(each.done() for each in futures))
+    steps = [after - before for before, after in itertools.pairwise(counts)]
     assert max(steps) == NOTIFIED_AT_ONCE
     assert writer.version == len(futures)
 
@@ -146,8 +146,8 @@ async def test_what_goes_beside_is_stored_while_nobody_has_gone_on():
     async def go_on(epoch: int) -> None:
         last = await log.last(STREAM)
         version = last.commit.last_version + 1 if last is not None else 1
-        said = [RunCancelled(because="elsewhere")]
-        commit = new_commit(clock, version, Actor("bob"), said, epoch=epoch)
+        events = [RunCancelled(because="elsewhere")]
+        commit = new_commit(clock, version, Actor("bob"), events, epoch=epoch)
         await log.append(Append(STREAM, commit))
 
     await writer.append_beside(beside(1))
