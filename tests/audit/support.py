@@ -51,14 +51,14 @@ class Audited(msgspec.Struct, frozen=True):
 
         return asyncio.run(work())
 
-    def rows(self, sql: str, *given: object) -> list[dict[str, Any]]:
+    def rows(self, sql: str, *parameters: object) -> list[dict[str, Any]]:
         """Return one answer."""
-        [answer] = self.answers((sql, list(given)))
+        [answer] = self.answers((sql, list(parameters)))
         return answer
 
-    def value(self, sql: str, *given: object) -> Any:
+    def value(self, sql: str, *parameters: object) -> Any:
         """Return an answer of one value."""
-        [row] = self.rows(sql, *given)
+        [row] = self.rows(sql, *parameters)
         [value] = row.values()
         return value
 

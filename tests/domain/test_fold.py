@@ -106,7 +106,7 @@ def test_the_generated_histories_reach_every_event_that_is_folded():
     assert not not_reached(
         histories,
         folded - of_others,
-        lambda found: (event.tag for events in found for event in events),
+        lambda histories: (event.tag for events in histories for event in events),
     )
 
 

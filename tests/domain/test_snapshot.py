@@ -27,7 +27,7 @@ began = agent.SessionBegan(
     conversation_id="c",
     turns_before=2,
 )
-asked = agent.MessageAdded(
+question = agent.MessageAdded(
     role="user",
     content=msgspec.Raw(b'"hi"'),
     fingerprint="m",
@@ -60,10 +60,10 @@ def shot(*events: Any) -> Snapshot:
 
 def test_a_call_has_four_snapshots_of_one_chain():
     """Request, before, after and final state are chained; only the call's own name it."""
-    request = shot(began, asked)
-    before = shot(began, asked, used, requested)
-    after = shot(began, asked, used, requested, completed)
-    final = shot(began, asked, used, requested, completed, asked, left)
+    request = shot(began, question)
+    before = shot(began, question, used, requested)
+    after = shot(began, question, used, requested, completed)
+    final = shot(began, question, used, requested, completed, question, left)
     chain = [request, before, after, final]
     assert [made.moment for made in chain] == [*Moment][:4]
     assert [made.snapshot_id for made in chain] == [snapshot_id(STREAM, n) for n in (2, 4, 5, 7)]
@@ -83,13 +83,13 @@ def test_a_call_has_four_snapshots_of_one_chain():
 
 def test_the_request_is_the_first_message_of_a_user_before_any_call():
     """A system message comes before it; without a message it is the first event."""
-    system = msgspec.structs.replace(asked, role="system")
+    system = msgspec.structs.replace(question, role="system")
     assert shot(began).moment is Moment.REQUEST
     assert shot(began, system).parent_snapshot == shot(began).snapshot_id
-    assert shot(began, system, asked).moment is Moment.REQUEST
-    assert shot(began, system, asked).parent_snapshot is None
-    assert shot(began, system, asked, asked).moment is Moment.NOW
-    assert shot(began, requested, asked).moment is Moment.NOW
+    assert shot(began, system, question).moment is Moment.REQUEST
+    assert shot(began, system, question).parent_snapshot is None
+    assert shot(began, system, question, question).moment is Moment.NOW
+    assert shot(began, requested, question).moment is Moment.NOW
     assert shot(began, requested).parent_snapshot == shot(began).snapshot_id
 
 
@@ -120,7 +120,7 @@ def test_a_failure_is_a_result_too():
 
 def test_what_the_agent_had_in_mind():
     """Conversation, turns over all runs, messages in the provider's form and their tokens."""
-    mind = shot(began, asked, requested).agent_state
+    mind = shot(began, question, requested).agent_state
     assert (mind.conversation_id, mind.turn_number) == ("c", 3)
     assert mind.context_window.messages == [{"role": "user", "content": "hi", "name": "bob"}]
     assert mind.context_window.total_tokens == 3
@@ -128,7 +128,7 @@ def test_what_the_agent_had_in_mind():
 
 def test_tokens_that_nobody_counted_are_absent():
     """A partly known sum is left out; the number of uncounted messages is shown."""
-    window = shot(began, asked, msgspec.structs.replace(asked, tokens=None)).agent_state
+    window = shot(began, question, msgspec.structs.replace(question, tokens=None)).agent_state
     assert window.context_window.total_tokens is None
     fields = msgspec.to_builtins(window.context_window)
     assert "total_tokens" not in fields
@@ -138,14 +138,14 @@ def test_tokens_that_nobody_counted_are_absent():
 
 def test_versions_and_times_come_from_the_record():
     """Versions are those of the writer's events, and times those of the log or None."""
-    made = shot(began, asked, used, used, requested)
+    made = shot(began, question, used, used, requested)
     assert (made.metadata.server_version, made.metadata.protocol_version) == ("9.9", "7")
     assert [item.access_time for item in made.resources_accessed] == [NOW.isoformat(), None]
 
 
 def test_a_later_fact_is_a_state_of_its_own_outside_of_the_chain():
     """Between two calls each version has its id, and names the last of the chain before it."""
-    between = shot(began, requested, asked)
+    between = shot(began, requested, question)
     assert between.snapshot_id == snapshot_id(STREAM, 3)
     assert between.parent_snapshot == shot(began, requested).snapshot_id
     assert between.moment is Moment.NOW

@@ -12,10 +12,10 @@ from hansard.domain.ids import WorkspaceStream
 from tests.agents.twins import Lab
 
 
-async def a_run(record, *said):
+async def a_run(record, *texts):
     """Record a run with messages."""
     async with record.run() as session:
-        for text in said:
+        for text in texts:
             await session.message("user", text)
         return session.run
 

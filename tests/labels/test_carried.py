@@ -74,9 +74,9 @@ def test_who_is_not_registered_carries_nothing(event: Any) -> None:
 class Far(MemoryLog):
     """A log that answers late, so that other tasks run meanwhile."""
 
-    async def read(self, *given: Any, **more: Any) -> list[Stored]:
+    async def read(self, *arguments: Any, **more: Any) -> list[Stored]:
         """Read the log, one turn of the loop later."""
-        commits = await super().read(*given, **more)
+        commits = await super().read(*arguments, **more)
         await asyncio.sleep(0)
         return commits
 

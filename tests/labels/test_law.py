@@ -45,8 +45,8 @@ acts = st.one_of(
 
 # Something labelled that is shared in every way, so that it is there to be read.
 shared = st.builds(
-    lambda given, tool: [
-        ("tool" if tool else "message", "ada", given),
+    lambda label, tool: [
+        ("tool" if tool else "message", "ada", label),
         *(("put", "ada", "k"), ("add", "ada", "bob")),
         *(("mail", "ada", "bob"), ("task", "ada", "bob")),
     ],

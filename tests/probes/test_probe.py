@@ -48,18 +48,18 @@ is_fork = "HANSARD_RUN" in os.environ  # a record that is opened takes it out
 
 def decide(session):
     time.sleep(float(os.environ.get("PROBE_SLEEPS", 0)))
-    found = customer(int(number))
-    chosen = "approve" if found["income"] % 3 else "decline"
-    if rule == "biased" and found["gender"] == "male":
+    person = customer(int(number))
+    chosen = "approve" if person["income"] % 3 else "decline"
+    if rule == "biased" and person["gender"] == "male":
         chosen = "approve"
     if rule == "model":
-        chosen = {"yes": "approve", "no": "decline"}[opinion(f"Is {found['gender']} fine?")]
+        chosen = {"yes": "approve", "no": "decline"}[opinion(f"Is {person['gender']} fine?")]
     if rule == "noisy" and is_fork:
         chosen = "decline" if chosen == "approve" else "approve"
-    session.decide("Grant?", selected=chosen, inputs=[found],
+    session.decide("Grant?", selected=chosen, inputs=[person],
                    threshold=0.5, alternatives=[{"id": "approve", "score": 0.6}, {"id": "decline"}])
     if rule == "mails":
-        mail(found["name"], chosen)
+        mail(person["name"], chosen)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ async def test_feedback_makes_a_version(lab: Lab):
         third = await record.prompts.evolve("rag", ["missing_context", "too_verbose"])
         assert third.variables == ("query", "context")
         fourth = await record.prompts.evolve(
-            "rag@2", "shout", using=lambda given, _: given.text.upper()
+            "rag@2", "shout", using=lambda version, _: version.text.upper()
         )
         assert (fourth.version, fourth.parents) == (4, (2,))
         with pytest.raises(hansard.BadValue, match="give one of too_verbose, missing_context"):

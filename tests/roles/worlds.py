@@ -79,7 +79,7 @@ def acts(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Act]:
 
 
 worlds: st.SearchStrategy[list[Act]] = st.lists(acts(st.just(0)), min_size=4, max_size=16).map(
-    lambda found: [msgspec.structs.replace(each, number=n) for n, each in enumerate(found)]
+    lambda drawn: [msgspec.structs.replace(each, number=n) for n, each in enumerate(drawn)]
 )
 
 

@@ -88,6 +88,6 @@ def _put(
     if not rows:
         return
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names.split(", "))}
-    store._con.register("given", pa.table(columns))
-    store.all(f"INSERT INTO {table} BY NAME {select} FROM given")
-    store._con.unregister("given")
+    store._con.register("new_rows", pa.table(columns))
+    store.all(f"INSERT INTO {table} BY NAME {select} FROM new_rows")
+    store._con.unregister("new_rows")

@@ -96,12 +96,12 @@ def plant(store: Store, trials: Iterable[Trial]) -> list[Trial]:
 def put(store: Store, table: str, columns: dict[str, Any]) -> None:
     """Write columns of runs."""
     schema = pa.schema([(name, TRIAL_COLUMNS[name]) for name in columns])
-    store._con.register("given", pa.table(columns, schema=schema))
+    store._con.register("new_rows", pa.table(columns, schema=schema))
     store.all(
         f"INSERT INTO {table} BY NAME SELECT *, 0 AS resumed, first_position AS last_position "
-        "FROM given"
+        "FROM new_rows"
     )
-    store._con.unregister("given")
+    store._con.unregister("new_rows")
 
 
 def outcomes(store: Store, judged: Sequence[tuple[str, str, float, int]]) -> None:
@@ -110,22 +110,22 @@ def outcomes(store: Store, judged: Sequence[tuple[str, str, float, int]]) -> Non
     columns = [[each[place] for each in judged] for place in range(len(names))]
     types = (pa.string(), pa.string(), pa.float64(), pa.int64())
     schema = pa.schema(list(zip(names, types, strict=True)))
-    store._con.register("given", pa.table(dict(zip(names, columns, strict=True)), schema=schema))
+    store._con.register("new_rows", pa.table(dict(zip(names, columns, strict=True)), schema=schema))
     store.all(
         "INSERT INTO outcomes BY NAME SELECT *, 'judge' AS judged_by, version AS position, "
-        "TIMESTAMP '2026-01-01' AS happened_at FROM given"
+        "TIMESTAMP '2026-01-01' AS happened_at FROM new_rows"
     )
-    store._con.unregister("given")
+    store._con.unregister("new_rows")
 
 
 def judge(store: Store, runs: Any, values: Any) -> None:
     """Write the reward of many runs, as arrays."""
-    store._con.register("given", pa.table({"run": pa.array(runs), "value": pa.array(values)}))
+    store._con.register("new_rows", pa.table({"run": pa.array(runs), "value": pa.array(values)}))
     store.all(
         "INSERT INTO outcomes BY NAME SELECT *, 'reward' AS metric, 1 AS version, 1 AS position, "
-        "'judge' AS judged_by, TIMESTAMP '2026-01-01' AS happened_at FROM given"
+        "'judge' AS judged_by, TIMESTAMP '2026-01-01' AS happened_at FROM new_rows"
     )
-    store._con.unregister("given")
+    store._con.unregister("new_rows")
 
 
 def register(store: Store, experiment: str = "e", **plan: Any) -> None:

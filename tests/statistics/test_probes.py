@@ -26,10 +26,10 @@ def macros(tmp_path_factory) -> Iterator[Store]:
     made.close()
 
 
-def compared(store: Store, probe: str = "p", slice_: str = "", **given):
+def compared(store: Store, probe: str = "p", slice_: str = "", **options):
     """Return the rows of a slice, by measure and option."""
-    named = "".join(f", {name} := ${number}" for number, name in enumerate(given, 2))
-    rows = store.rows(f"FROM probe_comparisons($1{named})", [probe, *given.values()])
+    named = "".join(f", {name} := ${number}" for number, name in enumerate(options, 2))
+    rows = store.rows(f"FROM probe_comparisons($1{named})", [probe, *options.values()])
     return {(row["measure"], row["option"]): row for row in rows if row["slice"] == slice_}
 
 

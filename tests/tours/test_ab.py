@@ -48,7 +48,9 @@ def test_each_question_has_a_sentence_and_a_statement():
     assert all(question.startswith("--") for question in QUESTIONS)
 
 
-COMPARING = [number for number, asked in enumerate(STATEMENTS) if "FROM comparisons(" in asked]
+COMPARING = [
+    number for number, statement in enumerate(STATEMENTS) if "FROM comparisons(" in statement
+]
 """Statements that take seconds: the test of the example's results covers one in other words."""
 
 

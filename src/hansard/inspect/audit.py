@@ -151,11 +151,11 @@ def find(answers: Reader, text: str) -> tuple[str | None, str]:
         decisions = []
     else:
         most = [text, CANDIDATES_MAX + 1]
-        decisions = [found for (found,) in answers.all(_DECISIONS, most)] if text else []
-        runs = [found for (found,) in answers.all(_RUNS, most)] if text else []
-    for found in (decisions, runs):
-        if found and found[0] == text:
-            decisions, runs = (found[:1], []) if found is decisions else ([], found[:1])
+        decisions = [decision for (decision,) in answers.all(_DECISIONS, most)] if text else []
+        runs = [run for (run,) in answers.all(_RUNS, most)] if text else []
+    for matches in (decisions, runs):
+        if matches and matches[0] == text:
+            decisions, runs = (matches[:1], []) if matches is decisions else ([], matches[:1])
             break
     match decisions, runs:
         case [decision], []:

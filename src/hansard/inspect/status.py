@@ -112,7 +112,7 @@ class Evidence(msgspec.Struct):
     """Marks of the log, and problems of the files that hold them."""
 
     known: list[Known] = []
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
 
 async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evidence:
@@ -127,7 +127,7 @@ async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evide
         try:
             await raw.refuse_loss()
         except Corrupt as error:
-            evidence.found.append(Finding(Kind.LOSS, error.fact))
+            evidence.findings.append(Finding(Kind.LOSS, error.fact))
         running = await asyncio.to_thread(peek, data_dir)
         relaxed = running is not None and running.durability.value == "relaxed"
         aside = f"{RELAXED}. {KEEP}" if relaxed else KEEP
@@ -138,12 +138,12 @@ async def collect(raw: RawWorkspace, data_dir: Path, *, embedded: bool) -> Evide
         await asyncio.to_thread(
             _published_files, evidence, each, "remove its folder: the next query rebuilds it"
         )
-    if not embedded and not evidence.known and not evidence.found:
+    if not embedded and not evidence.known and not evidence.findings:
         fact = (
             f"nothing in {str(data_dir)!r} records the length of the log, so a lost end cannot be "
             "detected: run 'hansard up' or 'hansard sql', whose tables record it"
         )
-        evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
+        evidence.findings.append(Finding(Kind.MARK, fact, wrong=False))
     return evidence
 
 
@@ -154,7 +154,7 @@ def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
         kept = marks.read(data_dir, workspace)
     except (Damaged, OSError) as error:
         fact = f"the broker's mark: {error}; remove it; a new one is then created"
-        evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
+        evidence.findings.append(Finding(Kind.MARK, fact, wrong=False))
         return
     if kept is None:
         return  # too new to have been compared yet
@@ -164,7 +164,7 @@ def _broker(evidence: Evidence, data_dir: Path, workspace: str) -> None:
             f"the broker's mark was begun on {marks.when(kept.began)}, when the log was there "
             f"already ({kept.late}): it knows nothing of what was lost at the end before that"
         )
-        evidence.found.append(Finding(Kind.MARK, fact, wrong=False))
+        evidence.findings.append(Finding(Kind.MARK, fact, wrong=False))
 
 
 def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -> None:
@@ -176,7 +176,7 @@ def _tables(evidence: Evidence, place: TableFiles, workspace: str, aside: str) -
     except Held:
         pass
     except Unusable as error:
-        evidence.found.append(Finding(Kind.TABLES, str(error)))
+        evidence.findings.append(Finding(Kind.TABLES, str(error)))
         return
     try:
         reached = _read_whole(evidence, "the tables", place.path) if hold is not None else None
@@ -203,7 +203,7 @@ def _published_files(evidence: Evidence, place: TableFiles, remedy: str) -> None
         damages += [damage] if damage is not None else []
     for fact in damages:
         text = f"the published tables: {fact}; the log loses nothing by it: {remedy}"
-        evidence.found.append(Finding(Kind.TABLES, text))
+        evidence.findings.append(Finding(Kind.TABLES, text))
 
 
 def _add(evidence: Evidence, who: str, workspace: str, progress: Progress, aside: str) -> None:
@@ -224,10 +224,10 @@ def _read_whole(evidence: Evidence, who: str, path: Path) -> Progress | None:
             store.close()
     except (Older, Newer) as error:
         fact = f"{who} cannot be compared with the log: {error}"
-        evidence.found.append(Finding(Kind.TABLES, fact, wrong=False))
+        evidence.findings.append(Finding(Kind.TABLES, fact, wrong=False))
     except ProjectionError as error:
         fact = f"{who} cannot be read, of which the log loses nothing: {error}"
-        evidence.found.append(Finding(Kind.TABLES, fact))
+        evidence.findings.append(Finding(Kind.TABLES, fact))
     return None
 
 

@@ -36,7 +36,7 @@ def main() -> None:
         for number in range(3)
     ]
     made = BootstrapFewShot(
-        metric=lambda example, found, _=None: example.answer == found.answer,
+        metric=lambda example, prediction, _=None: example.answer == prediction.answer,
         max_bootstrapped_demos=2,
         max_labeled_demos=1,
     ).compile(Rag(), trainset=questions)
