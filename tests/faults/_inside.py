@@ -119,14 +119,16 @@ class World:
         """Note something that is no effect: a body that ran, a question to a person."""
         append_line(self._folder / what, json.dumps(fields).encode())
 
-    def read(self, what: str = "effects", **wanted: object) -> list[dict[str, Any]]:
+    def read(self, what: str = "effects", **values: object) -> list[dict[str, Any]]:
         """Return the lines of a kind, in order, whose fields have the given values."""
         try:
             lines = (self._folder / what).read_text().splitlines()
         except FileNotFoundError:
             return []
-        found: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        return [line for line in found if all(line[key] == value for key, value in wanted.items())]
+        records: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        return [
+            line for line in records if all(line[key] == value for key, value in values.items())
+        ]
 
 
 class Stops:
@@ -136,7 +138,7 @@ class Stops:
         self._job = job
         self._went_on = False
 
-    def wanted(self, point: Point, tool: str) -> bool:
+    def stops_at(self, point: Point, tool: str) -> bool:
         """Return whether to stop here; False once the program went on from this stop."""
         return point is self._job.point and tool == self._job.tool and not self._went_on
 
@@ -151,12 +153,12 @@ class Stops:
 
     def here(self, point: Point, tool: str) -> None:
         """Stop in a tool's body, if this is where to."""
-        if self.wanted(point, tool) and not self.reach():
+        if self.stops_at(point, tool) and not self.reach():
             threading.Event().wait()
 
     def hold(self, point: Point, tool: str) -> None:
         """Wait for ever if this is the stop; the log reports that it is reached."""
-        if self.wanted(point, tool) and not self._job.freeze:
+        if self.stops_at(point, tool) and not self._job.freeze:
             threading.Event().wait()
 
 
@@ -241,16 +243,16 @@ class WatchedLog:
 
     def _steps(self, append: Append) -> list[tuple[str, str]]:
         """(event type, tool) of each intent and receipt in a commit."""
-        found: list[tuple[str, str]] = []
+        calls: list[tuple[str, str]] = []
         for event in append.commit.events:
             if event.type == "step.requested.v1":
                 data = msgspec.json.decode(event.data)
                 self._tools[data["step"]] = data["tool"]
-                found.append((event.type, data["tool"]))
+                calls.append((event.type, data["tool"]))
             elif event.type == "step.completed.v1":
                 step = msgspec.json.decode(event.data)["step"]
-                found.append((event.type, self._tools.get(step, "")))
-        return found
+                calls.append((event.type, self._tools.get(step, "")))
+        return calls
 
     def _stop_here(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
         for kind, tool in seen:
@@ -261,7 +263,7 @@ class WatchedLog:
         for kind, tool in seen:
             for point in (*HALF_SENT, *UNREAD):
                 intent = point in (Point.HALF_SENT_INTENT, Point.UNREAD_INTENT)
-                if intent == (kind == "step.requested.v1") and self._stops.wanted(point, tool):
+                if intent == (kind == "step.requested.v1") and self._stops.stops_at(point, tool):
                     real = log._blocking._socket
                     assert real is not None
                     log._blocking._socket = cast("Any", Halting(real, self._stops, point, tool))
@@ -269,7 +271,7 @@ class WatchedLog:
     async def _stop(self, seen: list[tuple[str, str]], intent: Point, receipt: Point) -> None:
         for kind, tool in seen:
             point = intent if kind == "step.requested.v1" else receipt
-            if self._stops.wanted(point, tool) and not self._stops.reach():
+            if self._stops.stops_at(point, tool) and not self._stops.reach():
                 await asyncio.Event().wait()
 
 

@@ -69,12 +69,12 @@ class Process(Protocol):
 class Forked:
     """A program that was forked; as `subprocess.Popen` with pipes."""
 
-    def __init__(self, told: socket.socket, out: int, err: int) -> None:
+    def __init__(self, owner: socket.socket, out: int, err: int) -> None:
         self.returncode: int | None = None
-        self._told = told
+        self._owner = owner
         self._written = {out: bytearray(), err: bytearray()}
         self._open = [out, err]
-        self.pid = int(told.recv(32))
+        self.pid = int(owner.recv(32))
 
     def poll(self) -> int | None:
         """Return the exit code, or None while it runs."""
@@ -85,14 +85,14 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end."""
         if self.returncode is None:
-            self._told.settimeout(timeout)
+            self._owner.settimeout(timeout)
             try:
-                said = self._told.recv(32)
+                status = self._owner.recv(32)
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
-            assert said, "who forked it has ended"
-            self.returncode = int(said)
-            self._told.close()
+            assert status, "who forked it has ended"
+            self.returncode = int(status)
+            self._owner.close()
         return self.returncode
 
     def communicate(self, *, timeout: float | None = None) -> tuple[bytes, bytes]:
@@ -194,10 +194,10 @@ def python(*imported: str) -> str:
     atexit.register(nurse.close)
     folder = tempfile.TemporaryDirectory(prefix="hansard-tests-")
     atexit.register(folder.cleanup)
-    for name, given in (("python", ""), ("hansard", "-m hansard ")):
+    for name, arguments in (("python", ""), ("hansard", "-m hansard ")):
         script = Path(folder.name, name)
         stub = f"{sys.executable} -IS {STUB} {nurse.door}"
-        script.write_text(f'#!/bin/sh\nexec {stub} {given}"$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {stub} {arguments}"$@"\n')
         script.chmod(0o700)
     return str(Path(folder.name, "python"))
 

@@ -24,13 +24,13 @@ async def _read(server: Reachable, workspace: str) -> list[Stored]:
 def holes(commits: list[Stored]) -> list[str]:
     """Streams whose versions are not 1, 2, 3 ... in the order of positions."""
     following: collections.Counter[str] = collections.Counter()
-    found = []
+    gaps = []
     for stored in commits:
         name = repr(stored.stream)
         if stored.commit.version != following[name] + 1:
-            found.append(f"{name}: {stored.commit.version} follows {following[name]}")
+            gaps.append(f"{name}: {stored.commit.version} follows {following[name]}")
         following[name] = stored.commit.last_version
-    return found
+    return gaps
 
 
 def repeats(commits: list[Stored]) -> list[str]:
@@ -49,6 +49,6 @@ def torn(commits: list[Stored]) -> list[str]:
             parts.setdefault(tx.id, []).append((tx.index, stored.position, tx.count))
     return [
         name
-        for name, found in parts.items()
-        if found != [(i, found[0][1] + i, found[0][2]) for i in range(found[0][2])]
+        for name, places in parts.items()
+        if places != [(i, places[0][1] + i, places[0][2]) for i in range(places[0][2])]
     ]

@@ -240,5 +240,5 @@ def read_acks(file: str | Path) -> list[Acked]:
 
 def missing(acks: Iterable[Acked], commits: Iterable[Stored]) -> list[Acked]:
     """Acknowledged commits that are not in the log at their position, byte for byte."""
-    found = {acked(stored) for stored in commits}
-    return [ack for ack in acks if ack not in found]
+    stored_acks = {acked(stored) for stored in commits}
+    return [ack for ack in acks if ack not in stored_acks]

@@ -462,7 +462,7 @@ async def test_during_a_joint_decision_counts(record):
         assert await _gone(record, "few") == 1
 
 
-async def test_again_while_a_share_is_given_back_loses_none(record):
+async def test_again_while_a_share_is_refunded_loses_none(record):
     """A second cancellation while one of two budgets is refunded loses neither share."""
     intent, back = _hold(record, "step.requested.v1"), _hold(record, "budget.spent.v1")
     rules = [hansard.budget("one", 1), hansard.budget("other", 1)]
@@ -511,7 +511,7 @@ async def test_before_another_attempt_draws_on_no_budget(record, world, tag):
     assert await _gone(record, "few") == 2
 
 
-async def test_what_was_given_back_is_set_aside_anew(record, world):
+async def test_a_refunded_share_is_reserved_again(record, world):
     """A step begun again passes the limit again; shares taken meanwhile stay taken."""
     body, limit = Body(world), hansard.budget("few", 2)
     async with record.run("cancelled", gate=[limit], **NAMES) as session:

@@ -104,7 +104,9 @@ def test_an_earlier_step_changed_before_an_effect(stage, evidence, policy, verdi
     assert (report.error, report.results) == ("", CHANGED)
     assert _effects(stage, "send") == ["the board"] * letters
     assert _effects(stage, "publish") == ["Report"]
-    assert [(said.verdict, said.by) for said in stage.settlements()] == [(verdict, "someone")]
+    assert [(settlement.verdict, settlement.by) for settlement in stage.settlements()] == [
+        (verdict, "someone")
+    ]
     again = stage.go_on(path, policy=policy)
     assert again.results == CHANGED
     assert _effects(stage, "send") == ["the board"] * letters  # settled once and for all

@@ -98,7 +98,7 @@ def test_a_broker_that_was_killed_is_there_again(data_dir, which):
         assert (again.supervisor_pid == info.supervisor_pid) == ("supervisor" not in which)
 
 
-def test_a_broker_that_comes_back_on_another_port_is_found(data_dir, tmp_path):
+def test_a_broker_on_another_port_is_found_again(data_dir, tmp_path):
     """A stranger takes its port in between: those who used it follow it to its new one."""
     with hansard.connect("lab", data_dir=data_dir) as record:
         put(record, "a")
@@ -167,9 +167,9 @@ def test_files_that_are_gone_are_an_error_at_the_next_write(data_dir, lose: Call
         lose(data_dir)
         before = sorted(data_dir.rglob("*"))
         for key in ("b", "c"):
-            with pytest.raises(StoreGone) as told:
+            with pytest.raises(StoreGone) as gone:
                 put(record, key)
-            assert str(data_dir) in str(told.value)
+            assert str(data_dir) in str(gone.value)
         with pytest.raises(StoreGone):
             portal().run(record.workspace.blobs.put(b"blob" * 50_000))
         assert sorted(data_dir.rglob("*")) == before
@@ -181,7 +181,7 @@ def test_files_that_are_gone_are_an_error_at_the_next_write(data_dir, lose: Call
     assert eventually(lambda: not processes_of(others), 10.0)
 
 
-def test_an_agent_whose_files_are_gone_is_told(data_dir):
+def test_an_agent_whose_files_are_gone_gets_an_error(data_dir):
     """A step that was called recorded under `strict` is: else the call ends with the fact."""
     with hansard.connect("lab", data_dir=data_dir) as record, contextlib.ExitStack() as stack:
         run = record.run("w", run="r1", agent="a", role="r")
@@ -218,7 +218,7 @@ def test_up_ends_where_its_files_are_gone(data_dir):
 @pytest.mark.thorough(quick="bus/test_jetstream_faults.py::test_kill_under_writers")
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
-def test_nothing_acknowledged_is_lost_whoever_is_killed(tmp_path, data_dir, evidence, rounds):
+def test_no_kill_loses_an_acknowledged_commit(tmp_path, data_dir, evidence, rounds):
     """Whatever process is killed, no acknowledged commit is lost and none is stored twice."""
     number, chance = rounds(ROUNDS_QUICK, ROUNDS_FULL), random.Random(SEED)
     server, stop = Embedded(data_dir), tmp_path / "stop"

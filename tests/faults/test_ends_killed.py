@@ -16,7 +16,7 @@ SAYS = Path(__file__).with_name("programs") / "says.py"
 LEAVES = Path(__file__).with_name("programs") / "leaves.py"
 
 
-def _said(stage: Stage) -> tuple[str | None, list[str]]:
+def _ending(stage: Stage) -> tuple[str | None, list[str]]:
     """Return how the agent left, by its own stream, and the tags of the run's stream."""
     view = stage.view()
     tags = [
@@ -39,7 +39,7 @@ def test_a_kill_where_an_agent_leaves_leaves_all_of_its_end_or_nothing(stage, wh
     child = stage.start(LEAVES, when=when, tag="run.agent_left.v1", agent="w0")
     child.reach()
     child.kill()
-    left, tags = _said(stage)
+    left, tags = _ending(stage)
     assert (left, "run.agent_left.v1" in tags) == (
         ("completed", True) if when == "after" else (None, False)
     )
@@ -101,7 +101,7 @@ def test_a_kill_where_a_task_is_reopened_leaves_it_and_its_step_or_neither(stage
         ("reopen", "task.reopened.v1"),
     ],
 )
-def test_a_kill_of_who_says_so_leaves_it_said_once_or_not(stage, when, say, tag):
+def test_a_kill_leaves_an_outside_statement_once_or_not_at_all(stage, when, say, tag):
     """A kill around an outside statement leaves it on record once or not at all."""
     with stage.record.run("w", run=stage.run, agent="lead", role="lead") as lead:
         lead.team.add("one")

@@ -14,7 +14,7 @@ from hansard.domain.run import RunStatus
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("how", ["os.fork", "multiprocessing"])
-def test_a_forked_child_connects_anew(stage, how):
+def test_a_forked_child_connects_on_its_own(stage, how):
     """A forked child connects on its own; the inherited record is refused before any effect."""
     report = stage.go_on("forks", how=how)
     assert (report.error, report.results) == ("", [7, 0, 14])

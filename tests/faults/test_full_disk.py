@@ -84,20 +84,20 @@ def until(holds: Callable[[], object], what: str, within_s: float = NOTICED_S) -
 def filled(disk: Disk, obstacle: Path) -> None:
     """Fill the disk until the server cannot write; something must be written meanwhile."""
 
-    def said() -> bytes:
+    def obstacle_text() -> bytes:
         disk.full()
         return obstacle.read_bytes().strip()
 
-    until(said, "nobody says that the disk is full")
+    until(obstacle_text, "nobody says that the disk is full")
 
 
 async def hindered(host: Host) -> NotWritable:
     """Wait until the supervisor says that the server cannot write; what it says."""
     async with asyncio.timeout(NOTICED_S):
-        while (found := host.obstacle()) is None:  # noqa: ASYNC110 -- a file tells it
+        while (obstacle := host.obstacle()) is None:  # noqa: ASYNC110 -- a file tells it
             await asyncio.sleep(0.02)
-    assert isinstance(found, NotWritable)
-    return found
+    assert isinstance(obstacle, NotWritable)
+    return obstacle
 
 
 @asynccontextmanager
@@ -145,9 +145,9 @@ async def test_room_is_enough_for_what_waits_to_go_on(disk: Disk):
             log.append_bulk([append(KeyStream("bulk", str(n)), text=LARGE) for n in range(20)]),
             log.blobs.put(b"blob" * 200_000),
         )
-        told = await hindered(host)
-        assert "is full (0 bytes and" in str(told)
-        assert str(disk.folder / "data") in str(told)
+        error = await hindered(host)
+        assert "is full (0 bytes and" in str(error)
+        assert str(disk.folder / "data") in str(error)
         assert [s.commit.id for s in await log.read(KeyStream("r1", "a"))] == [first.commit.id]
         assert not waiting.done()
         disk.free()
@@ -189,8 +189,8 @@ async def test_a_disk_without_files_left_is_a_full_one(disk: Disk):
         large = [append(KeyStream("r2", str(n)), text=LARGE) for n in range(60)]
         bulk = asyncio.ensure_future(log.append_bulk(large[:10]))
         waiting = asyncio.gather(*(log.append(each) for each in large[10:]))
-        told = await hindered(host)
-        assert "and 0 files free" in str(told)
+        error = await hindered(host)
+        assert "and 0 files free" in str(error)
         disk.free()
         assert await asyncio.wait_for(bulk, 60) == 10
         acked = {stored.commit.id for stored in await asyncio.wait_for(waiting, 60)}
@@ -205,9 +205,9 @@ async def test_a_transaction_that_finds_no_room_waits_for_it(disk: Disk):
         await log.append(append(KeyStream("r1", "a")))
         disk.no_more_files()
         both = [append(KeyStream("r1", "b")), append(KeyStream("r1", "c"))]
-        with pytest.raises(NotWritable, match=FULL) as told:
+        with pytest.raises(NotWritable, match=FULL) as refused:
             await log.append_all(both)
-        assert str(disk.folder / "data") in str(told.value)
+        assert str(disk.folder / "data") in str(refused.value)
         disk.free()
         assert len(await log.append_all(both)) == 2
         assert len(await everything(log)) == 3
@@ -274,9 +274,9 @@ def test_a_workspace_that_finds_no_room_is_made_later(disk: Disk):
     """A workspace that finds no room names the disk, and can be made once there is room."""
     with hansard.connect("lab", data_dir=disk.folder / "data"):
         disk.full()
-        with pytest.raises(NotWritable, match=FULL) as told:
+        with pytest.raises(NotWritable, match=FULL) as refused:
             hansard.connect("more", data_dir=disk.folder / "data")
-        assert str(disk.folder / "data") in str(told.value)
+        assert str(disk.folder / "data") in str(refused.value)
         disk.free()
         with hansard.connect("more", data_dir=disk.folder / "data") as record:
             assert (
@@ -293,11 +293,11 @@ def test_a_file_that_finds_no_room_is_not_there_in_part(disk: Disk, record, call
     path = disk.folder / "file"
     path.write_text("what stood there")
     disk.full()
-    told = call(*arguments, path)
-    assert told.code == 2
-    assert re.search(FULL, told.err)
-    assert str(path) in told.err
-    assert "free some space, or give another place with -o" in told.err
+    output = call(*arguments, path)
+    assert output.code == 2
+    assert re.search(FULL, output.err)
+    assert str(path) in output.err
+    assert "free some space, or give another place with -o" in output.err
     assert path.read_text() == "what stood there"
     assert {each.name for each in disk.folder.iterdir()} == {"file", "filler"}
     disk.free()
@@ -308,7 +308,7 @@ def test_a_file_that_finds_no_room_is_not_there_in_part(disk: Disk, record, call
 def test_credentials_that_find_no_room_are_given_later(disk: Disk):
     """No file is there that nobody can use, and the same secrets are written once there is room."""
     place = disk.folder / "agent.json"
-    given = Credentials(
+    credentials = Credentials(
         url="nats://127.0.0.1:4222",
         workspace="lab",
         role="r",
@@ -319,13 +319,13 @@ def test_credentials_that_find_no_room_are_given_later(disk: Disk):
     )
     with drafting(place) as draft:
         disk.full()
-        with pytest.raises(Unwritable, match=FULL) as told:
-            draft.write(given)
-        assert str(place) in str(told.value)
+        with pytest.raises(Unwritable, match=FULL) as refused:
+            draft.write(credentials)
+        assert str(place) in str(refused.value)
         assert draft.found() is None
         assert not place.exists()
         disk.free()
-        draft.write(given)
+        draft.write(credentials)
         draft.finish()
     assert place.exists()
 
@@ -338,15 +338,15 @@ def test_the_status_says_what_hinders(disk: Disk, call_there):
         disk.full()
         with pytest.raises(AppendUnknown):
             portal().run(record.workspace.log.append(append(KeyStream("r1", "a"), text=LARGE)))
-    said = call_there("status", "--json").lines[0]["hindered"]
-    assert re.search(FULL, said)
-    assert str(disk.folder) in said
+    message = call_there("status", "--json").lines[0]["hindered"]
+    assert re.search(FULL, message)
+    assert str(disk.folder) in message
     assert "hindered" in call_there("status").out
     disk.free()
 
     def at_rest() -> bool:
-        told = call_there("status", "--json")  # an error while the server is started again
-        return told.code == 0 and told.lines[0]["hindered"] is None
+        status = call_there("status", "--json")  # an error while the server is started again
+        return status.code == 0 and status.lines[0]["hindered"] is None
 
     until(at_rest, "it still says so")
 
@@ -355,16 +355,16 @@ def test_the_status_says_what_hinders(disk: Disk, call_there):
 def test_a_search_that_finds_no_room_says_so(disk: Disk, call_there):
     """The index is not called damaged, and is made once there is room."""
     disk.full()
-    told = call_there("search", "letter")
-    assert told.code == 2
-    assert re.search(FULL, told.err)
-    assert "rebuild" not in told.err
+    output = call_there("search", "letter")
+    assert output.code == 2
+    assert re.search(FULL, output.err)
+    assert "rebuild" not in output.err
     disk.free()
     assert "letter" in call_there("search", "letter").out
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "words"),
     [
         (errno.ENOSPC, "is full"),
         (errno.EDQUOT, "the quota on the disk of '/x/y' is used up: free some space"),
@@ -375,17 +375,17 @@ def test_a_search_that_finds_no_room_says_so(disk: Disk, call_there):
         (errno.EMFILE, "cannot be written"),
     ],
 )
-def test_what_a_disk_refuses_is_said_with_path_and_remedy(code, said):
+def test_what_a_disk_refuses_is_reported_with_path_and_remedy(code, words):
     """Also of what another program quotes: nats-server in lower case, DuckDB among other words."""
     error = OSError(code, os.strerror(code), "/x/y")
-    for told in (error, f"write /x/y: {os.strerror(code).lower()}"):
-        text = explained("/x/y", told)
-        assert said in text
+    for cause in (error, f"write /x/y: {os.strerror(code).lower()}"):
+        text = explained("/x/y", cause)
+        assert words in text
         assert "'/x/y'" in text
         assert ": " in text
 
 
-def test_a_restricted_agent_is_not_told_where_the_disk_is():
+def test_a_restricted_agent_is_not_shown_where_the_disk_is():
     """A restricted agent learns that a disk made its record unknown, but no path of the host."""
     error = AppendUnknown(
         KeyStream("r1", "k"), 3, "c1", 2.0, str(NotWritable(Path("/srv/x"), "full"))
@@ -396,7 +396,7 @@ def test_a_restricted_agent_is_not_told_where_the_disk_is():
     assert "the service's disk takes nothing" in fault.message
 
 
-@pytest.mark.thorough(quick="test_a_read_only_disk_is_said")
+@pytest.mark.thorough(quick="test_a_read_only_disk_is_reported")
 def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
     """Starting a broker on a full disk raises an error with its path; with room it starts."""
     data_dir = disk.folder / "data"
@@ -404,24 +404,24 @@ def test_a_broker_is_not_started_on_a_full_disk(disk: Disk):
         pass
     until(lambda: peek(data_dir) is None, "the broker does not end")
     disk.full()
-    with pytest.raises(NotWritable, match=FULL) as told:
+    with pytest.raises(NotWritable, match=FULL) as refused:
         join(data_dir, timeout_s=NOTICED_S)
-    assert str(data_dir) in str(told.value)
+    assert str(data_dir) in str(refused.value)
     disk.free()
     with join(data_dir) as lease:
         assert lease.supervised
 
 
-def test_a_read_only_disk_is_said(disk: Disk):
+def test_a_read_only_disk_is_reported(disk: Disk):
     """A broker is not started there; the error has the fact and the path."""
     data_dir = disk.folder / "data"
     with join(data_dir):
         pass
     until(lambda: peek(data_dir) is None, "the broker does not end")
     until(disk.read_only, "something has a file open for writing there")
-    with pytest.raises(BadDataDir, match="Read-only file system") as told:
+    with pytest.raises(BadDataDir, match="Read-only file system") as refused:
         join(data_dir, timeout_s=NOTICED_S)
-    assert str(data_dir) in str(told.value)
+    assert str(data_dir) in str(refused.value)
 
 
 @pytest.mark.thorough(quick="test_a_batch_that_finds_no_room_is_not_there_in_part")
@@ -443,25 +443,25 @@ def test_the_projector_goes_on_by_itself_once_there_is_room(disk: Disk):
             work(1, 10)
             log = record.workspace.log
             portal().run(wait_for(place, portal().run(log.head()), PROJECTED_S))
-            told, written = threading.Event(), [1]
+            is_full, written = threading.Event(), [1]
 
             def write() -> None:
-                while not told.is_set():
+                while not is_full.is_set():
                     written.append(written[-1] + 1)
                     work(written[-1], 5_000)
 
             writer = threading.Thread(target=write)
             writer.start()
             filled(disk, obstacle)
-            told.set()
+            is_full.set()
             disk.free()
             writer.join(PROJECTED_S)
             assert not writer.is_alive()
         head = portal().run(log.head())
         assert portal().run(wait_for(place, head, PROJECTED_S)) == head
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=PROJECTED_S)
-    facts = [line["fact"] for line in map(json.loads, said.splitlines()) if "fact" in line]
+        output, _ = process.communicate(timeout=PROJECTED_S)
+    facts = [line["fact"] for line in map(json.loads, output.splitlines()) if "fact" in line]
     assert len(facts) <= 1  # it may have been written before the disk was full
     assert all(re.search(FULL, fact) and str(data_dir) in fact for fact in facts)
     with contextlib.closing(Store(place.path, read_only=True)) as store:
@@ -480,9 +480,9 @@ def test_a_batch_that_finds_no_room_is_not_there_in_part(disk: Disk):
     path = disk.folder / "a.duckdb"
     with contextlib.closing(new_store(path)) as store:
         disk.full()
-        with pytest.raises(NoRoom, match=FULL) as told:
+        with pytest.raises(NoRoom, match=FULL) as refused:
             fill(store, messages.all)
-        assert str(path) in str(told.value)
+        assert str(path) in str(refused.value)
         assert store.progress.position == 0
     disk.free()
     with contextlib.closing(Store(path)) as store:

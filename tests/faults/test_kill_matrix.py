@@ -22,7 +22,7 @@ class Cell(msgspec.Struct, frozen=True):
     killed: int
     done: int
     doubt: bool = False
-    asked: int = 0
+    reconciliations: int = 0
 
 
 CELLS = {
@@ -37,9 +37,9 @@ CELLS = {
     ("idempotent", Point.BEFORE_RECEIPT): Cell(1, 2),
     ("idempotent", Point.AFTER_RECEIPT): Cell(1, 1),
     ("reconcile", Point.BEFORE_INTENT): Cell(0, 1),
-    ("reconcile", Point.AFTER_INTENT): Cell(0, 1, asked=1),
-    ("reconcile", Point.AFTER_EFFECT): Cell(1, 1, asked=1),
-    ("reconcile", Point.BEFORE_RECEIPT): Cell(1, 1, asked=1),
+    ("reconcile", Point.AFTER_INTENT): Cell(0, 1, reconciliations=1),
+    ("reconcile", Point.AFTER_EFFECT): Cell(1, 1, reconciliations=1),
+    ("reconcile", Point.BEFORE_RECEIPT): Cell(1, 1, reconciliations=1),
     ("reconcile", Point.AFTER_RECEIPT): Cell(1, 1),
     ("once", Point.BEFORE_INTENT): Cell(0, 1),
     ("once", Point.AFTER_INTENT): Cell(0, 1, doubt=True),
@@ -94,8 +94,8 @@ def test_what_a_kill_leaves_and_what_resuming_does_about_it(stage, evidence, pol
     assert len(effects) == cell.done
     assert len({line["key"] for line in effects}) == 1
     assert all(line["key"] for line in effects) is (policy == "idempotent")
-    assert len(stage.world.read("questions")) == cell.asked
-    assert len(stage.settlements()) == (1 if cell.doubt or cell.asked else 0)
+    assert len(stage.world.read("questions")) == cell.reconciliations
+    assert len(stage.settlements()) == (1 if cell.doubt or cell.reconciliations else 0)
     assert len(stage.world.read("bodies")) == 2  # what was acknowledged before did not run again
     assert stage.acks()
     assert stage.lost() == []
@@ -191,13 +191,16 @@ def test_doubt_about_a_part_stops_the_composite(stage, point):
 def test_a_settlement_is_believed(stage, point, verdict, effects):
     """Hansard takes a settlement as true: a wrong one repeats or skips the effect, on record."""
     stage.killed_at("matrix", point, policy="once")
-    said = {"result": {"did": "by hand"}} if verdict == "happened" else {}
-    stage.record.settle("r1", "worker#2", verdict, **said, by="someone")  # without resuming first
+    outcome = {"result": {"did": "by hand"}} if verdict == "happened" else {}
+    # The settlement is made before the run is resumed.
+    stage.record.settle("r1", "worker#2", verdict, **outcome, by="someone")
     report = stage.go_on("matrix", policy="once")
     expected = ["LETTER", {"did": "by hand"}, "BY HAND"] if verdict == "happened" else DONE
     assert (report.error, report.results) == ("", expected)
     assert len(stage.world.read()) == effects
-    assert [(said.verdict, said.by) for said in stage.settlements()] == [(verdict, "someone")]
+    assert [(settlement.verdict, settlement.by) for settlement in stage.settlements()] == [
+        (verdict, "someone")
+    ]
 
 
 @pytest.mark.slow

@@ -43,8 +43,8 @@ def test_eight_processes_append_to_one_stream(stage, server, workspace, evidence
     written: dict[str, list[int]] = {}
     for stored in commits:
         [event] = stored.commit.events
-        told = msgspec.json.decode(event.data)
-        written.setdefault(told["name"], []).append(told["data"])
+        entry = msgspec.json.decode(event.data)
+        written.setdefault(entry["name"], []).append(entry["data"])
     assert written == {f"writer{n}": list(range(share)) for n in range(PROCESSES)}
     orders = {report.results[way] for report in reports for way in ("reading", "following")}
     assert len(orders) == 1

@@ -25,14 +25,14 @@ def test_a_prompt_outlives_a_kill_between_its_parts_and_its_event(tmp_path: Path
     """After a kill each call's prompt reads back, and no part is stored twice."""
     folder = tmp_path / "data"
 
-    def told(where: str) -> int:
-        given = ["-m", prompts.__name__, str(folder), "w", "r", where]
+    def exit_code(where: str) -> int:
+        arguments = ["-m", prompts.__name__, str(folder), "w", "r", where]
         root = Path(__file__).parents[2]
-        return run(given, cwd=root, env=environment(folder), timeout=WAIT_S).returncode
+        return run(arguments, cwd=root, env=environment(folder), timeout=WAIT_S).returncode
 
     with hansard.connect("w", data_dir=folder) as record:
-        assert told(kill) == -9
-        assert told("never") == 0
+        assert exit_code(kill) == -9
+        assert exit_code("never") == 0
         state = record.state("r").agent("agent")
         reader = payloads.Reader(lambda: state)
         blobs = record.workspace.blobs
@@ -40,8 +40,8 @@ def test_a_prompt_outlives_a_kill_between_its_parts_and_its_event(tmp_path: Path
         def get(sha256: str, size: int) -> bytes:
             return record._portal.run(blobs.get(sha256, size))
 
-        found = [payload.run_fetch(reader.arguments(s), get) for s in state.steps.values()]
-        assert found == [{"prompt": prompts.prompt(n)} for n in range(1, prompts.CALLS + 1)]
+        stored = [payload.run_fetch(reader.arguments(s), get) for s in state.steps.values()]
+        assert stored == [{"prompt": prompts.prompt(n)} for n in range(1, prompts.CALLS + 1)]
         commits = record._portal.run(record.workspace.log.read_run("r"))
         named = {
             sha256: size for stored in commits for sha256, size in blobs_of(stored.commit).items()

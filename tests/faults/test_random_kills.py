@@ -48,13 +48,13 @@ class Tally:
 
 def _settle_with_the_truth(stage: Stage, step: int, tally: Tally) -> None:
     """Settle as a person does: by a look into the world."""
-    found = stage.view().agent("worker").steps[step]
-    word = msgspec.json.decode(found.arguments)["word"]
+    unsettled = stage.view().agent("worker").steps[step]
+    word = msgspec.json.decode(unsettled.arguments)["word"]
     happened = bool(stage.world.read(tool="send", word=word))
     tally.doubts["happened" if happened else "did_not_happen"] += 1
     name = f"worker#{step}"
     if happened:
-        late = " at last" if found.tool == "moody" else ""
+        late = " at last" if unsettled.tool == "moody" else ""
         stage.record.settle(stage.run, name, "happened", result=f"sent {word}{late}")
     else:
         stage.record.settle(stage.run, name, "did_not_happen")
@@ -131,7 +131,7 @@ def test_a_run_killed_at_any_moment_ends_as_if_it_had_not_been(stage, evidence, 
         report = _until_done(stage, chance, tally, kills)
         assert (report.error, report.results) == ("", undisturbed.results)
         _check(stage, tally)
-        by_hand = [said for said in stage.settlements() if said.by == OS_USER]
+        by_hand = [settlement for settlement in stage.settlements() if settlement.by == OS_USER]
         assert len(by_hand) == tally.doubts.total() - settled
     evidence.record(
         "kill.random",

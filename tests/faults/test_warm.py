@@ -21,7 +21,7 @@ def test_who_is_killed_while_it_asks_for_a_program_ends_nothing_but_that():
         except subprocess.TimeoutExpired:
             asking.kill()
         assert asking.wait() == -9
-    told = subprocess.run(
+    process = subprocess.run(
         [python(), "-c", "print(7)"], capture_output=True, check=True, timeout=ASKED_S
     )
-    assert told.stdout == b"7\n"
+    assert process.stdout == b"7\n"

@@ -31,7 +31,7 @@ class Watched:
         return await self._kept.get_many(keys)
 
     async def _stop(self, point: Point) -> None:
-        if self._stops.wanted(point, "chunk") and not self._stops.reach():
+        if self._stops.stops_at(point, "chunk") and not self._stops.reach():
             await asyncio.Event().wait()
 
 
@@ -48,11 +48,11 @@ def main(inside: Inside) -> list[Any]:
                 inside.world.note("bodies", number=number)
                 return 2 * number
 
-            found = [double(number) for number in range(CALLS)]
+            results = [double(number) for number in range(CALLS)]
             # Who closes waits half a second for what is due, and would have ended before the kill.
-            while any(inside.stops.wanted(each, "chunk") for each in Point):
+            while any(inside.stops.stops_at(each, "chunk") for each in Point):
                 time.sleep(PAUSE_S)
-            return found
+            return results
 
 
 if __name__ == "__main__":

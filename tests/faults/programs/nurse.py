@@ -62,7 +62,7 @@ class Nurse:
         self._line = line
         self._door = door
         self._stubs: dict[socket.socket, int] = {}
-        self._told: dict[int, int] = {}
+        self._owners: dict[int, int] = {}
         self._theirs: list[tuple[int, int | None]] = []
         self._has_mcp = False
         self._woken, wake = socket.socketpair()
@@ -87,28 +87,28 @@ class Nurse:
                         stub, _ = self._door.accept()
                         selector.register(stub, selectors.EVENT_READ)
                         continue
-                    said, fds = _asked(asking)
-                    if not said and asking is self._line:
+                    request, fds = _request(asking)
+                    if not request and asking is self._line:
                         os._exit(0)  # an ordinary exit would report frozen objects as leaks
-                    if not said:
+                    if not request:
                         selector.unregister(asking)
                         self._end(asking)
                         continue
-                    job: dict[str, Any] = json.loads(said)
+                    job: dict[str, Any] = json.loads(request)
                     if not self._has_mcp and any("mcp" in part for part in job["command"]):
                         have(OF_MCP)
                         self._has_mcp = True
                     if self._fork(fds, job.get("fds", [None, 1, 2]), asking):
                         return job
 
-    def _fork(self, fds: list[int], wanted: list[int | None], asking: socket.socket) -> bool:
+    def _fork(self, fds: list[int], numbers: list[int | None], asking: socket.socket) -> bool:
         """Fork; return True in the child, which has its own output and nothing of the nurse."""
         stub = asking is not self._line
-        told = os.dup(asking.fileno()) if stub else fds[0]
+        owner = os.dup(asking.fileno()) if stub else fds[0]
         if pid := os.fork():
             with contextlib.suppress(OSError):  # a stub was killed: its end is heard of next
-                os.write(told, b"%d" % pid)
-            self._told[pid] = told
+                os.write(owner, b"%d" % pid)
+            self._owners[pid] = owner
             if stub:
                 self._stubs[asking] = pid
             for one in fds if stub else fds[1:]:
@@ -118,18 +118,18 @@ class Nurse:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         beyond = [fcntl.fcntl(one, fcntl.F_DUPFD, BEYOND) for one in fds]
-        for one in {*fds, told, *self._told.values()}:
+        for one in {*fds, owner, *self._owners.values()}:
             os.close(one)
         for each in {self._line, self._door, self._woken, self._wake, asking, *self._stubs}:
             each.close()
-        self._theirs = list(zip(beyond, wanted, strict=True))
+        self._theirs = list(zip(beyond, numbers, strict=True))
         return True
 
     def take(self) -> None:
         """Take over, in a child, the descriptors of its request."""
-        for one, wanted in self._theirs:
-            if wanted is not None:
-                os.dup2(one, wanted)
+        for one, number in self._theirs:
+            if number is not None:
+                os.dup2(one, number)
             os.close(one)
         # A stream checks at creation whether it can seek; a pipe in place of a file cannot.
         sys.stdout = open(1, "w", encoding=sys.stdout.encoding, closefd=False)  # noqa: SIM115 -- it stays open
@@ -138,7 +138,7 @@ class Nurse:
         """Forget a stub that was killed or has received its program's end."""
         stub.close()
         pid = self._stubs.pop(stub, 0)
-        if pid in self._told:  # not yet reaped: the number is its own
+        if pid in self._owners:  # not yet reaped: the number is its own
             os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -150,19 +150,19 @@ class Nurse:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return
-                told = self._told.pop(pid)
+                owner = self._owners.pop(pid)
                 with contextlib.suppress(OSError):  # nobody waits for it any more
-                    os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
-                os.close(told)
+                    os.write(owner, b"%d" % os.waitstatus_to_exitcode(status))
+                os.close(owner)
 
 
-def _asked(asking: socket.socket) -> tuple[bytes, list[int]]:
+def _request(asking: socket.socket) -> tuple[bytes, list[int]]:
     """Return a request and its descriptors, empty if the sender is gone."""
     try:
-        said, fds, _, _ = socket.recv_fds(asking, JOB_BYTES_MAX, FDS_MAX)
+        request, fds, _, _ = socket.recv_fds(asking, JOB_BYTES_MAX, FDS_MAX)
     except ConnectionError:
         return b"", []
-    return said, fds
+    return request, fds
 
 
 def become(job: dict[str, Any]) -> None:
@@ -214,6 +214,6 @@ def have(names: Iterable[str]) -> None:
 have((*IMPORTED, *sys.argv[3:]))
 line, door = (socket.socket(fileno=int(fd)) for fd in sys.argv[1:3])
 nurse = Nurse(line, door)
-asked = nurse.work()
+job = nurse.work()
 nurse.take()
-become(asked)
+become(job)
