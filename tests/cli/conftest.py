@@ -55,13 +55,13 @@ def shell(home: Path) -> Call:
     """Run the command line in a process of its own."""
 
     def run(*arguments: str, stdin: str | None = None, **env: str) -> Ran:
-        command, told = ["-m", "hansard", *arguments], environment(home, **env)
+        command, settings = ["-m", "hansard", *arguments], environment(home, **env)
         if stdin is None:
-            done = warm.run(command, cwd=Path.cwd(), env=told, timeout=170)
+            done = warm.run(command, cwd=Path.cwd(), env=settings, timeout=170)
         else:
             done = subprocess.run(
                 [sys.executable, *command],
-                env=told,
+                env=settings,
                 capture_output=True,
                 text=True,
                 timeout=170,

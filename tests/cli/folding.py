@@ -71,31 +71,31 @@ def at_position(lines: list[Line], position: int) -> list[Line]:
 
 def folded(lines: list[Line]) -> dict[str, Any]:
     """Return the state of a run's life and of its agents."""
-    told: dict[str, Any] = {"status": None, "vector": {}, "roster": {}, "agents": {}}
+    state: dict[str, Any] = {"status": None, "vector": {}, "roster": {}, "agents": {}}
     for line in lines:
-        told["vector"][line.stream] = line.last_version
+        state["vector"][line.stream] = line.last_version
         for event in line.body["events"]:
             if line.stream == "life":
-                _life(told, event["type"], event["data"])
+                _life(state, event["type"], event["data"])
             else:
                 name = line.stream.rpartition("/")[2]
-                _agent(told["agents"].setdefault(name, _nobody()), event["type"], event["data"])
-    for name, agent in told["agents"].items():
-        agent["version"] = next(v for s, v in told["vector"].items() if s.endswith(f"/{name}"))
+                _agent(state["agents"].setdefault(name, _nobody()), event["type"], event["data"])
+    for name, agent in state["agents"].items():
+        agent["version"] = next(v for s, v in state["vector"].items() if s.endswith(f"/{name}"))
         agent["steps"] = dict(Counter(agent["steps"].values()))
-    return told
+    return state
 
 
 def _nobody() -> dict[str, Any]:
     return {"steps": {}, "messages": 0, "checkpoints": {}, "decisions": 0, "left": None, "epoch": 0}
 
 
-def _life(told: dict[str, Any], kind: str, data: dict[str, Any]) -> None:
+def _life(state: dict[str, Any], kind: str, data: dict[str, Any]) -> None:
     if kind in {"run.started.v1", "run.resumed.v1"}:
-        told["status"] = "open"
+        state["status"] = "open"
     elif kind == "run.agent_joined.v1":
-        told["roster"][data["agent"]] = data["role"]
-    told["status"] = ENDINGS.get(kind, told["status"])
+        state["roster"][data["agent"]] = data["role"]
+    state["status"] = ENDINGS.get(kind, state["status"])
 
 
 def _agent(agent: dict[str, Any], kind: str, data: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ def _agent(agent: dict[str, Any], kind: str, data: dict[str, Any]) -> None:
             agent["left"] = None
 
 
-def told(shown: list[dict[str, Any]]) -> dict[str, Any]:
+def shown_state(shown: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the output of `run show --json`, in the shape of `folded`."""
     run, *agents = shown
     return {

@@ -80,20 +80,20 @@ def plant(home: Path, workspace: str, *planted: tuple[StreamId, Commit]) -> None
         home,
         *(
             (
-                subjects.subject(workspace, stream, told.version),
-                encode(stream, _written(stream, told)),
+                subjects.subject(workspace, stream, change.version),
+                encode(stream, _written(stream, change)),
             )
-            for stream, told in planted
+            for stream, change in planted
         ),
     )
 
 
-def _written(stream: StreamId, told: Commit) -> Commit:
+def _written(stream: StreamId, change: Commit) -> Commit:
     """Give a commit of SOMEBODY a permitted author: the agent, or an import for several."""
-    if told.actor != SOMEBODY or isinstance(stream, WorkspaceStream):
-        return told
+    if change.actor != SOMEBODY or isinstance(stream, WorkspaceStream):
+        return change
     actor = Actor(stream.agent) if isinstance(stream, AgentStream) else Actor("import", ("a",))
-    return msgspec.structs.replace(told, actor=actor)
+    return msgspec.structs.replace(change, actor=actor)
 
 
 def delete_blobs(home: Path, workspace: str) -> None:
@@ -130,7 +130,7 @@ def copied(
     """Copy a log into another workspace whose streams exist, forging commits on the way."""
     forged = []
     for subject, body in raw_messages(home, source):
-        told = change(msgspec.json.decode(body, type=Commit))
+        forged_commit = change(msgspec.json.decode(body, type=Commit))
         renamed = subject.replace(f"hansard.{source}.", f"hansard.{target}.", 1)
-        forged.append((renamed, msgspec.json.encode(told)))
+        forged.append((renamed, msgspec.json.encode(forged_commit)))
     publish_raw(home, *forged)

@@ -88,10 +88,10 @@ def ran(
     capture.readouterr()
     with log_of_its_own(), pytest.raises(SystemExit) as left:
         run_line()
-    told = capture.readouterr()
+    captured = capture.readouterr()
     code = left.value.code
-    out = told.out.decode(encoding) if isinstance(told.out, bytes) else told.out
-    err = told.err.decode() if isinstance(told.err, bytes) else told.err
+    out = captured.out.decode(encoding) if isinstance(captured.out, bytes) else captured.out
+    err = captured.err.decode() if isinstance(captured.err, bytes) else captured.err
     lines = err.splitlines(keepends=True)
     err = "".join(line for line in lines if not line.startswith(OF_OTHERS))
     return Ran(code if isinstance(code, int) else 0, out, err)
@@ -178,9 +178,9 @@ def team(record: hansard.Record) -> str:
         both(5)
         big(BIG)
         flaky("a")
-        said = [{"role": "user", "content": "hello " * 200}]
+        chat_log = [{"role": "user", "content": "hello " * 200}]
         for _ in range(3):
-            said.append({"role": "assistant", "content": f"{chat(list(said))}"})
+            chat_log.append({"role": "assistant", "content": f"{chat(list(chat_log))}"})
         with contextlib.suppress(KeyError):
             absent("nowhere")
         session.gather(lambda: add(10, 1), lambda: add(20, 2), lambda: None)

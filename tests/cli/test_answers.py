@@ -57,5 +57,5 @@ def test_a_read_and_its_command_say_the_same(command, home, runs, capsys, call):
     assert capsys.readouterr() == ("", "")
     encoder = msgspec.json.Encoder()
     lines = [encoder.encode(line).decode() for line in output.lines(answer)]
-    told = call(*command.format(runs.team).split(), "--json")
-    assert (told.code, told.out.splitlines()) == (0, lines)
+    result = call(*command.format(runs.team).split(), "--json")
+    assert (result.code, result.out.splitlines()) == (0, lines)

@@ -78,13 +78,13 @@ def findings(home: Path, workspace: str, call: Call) -> Callable[..., list[dict[
 
     def check(*planted: tuple[StreamId, Commit], begin: bool = True) -> list[dict[str, Any]]:
         plant(home, workspace, *(begun() if begin else ()), *planted)
-        told = call("check", "--json", workspace=workspace)
-        *found, summary = told.lines
+        result = call("check", "--json", workspace=workspace)
+        *reported, summary = result.lines
         assert summary["summary"] == workspace
-        wrong = sum(finding["wrong"] for finding in found)
-        assert (summary["wrong"], summary["notes"]) == (wrong, len(found) - wrong)
-        assert told.code == (1 if wrong else 0)
-        return found
+        wrong = sum(finding["wrong"] for finding in reported)
+        assert (summary["wrong"], summary["notes"]) == (wrong, len(reported) - wrong)
+        assert result.code == (1 if wrong else 0)
+        return reported
 
     return check
 
@@ -92,9 +92,9 @@ def findings(home: Path, workspace: str, call: Call) -> Callable[..., list[dict[
 @pytest.mark.slow
 def test_a_sound_workspace_has_no_finding(call: Call, runs: Runs):
     """Real runs, complete, failed, in doubt, settled and forked, are sound."""
-    told = call("check", "--json")
-    assert told.code == 0
-    [summary] = told.lines
+    result = call("check", "--json")
+    assert result.code == 0
+    [summary] = result.lines
     assert summary["runs"] >= 5
     assert summary["blobs"] >= 1
     assert summary["blob_bytes"] > 100_000
@@ -105,9 +105,9 @@ def test_a_sound_workspace_has_no_finding(call: Call, runs: Runs):
 def test_what_the_log_was_not_compared_with_is_named(home: Path, workspace: str, call: Call):
     """Without tables the clean result says that the log was not compared with any."""
     plant(home, workspace, *begun())
-    told = call("check", workspace=workspace).out
+    output = call("check", workspace=workspace).out
     assert re.search(
-        r"; not compared with (the broker's mark and )?the tables: not available", told
+        r"; not compared with (the broker's mark and )?the tables: not available", output
     )
 
 
@@ -117,7 +117,7 @@ def test_what_is_planted_in_these_tests_is_sound_to_begin_with(findings):
     assert findings((A, commit(2, first)), (A, commit(3, second))) == []
 
 
-def test_a_hole_in_the_versions_is_found(findings):
+def test_a_hole_in_the_versions_is_reported(findings):
     """A commit behind the log's back that leaves versions out."""
     [hole] = findings((A, commit(5, requested(1))))
     assert (hole["finding"], hole["run"], hole["stream"]) == ("version", "r1", "agent/r/a")
@@ -129,7 +129,7 @@ TOLD = commit(2, requested(1))
 
 
 @pytest.mark.parametrize(
-    ("planted", "kinds", "said"),
+    ("planted", "kinds", "fact"),
     [
         pytest.param(
             [(A, commit(2, requested(1), requested(2))), (A, commit(3, requested(3)))],
@@ -178,14 +178,14 @@ TOLD = commit(2, requested(1))
         ),
     ],
 )
-def test_what_is_wrong_with_commits_is_found(findings, planted: Planted, kinds, said):
+def test_what_is_wrong_with_commits_is_reported(findings, planted: Planted, kinds, fact):
     """Each is a finding of its kind, and nothing else is."""
-    found = findings(*planted)
-    assert [finding["finding"] for finding in found] == kinds
-    assert any(said in finding["fact"] for finding in found)
+    reported = findings(*planted)
+    assert [finding["finding"] for finding in reported] == kinds
+    assert any(fact in finding["fact"] for finding in reported)
 
 
-def test_a_body_that_its_subject_denies_is_found(findings, home: Path, workspace: str):
+def test_a_body_that_its_subject_denies_is_reported(findings, home: Path, workspace: str):
     """A body of another version than its subject, and bytes that are no commit."""
     plant(home, workspace, *begun())
     publish_raw(
@@ -194,12 +194,16 @@ def test_a_body_that_its_subject_denies_is_found(findings, home: Path, workspace
         (f"hansard.{workspace}.run.r2.life.1", b"no commit"),
         (f"hansard.{workspace}.run.r2.life.x", b"{}"),
     )
-    found = findings(begin=False)
-    assert [(f["finding"], f["position"]) for f in found] == [("body", 3), ("body", 4), ("body", 5)]
-    assert "its body says version 8" in found[0]["fact"]
+    reported = findings(begin=False)
+    assert [(f["finding"], f["position"]) for f in reported] == [
+        ("body", 3),
+        ("body", 4),
+        ("body", 5),
+    ]
+    assert "its body says version 8" in reported[0]["fact"]
 
 
-def test_a_blob_that_is_gone_is_found(home: Path, call: Call, workspace: str):
+def test_a_missing_blob_is_reported(home: Path, call: Call, workspace: str):
     """An event names it, and its chunks are not there."""
     with hansard.Session("w", agent="a", role="r", workspace=workspace, data_dir=home) as session:
 
@@ -210,14 +214,14 @@ def test_a_blob_that_is_gone_is_found(home: Path, call: Call, workspace: str):
         big()
     assert call("check", workspace=workspace).code == 0
     delete_blobs(home, workspace)
-    told = call("check", "--json", workspace=workspace)
-    assert told.code == 1
-    finding, _ = told.lines
+    result = call("check", "--json", workspace=workspace)
+    assert result.code == 1
+    finding, _ = result.lines
     assert (finding["finding"], finding["wrong"]) == ("blob", True)
     assert "chunks) was not found" in finding["fact"]
 
 
-def test_a_blob_that_is_damaged_is_found(home: Path, call: Call, findings, workspace: str):
+def test_a_damaged_blob_is_reported(home: Path, call: Call, findings, workspace: str):
     """The bytes of a damaged blob do not hash to its name."""
     name = "ab" * 32
     publish_raw(home, (subjects.blob_subject(workspace, name, 0), b"abc"))
@@ -228,7 +232,7 @@ def test_a_blob_that_is_damaged_is_found(home: Path, call: Call, findings, works
     assert "its bytes hash to" in finding["fact"]
 
 
-def test_an_event_of_a_newer_version_is_told_and_no_error(findings):
+def test_an_event_of_a_newer_version_is_a_note_and_no_error(findings):
     """An event of a newer version is not damage."""
     newer = Recorded("step.imagined.v9", str(uuid4()), RAW)
     completed = StepCompleted(step=7, result=RAW, digest="")
@@ -237,7 +241,7 @@ def test_an_event_of_a_newer_version_is_told_and_no_error(findings):
 
 
 @pytest.mark.parametrize(
-    ("planted", "said"),
+    ("planted", "fact"),
     [
         ([(A, commit(2, requested(1, parent=9)))], "step 1 follows step 9"),
         ([(A, commit(2, requested(1, after=(8,))))], "step 1 follows step 8"),
@@ -270,13 +274,13 @@ def test_an_event_of_a_newer_version_is_told_and_no_error(findings):
         ),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_found(findings, planted: Planted, said: str):
+def test_a_reference_that_leads_nowhere_is_reported(findings, planted: Planted, fact: str):
     """Steps, growing lists, forks, causes, rosters, conversations."""
-    found = findings(*planted)
-    assert found
-    kinds = {finding["finding"] for finding in found} - {"quarantine"}  # some are not shown, too
+    reported = findings(*planted)
+    assert reported
+    kinds = {finding["finding"] for finding in reported} - {"quarantine"}  # some are not shown, too
     assert kinds == {"reference"}
-    assert any(said in finding["fact"] for finding in found)
+    assert any(fact in finding["fact"] for finding in reported)
 
 
 @pytest.mark.parametrize(
@@ -286,16 +290,16 @@ def test_a_reference_that_leads_nowhere_is_found(findings, planted: Planted, sai
 def test_payloads_that_hansard_does_not_write_stop_nothing(findings, arguments: bytes):
     """A planted invalid payload is a finding, and later events are still checked."""
     planted = commit(2, requested(1, arguments))
-    found = findings((A, planted), (A, commit(9, requested(2))))
-    assert [finding["finding"] for finding in found] == ["event", "version"]
+    reported = findings((A, planted), (A, commit(9, requested(2))))
+    assert [finding["finding"] for finding in reported] == ["event", "version"]
 
 
 def test_people_read_where_and_what(call: Call, home: Path, workspace: str):
     """A line a finding, with position, stream and run, and a last line that counts."""
     plant(home, workspace, *begun(), (A, commit(5, requested(1))))
-    told = call("check", workspace=workspace)
-    assert told.code == 1
-    first, last = told.out.splitlines()
+    result = call("check", workspace=workspace)
+    assert result.code == 1
+    first, last = result.out.splitlines()
     assert first.startswith("version (position 3, agent/r/a, run r1): versions 2 to 4 are missing")
     assert "up to position 3; not compared with" in last
     assert last.endswith(": 1 wrong")

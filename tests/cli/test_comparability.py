@@ -77,7 +77,7 @@ def rows(record: hansard.Record, run: str) -> dict[str, Any]:
     return dict(zip(answer.columns, row, strict=True))
 
 
-def told(call: Call, a: str, b: str) -> dict[str, Any]:
+def compared(call: Call, a: str, b: str) -> dict[str, Any]:
     """Return the answer of `run diff`."""
     [line] = [x for x in call("run", "diff", a, b, "--json").lines if x["kind"] == "comparability"]
     return line
@@ -85,13 +85,13 @@ def told(call: Call, a: str, b: str) -> dict[str, Any]:
 
 def agree(call: Call, row: dict[str, Any], parent: str, fork: str) -> dict[str, Any]:
     """Both answers of a fork, which must be one."""
-    line = told(call, parent, fork)
-    said = {each["name"]: each["sameness"] for each in line["respects"]}
-    assert line["verdict"] == row["comparability"], (said, row)
+    line = compared(call, parent, fork)
+    sameness = {each["name"]: each["sameness"] for each in line["respects"]}
+    assert line["verdict"] == row["comparability"], (sameness, row)
     assert line["differs_in"] == row["differs_in"]
     assert line["not_on_record"] == row["not_on_record"]
     for name in ("code", "model", "prompt"):
-        assert said[name] == row[name], name
+        assert sameness[name] == row[name], name
     withheld = {how: row[f"withheld_{how}"] for how in ("outcome", "shadow", "refused")}
     assert line["withheld_b"] == withheld
     return line
@@ -123,8 +123,8 @@ def forked(record: hansard.Record) -> list[tuple[str, dict[str, Any]]]:
         rest = {name: value for name, value in again.items() if name not in sizes}
         Program(**{**parts, **rest}).play(record, fork, **sizes)
         made.append((parent, fork))
-    found = {row["run"]: row for row in record.sql("FROM forks").dicts()}
-    return [(parent, found[fork]) for parent, fork in made]
+    by_fork = {row["run"]: row for row in record.sql("FROM forks").dicts()}
+    return [(parent, by_fork[fork]) for parent, fork in made]
 
 
 @pytest.mark.fast(cases=2)
@@ -143,7 +143,7 @@ def test_the_verdict(call: Call, forked: list[tuple[str, dict[str, Any]]], case:
 
 
 @pytest.mark.thorough(quick="agents/test_forks.py::test_a_withheld_effect_is_an_event")
-def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
+def test_people_are_shown_what_was_withheld(call: Call, record: hansard.Record):
     """Diff, trace, trail and SQL show the call, its arguments, its effect and its answer."""
     program = Program()
     parent = program.play(record)
@@ -183,9 +183,9 @@ def test_people_are_told_what_was_withheld(call: Call, record: hansard.Record):
 def test_runs_that_are_no_forks_are_compared_too(call: Call, record: hansard.Record):
     """Two runs that share nothing are compared in full."""
     a, b = Program().play(record), Program(model="m-2").play(record)
-    assert told(call, a, b)["differs_in"] == ["model"]
+    assert compared(call, a, b)["differs_in"] == ["model"]
     assert "model    differs: A: m-1; B: m-2" in call("run", "diff", a, b).out
-    assert told(call, a, Program().play(record))["verdict"] == "comparable"
+    assert compared(call, a, Program().play(record))["verdict"] == "comparable"
 
 
 @pytest.mark.thorough(quick="test_the_verdict")

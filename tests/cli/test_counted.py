@@ -21,7 +21,7 @@ BARE = re.compile(
 
 
 @pytest.mark.parametrize(
-    ("number", "one", "said"),
+    ("number", "one", "phrase"),
     [
         (0, "event", "0 events"),
         (1, "event", "1 event"),
@@ -29,15 +29,15 @@ BARE = re.compile(
         (1200, "entry", "1,200 entries"),
     ],
 )
-def test_a_number_and_its_word_agree(number: int, one: str, said: str) -> None:
+def test_a_number_and_its_word_agree(number: int, one: str, phrase: str) -> None:
     """The singular is used for one."""
-    assert counted(number, one) == said
+    assert counted(number, one) == phrase
 
 
 def test_no_command_counts_by_itself() -> None:
     """A plural behind a number is made in one place."""
     assert not [
-        f"{path.name}: {found[0]}"
+        f"{path.name}: {match[0]}"
         for path in COMMANDS
-        for found in BARE.finditer(path.read_text(encoding="utf-8"))
+        for match in BARE.finditer(path.read_text(encoding="utf-8"))
     ]

@@ -58,8 +58,8 @@ def cells(call: Call, target: Path, *more: str) -> list[str]:
     """Return the cells of a text column in a CSV file."""
     texts = [text.replace("'", "''") for text in FORMULAS + PLAIN]
     rows = ", ".join(f"({number}, '{text}')" for number, text in enumerate(texts))
-    asked = f"SELECT text FROM (VALUES {rows}) AS t(n, text) ORDER BY n"
-    assert call("sql", asked, "-o", target, *more).code == 0
+    statement = f"SELECT text FROM (VALUES {rows}) AS t(n, text) ORDER BY n"
+    assert call("sql", statement, "-o", target, *more).code == 0
     with target.open(encoding="utf-8", newline="") as file:
         return [cell for [cell] in csv.reader(file)][1:]
 
@@ -67,8 +67,8 @@ def cells(call: Call, target: Path, *more: str) -> list[str]:
 @pytest.mark.slow
 def test_a_cell_that_begins_a_formula_is_quoted(call: Call, runs: Runs, tmp_path: Path):
     """A spreadsheet takes it for a text, and nothing that an agent wrote is run there."""
-    told = cells(call, tmp_path / "t.csv")
-    assert told == [f"'{text}" for text in FORMULAS] + PLAIN
+    values = cells(call, tmp_path / "t.csv")
+    assert values == [f"'{text}" for text in FORMULAS] + PLAIN
 
 
 @pytest.mark.thorough(quick="test_a_cell_that_begins_a_formula_is_quoted")

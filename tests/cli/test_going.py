@@ -73,10 +73,10 @@ def test_a_killed_program_is_resumed(shell, call, record, program, home):
     run = killed(program, home)
     effects = program.with_name("effects")
     command = [python(), str(program), str(effects), "go"]
-    told = shell("run", "resume", run[:-2], "--", *command)
-    assert (told.code, told.out) == (0, f"ended resume {run}\n")
+    result = shell("run", "resume", run[:-2], "--", *command)
+    assert (result.code, result.out) == (0, f"ended resume {run}\n")
     saved = "2 calls answered from the record, 1 effect not repeated; tokens unknown; money unknown"
-    assert f"the resume saved: {saved}" in told.err
+    assert f"the resume saved: {saved}" in result.err
     [row, end] = call("savings", run, "--json").lines
     assert (end["kind"], end["position"] > 0) == ("savings", True)
     assert (row["of"], row["calls"], row["effects"], row["cost"]) == (run, 2, 1, None)
@@ -99,10 +99,10 @@ def test_a_run_is_replayed_by_its_program(shell, call, record, program, home):
     assert shell("run", "resume", run, "--", *whole).code == 0
     before = call("run", "show", run, "--json").out
     for mode, flags in (("strict", []), ("offline", ["--offline"])):
-        told = shell("run", "replay", run, *flags, "--", *whole)
-        assert (told.code, told.out) == (0, f"ended {mode} {run}\n")
-        assert f"{mode} replay ended with exit code 0" in told.err
-        assert "the replay saved: 3 calls answered from the record, 1 effect" in told.err
+        result = shell("run", "replay", run, *flags, "--", *whole)
+        assert (result.code, result.out) == (0, f"ended {mode} {run}\n")
+        assert f"{mode} replay ended with exit code 0" in result.err
+        assert "the replay saved: 3 calls answered from the record, 1 effect" in result.err
     assert effects.read_text() == "first@example.org\n"
     assert call("run", "show", run, "--json").out == before
     other = shell("run", "replay", run, "--", *whole[:-1], "doubt")
@@ -123,17 +123,17 @@ def test_doubt_is_settled_from_the_command_line_and_the_run_ends(
     command = [python(), str(program), str(effects), "doubt"]
     stopped = shell("run", "resume", run, "--", *command)
     assert stopped.code == 1
-    asked = f" run settle {run} worker#3 --happened RESULT or --did-not-happen"
-    assert asked in stopped.err
+    remedy = f" run settle {run} worker#3 --happened RESULT or --did-not-happen"
+    assert remedy in stopped.err
     intent = next(each for each in call("trail", run, "--json").lines if each.get("step") == 3)
-    told = call("run", "settle", run, intent["address"], "--happened", '"x"', "--by", "me")
-    assert told.code == 0
+    result = call("run", "settle", run, intent["address"], "--happened", '"x"', "--by", "me")
+    assert result.code == 0
     assert call("run", "trace", run, "--json").lines[-1]["settled_by"] == "me"
-    assert "step worker#3 (never) is settled: happened by me, now completed" in told.out
+    assert "step worker#3 (never) is settled: happened by me, now completed" in result.out
     late = call("run", "settle", run, intent["address"], "--did-not-happen", "--by", "you")
     assert late.code == 2
     assert "it was settled as happened by me at 2" in late.err
-    assert f"hansard run resume {run} -- COMMAND" in told.err
+    assert f"hansard run resume {run} -- COMMAND" in result.err
     assert shell("run", "resume", run, "--", *command).out == f"ended resume {run}\n"
 
 
@@ -172,32 +172,32 @@ def test_what_a_resumed_program_starts_has_a_run_of_its_own(shell, record, tmp_p
     resume = ("run", "resume", "main-1", "--", python(), str(program), "main")
     with record.run("main", run="main-1"):
         pass
-    told = shell(*resume, "2")
-    assert told.code == 0, told.err
-    helper, again = told.out.splitlines()
+    result = shell(*resume, "2")
+    assert result.code == 0, result.err
+    helper, again = result.out.splitlines()
     assert helper.endswith(" []")
     assert helper.split()[0] != "main-1" == again
 
 
 def test_resume_without_a_command_says_how(call: Call, runs: Runs):
     """The error names the program as a label, and nothing runs."""
-    told = call("run", "resume", runs.doubt)
-    assert told.code == 0
-    assert f"hansard run resume {runs.doubt} -- COMMAND" in told.out
-    assert "a label, which is never run from the record" in told.out
-    assert "sender#1 (send) may need settling first" in told.err
+    result = call("run", "resume", runs.doubt)
+    assert result.code == 0
+    assert f"hansard run resume {runs.doubt} -- COMMAND" in result.out
+    assert "a label, which is never run from the record" in result.out
+    assert "sender#1 (send) may need settling first" in result.err
 
 
 @pytest.mark.slow
 def test_a_command_gets_its_settings_and_its_code_is_ours(shell: Call, runs: Runs, home: Path):
     """The environment names run, mode, workspace and data directory; exit codes pass through."""
     code = "import os,sys;[print(k,v) for k,v in os.environ.items() if 'HANSARD' in k];sys.exit(7)"
-    told = shell("run", "resume", runs.team, "--", python(), "-c", code)
-    assert told.code == 7
-    given = dict(line.split(" ", 1) for line in told.out.splitlines())
-    assert (given["HANSARD_RUN"], given["HANSARD_MODE"]) == (runs.team, "resume")
-    assert given["HANSARD_WORKSPACE"] == "lab"
-    assert given["HANSARD_DATA_DIR"] == str(home)
+    result = shell("run", "resume", runs.team, "--", python(), "-c", code)
+    assert result.code == 7
+    variables = dict(line.split(" ", 1) for line in result.out.splitlines())
+    assert (variables["HANSARD_RUN"], variables["HANSARD_MODE"]) == (runs.team, "resume")
+    assert variables["HANSARD_WORKSPACE"] == "lab"
+    assert variables["HANSARD_DATA_DIR"] == str(home)
     kill = "import os;os.kill(os.getpid(),9)"
     died = shell("run", "resume", runs.team, "--", python(), "-c", kill)
     assert died.code == 137
@@ -228,11 +228,11 @@ def test_a_signal_reaches_the_command(runs: Runs, home: Path):
 
 def test_a_fork_prints_its_id_alone(call: Call, runs: Runs):
     """Stdout has only the id, for scripts; the next command is on stderr."""
-    told = call("run", "fork", runs.team, "--at", "researcher_1@6")
-    run = told.out.strip()
-    assert told.code == 0
-    assert len(told.out.splitlines()) == 1
-    assert f"hansard run resume {run} -- COMMAND" in told.err
+    result = call("run", "fork", runs.team, "--at", "researcher_1@6")
+    run = result.out.strip()
+    assert result.code == 0
+    assert len(result.out.splitlines()) == 1
+    assert f"hansard run resume {run} -- COMMAND" in result.err
     state, researcher = call("run", "show", run, "--json").lines
     assert state["forked"]["parent"] == runs.team
     assert researcher["steps"] == {"completed": 1, "requested": 1}
@@ -242,23 +242,23 @@ def test_a_fork_prints_its_id_alone(call: Call, runs: Runs):
 
 
 @pytest.mark.parametrize(
-    ("flags", "given"),
+    ("flags", "fact"),
     [
         ([], "none was given"),
         (["--reuse", "--run-again"], "--reuse and --run-again were given"),
         (["--happened", "1", "--did-not-happen"], "--happened and --did-not-happen were given"),
     ],
 )
-def test_a_step_is_settled_by_exactly_one_verdict(call, runs, flags, given):
+def test_a_step_is_settled_by_exactly_one_verdict(call, runs, flags, fact):
     """None or two are an error that lists all four."""
-    told = call("run", "settle", runs.doubt, "1", *flags)
-    assert told.code == 2
-    assert given in told.err
-    assert "--happened RESULT, --did-not-happen, --reuse, --run-again" in told.err
+    result = call("run", "settle", runs.doubt, "1", *flags)
+    assert result.code == 2
+    assert fact in result.err
+    assert "--happened RESULT, --did-not-happen, --reuse, --run-again" in result.err
 
 
 @pytest.mark.parametrize(
-    ("step", "flag", "said"),
+    ("step", "flag", "fact"),
     [
         ("9", "--did-not-happen", "step 9 of 'sender'"),
         ("nobody#1", "--did-not-happen", "agent 'nobody' of run"),
@@ -266,12 +266,12 @@ def test_a_step_is_settled_by_exactly_one_verdict(call, runs, flags, given):
         ("1", "--reuse", "has no outcome to reuse"),
     ],
 )
-def test_a_step_that_cannot_be_settled_so_is_told(call, runs, step, flag, said):
+def test_a_step_that_cannot_be_settled_so_is_named(call, runs, step, flag, fact):
     """No such step, no such agent, no such verdict for it: nothing is written."""
     before = call("run", "show", runs.doubt, "--json").out
-    told = call("run", "settle", runs.doubt, step, flag)
-    assert told.code == 2
-    assert said in told.err
+    result = call("run", "settle", runs.doubt, step, flag)
+    assert result.code == 2
+    assert fact in result.err
     assert call("run", "show", runs.doubt, "--json").out == before
 
 
@@ -282,9 +282,9 @@ def test_a_step_of_another_run_is_named_with_its_run(call: Call, runs: Runs):
         for row in call("trail", runs.settled, "--json").lines
         if row.get("tool") == "send"
     )
-    told = call("run", "settle", runs.doubt, address, "--did-not-happen")
-    assert told.code == 2
-    assert f"{address} is in run {runs.settled}" in told.err
+    result = call("run", "settle", runs.doubt, address, "--did-not-happen")
+    assert result.code == 2
+    assert f"{address} is in run {runs.settled}" in result.err
     again = call("run", "settle", runs.settled, address, "--did-not-happen")
     assert "settled as happened by" in again.err
 
@@ -305,8 +305,8 @@ def test_a_step_of_another_run_is_named_with_its_run(call: Call, runs: Runs):
 def test_a_result_is_json_or_text(call: Call, record: hansard.Record, typed: str, result: object):
     """JSON where it is JSON, tagged values as `run trace` shows them; else the text itself."""
     run = in_doubt(record, "typed")
-    told = call("run", "settle", run, "sender#1", "--happened", typed, "--json")
-    assert told.lines == [
+    settled = call("run", "settle", run, "sender#1", "--happened", typed, "--json")
+    assert settled.lines == [
         {"run": run, "step": "sender#1", "verdict": "happened", "status": "completed"}
     ]
     [step] = call("run", "trace", run, "--json").lines

@@ -51,7 +51,7 @@ def test_a_question_is_answered_under_low_hard_limits(home: Path, record: hansar
     assert (ended.returncode, ended.stdout.split()) == (0, ["one", "1"]), ended.stderr
 
 
-def test_a_server_without_memory_is_told_in_two_lines(tmp_path: Path) -> None:
+def test_a_server_without_memory_is_reported_in_two_lines(tmp_path: Path) -> None:
     """The trace of its runtime stays in the log; the error names the limit."""
     command = shlex.join([sys.executable, "-m", "hansard", "runs"])
     ended = subprocess.run(
@@ -68,7 +68,7 @@ def test_a_server_without_memory_is_told_in_two_lines(tmp_path: Path) -> None:
     assert len(ended.stderr.splitlines()) == 2
 
 
-def test_a_limit_is_found_behind_the_error_that_it_caused() -> None:
+def test_a_limit_is_recognised_by_the_error_that_it_caused() -> None:
     """Memory and threads are recognised; a lock that another process holds is no limit."""
     assert "ulimit -v" in (reached_limit(MemoryError()) or "")
     assert "ulimit -u" in (reached_limit(RuntimeError("can't start new thread")) or "")

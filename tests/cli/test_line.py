@@ -42,8 +42,8 @@ def _modules(env: dict[str, str], code: str) -> tuple[str, set[str]]:
     return done.stdout, set(done.stderr.split())
 
 
-def _of_command(env: dict[str, str], asked: list[str]) -> tuple[str, set[str]]:
-    code = f"from hansard.cli import main\nsys.argv = ['hansard', *{asked}]\nmain()"
+def _of_command(env: dict[str, str], arguments: list[str]) -> tuple[str, set[str]]:
+    code = f"from hansard.cli import main\nsys.argv = ['hansard', *{arguments}]\nmain()"
     return _modules(env, code)
 
 
@@ -70,17 +70,17 @@ def test_the_reference_has_every_command():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(call: Call, command: tuple[str, ...]):
     """`--help` and `-h` describe the command."""
-    told = call(*command, "--help")
-    assert told.code == 0
-    assert told.out.startswith(f"Usage: hansard {' '.join(command)}")
-    assert call(*command, "-h").out == told.out
+    result = call(*command, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"Usage: hansard {' '.join(command)}")
+    assert call(*command, "-h").out == result.out
 
 
 @pytest.mark.fast(cases=1, slow=0)
-@pytest.mark.parametrize("asked", [["--help"], ["run", "--help"], ["roles", "--help"]])
-def test_help_is_quick(tmp_path: Path, asked: list[str]):
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["roles", "--help"]])
+def test_help_is_quick(tmp_path: Path, arguments: list[str]):
     """The help of a group imports no broker, no tables, nothing that draws, and no command."""
-    shown, loaded = _of_command(environment(tmp_path), asked)
+    shown, loaded = _of_command(environment(tmp_path), arguments)
     assert shown.startswith("Usage: hansard")
     assert not {"nats", "rich.console", "structlog", "duckdb", "asyncio"} & loaded
     own = {each.removeprefix("hansard.cli.") for each in loaded if "hansard.cli." in each}
@@ -120,10 +120,10 @@ def test_the_help_cuts_no_description(call: Call, group: str):
 
 def _help(path: str) -> str:
     """Return a command's own description, in one line."""
-    found = cli.command()
+    command = cli.command()
     for name in path.split():
-        found = found.make_context(name, [], resilient_parsing=True).command.commands[name]
-    return " ".join(getattr(found, "loaded", found).help.split())
+        command = command.make_context(name, [], resilient_parsing=True).command.commands[name]
+    return " ".join(getattr(command, "loaded", command).help.split())
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_who_connects_and_works_loads_no_log(data_dir: Path, workspace: str):
 
 
 @pytest.mark.slow
-def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
+def test_a_query_loads_no_format_that_is_not_requested(tmp_path: Path):
     """SQL answers import pyarrow for Arrow and Parquet alone."""
     _, loaded = _modules(environment(tmp_path), "import hansard.cli.sql")
     assert "hansard.projections.sql_sandbox.answer" in loaded
@@ -157,18 +157,18 @@ def test_a_query_loads_no_format_that_is_not_asked_for(tmp_path: Path):
 
 
 @pytest.mark.thorough(quick="test_a_command_loads_no_log_and_no_keys")
-@pytest.mark.parametrize("asked", [["runs"], ["sql", "SELECT 1"], ["compare", "e"]])
-def test_a_command_in_a_pipe_loads_no_more_than_it_shows(data_dir, workspace, asked):
+@pytest.mark.parametrize("arguments", [["runs"], ["sql", "SELECT 1"], ["compare", "e"]])
+def test_a_command_in_a_pipe_loads_no_more_than_it_shows(data_dir, workspace, arguments):
     """A table in a pipe waits for no rich, and of DuckDB for its engine alone."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         for arm in "ab":
             with record.run("w", experiment="e", task="t", arm=arm):
                 pass
         record.sql("SELECT 1")  # the tables exist: a command that makes them loads more
-    shown, loaded = _of_command(environment(data_dir, HANSARD_WORKSPACE=workspace), asked)
+    shown, loaded = _of_command(environment(data_dir, HANSARD_WORKSPACE=workspace), arguments)
     assert shown
     assert "nats.aio.client" in loaded
-    assert ("_duckdb" in loaded) == (asked[0] == "compare")
+    assert ("_duckdb" in loaded) == (arguments[0] == "compare")
     assert not {"rich.text", "rich.console", "duckdb"} & loaded
 
 
@@ -196,20 +196,20 @@ def test_global_options_may_stand_anywhere(typed: list[str], understood: list[st
     assert hoist_global_options(typed) == understood
 
 
-def test_a_wrong_option_is_told(call: Call):
+def test_a_wrong_option_is_reported(call: Call):
     """Exit code 2 and the usage, as everywhere."""
     for arguments in (["runs", "--no-such"], ["runs", "--status", "odd"], ["nothing"]):
-        told = call(*arguments)
-        assert (told.code, told.out) == (2, "")
-        assert "Usage: hansard" in told.err
+        result = call(*arguments)
+        assert (result.code, result.out) == (2, "")
+        assert "Usage: hansard" in result.err
 
 
 @pytest.mark.slow
-def test_an_error_is_one_line_and_a_traceback_only_when_asked_for(call, shell, runs):
+def test_an_error_is_one_line_and_a_traceback_only_on_request(call, shell, runs):
     """Fact, value, remedy; `--debug` or HANSARD_DEBUG for the rest."""
-    told = call("run", "show", "nothing")
-    assert (told.code, told.out) == (2, "")
-    assert told.err == "error: run 'nothing' was not found: see 'hansard runs'\n"
+    result = call("run", "show", "nothing")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "error: run 'nothing' was not found: see 'hansard runs'\n"
     assert "Traceback" in call("run", "show", "nothing", "--debug").err
     assert "Traceback" not in call("runs", "--debug").err
     assert "Traceback" in shell("run", "show", "nothing", HANSARD_DEBUG="1").err
@@ -227,10 +227,10 @@ def test_a_reader_that_leaves_ends_it_quietly(runs: Runs, home: Path):
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
-    told = process.stderr.read()
+    message = process.stderr.read()
     process.stderr.close()
     assert process.wait(30) == 141
-    assert told == ""
+    assert message == ""
 
 
 @pytest.mark.slow
@@ -257,13 +257,13 @@ def test_colour_is_for_terminals(runs: Runs, home: Path):
         assert b"completed" in done.stdout
 
 
-@pytest.mark.parametrize("asked", [["demo"], ["up"], ["runs"]])
-def test_while_a_command_works_garbage_is_looked_for(monkeypatch, asked):
+@pytest.mark.parametrize("arguments", [["demo"], ["up"], ["runs"]])
+def test_while_a_command_works_garbage_is_looked_for(monkeypatch, arguments):
     """Garbage collection, off while `main` imports, is on while a command works."""
-    loaded = cli.command().commands[asked[0]].loaded
+    loaded = cli.command().commands[arguments[0]].loaded
     seen: list[bool] = []
     monkeypatch.setattr(loaded, "callback", lambda **_: seen.append(gc.isenabled()))
-    monkeypatch.setattr(sys, "argv", ["hansard", *asked])
+    monkeypatch.setattr(sys, "argv", ["hansard", *arguments])
     try:
         with pytest.raises(SystemExit):
             main()
@@ -274,7 +274,7 @@ def test_while_a_command_works_garbage_is_looked_for(monkeypatch, asked):
 
 
 @pytest.mark.parametrize(
-    ("typed", "wanted"),
+    ("typed", "nearest"),
     [
         (("show",), "'hansard run show'"),
         (("run", "setle", "last"), "'hansard run settle'"),
@@ -283,12 +283,12 @@ def test_while_a_command_works_garbage_is_looked_for(monkeypatch, asked):
         (("xyzzy",), "see 'hansard --help'"),
     ],
 )
-def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...], wanted: str):
+def test_an_unknown_command_names_the_nearest(call: Call, typed: tuple[str, ...], nearest: str):
     """Commands of all levels count: a word without its group suggests the whole command."""
-    told = call(*typed)
-    assert told.code == 2
-    assert f"unknown command {typed[-2 if typed[-1] in ('last', 'ls') else -1]!r}" in told.err
-    assert wanted in told.err.partition("unknown command")[2]
+    result = call(*typed)
+    assert result.code == 2
+    assert f"unknown command {typed[-2 if typed[-1] in ('last', 'ls') else -1]!r}" in result.err
+    assert nearest in result.err.partition("unknown command")[2]
 
 
 @pytest.mark.slow

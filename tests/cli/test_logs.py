@@ -46,15 +46,15 @@ def test_a_terminal_has_lines_for_people_and_all_else_has_json(tmp_path: Path):
     assert "it is so" in shown
     assert "\x1b[" in shown
     assert "{" not in shown
-    for told in (
+    for output in (
         _piped(tmp_path, PLAIN + LINE),
         _piped(tmp_path, SERVICE + LINE),
         _at_a_terminal(tmp_path, SERVICE + LINE),
     ):
-        [line] = told.splitlines()
-        said = json.loads(line)
-        assert (said["event"], said["level"], said["run"]) == ("it is so", "warning", "r")
-        assert said["timestamp"]
+        [line] = output.splitlines()
+        entry = json.loads(line)
+        assert (entry["event"], entry["level"], entry["run"]) == ("it is so", "warning", "r")
+        assert entry["timestamp"]
 
 
 @pytest.mark.slow
@@ -64,12 +64,12 @@ def test_a_program_that_configured_structlog_is_left_alone(tmp_path: Path):
     assert _piped(tmp_path, own + OWN + PLAIN + LINE) == "mine it is so r\n"
 
 
-def test_a_fault_is_told_by_its_type_and_place_alone():
+def test_a_fault_is_reported_by_its_type_and_place_alone():
     """The message and the traceback's lines may hold user data."""
     known: dict[str, int] = {}
     with pytest.raises(KeyError) as raised:
         known[SECRET]
-    told = unexpected(raised.value)
-    assert told["error"] == "KeyError"
-    assert told["where"].startswith("test_logs.py:")
-    assert SECRET not in repr(told)
+    fields = unexpected(raised.value)
+    assert fields["error"] == "KeyError"
+    assert fields["where"].startswith("test_logs.py:")
+    assert SECRET not in repr(fields)

@@ -74,12 +74,12 @@ def deeper(record: hansard.Record, home: Path) -> str:
     with record.run("deeper", run="deeper", agent="a", role="r") as session:
         session.message("user", "beside it")
     nested = b"[" * DEEPER + b"]" * DEEPER
-    said = b'{"role":"user","content":%s,"fingerprint":"f"}' % nested
+    message = b'{"role":"user","content":%s,"fingerprint":"f"}' % nested
     call = (
         b'{"step":1,"tool":"t","effects":"pure","arguments":{"x":%s},"call":"c","fingerprint":"g"}'
     )
-    told = {"message.added.v1": said, "step.requested.v1": call % nested}
-    events = [Recorded(tag, str(uuid4()), msgspec.Raw(data)) for tag, data in told.items()]
+    payloads = {"message.added.v1": message, "step.requested.v1": call % nested}
+    events = [Recorded(tag, str(uuid4()), msgspec.Raw(data)) for tag, data in payloads.items()]
     plant(home, WORKSPACE, (AgentStream("deeper", "r", "a"), commit(4, *events)))
     return "deeper"
 
@@ -94,26 +94,26 @@ def look(request: pytest.FixtureRequest, hostile: str) -> tuple[str, ...]:
 def test_people_see_no_control_character(call: Call, look: tuple[str, ...]):
     """No output moves a cursor, changes colour or direction, reads markup or is unbounded."""
     began = time.monotonic()
-    told = call(*look)
-    assert told.code == 0, told.err
+    result = call(*look)
+    assert result.code == 0, result.err
     assert time.monotonic() - began < SECONDS_MAX
-    kinds = {unicodedata.category(char) for char in told.out + told.err if char != "\n"}
+    kinds = {unicodedata.category(char) for char in result.out + result.err if char != "\n"}
     assert not kinds & {"Cc", "Cf", "Zl", "Zp", "Cs"}
-    assert "\\x1b" in told.out or "\\u001b" in told.out
-    assert "[bold]not bold" in told.out
-    assert len(told.out) < 100_000
+    assert "\\x1b" in result.out or "\\u001b" in result.out
+    assert "[bold]not bold" in result.out
+    assert len(result.out) < 100_000
 
 
 @pytest.mark.slow(cases=2)
 def test_every_line_for_programs_parses(call: Call, look: tuple[str, ...]):
     """With --json each line is one object, with hostile values unchanged."""
-    told = call(*look, "--json")
-    assert told.code == 0, told.err
-    lines = [json.loads(line) for line in told.out.split("\n")[:-1]]
+    result = call(*look, "--json")
+    assert result.code == 0, result.err
+    lines = [json.loads(line) for line in result.out.split("\n")[:-1]]
     assert lines
     assert all(isinstance(line, dict) for line in lines)
-    assert len(lines) == len(told.out.splitlines())
-    assert not {unicodedata.category(char) for char in told.out if char != "\n"} & {
+    assert len(lines) == len(result.out.splitlines())
+    assert not {unicodedata.category(char) for char in result.out if char != "\n"} & {
         "Cc",
         "Zl",
         "Zp",
@@ -122,9 +122,9 @@ def test_every_line_for_programs_parses(call: Call, look: tuple[str, ...]):
 
 def test_programs_get_a_huge_value_whole(call: Call, hostile: str):
     """A message or result of millions of characters is complete if it is requested."""
-    said = [line["message"] for line in call("run", "context", hostile, "--json").lines[1:]]
-    assert {"role": "user", "content": ESCAPES} in said
-    assert max(len(str(message["content"])) for message in said) == HUGE
+    messages = [line["message"] for line in call("run", "context", hostile, "--json").lines[1:]]
+    assert {"role": "user", "content": ESCAPES} in messages
+    assert max(len(str(message["content"])) for message in messages) == HUGE
     steps = call("run", "trace", hostile, "--full", "--json").lines
     assert steps[0]["result"] == ESCAPES
     assert len(steps[-1]["result"]) == HUGE
@@ -147,10 +147,10 @@ def test_a_deep_value_is_whole(call: Call, hostile: str):
 def test_a_value_deeper_than_any_of_ours_stops_nothing(call, deeper, look, more):
     """The values beside it are shown, and each line parses."""
     group, command, *rest = look
-    told = call(group, command, deeper, *rest, *more)
-    assert told.code == 0, told.err
-    assert "Traceback" not in told.err
+    result = call(group, command, deeper, *rest, *more)
+    assert result.code == 0, result.err
+    assert "Traceback" not in result.err
     if more:
-        assert told.lines
+        assert result.lines
     else:
-        assert ("a#1" if command in {"show", "trace"} else "beside it") in told.out
+        assert ("a#1" if command in {"show", "trace"} else "beside it") in result.out

@@ -15,7 +15,7 @@ from tests.cli.support import Call, Ran, Runs
 CLOCK = re.compile(r"\d\d:\d\d|\+\d")
 
 
-def asked(**more: Any) -> dict[str, Any]:
+def tool_request(**more: Any) -> dict[str, Any]:
     """Return a message that calls a tool."""
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
     return {"role": "assistant", "content": None, "tool_calls": [call], **more}
@@ -25,7 +25,7 @@ def chat(name: str, *times: str | None) -> dict[str, Any]:
     """Return a record of four messages with the given times."""
     messages = [
         {"role": "user", "content": "hello"},
-        asked(usage={"prompt_tokens": 5}, cost=0.25),
+        tool_request(usage={"prompt_tokens": 5}, cost=0.25),
         {"role": "tool", "tool_call_id": "c1", "content": "found"},
         {"role": "assistant", "content": "bye"},
     ]
@@ -63,9 +63,9 @@ def look(call: Call, runs: Runs, tmp_path: Path) -> Callable[..., Ran]:
     ids = {line["labels"]["source_run"]: line["run"] for line in listed}
 
     def run(name: str, command: str, *more: str) -> Ran:
-        told = call("run", command, ids[name], *more, workspace=ELSEWHERE)
-        assert told.code == 0, told.err
-        return told
+        result = call("run", command, ids[name], *more, workspace=ELSEWHERE)
+        assert result.code == 0, result.err
+        return result
 
     return run
 
@@ -80,7 +80,7 @@ def test_where_the_source_gives_no_times_none_is_shown(look: Callable[..., Ran],
     assert not any(re.search(r"\b(began|took|started)\b", line) for line in head)
 
 
-def test_programs_are_told_that_no_time_is_known(look: Callable[..., Ran]):
+def test_json_shows_that_no_time_is_known(look: Callable[..., Ran]):
     """Null for when it was, and `import` for whose time it is; `time` stays the log's."""
     [step] = look("untimed", "trace", "--json").lines
     unknown = {"at": None, "clock": "import", "offset_ms": None}
@@ -133,7 +133,7 @@ def test_an_imported_message_is_whole(look: Callable[..., Ran]):
     """The chat is unchanged, with its usage; uncounted tokens are left out."""
     about, *lines = look("timed", "context", "--json").lines
     assert [line["message"]["role"] for line in lines] == ["user", "assistant", "tool", "assistant"]
-    assert lines[1]["message"]["tool_calls"] == asked()["tool_calls"]
+    assert lines[1]["message"]["tool_calls"] == tool_request()["tool_calls"]
     assert (about["tokens"], about["usage"]) == (None, {"cost": 0.25, "input_tokens": 5})
     assert look("timed", "state", "--json").lines[1]["total_tokens"] is None
     [step] = look("timed", "trace", "--json").lines
@@ -167,7 +167,7 @@ def test_an_agent_that_is_called_import_keeps_its_times(call: Call, record: hans
     assert "imported" not in call("run", "show", session.run).out
 
 
-def test_a_copied_run_has_the_times_of_the_log_it_came_from(call: Call, runs: Runs, tmp_path: Path):
+def test_a_copied_run_has_the_times_of_its_original_log(call: Call, runs: Runs, tmp_path: Path):
     """They are under `origin`, in order, with their positions; offsets are unchanged."""
     path = str(tmp_path / "run.jsonl")
     assert call("export", runs.settled, "-o", path).code == 0
@@ -190,12 +190,12 @@ def test_runs_are_listed_and_filtered_by_the_times_of_their_sources(call, look):
     """Claimed times are shown and filtered by; runs without any are left out and counted."""
     assert look("timed", "show").code == 0
 
-    def asked(*arguments: str) -> Ran:
+    def listed(*arguments: str) -> Ran:
         return call("runs", "--limit", "0", *arguments, workspace=ELSEWHERE)
 
     began = {
         line["labels"]["source_run"]: (line["began"], line["last"])
-        for line in asked("--json").lines
+        for line in listed("--json").lines
         if line["labels"]["source_run"] in RECORDS
     }
     unknown = {"at": None, "clock": "import"}
@@ -204,14 +204,14 @@ def test_runs_are_listed_and_filtered_by_the_times_of_their_sources(call, look):
         {"at": "1999-12-31T23:59:58", "clock": "occurred_at"},
         {"at": "2000-01-01T00:00:02", "clock": "occurred_at"},
     )
-    table = asked().out
+    table = listed().out
     assert "1999-12-31 23:59:58 (occurred_at)" in table
     assert re.search(r"not given +not given", table)
-    of_1999 = asked("--json", "--since", "1999-01-01T00:00Z", "--until", "1999-12-31T23:59:59Z")
+    of_1999 = listed("--json", "--since", "1999-01-01T00:00Z", "--until", "1999-12-31T23:59:59Z")
     assert {line["labels"]["source_run"] for line in of_1999.lines} >= {"timed", "mixed"}
     assert "untimed" not in {line["labels"]["source_run"] for line in of_1999.lines}
     assert "left out by --since or --until: the source gives no time" in of_1999.err
-    now = asked("--json", "--since", "2020-01-01T00:00Z").lines
+    now = listed("--json", "--since", "2020-01-01T00:00Z").lines
     assert not {line["labels"].get("source_run") for line in now} & RECORDS.keys()
 
 

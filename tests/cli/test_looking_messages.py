@@ -32,7 +32,7 @@ def messages(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line["message"] for line in lines if line["kind"] == "message"]
 
 
-def test_a_context_is_what_a_model_was_given(call: Call, talk: list[str]):
+def test_a_context_is_what_a_model_received(call: Call, talk: list[str]):
     """Each message whole in its provider's form, in order, large ones fetched, with its tokens."""
     about, *lines = call("run", "context", talk[0], "--json").lines
     assert messages(lines) == [
@@ -83,9 +83,9 @@ def test_one_agents_context(call: Call, talk: list[str]):
     """`--agent` narrows; an unknown agent's error lists the known ones."""
     lines = call("run", "context", talk[1], "--agent", "helper", "--json").lines
     assert {line["agent"] for line in lines} == {"helper"}
-    told = call("run", "context", talk[1], "--agent", "nobody")
-    assert (told.code, told.out) == (2, "")
-    assert "clerk, helper" in told.err
+    result = call("run", "context", talk[1], "--agent", "nobody")
+    assert (result.code, result.out) == (2, "")
+    assert "clerk, helper" in result.err
 
 
 def test_a_conversation_is_all_of_its_runs(call: Call, talk: list[str]):
@@ -98,8 +98,8 @@ def test_a_conversation_is_all_of_its_runs(call: Call, talk: list[str]):
         (talk[0], "first", 3),
         (talk[1], "second", 2),
     ]
-    told = [line for line in lines if line["kind"] == "message"]
-    assert [(each["run"], each["agent"], each["index"]) for each in told] == [
+    listed = [line for line in lines if line["kind"] == "message"]
+    assert [(each["run"], each["agent"], each["index"]) for each in listed] == [
         (talk[0], "clerk", 1),
         (talk[0], "clerk", 2),
         (talk[0], "clerk", 3),
@@ -112,7 +112,7 @@ def test_a_conversation_is_all_of_its_runs(call: Call, talk: list[str]):
         for agent in agents
         for message in messages(call("run", "context", run, "--agent", agent, "--json").lines)
     ]
-    assert messages(told) == of_runs
+    assert messages(listed) == of_runs
     text = call("conversation", "show", "two-days").out
     for fact in ("5 messages, 10 tokens, 2 turns", *talk, "and today?", "part one"):
         assert fact in text
@@ -137,25 +137,25 @@ def call_time(call: Call, run: str, position: int) -> str:
     return str(line["time"])
 
 
-def test_a_point_that_several_runs_have_is_asked_for(call: Call, talk: list[str]):
+def test_a_point_that_several_runs_have_is_ambiguous(call: Call, talk: list[str]):
     """`clerk@2` exists in both runs, and no run is guessed."""
-    told = call("conversation", "show", "two-days", "--at", "clerk@2")
-    assert (told.code, told.out) == (2, "")
-    assert "several of its runs have it" in told.err
+    result = call("conversation", "show", "two-days", "--at", "clerk@2")
+    assert (result.code, result.out) == (2, "")
+    assert "several of its runs have it" in result.err
     only = call("conversation", "show", "two-days", "--at", "helper@2", "--json").lines
     assert len(messages(only)) == 5
 
 
 @pytest.mark.parametrize("name", ["nope", "", "*", "../x", "é" * 300, "a b"])
-def test_a_conversation_that_is_not_there_is_told(call: Call, runs: Runs, name: str):
+def test_a_missing_conversation_is_reported(call: Call, runs: Runs, name: str):
     """Any text gives exit code 2, the name and a remedy."""
-    told = call("conversation", "show", name)
-    assert (told.code, told.out) == (2, "")
-    assert "Traceback" not in told.err
-    assert told.err.startswith("error: ")
+    result = call("conversation", "show", name)
+    assert (result.code, result.out) == (2, "")
+    assert "Traceback" not in result.err
+    assert result.err.startswith("error: ")
 
 
-def test_a_summary_says_what_it_stands_for(call: Call, record: hansard.Record):
+def test_a_summary_lists_what_it_replaces(call: Call, record: hansard.Record):
     """The window shows how many messages a summary replaces and where; `--all` shows them."""
     with record.run("early", run="early", agent="clerk", role="clerk", conversation="sum") as early:
         early.message("user", "hello, how are you today?")
@@ -170,8 +170,10 @@ def test_a_summary_says_what_it_stands_for(call: Call, record: hansard.Record):
     summary = lines[0]
     assert (summary["messages"], summary["message"]["content"]) == (2, "2 things")
     _, *lines = call("run", "context", "late", "--all", "--json").lines
-    said = [line["original"]["message"]["content"] for line in lines if line["kind"] == "compacted"]
-    assert said == [
+    originals = [
+        line["original"]["message"]["content"] for line in lines if line["kind"] == "compacted"
+    ]
+    assert originals == [
         "2 things",
         "hello, how are you today?",
         "what of the order?",

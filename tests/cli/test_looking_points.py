@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard.bus.jetstream.log import JetStreamLog
 from hansard.state.histories import CHUNK_VERSIONS
-from tests.cli.folding import Line, at_position, folded, lines_of, told
+from tests.cli.folding import Line, at_position, folded, lines_of, shown_state
 from tests.cli.support import WORKSPACE, Call, Ran, Runs
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,9 +97,9 @@ def test_other_points_read_chunks_instead_of_the_run(call, home, record, monkeyp
         original = getattr(JetStreamLog, name)
 
         async def counted(log: JetStreamLog, *arguments: Any, **options: Any) -> Any:
-            found = await original(log, *arguments, **options)
-            commits.append(len(found))
-            return found
+            commit = await original(log, *arguments, **options)
+            commits.append(len(commit))
+            return commit
 
         monkeypatch.setattr(JetStreamLog, name, counted)
 
@@ -119,10 +119,10 @@ def test_an_id_of_a_commit_or_an_event(call: Call, run: str, name: str, lines: l
     """The point is the position of the commit with that id, including its whole transaction."""
     for line in sampled(lines, name):
         before = at_position(lines, line.counts_from)
-        for wanted in (line.body["id"], line.body["events"][-1]["id"].upper()):
-            shown = call("run", "show", run, "--at", wanted, "--json")
+        for event_id in (line.body["id"], line.body["events"][-1]["id"].upper()):
+            shown = call("run", "show", run, "--at", event_id, "--json")
             if began(lines, before):
-                assert told(shown.lines) == folded(before), wanted
+                assert shown_state(shown.lines) == folded(before), event_id
             else:
                 assert_not_begun(shown)
 
@@ -137,7 +137,7 @@ def test_a_version_of_a_stream(call: Call, run: str, name: str, lines: list[Line
         for version in {line.body["version"], line.last_version}:
             shown = call("run", "show", run, "--at", f"{stream}@{version}", "--json")
             if began(lines, before):
-                assert told(shown.lines) == folded(before), f"{stream}@{version}"
+                assert shown_state(shown.lines) == folded(before), f"{stream}@{version}"
             else:
                 assert_not_begun(shown)
 
@@ -154,7 +154,7 @@ def test_a_time(call: Call, run: str, name: str, lines: list[Line]):
             shown = call("run", "show", run, "--at", moment.astimezone(zone).isoformat(), "--json")
             if began(lines, before):
                 seen += 1
-                assert told(shown.lines) == folded(before)
+                assert shown_state(shown.lines) == folded(before)
             else:
                 assert_not_begun(shown)
     assert seen
@@ -168,12 +168,14 @@ def test_a_snapshot(call: Call, run: str, name: str, lines: list[Line]):
     agent = "sender" if name == "settled" else "researcher_1"
     chain = call("run", "show", run, "--snapshots", "--agent", agent, "--json").lines
     states = [folded(at_position(lines, line.counts_from)) for line in lines]
-    found = [
-        told(call("run", "show", run, "--at", each["snapshot_id"], "--json").lines)
+    matching = [
+        shown_state(call("run", "show", run, "--at", each["snapshot_id"], "--json").lines)
         for each in (chain[-4:][0], chain[-1])
     ]
-    assert [states.index(each) for each in found] == sorted(states.index(each) for each in found)
-    assert found[0]["agents"][agent]["version"] < found[1]["agents"][agent]["version"]
+    assert [states.index(each) for each in matching] == sorted(
+        states.index(each) for each in matching
+    )
+    assert matching[0]["agents"][agent]["version"] < matching[1]["agents"][agent]["version"]
 
 
 @pytest.mark.fast(cases=2, slow=0)
@@ -196,7 +198,7 @@ def test_every_look_takes_the_same_points(call: Call, runs: Runs, command: tuple
 @pytest.mark.fast(cases=6, slow=0)
 @pytest.mark.parametrize("command", ["trace", "context", "state"])
 @pytest.mark.parametrize("point", ["yesterday", "researcher_1@9999", "0", "life@0", "-5", ""])
-def test_what_is_no_point_is_told(call: Call, runs: Runs, command: str, point: str):
+def test_what_is_no_point_is_reported(call: Call, runs: Runs, command: str, point: str):
     """Exit code 2, nothing on stdout, fact and remedy on stderr."""
     shown = call("run", command, runs.team, "--at", point, "--json")
     assert (shown.code, shown.out) == (2, "")

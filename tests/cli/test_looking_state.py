@@ -19,11 +19,11 @@ POINTS = ("life@1", "researcher_1@6", "researcher_1@20", "researcher_1@33", "now
 def state(call: Call, run: str, point: str, *more: str) -> dict[str | None, Any]:
     """Return a run's state at a point: its life under None, then each agent."""
     at = [] if point == "now" else ["--at", point]
-    told: dict[str | None, Any] = {}
+    parts: dict[str | None, Any] = {}
     for line in call("run", "state", run, *at, *more, "--json").lines:
         about = {"kind", "run", "agent", "position"}
-        told[line.get("agent")] = {k: v for k, v in line.items() if k not in about}
-    return told
+        parts[line.get("agent")] = {k: v for k, v in line.items() if k not in about}
+    return parts
 
 
 def difference(call: Call, run: str, before: str, after: str, *more: str) -> list[dict[str, Any]]:
@@ -49,11 +49,11 @@ def applied(before: dict[str | None, Any], changes: list[dict[str, Any]]) -> dic
     return after
 
 
-def bare(told: dict[str | None, Any]) -> str:
+def bare(parts: dict[str | None, Any]) -> str:
     """Return a state without absent agents and empty kinds."""
     kept = {
         str(name): {field: value for field, value in agent.items() if value != {}}
-        for name, agent in told.items()
+        for name, agent in parts.items()
     }
     return json.dumps({name: agent for name, agent in kept.items() if agent}, sort_keys=True)
 
@@ -97,8 +97,8 @@ def test_a_fork_begins_with_the_state_at_its_cut(call: Call, runs: Runs):
 
 def test_the_state_is_whole(call: Call, runs: Runs):
     """Steps with all of their fields, facts by version, checkpoints and tools by name."""
-    told = state(call, runs.team, "now")
-    researcher = told["researcher_1"]
+    whole = state(call, runs.team, "now")
+    researcher = whole["researcher_1"]
     assert len(researcher["steps"]) == 13
     assert researcher["steps"]["2"]["result"] == 13
     assert researcher["steps"]["6"]["attempts"][0]["error"]["type"] == "ValueError"
@@ -107,7 +107,7 @@ def test_the_state_is_whole(call: Call, runs: Runs):
     assert (message["role"], message["content"], message["tokens"]) == ("user", "find papers", 3)
     [decision] = researcher["decisions"].values()
     assert decision["selected"] == "p1"
-    assert told[None]["labels"] == {"kind": "test"}
+    assert whole[None]["labels"] == {"kind": "test"}
     text = call("run", "state", runs.team).out
     for fact in ("steps: 13", "gathered", 'user: "find papers"', "KeyError", "Which first?"):
         assert fact in text
@@ -126,25 +126,25 @@ def test_people_get_groups(call: Call, runs: Runs):
     assert "- 3  add(a=5, b=1)" in back
 
 
-def test_one_agent_can_be_asked_for(call: Call, runs: Runs):
+def test_one_agent_can_be_selected(call: Call, runs: Runs):
     """`--agent` narrows a state and a difference; an agent added in between is all new."""
     assert list(state(call, runs.team, "now", "--agent", "writer")) == [None, "writer"]
     changes = difference(call, runs.team, "researcher_1@6", "now", "--agent", "writer")
     assert {change["agent"] for change in changes} == {None, "writer"}
-    told = call("run", "state", runs.team, "--diff", "researcher_1@6", "now", "--agent", "nobody")
-    assert told.code == 2
-    assert "nobody" in told.err
+    result = call("run", "state", runs.team, "--diff", "researcher_1@6", "now", "--agent", "nobody")
+    assert result.code == 2
+    assert "nobody" in result.err
 
 
 @pytest.mark.parametrize(
     "points",
     [("--at", "1", "--diff", "1", "2"), ("--diff", "yesterday", "now"), ("--diff", "now", "0")],
 )
-def test_what_cannot_be_compared_is_told(call: Call, runs: Runs, points: tuple[str, ...]):
+def test_what_cannot_be_compared_is_reported(call: Call, runs: Runs, points: tuple[str, ...]):
     """Exit code 2, nothing on stdout, one message."""
-    told = call("run", "state", runs.team, *points)
-    assert (told.code, told.out) == (2, "")
-    assert told.err.startswith("error: ")
+    result = call("run", "state", runs.team, *points)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: ")
 
 
 def test_what_a_run_is_a_trial_of_and_who_judged_it(call: Call, record: hansard.Record, home: Path):
@@ -167,6 +167,6 @@ def test_what_a_run_is_a_trial_of_and_who_judged_it(call: Call, record: hansard.
     assert "reward 1, cost 3.5" in text
     assert "script, a person" in text
     changes = difference(call, "judged-run", "life@3", "now")
-    told = {".".join(map(str, change["path"])): change["after"] for change in changes}
-    assert (told["scores.reward"], told["judged.2"]["by"]) == (1.0, "a person")
-    assert told["assigned"]["arm"] == "short"
+    values = {".".join(map(str, change["path"])): change["after"] for change in changes}
+    assert (values["scores.reward"], values["judged.2"]["by"]) == (1.0, "a person")
+    assert values["assigned"]["arm"] == "short"

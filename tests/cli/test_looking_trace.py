@@ -42,13 +42,13 @@ def tree(record: hansard.Record) -> str:
 
 def shape(text: str) -> list[str]:
     """Return the tree alone, without the columns beside it and without arguments."""
-    found = [re.search(r"[├└│].*", line) for line in text.splitlines()]
-    return [re.split(r"(?<=\w)  ", each[0])[0] for each in found if each is not None]
+    branches = [re.search(r"[├└│].*", line) for line in text.splitlines()]
+    return [re.split(r"(?<=\w)  ", each[0])[0] for each in branches if each is not None]
 
 
 def test_the_tree_has_the_shape_of_the_calls(call: Call, tree: str):
     """Calls are inside their caller, branches under one node, attempts under their step."""
-    assert shape(told(call, tree)) == [
+    assert shape(trace_text(call, tree)) == [
         "├─ leaf",
         "├─ outer",
         "│  └─ ∥ 2 branches",
@@ -65,7 +65,7 @@ def test_the_tree_has_the_shape_of_the_calls(call: Call, tree: str):
     ]
 
 
-def told(call: Call, run: str, *more: str) -> str:
+def trace_text(call: Call, run: str, *more: str) -> str:
     """Return the trace for people."""
     shown = call("run", "trace", run, *more)
     assert shown.code == 0, shown.err
@@ -105,19 +105,19 @@ def test_times_are_the_logs_and_in_order(call: Call, tree: str):
         if step["parent"] is not None:
             outer = by_number[step["parent"]]
             assert outer["began"]["offset_ms"] <= ended["offset_ms"] <= outer["ended"]["offset_ms"]
-    assert "the log's time" in told(call, tree)
+    assert "the log's time" in trace_text(call, tree)
 
 
 def test_whole_values_keep_the_order(call: Call, tree: str):
     """`--full` shows the same steps in the same order as `--json`."""
     steps = call("run", "trace", tree, "--json").lines
-    named = re.findall(r"lead#(\d+)  ", told(call, tree, "--full"))
+    named = re.findall(r"lead#(\d+)  ", trace_text(call, tree, "--full"))
     assert [int(number) for number in named] == [step["step"] for step in steps]
 
 
 def test_agents_have_a_tree_each(call: Call, runs: Runs):
     """Each agent has its own tree, with its role and count."""
-    text = told(call, runs.team)
+    text = trace_text(call, runs.team)
     assert text.index("researcher_1 (researcher), 13 steps") < text.index("writer (writer), 1 step")
     assert text.index("writer (writer)") < text.index("writer#1")
 
@@ -127,8 +127,8 @@ def test_a_forks_trace_says_where_a_step_is_recorded(call: Call, runs: Runs):
     steps = call("run", "trace", runs.forked, "--json").lines
     assert {step["recorded_in"] for step in steps} == {runs.team}
     assert {step["run"] for step in steps} == {runs.forked}
-    assert runs.team in told(call, runs.forked)
-    assert "recorded in" not in told(call, runs.team)
+    assert runs.team in trace_text(call, runs.forked)
+    assert "recorded in" not in trace_text(call, runs.team)
 
 
 def test_a_point_inside_the_tree_leaves_calls_open(call: Call, tree: str):
@@ -140,4 +140,4 @@ def test_a_point_inside_the_tree_leaves_calls_open(call: Call, tree: str):
     assert {"outer", "inner", "shaky"} <= open_steps
     assert all(step["ended"] is None for step in cut if step["status"] == "requested")
     assert {step["step"] for step in cut} < {step["step"] for step in steps}
-    assert "requested" in told(call, tree, "--at", str(shaky["position"]))
+    assert "requested" in trace_text(call, tree, "--at", str(shaky["position"]))

@@ -64,8 +64,8 @@ def test_what_a_locale_lacks_is_escaped_as_in_json(home: Path, run: str) -> None
     assert (people.returncode, people.stderr) == (0, "")
     assert "r\\u00e9sum\\u00e9" in people.stdout
     lines = _ran(home, "runs", "--json", env=ascii_, stdout=subprocess.PIPE)
-    [found] = [json.loads(line) for line in lines.stdout.splitlines()]
-    assert found["workflow"] == "r\u00e9sum\u00e9-\U0001f600"
+    [row] = [json.loads(line) for line in lines.stdout.splitlines()]
+    assert row["workflow"] == "r\u00e9sum\u00e9-\U0001f600"
 
 
 @pytest.mark.parametrize("program", ["hansard runs", "hansard.connect"])
@@ -73,18 +73,18 @@ def test_a_folder_that_may_not_be_read_is_an_error_in_words(tmp_path: Path, prog
     """The error for another user's data directory names it and the remedy, everywhere."""
     locked = tmp_path / ".hansard"
     locked.mkdir(mode=0o000)
-    asked = ["-m", "hansard", "runs"]
+    arguments = ["-m", "hansard", "runs"]
     if program == "hansard.connect":
-        asked = ["-c", "import hansard; hansard.connect()"]
-    command = [*POWERLESS, sys.executable, *asked]
+        arguments = ["-c", "import hansard; hansard.connect()"]
+    command = [*POWERLESS, sys.executable, *arguments]
     env = environment(locked)
     ended = subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, timeout=60
     )
     assert ended.returncode != 0
-    said = ended.stderr.splitlines()[-1]
-    assert f"the data directory {str(locked)!r} cannot be used" in said
-    assert "give a directory on a local disk that you may write to (HANSARD_DATA_DIR)" in said
+    message = ended.stderr.splitlines()[-1]
+    assert f"the data directory {str(locked)!r} cannot be used" in message
+    assert "give a directory on a local disk that you may write to (HANSARD_DATA_DIR)" in message
 
 
 def test_tables_and_views_are_listed_with_their_comments(call: Call, runs: Runs):
@@ -99,7 +99,7 @@ def test_tables_and_views_are_listed_with_their_comments(call: Call, runs: Runs)
     assert (refused.code, refused.out) == (2, "")
 
 
-def test_scores_are_found_under_that_name(call: Call, record: hansard.Record, home: Path):
+def test_scores_are_listed_under_that_name(call: Call, record: hansard.Record, home: Path):
     """A score of `hansard run score` is a row of the view `scores`."""
     with hansard.connect("scored", data_dir=home) as own, own.run("w", run="scored"):
         pass

@@ -23,9 +23,9 @@ KILLS = 6
 
 def data_of(file: bytes) -> dict[str, Any]:
     """Return the data in a page."""
-    (found,) = DATA.findall(file)
-    told: dict[str, Any] = json.loads(found)
-    return told
+    (text,) = DATA.findall(file)
+    data: dict[str, Any] = json.loads(text)
+    return data
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +34,16 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_page_is_written_where_one_stands(call: Call, runs: Runs, tmp_path: Path):
+def test_a_page_is_written_to_the_working_directory(call: Call, runs: Runs, tmp_path: Path):
     """Without -o it is RUN.html in the working directory; the command prints its path."""
-    told = call("run", "html", runs.team)
-    assert (told.code, told.out) == (0, f"{runs.team}.html\n")
+    result = call("run", "html", runs.team)
+    assert (result.code, result.out) == (0, f"{runs.team}.html\n")
     assert [path.name for path in tmp_path.iterdir()] == [f"{runs.team}.html"]
     page = data_of((tmp_path / f"{runs.team}.html").read_bytes())
     assert page["run"] == runs.team
 
 
-def test_a_page_can_be_named_and_told_as_json(call: Call, runs: Runs, tmp_path: Path):
+def test_a_page_can_be_named_and_described_as_json(call: Call, runs: Runs, tmp_path: Path):
     """-o sets the path; --json prints run, path, bytes and events."""
     path = tmp_path / "there.html"
     (line,) = call("run", "html", "last", "-o", str(path), "--json").lines
@@ -60,18 +60,18 @@ def test_a_page_can_be_named_and_told_as_json(call: Call, runs: Runs, tmp_path: 
 @pytest.mark.slow
 def test_a_page_goes_to_stdout(shell: Call, runs: Runs, tmp_path: Path):
     """`-o -` prints the file and writes none."""
-    told = shell("run", "html", runs.team, "-o", "-")
-    assert told.code == 0
-    assert told.out.startswith("<!doctype html>")
-    assert data_of(told.out.encode())["run"] == runs.team
+    result = shell("run", "html", runs.team, "-o", "-")
+    assert result.code == 0
+    assert result.out.startswith("<!doctype html>")
+    assert data_of(result.out.encode())["run"] == runs.team
     assert list(tmp_path.iterdir()) == []
 
 
 def test_stdout_holds_one_answer(call: Call, runs: Runs):
     """`-o -` and --json both need stdout: the combination is refused with an error."""
-    told = call("run", "html", runs.team, "-o", "-", "--json")
-    assert (told.code, told.out) == (2, "")
-    assert "leave one" in told.err
+    result = call("run", "html", runs.team, "-o", "-", "--json")
+    assert (result.code, result.out) == (2, "")
+    assert "leave one" in result.err
 
 
 def test_the_same_run_gives_the_same_bytes(call: Call, runs: Runs, tmp_path: Path):
@@ -126,8 +126,8 @@ def test_nothing_recorded_can_end_the_data(record: hansard.Record, call: Call, t
     (data,) = DATA.findall(file)
     assert not re.search("[<>&\u2028\u2029]", data.decode())
     assert file.count(b"</script>") == 2
-    said = [value for row in json.loads(data)["events"]["data"] for value in row]
-    assert "</script><!-- \u2028 \u2029 & \x00" in said
+    values = [value for row in json.loads(data)["events"]["data"] for value in row]
+    assert "</script><!-- \u2028 \u2029 & \x00" in values
 
 
 @pytest.mark.thorough(quick="test_every_event_is_in_the_page")
@@ -141,41 +141,43 @@ def test_blobs_are_inside_up_to_a_bound(record: hansard.Record, call: Call, tmp_
 
         make(BIG)
         make(BLOB_BYTES_MAX)
-    told = call("run", "html", session.run, "-o", "page.html")
+    result = call("run", "html", session.run, "-o", "page.html")
     page = data_of((tmp_path / "page.html").read_bytes())
     assert list(page["blobs"].values()) == ["b" * BIG]
     ((digest, why),) = page["absent"].items()
     assert "larger" in why
-    assert digest in told.err
+    assert digest in result.err
 
 
 def test_a_runs_name_cannot_leave_the_folder(record: hansard.Record, call: Call, tmp_path: Path):
     """The name of a run's file is escaped, whatever the run's name is."""
     with record.run("named", run="../of/invoices <1>", agent="a", role="r"):
         pass
-    told = call("run", "html", "../of/invoices <1>")
-    assert told.code == 0
+    result = call("run", "html", "../of/invoices <1>")
+    assert result.code == 0
     (path,) = tmp_path.iterdir()
-    assert told.out == f"{path.name}\n"
+    assert result.out == f"{path.name}\n"
     assert "/" not in path.name
 
 
 @pytest.mark.parametrize("where", ["missing/page.html", "folder"])
-def test_a_place_that_cannot_be_written_is_told(call: Call, runs: Runs, tmp_path: Path, where: str):
+def test_a_place_that_cannot_be_written_is_named(
+    call: Call, runs: Runs, tmp_path: Path, where: str
+):
     """A folder that is not there, or one where a file should be: fact, value, remedy; no rest."""
     (tmp_path / "folder").mkdir()
-    told = call("run", "html", runs.team, "-o", where)
-    assert told.code == 2
-    assert where in told.err
-    assert "-o" in told.err
+    result = call("run", "html", runs.team, "-o", where)
+    assert result.code == 2
+    assert where in result.err
+    assert "-o" in result.err
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
 def test_no_run_no_page(call: Call, runs: Runs, tmp_path: Path):
     """An unknown run is an error and leaves no file."""
-    told = call("run", "html", "no-such-run")
-    assert told.code == 2
-    assert "no-such-run" in told.err
+    result = call("run", "html", "no-such-run")
+    assert result.code == 2
+    assert "no-such-run" in result.err
     assert list(tmp_path.iterdir()) == []
 
 

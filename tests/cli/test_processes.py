@@ -37,7 +37,7 @@ def write(stream: TextIO, text: str) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_nobody_waits_for_a_reader_and_what_is_left_out_is_told(pipe, monkeypatch):
+def test_nobody_waits_for_a_reader_and_what_is_left_out_is_counted(pipe, monkeypatch):
     """A pipe without a reader holds up to a bound; lines left out are counted in their place."""
     monkeypatch.setattr(cli_processes, "WAITING_MAX", 3)
     read, written = pipe
@@ -60,7 +60,7 @@ def test_nobody_waits_for_a_reader_and_what_is_left_out_is_told(pipe, monkeypatc
 
 
 @pytest.mark.timeout(60)
-async def test_what_is_waited_for_is_printed_in_order_and_a_reader_that_left_is_told(pipe):
+async def test_what_is_waited_for_is_printed_in_order_and_a_reader_that_left_is_reported(pipe):
     """A waiting caller gets the error, others get it at the end; nothing is printed after it."""
     read, written = pipe
     left = threading.Event()

@@ -65,11 +65,11 @@ def copied(original: tuple[Path, Runs], tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["chmod", "-R", "u+w", copy], check=True)
 
 
-def commands(home: Path, temporary: Path, asked: Sequence[Sequence[str]]) -> list[Ran]:
+def commands(home: Path, temporary: Path, requests: Sequence[Sequence[str]]) -> list[Ran]:
     """Run commands in one process with fewer permissions than its user; return their results."""
     done = subprocess.run(
         [*POWERLESS, sys.executable, str(PROGRAM)],
-        input="".join(json.dumps(each) + "\n" for each in asked),
+        input="".join(json.dumps(each) + "\n" for each in requests),
         env=environment(home, TMPDIR=str(temporary)),
         capture_output=True,
         text=True,
@@ -88,9 +88,9 @@ def left(temporary: Path) -> list[Path]:
 def listed(folder: Path) -> dict[str, tuple[int, int]]:
     """Everything in a folder, with its size and the time of its last change."""
     return {
-        str(path.relative_to(folder)): (found.st_size, found.st_mtime_ns)
+        str(path.relative_to(folder)): (status.st_size, status.st_mtime_ns)
         for path in (folder, *folder.rglob("*"))
-        for found in [path.lstat()]
+        for status in [path.lstat()]
     }
 
 
@@ -98,7 +98,7 @@ def listed(folder: Path) -> dict[str, tuple[int, int]]:
 def test_reading_says_what_the_original_says(original, copied, temporary, tmp_path):
     """Each reading command answers as the original, reports a private copy and removes it."""
     home, runs = original
-    asked = [
+    queries = [
         ["runs", "--json"],
         ["run", "show", runs.team, "--json"],
         ["run", "trace", runs.team, "--json"],
@@ -118,14 +118,14 @@ def test_reading_says_what_the_original_says(original, copied, temporary, tmp_pa
     def of(folder: Path, name: str) -> list[Ran]:
         exported = str(tmp_path / name)
         return commands(
-            folder, temporary, [[exported if w == "EXPORT" else w for w in c] for c in asked]
+            folder, temporary, [[exported if w == "EXPORT" else w for w in c] for c in queries]
         )
 
     before = listed(copied)
     shown = of(copied, "copied.jsonl")
-    told, *_ = shown[0].err.splitlines()
-    assert told.startswith(f"read-only: {str(copied)!r} cannot be written; working on a private co")
-    assert str(temporary) in told
+    hint, *_ = shown[0].err.splitlines()
+    assert hint.startswith(f"read-only: {str(copied)!r} cannot be written; working on a private co")
+    assert str(temporary) in hint
     assert sum("read-only: " in each.err for each in shown) == 1
     assert listed(copied) == before
     until(lambda: not left(temporary))
@@ -138,10 +138,10 @@ def test_reading_says_what_the_original_says(original, copied, temporary, tmp_pa
         "projection",
         "published",
     }  # of the process and the moment
-    for command, one, other in zip(asked, shown, true, strict=True):
+    for command, one, other in zip(queries, shown, true, strict=True):
         assert one.code == other.code, (command, one, other)
         assert _without(one, changes) == _without(other, changes), command
-    check = asked.index(["check", "--json"])
+    check = queries.index(["check", "--json"])
     assert shown[check].code == 0, shown[check]
     exported = [(tmp_path / name).read_bytes() for name in ("copied.jsonl", "true.jsonl")]
     assert exported[0] == exported[1]
@@ -155,7 +155,7 @@ def _without(ran: Ran, names: set[str]) -> object:
 def test_nothing_is_written_that_goes_away(original, copied, temporary):
     """Writes are refused with the remedy."""
     _, runs = original
-    asked = [
+    queries = [
         ["run", "fork", runs.team, "--at", "life@1"],
         ["run", "settle", runs.doubt, "1", "--did-not-happen", "--reason", "I saw it"],
         ["run", "score", runs.team, "quality=1"],
@@ -164,7 +164,7 @@ def test_nothing_is_written_that_goes_away(original, copied, temporary):
         ["rebuild"],
         ["up"],
     ]
-    for command, done in zip(asked, commands(copied, temporary, asked), strict=True):
+    for command, done in zip(queries, commands(copied, temporary, queries), strict=True):
         assert done.code == 2, (command, done)
         assert f"nothing can be recorded: {str(copied)!r} is not writable" in done.err, command
         assert "copy it to a folder of your own" in done.err
@@ -219,7 +219,7 @@ def test_a_copy_that_does_not_fit_is_not_begun(original, temporary, monkeypatch)
     assert not left(temporary)
 
 
-@pytest.mark.thorough(quick="damage/test_damage.py::test_damage_is_told")
+@pytest.mark.thorough(quick="damage/test_damage.py::test_damage_is_reported")
 def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(tmp_path, temporary):
     """The check reports everything that such a copy lacks; the intact rest is read."""
     home, copy = tmp_path / "data", tmp_path / "copy"
@@ -238,8 +238,8 @@ def test_a_copy_taken_while_it_is_written_works_or_says_what_is_wrong(tmp_path, 
         known = len(record.runs())
     subprocess.run(["chmod", "-R", "a-w", copy], check=True)
     try:
-        asked = [["check", "--json"], ["runs", "--json", "--limit", "0"]]
-        check, runs = commands(copy, temporary, asked)
+        queries = [["check", "--json"], ["runs", "--json", "--limit", "0"]]
+        check, runs = commands(copy, temporary, queries)
     finally:
         subprocess.run(["chmod", "-R", "u+w", copy], check=True)
     if check.code == 0:

@@ -59,19 +59,19 @@ def test_runs_can_be_narrowed(call: Call, runs: Runs):
 def test_runs_are_found_by_what_they_are(call: Call, runs: Runs):
     """Each filter narrows, all count together, in the table as in JSON."""
 
-    def found(*arguments: str) -> set[str]:
+    def matching(*arguments: str) -> set[str]:
         return {line["run"] for line in call("runs", "--json", "--limit", "0", *arguments).lines}
 
     whole = ("--workflow", "paper-pipeline", "--agent", "researcher_1", "--role", "researcher")
-    assert {runs.team, runs.forked} <= found(*whole)
-    assert runs.failed not in found(*whole)
-    assert runs.forked not in found(*whole, "--status", "completed")
+    assert {runs.team, runs.forked} <= matching(*whole)
+    assert runs.failed not in matching(*whole)
+    assert runs.forked not in matching(*whole, "--status", "completed")
     [team] = [
         each for each in call("runs", "--json", "--limit", "0").lines if each["run"] == runs.team
     ]
     began = team["began"]["at"]
-    assert runs.team in found("--since", began, "--until", began)
-    assert runs.failed not in found("--until", began)
+    assert runs.team in matching("--since", began, "--until", began)
+    assert runs.failed not in matching("--until", began)
     table = call("runs", "--since", began, "--until", began).out
     assert runs.team in table
     assert runs.failed not in table
@@ -88,9 +88,9 @@ def test_runs_that_cannot_be_read_are_counted_where_a_filter_leaves_them_out(cal
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
-def test_what_was_asked_is_told_where_no_run_is_it(call: Call, runs: Runs, json: tuple[str, ...]):
+def test_filters_are_shown_where_no_run_matches(call: Call, runs: Runs, json: tuple[str, ...]):
     """The filters as they were understood, and of a name that no run has those that there are."""
-    told = call(
+    result = call(
         "runs",
         "--status",
         "failed",
@@ -100,12 +100,12 @@ def test_what_was_asked_is_told_where_no_run_is_it(call: Call, runs: Runs, json:
         "2020-01-01T00:00:00Z",
         *json,
     )
-    assert (told.code, told.out) == (0, "")
-    asked = "status failed, workflow 'paper-pipelin', begun until 2020-01-01T00:00:00+00:00"
-    assert f" is: {asked}\n" in told.err
+    assert (result.code, result.out) == (0, "")
+    filters = "status failed, workflow 'paper-pipelin', begun until 2020-01-01T00:00:00+00:00"
+    assert f" is: {filters}\n" in result.err
     assert (
         "no run has workflow 'paper-pipelin': did you mean 'paper-pipeline'? there are: "
-        in told.err
+        in result.err
     )
     wrong = call("runs", "--since", "yesterday", *json)
     assert wrong.code == 2
@@ -120,10 +120,10 @@ def test_what_was_asked_is_told_where_no_run_is_it(call: Call, runs: Runs, json:
 def test_people_get_a_table_without_escapes(call: Call, runs: Runs):
     """Piped output has no colour, and recorded control characters cannot add any."""
     for arguments in (("runs",), ("run", "show", runs.team), ("run", "trace", runs.team)):
-        told = call(*arguments)
-        assert told.code == 0
-        assert runs.team[:8] in told.out or "researcher_1#1" in told.out
-        assert "\x1b" not in told.out + told.err
+        result = call(*arguments)
+        assert result.code == 0
+        assert runs.team[:8] in result.out or "researcher_1#1" in result.out
+        assert "\x1b" not in result.out + result.err
     assert "ValueError: not \\x1b[31myet" in call("run", "trace", runs.team).out
 
 
@@ -145,25 +145,25 @@ def test_show_tells_the_state_of_every_agent(call: Call, runs: Runs):
 
 def test_an_open_step_comes_with_the_command_that_settles_it(call: Call, runs: Runs):
     """A doubt is shown with its remedy."""
-    told = call("run", "show", runs.doubt)
-    assert "sender#1" in told.out
-    assert "TimeoutError: slow" in told.out
-    assert f"hansard run settle {runs.doubt} STEP --happened RESULT" in told.err
+    result = call("run", "show", runs.doubt)
+    assert "sender#1" in result.out
+    assert "TimeoutError: slow" in result.out
+    assert f"hansard run settle {runs.doubt} STEP --happened RESULT" in result.err
 
 
-def test_one_agent_can_be_asked_for(call: Call, runs: Runs):
+def test_one_agent_can_be_selected(call: Call, runs: Runs):
     """`--agent` narrows; a name that is not in the run is an error that lists those that are."""
     lines = call("run", "show", runs.team, "--agent", "writer", "--json").lines
     assert [line.get("agent") for line in lines[1:]] == ["writer"]
-    told = call("run", "show", runs.team, "--agent", "nobody")
-    assert told.code == 2
-    assert "its agents at this point are: researcher_1, writer" in told.err
+    result = call("run", "show", runs.team, "--agent", "nobody")
+    assert result.code == 2
+    assert "its agents at this point are: researcher_1, writer" in result.err
 
 
 def test_snapshots_are_a_chain_in_the_exchange_shape(call: Call, runs: Runs):
     """Before and after each call, each naming the one before, with the log's own times."""
-    told = call("run", "show", runs.team, "--snapshots", "--agent", "researcher_1", "--json")
-    chain = [msgspec.json.decode(line, type=Snapshot) for line in told.out.splitlines()]
+    result = call("run", "show", runs.team, "--snapshots", "--agent", "researcher_1", "--json")
+    chain = [msgspec.json.decode(line, type=Snapshot) for line in result.out.splitlines()]
     assert [made.moment for made in chain].count(Moment.BEFORE) == 13
     assert [chain[0].moment, chain[-1].moment] == [Moment.REQUEST, Moment.FINAL]
     before = None
@@ -262,7 +262,7 @@ def test_a_blocked_step_names_its_rule(call: Call, runs: Runs):
 
 
 @pytest.mark.parametrize(
-    ("point", "said"),
+    ("point", "fact"),
     [
         ("yesterday", "point name 'yesterday' is not valid"),
         ("researcher_1@9999", "version 9999 of 'researcher_1'"),
@@ -271,12 +271,12 @@ def test_a_blocked_step_names_its_rule(call: Call, runs: Runs):
         ("-5", "point name '-5' is not valid"),
     ],
 )
-def test_a_wrong_point_is_told_with_what_would_be_one(call, runs, point, said):
+def test_a_wrong_point_is_reported_with_what_would_be_one(call, runs, point, fact):
     """Exit code 2, one message, no traceback."""
-    told = call("run", "show", runs.team, "--at", point)
-    assert (told.code, told.out) == (2, "")
-    assert said in told.err
-    assert "Traceback" not in told.err
+    result = call("run", "show", runs.team, "--at", point)
+    assert (result.code, result.out) == (2, "")
+    assert fact in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_run_is_found_by_prefix_or_as_the_last(call: Call, runs: Runs, record: hansard.Record):
@@ -287,36 +287,36 @@ def test_a_run_is_found_by_prefix_or_as_the_last(call: Call, runs: Runs, record:
         pass
     assert call("run", "show", "zz-o", "--json").lines[0]["run"] == "zz-one"
     assert call("run", "show", "last", "--json").lines[0]["run"] == "zz-two"
-    told = call("run", "show", "zz-")
-    assert told.code == 2
-    assert "2 runs begin with 'zz-'" in told.err
-    assert "zz-one" in told.err
-    assert "zz-two" in told.err
+    result = call("run", "show", "zz-")
+    assert result.code == 2
+    assert "2 runs begin with 'zz-'" in result.err
+    assert "zz-one" in result.err
+    assert "zz-two" in result.err
 
 
 @pytest.mark.parametrize("name", ["nothing", "", "*", "../x", "a b", "é" * 300])
-def test_a_run_that_is_not_there_is_told(call: Call, runs: Runs, name: str):
+def test_a_missing_run_is_reported(call: Call, runs: Runs, name: str):
     """Any text may be a name; an unknown run is an error with a remedy."""
-    told = call("run", "trace", name)
-    assert told.code == 2
-    assert "see 'hansard runs'" in told.err
+    result = call("run", "trace", name)
+    assert result.code == 2
+    assert "see 'hansard runs'" in result.err
 
 
 def test_a_workspace_that_is_not_there_is_not_made(call: Call, runs: Runs):
     """A mistyped workspace is an error that lists those that are, and stays absent."""
     for _ in range(2):
-        told = call("runs", "--workspace", "laab")
-        assert told.code == 2
-        assert "workspace 'laab' was not found: give --workspace; there are: " in told.err
-        assert "lab" in told.err.rsplit(":", 1)[1]
+        result = call("runs", "--workspace", "laab")
+        assert result.code == 2
+        assert "workspace 'laab' was not found: give --workspace; there are: " in result.err
+        assert "lab" in result.err.rsplit(":", 1)[1]
     assert call("runs", "-w", "La B").code == 2
 
 
 def test_a_data_directory_that_is_not_there_is_not_made(call: Call, tmp_path):
     """Reading starts no broker where there was none."""
-    told = call("runs", "--data-dir", str(tmp_path / "no"))
-    assert told.code == 2
-    assert "hansard up" in told.err
+    result = call("runs", "--data-dir", str(tmp_path / "no"))
+    assert result.code == 2
+    assert "hansard up" in result.err
     assert not (tmp_path / "no").exists()
 
 
@@ -347,11 +347,11 @@ def test_status_of_an_outside_broker_is_not_guessed(call: Call, runs: Runs, reco
     assert info is not None
     login = f"{info.runtime.user}:{info.runtime.password}"
     url = info.url.replace("://", f"://{login}@")
-    told = call("status", "--nats", url, "--json")
-    broker, workspace = told.lines
+    result = call("status", "--nats", url, "--json")
+    broker, workspace = result.lines
     assert (broker["durability"], broker["embedded"], broker["pid"]) == ("unknown", False, None)
     assert workspace["exists"]
-    assert info.runtime.password not in told.out + told.err
+    assert info.runtime.password not in result.out + result.err
 
 
 @pytest.mark.slow
@@ -359,10 +359,10 @@ def test_status_starts_no_broker(call: Call, tmp_path):
     """Without a broker it says how to start one; `--start` starts one for this command."""
     (tmp_path / "data").mkdir()
     home = str(tmp_path / "data")
-    told = call("status", "--data-dir", home)
-    assert told.code == 1
-    assert "no broker runs in" in told.out
-    assert "hansard up" in told.err
+    result = call("status", "--data-dir", home)
+    assert result.code == 1
+    assert "no broker runs in" in result.out
+    assert "hansard up" in result.err
     assert list((tmp_path / "data").iterdir()) == []
     [line] = call("status", "--data-dir", home, "--json").lines
     assert line["running"] is False
@@ -386,8 +386,8 @@ async def test_who_reads_has_one_connection_and_makes_nothing(data_dir, workspac
         async with record.run("w"):
             pass
         monkeypatch.setattr(Broker, "open", counted)
-        found = load(data_dir=data_dir, workspace=workspace)
-        async with opening.reading(found) as reading:
+        config = load(data_dir=data_dir, workspace=workspace)
+        async with opening.reading(config) as reading:
             assert len(await reading.log.runs()) == 1
         assert len(opened) == 1
         absent = load(data_dir=data_dir, workspace=f"{workspace}-absent")

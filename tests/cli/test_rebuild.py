@@ -94,9 +94,9 @@ def test_a_reader_rebuilds_tables_of_another_schema(home: Path, small: Small):
 def test_status_says_how_far_the_tables_are(home: Path, small: Small):
     """Status has position, lag and projector, for people and for programs."""
     small("rebuild")
-    told = small("status", "--json").lines[1]
-    position = told["position"]
-    assert told["projection"] == {
+    status = small("status", "--json").lines[1]
+    position = status["position"]
+    assert status["projection"] == {
         "position": position,
         "behind": 0,
         "running": False,

@@ -24,10 +24,10 @@ may = { tools = ["*"], kinds = ["message.*"] }
 @pytest.fixture
 def redact(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the setting, in this environment."""
-    given = {"HANSARD_REDACT": "api-key=THE_KEY", "THE_KEY": SECRET}
-    for name, value in given.items():
+    variables = {"HANSARD_REDACT": "api-key=THE_KEY", "THE_KEY": SECRET}
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return given
+    return variables
 
 
 def _late(amount: int) -> str:
@@ -62,12 +62,12 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
         ("prompt", "feedback", "p@1", f"less {SECRET}"),
         ("prompt", "alias", "p@1", "production", *because),
     ):
-        told = shell(*words, **redact, HANSARD_DATA_DIR=str(tmp_path))
-        assert told.code == 0, (words, told.err)
-        assert SECRET not in told.out + told.err
-    told = shell("runs", HANSARD_REDACT="api-key=NOT_SET", HANSARD_DATA_DIR=str(tmp_path))
-    assert told.code == 2
-    assert "NOT_SET" in told.err
+        result = shell(*words, **redact, HANSARD_DATA_DIR=str(tmp_path))
+        assert result.code == 0, (words, result.err)
+        assert SECRET not in result.out + result.err
+    result = shell("runs", HANSARD_REDACT="api-key=NOT_SET", HANSARD_DATA_DIR=str(tmp_path))
+    assert result.code == 2
+    assert "NOT_SET" in result.err
     with hansard.connect("lab") as record:
         [row] = record.sql("SELECT data::VARCHAR FROM events WHERE type LIKE 'message%'").rows
         assert "<secret:api-key>" in row[0]
@@ -86,8 +86,8 @@ def test_the_service_keeps_out_what_its_own_setting_names(tmp_path: Path, shell:
             ("roles", "apply", str(tmp_path / "roles.toml")),
             ("credentials", "writer", "--name", "ada", "-o", str(file)),
         ):
-            told = shell(*words, HANSARD_DATA_DIR=str(home))
-            assert told.code == 0, told.err
+            result = shell(*words, HANSARD_DATA_DIR=str(home))
+            assert result.code == 0, result.err
         with hansard.connect(credentials=file) as ada, ada.run("w", run="r") as session:
             session.message("user", f"my key is {SECRET}")
         with hansard.connect("lab", data_dir=home) as record:
@@ -96,7 +96,7 @@ def test_the_service_keeps_out_what_its_own_setting_names(tmp_path: Path, shell:
     assert stored_secrets(home) == []
 
 
-def test_a_setting_that_cannot_be_taken_is_told(tmp_path, redact, monkeypatch):
+def test_a_setting_that_cannot_be_taken_is_named(tmp_path, redact, monkeypatch):
     """A variable that is not set, a name that a program gives another secret."""
     with pytest.raises(BadValue, match=re.escape("HANSARD_REDACT")):
         hansard.connect("lab", data_dir=tmp_path, redact={"api-key": "another secret"})

@@ -20,10 +20,10 @@ from tests.cli.support import BIG, Call, Runs
 
 def test_every_call_of_a_real_run_derives_again(call: Call, runs: Runs):
     """Call keys, fingerprints and digests of all agents, large values included; no tool runs."""
-    told = call("run", "replay", runs.team)
-    assert told.code == 0
-    assert "14 calls from the record, 0 tools run" in told.out
-    assert "every fingerprint and digest is as recorded" in told.out
+    result = call("run", "replay", runs.team)
+    assert result.code == 0
+    assert "14 calls from the record, 0 tools run" in result.out
+    assert "every fingerprint and digest is as recorded" in result.out
     *calls, summary = call("run", "replay", runs.team, "--json").lines
     assert summary == {
         "kind": "summary",
@@ -40,9 +40,9 @@ def test_every_call_of_a_real_run_derives_again(call: Call, runs: Runs):
 @pytest.mark.parametrize("name", ["failed", "doubt", "settled", "forked"])
 def test_runs_that_did_not_go_well_derive_too(call: Call, runs: Runs, name: str):
     """Blocked, in doubt, settled, and a fork's calls from before its cut."""
-    told = call("run", "replay", getattr(runs, name), "--json")
-    assert (told.code, told.lines[-1]["differ"]) == (0, 0)
-    assert told.lines[-1]["calls"] >= 1
+    result = call("run", "replay", getattr(runs, name), "--json")
+    assert (result.code, result.lines[-1]["differ"]) == (0, 0)
+    assert result.lines[-1]["calls"] >= 1
 
 
 class Program:
@@ -120,10 +120,10 @@ def test_any_tree_of_calls_derives_again(call: Call, record: hansard.Record, rou
             program = Program(session, seed)
             for _ in range(4):
                 program.one(3)
-        told = call("run", "replay", run, "--json")
-        wrong = [line for line in told.lines[:-1] if line["differs"]]
-        assert (seed, wrong, told.code) == (seed, [], 0)
-        assert (seed, told.lines[-1]["unproven"]) == (seed, 0)
+        result = call("run", "replay", run, "--json")
+        wrong = [line for line in result.lines[:-1] if line["differs"]]
+        assert (seed, wrong, result.code) == (seed, [], 0)
+        assert (seed, result.lines[-1]["unproven"]) == (seed, 0)
 
 
 def test_a_run_of_the_full_chain_derives_again(call: Call, record: hansard.Record):
@@ -176,20 +176,20 @@ def test_what_a_step_tells_of_joins_is_held_to_the_results(call: Call, home: Pat
 
     kind = "step.completed.v1" if forged == "result" else "step.requested.v1"
 
-    def commit(told: Commit) -> Commit:
+    def commit(original: Commit) -> Commit:
         events = []
-        for recorded in told.events:
+        for recorded in original.events:
             data = msgspec.json.decode(recorded.data)
             if recorded.type == kind and data["step"] == 1 + (forged != "result"):
                 change(data)
             raw = msgspec.Raw(msgspec.json.encode(data))
             events.append(msgspec.structs.replace(recorded, data=raw))
-        return msgspec.structs.replace(told, events=tuple(events))
+        return msgspec.structs.replace(original, events=tuple(events))
 
     copied(home, source, target, commit)
-    told = call("run", "replay", "last", workspace=target)
-    assert "its fingerprint does not follow from the results of 1" in told.out
-    assert told.code == 1
+    result = call("run", "replay", "last", workspace=target)
+    assert "its fingerprint does not follow from the results of 1" in result.out
+    assert result.code == 1
 
 
 def test_a_loop_that_was_interrupted_derives_on_both_sides(call: Call, record: hansard.Record):
@@ -251,15 +251,15 @@ def forge(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Comm
         change(data)
         return msgspec.structs.replace(recorded, data=msgspec.Raw(msgspec.json.encode(data)))
 
-    def commit(told: Commit) -> Commit:
-        return msgspec.structs.replace(told, events=tuple(map(event, told.events)))
+    def commit(original: Commit) -> Commit:
+        return msgspec.structs.replace(original, events=tuple(map(event, original.events)))
 
     return commit
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "change", "said"),
+    ("kind", "change", "fact"),
     [
         ("step.completed.v1", {"result": 4}, "the digest of its result"),
         (
@@ -272,7 +272,7 @@ def forge(kind: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Comm
         ("step.failed.v1", {"digest": "A" * 24}, "the digest of its error"),
     ],
 )
-def test_a_forged_record_does_not_derive(call, record, home, kind, change, said):
+def test_a_forged_record_does_not_derive(call, record, home, kind, change, fact):
     """A result, an argument or a tool that was changed behind the log's back is noticed."""
     source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
     hansard.connect(workspace=target, data_dir=home).close()
@@ -292,12 +292,12 @@ def test_a_forged_record_does_not_derive(call, record, home, kind, change, said)
             fail()
     assert call("run", "replay", "last", workspace=source).code == 0
     copied(home, source, target, forge(kind, lambda data: data.update(change)))
-    told = call("run", "replay", "last", workspace=target)
-    assert said in told.out
-    assert told.code == (0 if kind == "step.requested.v1" and "tool" in change else 1)
+    result = call("run", "replay", "last", workspace=target)
+    assert fact in result.out
+    assert result.code == (0 if kind == "step.requested.v1" and "tool" in change else 1)
 
 
-def test_a_value_that_is_gone_is_told(call: Call, record: hansard.Record, home: Path):
+def test_a_missing_value_is_reported(call: Call, record: hansard.Record, home: Path):
     """A blob that was erased: the other calls derive all the same."""
     source, target = f"s{uuid4().hex[:12]}", f"t{uuid4().hex[:12]}"
     hansard.connect(workspace=target, data_dir=home).close()
@@ -310,7 +310,7 @@ def test_a_value_that_is_gone_is_told(call: Call, record: hansard.Record, home: 
         big("a")
         big("b")
     copied(home, source, target)
-    told = call("run", "replay", "last", workspace=target)
-    assert told.code == 1
-    assert "its result cannot be read" in told.out
-    assert "2 differ" in told.out
+    result = call("run", "replay", "last", workspace=target)
+    assert result.code == 1
+    assert "its result cannot be read" in result.out
+    assert "2 differ" in result.out

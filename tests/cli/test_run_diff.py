@@ -48,9 +48,9 @@ def made(record: hansard.Record, **how: Any) -> str:
         search(how.get("query", "event sourcing"))
         for name in how.get("names", ["a", "b"]):
             read(name)
-        said = [{"role": "user", "content": "hello " * 200}]
+        chat_log = [{"role": "user", "content": "hello " * 200}]
         for _ in range(how.get("chats", 2)):
-            said.append({"role": "assistant", "content": f"{chat(list(said))}"})
+            chat_log.append({"role": "assistant", "content": f"{chat(list(chat_log))}"})
         session.decide(
             "send it?",
             selected=how.get("selected", "yes"),
@@ -64,20 +64,20 @@ def made(record: hansard.Record, **how: Any) -> str:
 
 def compared(call: Call, *arguments: str, **more: Any) -> tuple[Ran, dict[str, Any], list[Any]]:
     """Return the result of `run diff --json`: the command, its last line, and the moves."""
-    told = call("run", "diff", *arguments, "--json", **more)
-    *lines, last = told.lines
+    result = call("run", "diff", *arguments, "--json", **more)
+    *lines, last = result.lines
     assert [line["kind"] for line in lines[:3]] == ["run", "run", "comparability"]
     assert {line["kind"] for line in lines[3:]} <= {"move"}
-    assert (told.code, last["equal"]) in {(0, True), (1, False)}
-    return told, last, lines[3:]
+    assert (result.code, last["equal"]) in {(0, True), (1, False)}
+    return result, last, lines[3:]
 
 
 def test_a_run_equals_itself_and_its_like(call: Call, record: hansard.Record):
     """Same calls, results and decisions: 0; ids, times, keys and usage do not matter."""
     a, b = made(record), made(record, tokens=99)
     for other, shared in ((a, 7), (b, 0)):
-        told, last, moves = compared(call, a, other)
-        assert told.code == 0
+        result, last, moves = compared(call, a, other)
+        assert result.code == 0
         assert (last["counts"]["same"], last["shared"], last["parts"]) == (7, shared, None)
         assert {move["what"] for move in moves} == {"same"}
     text = call("run", "diff", a, b)
@@ -103,9 +103,9 @@ def test_a_run_equals_itself_and_its_like(call: Call, record: hansard.Record):
 def test_where_they_part_both_sides_are_shown(call, record, how, what, place, sides):
     """The first difference, of which kind it is, with both sides; for programs and for people."""
     a, b = made(record), made(record, **how)
-    told, last, _ = compared(call, a, b)
+    result, last, _ = compared(call, a, b)
     parts = last["parts"]
-    assert told.code == 1
+    assert result.code == 1
     first = {side["place"] for side in (parts["a"], parts["b"]) if side is not None}
     assert parts["what"] == what
     assert any(each.startswith(place) for each in first)
@@ -122,11 +122,11 @@ def test_where_they_part_both_sides_are_shown(call, record, how, what, place, si
             assert f"      {letter} " not in shown
 
 
-def test_what_each_cost_is_told(call: Call, record: hansard.Record):
+def test_what_each_cost_is_shown(call: Call, record: hansard.Record):
     """Steps, attempts, usage as recorded and summed, duration: of each side."""
     a, b = made(record), made(record, failures=3, tokens=7, names=["a", "b", "c"])
-    told, _, _ = compared(call, a, b)
-    first, second = told.lines[:2]
+    result, _, _ = compared(call, a, b)
+    first, second = result.lines[:2]
     assert (first["run"], first["steps"], first["attempts"], first["decisions"]) == (a, 6, 6, 1)
     assert first["usage"] == first["own_usage"] == {"cost": 1.0, "input_tokens": 20.0}
     assert (second["steps"], second["attempts"]) == (7, 10)
@@ -143,13 +143,13 @@ def test_a_fork_shows_what_it_shares(call: Call, record: hansard.Record):
     version = line["a"]["version"] + 1
     fork = record.fork(parent, at=f"ada@{version}", effects="live")
     made(record, run=fork, names=["a", "elsewhere"], tokens=1)
-    told, last, moves = compared(call, parent, fork)
+    result, last, moves = compared(call, parent, fork)
     assert [move["what"] for move in moves[:3]] == ["same", "same", "arguments"]
     assert [move["shared"] for move in moves[:3]] == [True, True, False]
-    assert (last["shared"], told.lines[1]["forked_from"]) == (2, parent)
+    assert (last["shared"], result.lines[1]["forked_from"]) == (2, parent)
     assert (moves[2]["b"]["recorded_in"], moves[0]["b"]["recorded_in"]) == (fork, parent)
-    assert told.lines[1]["usage"] == {"cost": 1.0, "input_tokens": 11.0}
-    assert told.lines[1]["own_usage"] == {"cost": 0.5, "input_tokens": 1.0}
+    assert result.lines[1]["usage"] == {"cost": 1.0, "input_tokens": 11.0}
+    assert result.lines[1]["own_usage"] == {"cost": 0.5, "input_tokens": 1.0}
     text = call("run", "diff", parent, fork).out
     assert f"B is a fork of run {parent}" in text
     assert "they share 2 entries" in text
@@ -216,10 +216,10 @@ def test_what_is_recorded_cannot_move_the_cursor(call: Call, record: hansard.Rec
             session.decide("q\x1b[0m", selected=text, alternatives=[text])
         return session.run
 
-    told = call("run", "diff", work("\x1b[1m one"), work("\u202e two"))
-    assert told.code == 1
-    assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(told.out)
-    assert r"t\u202e, different arguments" in told.out
+    result = call("run", "diff", work("\x1b[1m one"), work("\u202e two"))
+    assert result.code == 1
+    assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(result.out)
+    assert r"t\u202e, different arguments" in result.out
 
 
 async def test_both_sides_are_as_of_one_position(data_dir, workspace, monkeypatch):
@@ -241,18 +241,18 @@ async def test_both_sides_are_as_of_one_position(data_dir, workspace, monkeypatc
         read = states.history
 
         async def history(run: str, up_to: UpTo = None) -> list[Stored]:
-            found = await read(run, up_to)
+            commits = await read(run, up_to)
             for look in looked:
                 await look(1)
-            return found
+            return commits
 
         for look in looked:
             await look(0)
         head = await record.workspace.log.head()
         monkeypatch.setattr(states, "history", history)
-        *_, told = (await run_diff(record.workspace, one.run, other.run)).lines()
-    assert isinstance(told, RunComparison)
-    assert (told.equal, told.position) == (True, head)
+        *_, report = (await run_diff(record.workspace, one.run, other.run)).lines()
+    assert isinstance(report, RunComparison)
+    assert (report.equal, report.position) == (True, head)
 
 
 def talked(record: hansard.Record, answer: str, **how: Any) -> str:
@@ -311,17 +311,17 @@ def test_the_costs_of_a_simulated_user_are_apart(call: Call, tmp_path: Path):
     path.write_text(json.dumps({"messages": messages, "outcome": {"reward": 1}}))
     assert call("import", "chat-jsonl", path).code == 0
     a = call("runs", "--json").lines[0]["run"]
-    told, _, _ = compared(call, a, a)
-    assert told.lines[0]["usage"] == {"cost": 3.0}
-    assert told.lines[0]["user_usage"] == {"cost": 0.25}
+    result, _, _ = compared(call, a, a)
+    assert result.lines[0]["usage"] == {"cost": 3.0}
+    assert result.lines[0]["user_usage"] == {"cost": 0.25}
     assert "cost of the simulated user" in call("run", "diff", a, a).out
 
 
 def test_what_is_not_there_is_an_error(call: Call, runs: Runs):
     """An unknown run, or one too many."""
-    told = call("run", "diff", runs.team, "nobody")
-    assert (told.code, told.out) == (2, "")
-    assert "nobody" in told.err
+    result = call("run", "diff", runs.team, "nobody")
+    assert (result.code, result.out) == (2, "")
+    assert "nobody" in result.err
 
 
 # ---------------------------------------------------------------- alignment
@@ -335,19 +335,19 @@ def test_matches_are_equal_and_in_order(a: list[str], b: list[str], window: int)
     before = alignment.WINDOW_MOVES
     alignment.WINDOW_MOVES = window
     try:
-        found = alignment.matched(a, b)
+        matches = alignment.matched(a, b)
     finally:
         alignment.WINDOW_MOVES = before
-    assert all(a[i] == b[j] for i, j in found)
-    assert all(i < k and j < n for (i, j), (k, n) in itertools.pairwise(found))
+    assert all(a[i] == b[j] for i, j in matches)
+    assert all(i < k and j < n for (i, j), (k, n) in itertools.pairwise(matches))
     if a == b:
-        assert len(found) == len(a)
+        assert len(matches) == len(a)
     if a and b and a[0] == b[0]:
-        assert found[0] == (0, 0)
+        assert matches[0] == (0, 0)
 
 
 @given(letters, letters)
-def test_every_move_is_told_once_in_the_order_of_both(a: list[str], b: list[str]):
+def test_every_move_is_shown_once_in_the_order_of_both(a: list[str], b: list[str]):
     """Each move is in one pair; unmoved ones keep their order; equal lists are all same."""
     sides = [[move(name, n) for n, name in enumerate(side)] for side in (a, b)]
     pairs = alignment.aligned(*sides)

@@ -45,10 +45,10 @@ def test_a_file_is_below_the_environment_and_options(below: Path, tmp_path: Path
     (tmp_path / "project" / "hansard.toml").write_text(
         'workspace = "lab"\ndata_dir = "record"\nnats_ca = "tls/ca.pem"\ndurability = "relaxed"\n'
     )
-    found = load()
-    assert (found.workspace, found.durability) == ("lab", "relaxed")
-    assert found.data_dir == tmp_path / "project" / "record"
-    assert found.nats_ca == str(tmp_path / "project" / "tls" / "ca.pem")
+    config = load()
+    assert (config.workspace, config.durability) == ("lab", "relaxed")
+    assert config.data_dir == tmp_path / "project" / "record"
+    assert config.nats_ca == str(tmp_path / "project" / "tls" / "ca.pem")
     monkeypatch.setenv("HANSARD_WORKSPACE", "env")
     assert load().workspace == "env"
     assert load(workspace="given").workspace == "given"
@@ -77,9 +77,9 @@ def test_a_file_that_cannot_be_taken_says_why(below: Path, tmp_path: Path, text:
     """With its path."""
     path = tmp_path / "project" / "hansard.toml"
     path.write_text(text)
-    with pytest.raises(SettingsError, match=why) as told:
+    with pytest.raises(SettingsError, match=why) as caught:
         load()
-    assert str(path) in str(told.value)
+    assert str(path) in str(caught.value)
 
 
 def test_nobody_elses_record_is_taken_from_above(below: Path, tmp_path: Path, monkeypatch):
@@ -92,13 +92,13 @@ def test_nobody_elses_record_is_taken_from_above(below: Path, tmp_path: Path, mo
     assert load(data_dir=tmp_path / "project" / ".hansard").workspace == "default"
 
 
-def test_commands_say_which_record_they_found(home, runs, below, tmp_path, monkeypatch, capsys):
+def test_commands_name_the_record_in_use(home, runs, below, tmp_path, monkeypatch, capsys):
     """One line on stderr names a record found elsewhere by default; stdout is unchanged."""
     (tmp_path / "project" / ".hansard").symlink_to(home)
-    told = ran(capsys, monkeypatch, ["-w", WORKSPACE, "runs", "--json"])
-    assert told.code == 0
-    assert len(told.lines) >= 5
-    assert f"the record in {tmp_path / 'project' / '.hansard'}" in told.err
+    result = ran(capsys, monkeypatch, ["-w", WORKSPACE, "runs", "--json"])
+    assert result.code == 0
+    assert len(result.lines) >= 5
+    assert f"the record in {tmp_path / 'project' / '.hansard'}" in result.err
 
 
 def test_commands_say_that_they_do_not_use_credentials(home, runs, below, monkeypatch, capsys):

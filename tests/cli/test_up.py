@@ -108,21 +108,21 @@ def test_up_joins_a_broker_that_runs_and_speaks_to_people_on_stderr(tmp_path: Pa
         assert info is not None
         with up(home, "--workspace", workspace, "--after", "0", program=python()) as process:
             assert process.stderr is not None
-            told = ""
-            while "run.completed.v1" not in told:
-                told += process.stderr.readline()
+            output = ""
+            while "run.completed.v1" not in output:
+                output += process.stderr.readline()
             publish_raw(home, (f"hansard.{workspace}.run.r.life.7", b"\x1b[31m no commit"))
-            while "corrupt" not in told:
-                told += process.stderr.readline()
+            while "corrupt" not in output:
+                output += process.stderr.readline()
             process.terminate()
             out, rest = process.communicate(timeout=STOP_S)
             assert process.returncode == 0
         assert out == ""
         assert "stopped" in rest
-        assert info.url in told
-        assert "strict: an acknowledged commit is on disk\n" in told
-        assert "agent/r/a@1  agent.session_began.v1" in told
-        assert "\x1b" not in told
+        assert info.url in output
+        assert "strict: an acknowledged commit is on disk\n" in output
+        assert "agent/r/a@1  agent.session_began.v1" in output
+        assert "\x1b" not in output
         assert not ended(info.server_pid)
 
 
@@ -131,20 +131,20 @@ def lines_until(process: subprocess.Popen[str], kind: str, many: int = 1) -> lis
     assert process.stdout is not None
     lines: list[dict[str, Any]] = []
     while sum(line["kind"] == kind for line in lines) < many:
-        told = process.stdout.readline()
-        assert told, lines
-        lines.append(json.loads(told))
+        text = process.stdout.readline()
+        assert text, lines
+        lines.append(json.loads(text))
     return lines
 
 
 def writers(path: Path) -> set[int]:
     """Return the processes that have a database open."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for each in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):  # it was closed, or is another user's
             if each.readlink() == path:
-                found.add(int(each.parts[2]))
-    return found
+                pids.add(int(each.parts[2]))
+    return pids
 
 
 @pytest.mark.slow(cases=1)
@@ -180,10 +180,10 @@ def reached(home: Path, workspace: str, position: int) -> int:
     """Wait until a process has projected this position; return its id."""
     until = time.monotonic() + STOP_S * 3
     place = TableFiles.of(home, workspace)
-    while (told := place.status()) is None or told.position != position:
-        assert time.monotonic() < until, told
+    while (status := place.status()) is None or status.position != position:
+        assert time.monotonic() < until, status
         time.sleep(0.02)
-    return told.pid
+    return status.pid
 
 
 def fill_up(pipe: IO[str]) -> None:
@@ -224,9 +224,9 @@ def test_a_reader_that_stops_reading_stops_only_what_is_shown(tmp_path: Path, ar
             assert reached(home, "lab", portal().run(log.head())) != os.getpid()
         process.terminate()
         assert process.wait(STOP_S) == PIPE_CLOSED
-    told = place.status()
-    assert told is not None
-    assert not told.running
+    status = place.status()
+    assert status is not None
+    assert not status.running
 
 
 @pytest.mark.thorough
@@ -248,9 +248,9 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
             shown = lines_until(process, "commit", 4)
             assert {(x["workspace"], x["run"]) for x in shown} == {(workspace, begun_there)}
             assert reached(home, workspace, 8) == process.pid
-            asked = ["-m", "hansard", "status", "--json"]
+            command = ["-m", "hansard", "status", "--json"]
             env = environment(home, HANSARD_WORKSPACE=workspace)
-            done = run(asked, cwd=home, env=env, timeout=STOP_S)
+            done = run(command, cwd=home, env=env, timeout=STOP_S)
             assert done.returncode == 0, done.stderr
             assert json.loads(done.stdout.splitlines()[-1])["served"] is True
         process.terminate()
@@ -259,10 +259,10 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
         assert process.stderr.read() == ""
     with up(home, HANSARD_WORKSPACE="") as process:
         assert process.stderr is not None
-        told = ""
-        while "workspace   two, at position 8, answers restricted agents\n" not in told:
-            told += process.stderr.readline()
-        assert "workspace   one, at position 8, answers restricted agents\n" in told
+        output = ""
+        while "workspace   two, at position 8, answers restricted agents\n" not in output:
+            output += process.stderr.readline()
+        assert "workspace   one, at position 8, answers restricted agents\n" in output
         third = a_run(home, "one")
         assert process.stderr.readline().startswith("one         9  ")
         assert f"run {third} " in process.stderr.readline()
@@ -270,9 +270,9 @@ def test_without_a_workspace_all_are_served(tmp_path: Path):
 
 def test_a_position_is_one_of_a_workspace(call: Call, tmp_path: Path):
     """To show the log from a position on, name its workspace."""
-    told = call("up", "--data-dir", str(tmp_path / "data"), "--after", "0", workspace="")
-    assert told.code == 2
-    assert "--workspace" in told.err
+    result = call("up", "--data-dir", str(tmp_path / "data"), "--after", "0", workspace="")
+    assert result.code == 2
+    assert "--workspace" in result.err
 
 
 @pytest.mark.thorough
@@ -304,10 +304,10 @@ def test_up_says_why_it_cannot(call: Call, tmp_path: Path):
         (["--data-dir", str(blocked)], "cannot be used"),
         (["--workspace", "No Such"], "use 1 to 40 of a-z"),
     ]
-    for arguments, said in cases:
-        told = call("up", "--data-dir", str(tmp_path / "data"), *arguments)
-        assert (told.code, told.out) == (2, "")
-        assert told.err.startswith("error: ")
-        assert said in told.err
-        assert "secret" not in told.err
-        assert "Traceback" not in told.err
+    for arguments, fact in cases:
+        result = call("up", "--data-dir", str(tmp_path / "data"), *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith("error: ")
+        assert fact in result.err
+        assert "secret" not in result.err
+        assert "Traceback" not in result.err
