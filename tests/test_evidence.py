@@ -72,7 +72,7 @@ def test_figures_of_all_workers_are_written_sorted(tmp_path, options):
     assert written["versions"]["nats-server"].startswith("v2.")
 
 
-def test_nothing_is_written_unless_it_is_asked_for(tmp_path):
+def test_nothing_is_written_unless_requested(tmp_path):
     """An ordinary run leaves the committed figures alone."""
     assert _session(tmp_path, MODULE) == 0
     assert not list(tmp_path.rglob("*.json"))

@@ -261,7 +261,7 @@ REPLIES = [f"live.{LIFE}", f"{BOB}.1", "_INBOX.x.1", "svc.lab.writer.bob.open"]
 @pytest.mark.fast(cases=2)
 @pytest.mark.parametrize("checks", [True, False])
 @pytest.mark.parametrize("reply", REPLIES)
-async def test_a_service_must_not_answer_wherever_it_is_told(lab: Lab, reply: str, checks: bool):
+async def test_a_service_must_not_answer_to_any_reply_subject(lab: Lab, reply: str, checks: bool):
     """With `may_answer` a service sends no answer where the restricted login may not write."""
     async with lab.trusted() as service, lab.trusted() as witness, lab.restricted() as caller:
         done: asyncio.Queue[str] = asyncio.Queue()
@@ -285,7 +285,7 @@ async def test_a_service_must_not_answer_wherever_it_is_told(lab: Lab, reply: st
         assert told.data == b"{}"
 
 
-async def test_without_a_service_nothing_is_written_where_the_answer_was_wanted(lab: Lab):
+async def test_without_a_service_nothing_is_written_to_the_reply_subject(lab: Lab):
     """The server's own no-responders answer does not go to a stream either."""
     async with lab.trusted() as runtime, lab.restricted() as caller:
         before = await runtime.request(f"{API}.STREAM.INFO.{LOG}")
@@ -295,7 +295,7 @@ async def test_without_a_service_nothing_is_written_where_the_answer_was_wanted(
 
 
 @pytest.mark.parametrize("only", ["0", "1"])
-async def test_a_traced_message_writes_nothing_where_the_trace_is_wanted(lab: Lab, only: str):
+async def test_a_traced_message_writes_nothing_to_the_trace_subject(lab: Lab, only: str):
     """The server does not publish traces for a login that may not publish there itself."""
     traced = {"Nats-Trace-Dest": "hansard.lab.run.traced.life.1", "Nats-Trace-Only": only}
     async with lab.trusted() as runtime, lab.restricted() as caller:
@@ -387,7 +387,7 @@ def test_permissions_are_for_restricted_inboxes_only(inbox):
         permissions("lab.>", "writer", "ada", subjects.restricted_inbox("a" * 32))
 
 
-def test_the_secret_is_there_to_be_found(lab: Lab):
+def test_the_secret_is_in_the_log_files(lab: Lab):
     """The log's files contain the secret that the attacks try to read."""
     files = [path for path in lab.data_dir.rglob("*") if path.is_file() and path.suffix == ".blk"]
     assert any(PLANTED.encode() in path.read_bytes() for path in files)

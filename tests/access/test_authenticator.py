@@ -270,7 +270,7 @@ async def test_an_expiry_that_is_no_time_is_over(workspace):
 @pytest.mark.parametrize(
     "name", ["", "a\x00b", "\ud800", "x" * 129, "ü" * 60, "stranger", "0" * 32]
 )
-async def test_a_name_that_stands_for_something_else_is_refused(workspace, name):
+async def test_a_reserved_name_is_refused(workspace, name):
     """A principal's name is one subject token, and neither a token's id nor the strangers'."""
     with pytest.raises(BadName):
         await principals.register(workspace, name)

@@ -163,7 +163,7 @@ def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
 
 
 @pytest.mark.thorough(quick="test_credentials_of_other_terms_are_never_kept_in_silence")
-def test_registering_is_said_once_and_never_changes(desk: Desk):
+def test_registering_is_recorded_once_and_never_changes(desk: Desk):
     """Again changes nothing; as another kind it is refused; a login may follow."""
     line = "principals register alice --kind person --about"
     assert desk.call(f"{line} 'answers for ada'") == [

@@ -241,7 +241,7 @@ def test_a_role_without_rules_gets_no_credentials(desk: Desk):
     assert sorted(path.name for path in desk.folder.iterdir()) == ["data", "roles.toml"]
 
 
-def test_what_stands_in_the_way_is_left_alone(desk: Desk):
+def test_existing_files_are_left_alone(desk: Desk):
     """Another principal's file, a file of something else, a folder: nothing is overwritten."""
     desk.make()
     before = desk.file.read_bytes()
@@ -333,7 +333,7 @@ def test_a_file_that_is_not_whole_is_refused_without_its_words(tmp_path: Path, c
         access.load(tmp_path / "none.json")
 
 
-def test_lives_are_said_as_people_say_them():
+def test_lives_are_written_as_people_write_them():
     """A number and a unit, or never."""
     told = {text: seconds(text) for text in ("90s", "45m", "12h", "30d", "8w", "never")}
     assert told == {

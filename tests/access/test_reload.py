@@ -106,7 +106,7 @@ def test_logins_come_and_go_without_a_restart(lease: Lease, data_dir: Path):
     assert [let_in(holder(lease, each)) for each in (bob, eve)] == [False, True]
 
 
-def test_a_login_of_another_workspace_is_not_told_under_this_one(lease: Lease, data_dir: Path):
+def test_a_login_of_another_workspace_is_not_added_under_this_one(lease: Lease, data_dir: Path):
     """Credentials handed in for `lab` cannot be a login of `lab2`."""
     eve = user("eve", "lab2")
     asyncio.run(tell(data_dir, eve[0], workspace="lab"))
@@ -272,7 +272,7 @@ async def test_who_waits_for_the_lock_says_so_and_leaves_none_behind(data_dir: P
         assert await tell(data_dir, user("ada")[0])
 
 
-async def test_what_those_who_are_asked_raise_is_raised(data_dir: Path):
+async def test_an_error_of_the_callback_is_raised(data_dir: Path):
     """Nothing is changed then."""
 
     async def broken() -> list[BrokerUser]:

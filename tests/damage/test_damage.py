@@ -83,14 +83,14 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("damage", named(QUICK))
-def test_damage_is_told(damage: Damage, files: Files, cli: Call):
+def test_damage_is_reported(damage: Damage, files: Files, cli: Call):
     """`check`, and anything else that meets the damage, reports it in time."""
     assert checked(damage, files, cli).code
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("damage", named([each for each in ALL if each not in QUICK]))
-def test_every_damage_is_told(damage: Damage, files: Files, cli: Call):
+def test_every_damage_is_reported(damage: Damage, files: Files, cli: Call):
     """The same of every one that we could think of."""
     assert checked(damage, files, cli).code
 

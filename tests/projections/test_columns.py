@@ -26,7 +26,7 @@ def test_each_column_says_what_it_means(comments):
     assert [(table, column) for table, column, said in comments if not said] == []
 
 
-def test_nothing_is_said_of_what_is_not_there(comments):
+def test_nothing_describes_what_is_not_there(comments):
     """Each entry belongs to an existing column that uses it."""
     shown = {(table, column): said for table, column, said in comments}
     told = dict(dictionary())

@@ -68,7 +68,7 @@ def test_a_decision_leads_back_to_every_call_before_it(story: tuple[Store, str, 
 
 
 @pytest.mark.thorough
-def test_a_call_leads_to_what_came_of_it(story: tuple[Store, str, str]):
+def test_a_call_leads_to_its_consequences(story: tuple[Store, str, str]):
     """The way on from the first request reaches both decisions; both ways have the same links."""
     store, run, _ = story
     [[first]] = store.all(

@@ -117,7 +117,9 @@ async def test_nobody_takes_the_tables_while_a_thread_still_has_them(
         await (await Projector.open(raw, place)).close()
 
 
-async def test_a_log_that_fails_is_told_of_when_what_came_is_written(tmp_path: Path, monkeypatch):
+async def test_a_log_failure_is_reported_after_received_messages_are_written(
+    tmp_path: Path, monkeypatch
+):
     """A log failure is reported after the received messages are written.
 
     A thread still writes them: the tables are not closed under it.
@@ -350,7 +352,7 @@ async def test_tables_that_a_kill_has_torn_begin_again(home, workspace, publishe
     assert (compared.position, compared.differing) == (head, [])
 
 
-async def test_tables_that_were_closed_and_are_damaged_are_told(home: Path, workspace: str):
+async def test_tables_that_were_closed_and_are_damaged_are_reported(home: Path, workspace: str):
     """Damage without a kill is reported."""
     place = TableFiles.of(home, workspace)
     await asyncio.to_thread(_many, home, workspace, 0, 5)

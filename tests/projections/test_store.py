@@ -216,7 +216,7 @@ def test_one_process_writes(tmp_path: Path):
     WriteLock(place).close()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path):
     """The path and the reason, no traceback of the system's."""
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(Unusable, match="Not a directory"):
@@ -247,7 +247,7 @@ async def test_waiting_for_a_position(tmp_path: Path):
     assert place.status() == ProjectorStatus(os.getpid(), 5, 6, running=False)
 
 
-def test_a_damaged_lock_file_is_no_standing(tmp_path: Path):
+def test_a_damaged_lock_file_is_no_status(tmp_path: Path):
     """A damaged lock file means no known owner, and is overwritten."""
     place = TableFiles.of(tmp_path, "lab")
     place.path.parent.mkdir()

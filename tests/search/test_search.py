@@ -304,7 +304,7 @@ def test_while_another_indexes_the_answer_is_as_of_then(home: Path, workspace: s
     assert {line["run"] for line in call("old", "--json").lines} == {"r1", "r2"}
 
 
-def test_a_damaged_file_is_told_and_made_anew(home: Path, workspace: str, call: Call):
+def test_a_damaged_file_is_reported_and_rebuilt(home: Path, workspace: str, call: Call):
     """The remedy that the error names helps."""
     say(home, workspace, "apple")
     call("apple")
@@ -407,7 +407,7 @@ def test_what_a_killed_rebuild_had_made_is_thrown_away_by_the_next(home: Path, w
     assert [*place.path.parent.glob(f"{place.fresh.name}*")] == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(home: Path, workspace: str, tmp_path: Path):
+def test_a_folder_that_cannot_be_made_is_reported(home: Path, workspace: str, tmp_path: Path):
     """The world's fault has the path and the reason."""
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

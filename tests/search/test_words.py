@@ -60,7 +60,7 @@ def test_every_text_and_key_is_there_and_nothing_else(value, compact):
 
 
 @given(st.lists(texts, min_size=1, max_size=5))
-def test_whatever_is_asked_is_no_syntax(words):
+def test_a_quoted_query_is_no_syntax(words):
     """A quoted query never fails, and finds the text equal to it."""
     asked = " ".join(words)
     con = index(text_of(json.dumps(asked)))
@@ -102,7 +102,7 @@ def test_whatever_is_asked_is_no_syntax(words):
         ("\ud800 half", "half", True),
     ],
 )
-def test_what_is_found(said, asked, hit):
+def test_what_a_query_matches(said, asked, hit):
     """Words in any order, phrases in theirs, any script, no operator."""
     found = index(text_of(json.dumps(said))).execute(
         "SELECT count(*) FROM t WHERE t MATCH ?", [quoted(asked)]
@@ -136,7 +136,7 @@ def test_words_are_bounded():
 
 
 @pytest.mark.parametrize("asked", ["*reads", "  *id", "", "\x00"])
-def test_commands_of_the_index_cannot_be_given(asked):
+def test_commands_of_the_index_are_refused(asked):
     """A command of FTS5 itself is never passed to the index."""
     with pytest.raises(BadQuery, match="has no terms"):
         raw(asked)

@@ -211,7 +211,7 @@ async def test_it_follows_what_is_published(tmp_path: Path):
 
 
 @pytest.mark.slow
-async def test_a_damaged_generation_is_told(tmp_path: Path):
+async def test_a_damaged_generation_is_reported(tmp_path: Path):
     """A damaged generation is an error with a remedy."""
     place = TableFiles.of(tmp_path, "w")
     await asyncio.to_thread(fill_place, place, 3)

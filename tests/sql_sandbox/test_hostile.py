@@ -97,7 +97,7 @@ def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableF
 
 
 @pytest.mark.slow
-def test_what_is_refused_is_said(asker: Asker):
+def test_what_is_refused_is_named(asker: Asker):
     """A refusal has the fact, value and remedy: the statement's type, and the permitted ones."""
     with pytest.raises(NotAllowed, match=r"takes one statement that reads .* and no CREATE"):
         asker.ask("CREATE TABLE t (x INTEGER)")
@@ -114,9 +114,9 @@ def test_what_is_refused_is_said(asker: Asker):
     assert stopped.value.limit == "time"
 
 
-@pytest.mark.thorough(quick="test_what_is_refused_is_said")
+@pytest.mark.thorough(quick="test_what_is_refused_is_named")
 @pytest.mark.timeout(600)
-def test_the_limit_that_stopped_it_is_said(asker: Asker):
+def test_the_limit_that_stopped_it_is_named(asker: Asker):
     """The error names the limit: processor time or memory."""
     with pytest.raises(TooCostly) as stopped:
         asker.ask(
@@ -130,7 +130,7 @@ def test_the_limit_that_stopped_it_is_said(asker: Asker):
 
 
 @pytest.mark.skipif(os.uname().sysname != "Linux", reason="namespaces are Linux's")
-def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: TableFiles):
+def test_a_worker_has_dropped_what_it_does_not_need(asker: Asker, place: TableFiles):
     """A worker has no variable, network, capability, file or descriptor beyond its need."""
     asker.ask("SELECT 1")
     pid = asker.workers()[0]
@@ -162,7 +162,7 @@ def test_a_worker_has_given_away_what_it_does_not_need(asker: Asker, place: Tabl
     quick="sql_sandbox/test_asking.py::test_a_question_that_nobody_waits_for_ends"
 )
 @pytest.mark.long
-def test_who_was_killed_is_not_asked_again(asker: Asker, rounds):
+def test_a_killed_worker_answers_no_more_queries(asker: Asker, rounds):
     """After a stopped query the next one is answered by another worker."""
     limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
     for _ in range(rounds(2, 5)):

@@ -169,7 +169,7 @@ def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Pat
 
 
 @twins
-async def test_numbers_are_numbers_whoever_made_them(lab: Lab):
+async def test_numbers_are_numbers_of_any_library(lab: Lab):
     """NaN, infinities and numpy or pandas scalars are numbers; others are refused."""
     import numpy as np  # noqa: PLC0415 -- see above
     import pandas as pd  # noqa: PLC0415 -- see above

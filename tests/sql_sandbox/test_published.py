@@ -193,7 +193,7 @@ def test_a_rebuild_withdraws_what_was_published(tmp_path: Path):
     hold.close()
 
 
-def test_half_a_generation_is_never_found(tmp_path: Path):
+def test_half_a_generation_is_never_opened(tmp_path: Path):
     """An incomplete or foreign generation is ignored, and removed by the next publisher."""
     place, hold, store = opened(tmp_path)
     grow(store, 5)

@@ -271,7 +271,7 @@ def test_it_answers_while_another_process_projects(home: Path, ask: Call, record
 
 
 @pytest.mark.slow
-def test_a_broker_that_is_away_leaves_what_stands(home: Path, ask: Call):
+def test_without_a_broker_the_existing_tables_answer(home: Path, ask: Call):
     """The answer is as of the last publication, and stderr has the reason."""
     assert ask("SELECT 1").code == 0
     away = "nats://127.0.0.1:9"

@@ -89,7 +89,7 @@ def test_an_option_of_a_broker_is_refused():
         testing.record(data_dir="x")  # type: ignore[call-arg] # there is none
 
 
-def test_what_is_recorded_elsewhere_is_given(record, call, tmp_path):
+def test_a_record_from_elsewhere_is_loaded(record, call, tmp_path):
     """A memory takes an export, and its own export is imported, byte for byte."""
     run = work(record)
     there = tmp_path / "there.jsonl"

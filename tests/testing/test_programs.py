@@ -119,7 +119,7 @@ def test_a_settled_doubt_is_answered():
     again.then(answered("search"), answered("read"), answered("send")).then_returns(18)
 
 
-def test_a_memory_that_is_given_stays_as_it_is():
+def test_a_given_memory_stays_as_it_is():
     """Two tests may begin from one record, and neither sees the other's changes."""
     begun = given(report).killed_at("writer#2").when(lambda record: None).memory
     head = len(begun.log.after(0))
@@ -199,7 +199,7 @@ def test_what_connect_takes_is_taken():
         given().when(report, gates=rules)  # type: ignore[call-arg] # misspelt on purpose
 
 
-def test_several_agents_are_told_apart():
+def test_several_agents_are_distinguished():
     """Each call names its agent, so that the order between agents does not matter."""
 
     def team(record):
@@ -291,7 +291,7 @@ def test_decisions_events_errors_and_results_are_shown_from_both_sides():
     assert "- 19\n  + 18" in _message(lambda: then.then_returns(19))
 
 
-def test_an_error_nobody_expected_is_told_with_its_cause():
+def test_an_unexpected_error_is_shown_with_its_cause():
     """`then` fails by it, and pytest shows where it was raised."""
     then = given(report).killed_at("3").when(report)
     with pytest.raises(AssertionError, match="it ended by an error: InDoubt: step 3") as failed:

@@ -109,7 +109,7 @@ def test_each_set_of_parameters_has_a_recording_of_its_own(project, pytester):
     assert calls(pytester) == 4
 
 
-def test_the_flag_records_anew(project, pytester, monkeypatch):
+def test_the_flag_records_again(project, pytester, monkeypatch):
     """The flag replaces the recording by the current calls."""
     project("-k", "agent").assert_outcomes(passed=1)
     monkeypatch.setenv("CALLS", "bonn,ulm,rom")
