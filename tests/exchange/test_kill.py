@@ -47,7 +47,7 @@ def file(home, tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_killed_import_goes_on_where_it_stood(home, start, call, file, rounds, evidence):
+def test_a_killed_import_goes_on_where_it_was(home, start, call, file, rounds, evidence):
     """Resumed after SIGKILL, an import is equal to an undisturbed one, byte for byte."""
     assert call("undisturbed", "import", "events", file).code == 0
     undisturbed = places(home, "undisturbed")

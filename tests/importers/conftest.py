@@ -37,8 +37,8 @@ def bring_in(
     """Run `hansard import` in this process: `bring_in("chat-jsonl", file)`."""
 
     def run(*arguments: object, command: str = "import", into: str = workspace) -> Ran:
-        given = ["--data-dir", home, "-w", into, command, *arguments]
-        return ran(capsys, monkeypatch, given)
+        argv = ["--data-dir", home, "-w", into, command, *arguments]
+        return ran(capsys, monkeypatch, argv)
 
     yield run
     structlog.reset_defaults()
@@ -49,9 +49,9 @@ def start(home: Path, workspace: str) -> Callable[..., "subprocess.Popen[bytes]"
     """Start the command line as a process of its own."""
 
     def begin(*arguments: object, **more: object) -> "subprocess.Popen[bytes]":
-        given = ["-w", workspace, *arguments]
+        argv = ["-w", workspace, *arguments]
         return subprocess.Popen(
-            [python(), "-m", "hansard", *map(str, given)],
+            [python(), "-m", "hansard", *map(str, argv)],
             env=environment(home),
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},  # type: ignore[call-overload]  # whatever a test gives
         )

@@ -50,9 +50,11 @@ def chat(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"run": "r", "workflow": "w", "messages": list(messages), **more}
 
 
-def made(record: dict[str, Any], given: ImportDefaults | None = None, at: datetime = NOW) -> Mapped:
+def made(
+    record: dict[str, Any], defaults: ImportDefaults | None = None, at: datetime = NOW
+) -> Mapped:
     """Return a record as commits, the way the importer makes them."""
-    run = from_chat(json.loads(json.dumps(record)), given or ImportDefaults())
+    run = from_chat(json.loads(json.dumps(record)), defaults or ImportDefaults())
     return mapped(run, run_id(run), "some.jsonl", at)
 
 
@@ -77,9 +79,9 @@ def bare(append: Append) -> tuple[str, bytes]:
 
 
 def _bare(body: bytes) -> bytes:
-    told = json.loads(body)
-    del told["at"]
-    return json.dumps(told).encode()
+    body_fields = json.loads(body)
+    del body_fields["at"]
+    return json.dumps(body_fields).encode()
 
 
 def rederived(out: Mapped) -> list[CheckedCall]:
@@ -127,11 +129,11 @@ def log_of(home: Path, workspace: str) -> list[Stored]:
 
     async def read(opened: Workspace) -> list[Stored]:
         head = await opened.log.head()
-        found = [stored async for stored in opened.log.follow(0, until=head)]
-        return [stored for stored in found if run_of(stored.stream) is not None]
+        commits = [stored async for stored in opened.log.follow(0, until=head)]
+        return [stored for stored in commits if run_of(stored.stream) is not None]
 
-    found: list[Stored] = in_workspace(home, workspace, read)
-    return found
+    commits: list[Stored] = in_workspace(home, workspace, read)
+    return commits
 
 
 STORED_S = 60.0

@@ -22,7 +22,7 @@ def imported(call: Call, folder: Path, text: str) -> str:
 
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
-    "said",
+    "time",
     [
         "2025-01-01T00:00:00Z",
         "2025-01-01T01:00:00+01:00",
@@ -31,20 +31,20 @@ def imported(call: Call, folder: Path, text: str) -> str:
         "1735689600.0",
     ],
 )
-def test_a_time_is_read_however_it_is_written(call: Call, tmp_path: Path, said: str | float):
+def test_a_time_is_read_however_it_is_written(call: Call, tmp_path: Path, time: str | float):
     """ISO 8601 with zone, seconds and milliseconds are the same moment."""
-    record = {"messages": [ASKED | {"timestamp": said}]}
+    record = {"messages": [ASKED | {"timestamp": time}]}
     assert imported(call, tmp_path, msgspec.json.encode(record).decode()) == ""
     (row,) = call(*("sql", "--json", "SELECT happened_at::VARCHAR AS at FROM messages")).lines[:1]
     assert row["at"] == "2025-01-01 00:00:00"
 
 
-@pytest.mark.parametrize("said", ["yesterday", "12:30", 7, "2025-13-01", "1e400", -5])
-def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, said: str | float):
+@pytest.mark.parametrize("time", ["yesterday", "12:30", 7, "2025-13-01", "1e400", -5])
+def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, time: str | float):
     """An invalid time is an error, since it would be replaced by the time of the import."""
-    record = {"messages": [ASKED, ASKED | {"timestamp": said}]}
-    told = imported(call, tmp_path, msgspec.json.encode(record).decode())
-    assert f"messages[1].timestamp: '{said}' is not a time; give ISO 8601" in told
+    record = {"messages": [ASKED, ASKED | {"timestamp": time}]}
+    message = imported(call, tmp_path, msgspec.json.encode(record).decode())
+    assert f"messages[1].timestamp: '{time}' is not a time; give ISO 8601" in message
     assert call("runs", "--json").lines == []
 
 
@@ -57,10 +57,10 @@ def test_what_is_no_time_is_an_error(call: Call, tmp_path: Path, said: str | flo
         ('{"messages": [], "outcom": {"reward": 1}}', "did you mean 'outcome'?"),
     ],
 )
-def test_a_file_that_is_nearly_right_is_told_what_to_do(call, tmp_path, text, remedy):
+def test_a_file_that_is_nearly_right_is_refused_with_the_remedy(call, tmp_path, text, remedy):
     """A nearly valid file yields one sentence with the remedy; nothing is written."""
-    told = imported(call, tmp_path, text)
-    assert told.count(remedy) == 1
+    message = imported(call, tmp_path, text)
+    assert message.count(remedy) == 1
     assert call("runs", "--json").lines == []
 
 
@@ -93,9 +93,9 @@ def test_a_result_without_an_id_answers_the_call_before_it(call: Call, tmp_path:
     """Results without ids answer calls without ids in order; surplus ones are reported once."""
     file = tmp_path / "chats.jsonl"
     file.write_text(msgspec.json.encode(NAMELESS).decode())
-    said = call("import", "chat-jsonl", file).out
-    assert "2 results without an id taken for the call before" in said
-    assert "1 result without a call" in said
+    output = call("import", "chat-jsonl", file).out
+    assert "2 results without an id taken for the call before" in output
+    assert "1 result without a call" in output
     steps = call("run", "trace", "last", "--json").lines
     assert [(step["arguments"], step["result"]) for step in steps] == [
         ({"n": 1}, "one"),
@@ -131,19 +131,19 @@ CALLED = {"role": "assistant", "tool_calls": [{"id": "c", "name": "look", "argum
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer",
     [
         {"content": "gone", "isError": True},
         {"content": "gone", "is_error": True},
         {"content": {"content": [{"type": "text", "text": "gone"}], "isError": True}},
     ],
 )
-def test_a_result_that_says_it_is_an_error_is_a_failed_step(call, tmp_path, said):
+def test_a_result_that_says_it_is_an_error_is_a_failed_step(call, tmp_path, answer):
     """MCP's and Anthropic's error flags make a failed step; nothing is assumed."""
-    answered = {"role": "tool", "tool_call_id": "c", **said}
+    answered = {"role": "tool", "tool_call_id": "c", **answer}
     file = written(tmp_path, {"messages": [ASKED, CALLED, answered]})
-    told = call("import", "chat-jsonl", file, "--no-guesses")
-    assert (told.code, told.err) == (0, "")
+    result = call("import", "chat-jsonl", file, "--no-guesses")
+    assert (result.code, result.err) == (0, "")
     (step,) = call("run", "trace", "last", "--json").lines
     assert step["status"] == "failed"
 
@@ -155,8 +155,8 @@ def test_a_run_lasts_from_its_first_message_to_its_last(call: Call, tmp_path: Pa
     for name, record in {"timed": messages, "untimed": [ASKED]}.items():
         file = written(tmp_path, {"run": name, "messages": record, "outcome": {}})
         assert call("import", "chat-jsonl", file, "--experiment", "e", "--arm", "a").code == 0
-    asked = "SELECT labels->>'source_run' AS name, latency_ms FROM trial_runs ORDER BY 1"
-    timed, untimed = call("sql", "--json", asked).lines
+    query = "SELECT labels->>'source_run' AS name, latency_ms FROM trial_runs ORDER BY 1"
+    timed, untimed = call("sql", "--json", query).lines
     assert (timed["name"], timed["latency_ms"]) == ("timed", 2_500)
     assert untimed["latency_ms"] is None
 
@@ -166,18 +166,18 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
     one = {"run": "chat-1", "messages": [ASKED]}
     other = one | {"messages": [ASKED, ASKED]}
     file = written(tmp_path, one, other)
-    told = call("import", "chat-jsonl", file)
+    result = call("import", "chat-jsonl", file)
     (run,) = call("runs", "--json").lines
-    assert told.code == 1
-    assert f"{file}:2: run 'chat-1' is imported with other content, as {run['run']}:" in told.err
+    assert result.code == 1
+    assert f"{file}:2: run 'chat-1' is imported with other content, as {run['run']}:" in result.err
     later = written(tmp_path, other, name="later.jsonl")
     assert "is imported with other content" in call("import", "chat-jsonl", later).err
     assert call("runs", "--json").lines == [run]
     assert call("import", "chat-jsonl", written(tmp_path, one)).code == 0
     broken = {"run": "chat-2", "messages": [ASKED | {"role": ""}]}
     mended = written(tmp_path, broken, broken | {"messages": [ASKED]}, name="mended.jsonl")
-    told = call("import", "chat-jsonl", mended)  # a record that failed has no name yet
-    assert "other content" not in told.err
+    result = call("import", "chat-jsonl", mended)  # a record that failed has no name yet
+    assert "other content" not in result.err
     assert len(call("runs", "--json").lines) == 2
     apart = call("import", "chat-jsonl", later, "--experiment", "e", "--arm", "a")
     assert (apart.code, apart.err) == (0, "")
@@ -185,7 +185,7 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
 
 @pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "assumption"),
     [
         (NAMELESS, "messages[2]: a result without an id taken for the call before (2 in this run)"),
         (
@@ -199,33 +199,33 @@ def test_a_name_that_is_there_with_other_content_is_a_conflict(call: Call, tmp_p
         ),
     ],
 )
-def test_no_guesses_stops_where_something_would_be_assumed(call, tmp_path, record, said):
+def test_no_guesses_stops_where_something_would_be_assumed(call, tmp_path, record, assumption):
     """`--no-guesses` stops at the first assumption; without it all are listed and recorded."""
     good = {"messages": [ASKED | {"timestamp": "2025-01-01T00:00:00Z"}]}
     file = written(tmp_path, good, record, good | {"task": "after"})
     stopped = call("import", "chat-jsonl", file, "--no-guesses")
     assert stopped.code == 1
     assert f"{file}:2: " in stopped.err
-    assert said in stopped.err
+    assert assumption in stopped.err
     assert "or leave out --no-guesses" in stopped.err
     assert len(call("runs", "--json").lines) == 1
     taken = call("import", "chat-jsonl", file)
     assert taken.code == 0
     assert "assumed: " in taken.out
-    asked = "SELECT runs, skipped, stopped, assumed, reasons FROM imports ORDER BY version"
-    first, second = call("sql", "--json", asked).lines
+    query = "SELECT runs, skipped, stopped, assumed, reasons FROM imports ORDER BY version"
+    first, second = call("sql", "--json", query).lines
     assert (first["runs"], first["skipped"], first["stopped"]) == (1, 1, True)
-    assert said in first["reasons"][0]
+    assert assumption in first["reasons"][0]
     assert (second["runs"], second["skipped"], second["stopped"]) == (3, 0, False)
     assert sum(msgspec.json.decode(second["assumed"]).values()) >= 1
     assert call("import", "chat-jsonl", file).code == 0
-    assert len(call("sql", "--json", asked).lines) == 2
+    assert len(call("sql", "--json", query).lines) == 2
 
 
 def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_path: Path):
     """`run context --team` gives each message with its agent in order, also at an earlier point."""
     roles = {"planner": "plans", "coder": "codes"}
-    said = [
+    messages = [
         {"role": "user", "content": "go", "name": "planner"},
         {"role": "assistant", "content": "plan", "name": "planner"},
         {"role": "assistant", "content": "code", "name": "coder"},
@@ -233,17 +233,17 @@ def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_pat
         {"role": "assistant", "content": "done", "name": "coder"},
     ]
     file = written(
-        tmp_path, {"agent": "planner", "role": "plans", "roles": roles, "messages": said}
+        tmp_path, {"agent": "planner", "role": "plans", "roles": roles, "messages": messages}
     )
     assert call("import", "chat-jsonl", file).code == 0
     lines = call("run", "context", "last", "--team", "--json").lines
     assert [line["agent"] for line in lines if line["kind"] == "context"] == ["planner", "coder"]
-    told = [line for line in lines if line["kind"] == "message"]
-    assert [(line["agent"], line["message"]["content"]) for line in told] == [
-        (message["name"], message["content"]) for message in said
+    shown = [line for line in lines if line["kind"] == "message"]
+    assert [(line["agent"], line["message"]["content"]) for line in shown] == [
+        (message["name"], message["content"]) for message in messages
     ]
-    before = call("run", "context", "last", "--team", "--at", str(told[2]["position"]), "--json")
-    assert [line for line in before.lines if line["kind"] == "message"] == told[:3]
+    before = call("run", "context", "last", "--team", "--at", str(shown[2]["position"]), "--json")
+    assert [line for line in before.lines if line["kind"] == "message"] == shown[:3]
     text = call("run", "context", "last", "--team").out
     assert text.index("plan") < text.index("code") < text.index("again") < text.index("done")
     refused = call("run", "context", "last", "--team", "--agent", "coder")
@@ -252,17 +252,17 @@ def test_agents_of_one_conversation_come_back_in_their_order(call: Call, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("document", "remedy"),
     [
         ([{"info": {"num_trials": 1}, "simulations": []}], "write each to one of its own"),
         ([{"id": "a", "task_id": 1, "messages": []}], "jq '{simulations: .}' FILE"),
     ],
 )
-def test_a_list_of_tau2_results_is_told_what_to_do(call, tmp_path, said, remedy):
+def test_a_list_of_tau2_results_is_refused_with_the_remedy(call, tmp_path, document, remedy):
     """A list of tau2 results yields one sentence with the remedy."""
     file = tmp_path / "list.json"
-    file.write_bytes(msgspec.json.encode(said))
-    told = call("import", "tau2-bench", file)
-    assert told.code == 1
-    assert told.err.count("\n") == 1
-    assert remedy in told.err
+    file.write_bytes(msgspec.json.encode(document))
+    result = call("import", "tau2-bench", file)
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert remedy in result.err

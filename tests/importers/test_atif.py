@@ -63,10 +63,10 @@ def read(tmp_path: Any, trajectory: dict[str, Any]) -> Any:
     path = tmp_path / "trajectory.json"
     path.write_text(json.dumps(trajectory, indent=1))
     watcher = Nobody()
-    [(_, found)] = records("atif", path, ImportDefaults(), watcher)
-    assert isinstance(found, ChatRun), found
+    [(_, parsed)] = records("atif", path, ImportDefaults(), watcher)
+    assert isinstance(parsed, ChatRun), parsed
     assert watcher.count == path.stat().st_size
-    return mapped(found, run_id(found), path.name, NOW)
+    return mapped(parsed, run_id(parsed), path.name, NOW)
 
 
 def plain(value: Any) -> Any:
@@ -108,8 +108,8 @@ def test_a_trajectory_is_a_run(tmp_path):
 def test_its_calls_are_steps(tmp_path):
     """Results are matched by id; one that Harbor marks as an error is a failed step."""
     out = read(tmp_path, TRAJECTORY)
-    asked = [(each.tool, plain(each.arguments)) for each in of_type(out, StepRequested)]
-    assert asked == [("shell", {"command": "ls"}), ("shell", {"command": "bad"})]
+    requests = [(each.tool, plain(each.arguments)) for each in of_type(out, StepRequested)]
+    assert requests == [("shell", {"command": "ls"}), ("shell", {"command": "bad"})]
     [done] = of_type(out, StepCompleted)
     assert plain(done.result) == "a.txt"
     [failed] = of_type(out, StepFailed)
@@ -177,7 +177,7 @@ def test_a_trajectory_that_is_wrong_is_refused_whole(
     """A wrong trajectory is refused with place and remedy; nothing is on record."""
     path = tmp_path / "trajectory.json"
     path.write_text(json.dumps({**TRAJECTORY, **change}))
-    told = bring_in(path)
-    [line] = told.err.splitlines()
+    result = bring_in(path)
+    [line] = result.err.splitlines()
     assert line.startswith(f"{path}:1: {reason}")
-    assert (told.code, log_of(home, workspace)) == (1, [])
+    assert (result.code, log_of(home, workspace)) == (1, [])

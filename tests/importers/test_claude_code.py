@@ -78,10 +78,10 @@ SESSION: list[dict[str, Any]] = [
 def read(path: Any) -> Any:
     """Return a transcript as commits."""
     watcher = Nobody()
-    [(_, found)] = records("claude-code", path, ImportDefaults(), watcher)
-    assert isinstance(found, ChatRun), found
+    [(_, parsed)] = records("claude-code", path, ImportDefaults(), watcher)
+    assert isinstance(parsed, ChatRun), parsed
     assert watcher.count == path.stat().st_size
-    return mapped(found, run_id(found), path.name, NOW)
+    return mapped(parsed, run_id(parsed), path.name, NOW)
 
 
 def plain(value: Any) -> Any:
@@ -118,8 +118,8 @@ def test_a_session_is_a_run(tmp_path):
 def test_its_calls_are_steps(tmp_path):
     """Results answer by id; one with `is_error` failed; what the harness kept of it stays."""
     out = read(written(tmp_path / "s.jsonl", SESSION))
-    asked = of_type(out, StepRequested)
-    assert [(each.tool, plain(each.arguments)) for each in asked] == [
+    requests = of_type(out, StepRequested)
+    assert [(each.tool, plain(each.arguments)) for each in requests] == [
         ("Bash", {"command": "ls"}),
         ("Read", {"file_path": "basket.py"}),
     ]
@@ -181,27 +181,27 @@ def test_a_session_is_imported_whole_or_not_at_all(
     path = written(tmp_path / "s.jsonl", SESSION)
     text = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*text[:5], line + "\n", *text[5:]]))
-    told = bring_in("claude-code", path)
-    [said] = told.err.splitlines()
-    assert said.startswith(f"{path}:6: {reason}")
-    assert said.endswith("; a session is imported whole or not at all: take the line out")
-    assert (told.code, log_of(home, workspace)) == (1, [])
+    result = bring_in("claude-code", path)
+    [message] = result.err.splitlines()
+    assert message.startswith(f"{path}:6: {reason}")
+    assert message.endswith("; a session is imported whole or not at all: take the line out")
+    assert (result.code, log_of(home, workspace)) == (1, [])
 
 
 def test_importing_again_adds_nothing_and_a_longer_session_is_a_conflict(bring_in, tmp_path):
     """A longer session has the same name and other content: a reported conflict."""
     path = written(tmp_path / "s.jsonl", SESSION)
-    told = bring_in(path)
-    assert told.out == (
+    result = bring_in(path)
+    assert result.out == (
         "1 run, 5 messages, 2 calls: 7 commits, 7 of them new\n"
         "not imported: 1 record of type summary; 1 record of type file-history-snapshot; "
         "1 record of type system\n"
     )
     assert "7 commits, 0 of them new" in bring_in(path).out
     more = record("user", "z", {"role": "user", "content": "Thanks."})
-    told = bring_in(written(path, [*SESSION, more]))
-    assert "session '5e55-1' continued or changed since it was imported as" in told.err
-    assert told.code == 1
+    result = bring_in(written(path, [*SESSION, more]))
+    assert "session '5e55-1' continued or changed since it was imported as" in result.err
+    assert result.code == 1
     assert "1 run, 6 messages" in bring_in(path, "--experiment", "e", "--arm", "longer").out
 
 
@@ -229,8 +229,8 @@ def test_a_bare_line_is_recognised(tmp_path):
 
 
 def _format(folder, lines):
-    found = recognised(written(folder / "x.jsonl", lines).read_bytes())
-    return found.name if found is not None else None
+    importer = recognised(written(folder / "x.jsonl", lines).read_bytes())
+    return importer.name if importer is not None else None
 
 
 def test_an_answer_of_the_program_itself_names_no_model(tmp_path):
@@ -242,18 +242,18 @@ def test_an_answer_of_the_program_itself_names_no_model(tmp_path):
     assert state.labels["model"] == "claude-opus-4-6"
 
 
-def test_a_file_without_messages_is_told(bring_in, tmp_path):
+def test_a_file_without_messages_is_reported(bring_in, tmp_path):
     """A session without messages is no run, and is reported."""
     path = written(tmp_path / "s.jsonl", SESSION[:2])
-    told = bring_in(path)
-    assert told.err == f"{path}:1: the file has no messages of a user or an assistant\n"
+    result = bring_in(path)
+    assert result.err == f"{path}:1: the file has no messages of a user or an assistant\n"
 
 
 def test_what_was_left_out_is_a_row_of_the_table_imports(bring_in, tmp_path):
     """The table `imports` lists fields of the other system that were left out."""
     bring_in(written(tmp_path / "s.jsonl", SESSION))
-    told = bring_in("SELECT format, left_out FROM imports", "--json", command="sql")
-    [row] = [line for line in told.lines if line.get("format") == "claude-code"]
+    result = bring_in("SELECT format, left_out FROM imports", "--json", command="sql")
+    [row] = [line for line in result.lines if line.get("format") == "claude-code"]
     left_out = row["left_out"]
     counts = json.loads(left_out) if isinstance(left_out, str) else left_out
     assert counts["record of type system"] == 1
@@ -269,7 +269,7 @@ def test_a_secret_is_replaced_or_its_session_is_refused(
     short = written(tmp_path / "short.jsonl", [*SESSION, prompt])
     padded = {"role": "user", "content": "sk-basket-4711" + "x" * 100_000}
     long = [{**each, "sessionId": "5e55-2"} for each in (*SESSION, record("user", "l", padded))]
-    told = bring_in(written(tmp_path / "long.jsonl", long), short)
-    assert "long.jsonl:1: a text stored as a blob holds a secret" in told.err
-    assert told.out.startswith("1 run, 6 messages")
+    result = bring_in(written(tmp_path / "long.jsonl", long), short)
+    assert "long.jsonl:1: a text stored as a blob holds a secret" in result.err
+    assert result.out.startswith("1 run, 6 messages")
     assert not any(b"sk-basket-4711" in stored.body for stored in log_of(home, workspace))

@@ -47,26 +47,26 @@ def file(tmp_path):
 
 def test_it_says_what_was_imported(bring_in, file):
     """Stdout has one line, a missing workspace is made, and stderr is empty."""
-    told = bring_in("chat-jsonl", file)
-    assert told.code == 0, told.err
-    assert told.out == "5 runs, 15 messages, 5 calls: 35 commits, 35 of them new\n"
-    assert told.err == ""
+    result = bring_in("chat-jsonl", file)
+    assert result.code == 0, result.err
+    assert result.out == "5 runs, 15 messages, 5 calls: 35 commits, 35 of them new\n"
+    assert result.err == ""
 
 
 def test_importing_again_changes_nothing(bring_in, home, workspace, file):
     """A second import finds every commit already recorded."""
     bring_in("chat-jsonl", file)
     before = log_of(home, workspace)
-    told = bring_in("chat-jsonl", file)
-    assert told.out == "5 runs, 15 messages, 5 calls: 35 commits, 0 of them new\n"
+    result = bring_in("chat-jsonl", file)
+    assert result.out == "5 runs, 15 messages, 5 calls: 35 commits, 0 of them new\n"
     assert log_of(home, workspace) == before
 
 
 def test_the_same_record_twice_is_one_run(bring_in, home, workspace, tmp_path, file):
     """A record that appears twice, however it is spelled, is counted and stored once."""
     twice = written(tmp_path / "twice.jsonl", [*GOOD, dict(reversed(GOOD[2].items()))])
-    told = bring_in("chat-jsonl", twice, file, "--json")
-    [summary] = told.lines
+    result = bring_in("chat-jsonl", twice, file, "--json")
+    [summary] = result.lines
     assert (summary["runs"], summary["duplicates"], summary["new"]) == (5, 6, 35)
     assert len(log_of(home, workspace)) == 35
 
@@ -90,7 +90,7 @@ def test_the_order_of_records_and_files_does_not_matter(bring_in, home, tmp_path
     assert ordered != other
 
 
-def test_bad_records_are_told_and_skipped(bring_in, tmp_path):
+def test_bad_records_are_reported_and_skipped(bring_in, tmp_path):
     """A bad record is reported by file, line and reason with exit code 1; others are imported."""
     path = tmp_path / "mixed.jsonl"
     lines = [
@@ -101,13 +101,13 @@ def test_bad_records_are_told_and_skipped(bring_in, tmp_path):
         json.dumps(GOOD[1]),
     ]
     path.write_text("\n".join(lines))
-    told = bring_in("chat-jsonl", path)
-    assert told.code == 1
-    assert told.err.splitlines() == [
+    result = bring_in("chat-jsonl", path)
+    assert result.code == 1
+    assert result.err.splitlines() == [
         f"{path}:2: Expected `str`, got `int` - at `$.messages[0].role`; {SEE}",
         f"{path}:4: it is not JSON (JSON is malformed: invalid character (byte 4))",
     ]
-    assert told.out == (
+    assert result.out == (
         "2 runs, 6 messages, 2 calls: 14 commits, 14 of them new; 2 bad records skipped\n"
     )
 
@@ -115,20 +115,20 @@ def test_bad_records_are_told_and_skipped(bring_in, tmp_path):
 def test_a_record_that_is_bad_late_leaves_nothing_behind(bring_in, home, workspace, tmp_path):
     """A record is mapped whole before any of it is sent."""
     record = chat(*(says("user", n) for n in range(3_000)), says("user", "x", timestamp="1" * 300))
-    told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record]))
-    assert told.code == 1
-    assert "messages[3000]: timestamp: 300 characters; use at most 200" in told.err
+    result = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record]))
+    assert result.code == 1
+    assert "messages[3000]: timestamp: 300 characters; use at most 200" in result.err
     assert log_of(home, workspace) == []
 
 
 def test_strict_stops_at_the_first_bad_record(bring_in, home, workspace, tmp_path):
     """--strict keeps the records before the bad one, reads no more, and reports both."""
     path = written(tmp_path / "a.jsonl", [*GOOD[:3], {"message": []}, *GOOD[3:], {}])
-    told = bring_in("chat-jsonl", path, "--strict")
-    assert told.code == 1
-    assert told.err.count("\n") == 1
-    assert f"{path}:4: " in told.err
-    assert told.out.endswith(
+    result = bring_in("chat-jsonl", path, "--strict")
+    assert result.code == 1
+    assert result.err.count("\n") == 1
+    assert f"{path}:4: " in result.err
+    assert result.out.endswith(
         "21 commits, 21 of them new; stopped at the first bad record: "
         "the records before it are imported\n"
     )
@@ -138,19 +138,19 @@ def test_strict_stops_at_the_first_bad_record(bring_in, home, workspace, tmp_pat
 def test_most_bad_records_are_only_counted(bring_in, tmp_path):
     """People see a hundred bad records one by one, programs all of them."""
     path = written(tmp_path / "a.jsonl", [GOOD[0], *([{"bad": 1}] * 250)])
-    told = bring_in("chat-jsonl", path)
-    assert len(told.err.splitlines()) == 101
-    assert "250 bad records skipped" in told.out
-    told = bring_in("chat-jsonl", path, "--json")
-    assert [line["line"] for line in told.lines if line["kind"] == "bad"] == [*range(2, 252)]
+    result = bring_in("chat-jsonl", path)
+    assert len(result.err.splitlines()) == 101
+    assert "250 bad records skipped" in result.out
+    result = bring_in("chat-jsonl", path, "--json")
+    assert [line["line"] for line in result.lines if line["kind"] == "bad"] == [*range(2, 252)]
 
 
 def test_json_is_one_object_a_line(bring_in, tmp_path):
     """JSON output has bad records, calls without a result, and the summary, one object a line."""
     record = chat(asks(call("c1", "t"), call("c2", "t")), answer("c2", 1), answer("c9", 1))
     path = written(tmp_path / "a.jsonl", [{}, record])
-    told = bring_in("chat-jsonl", path, "--json")
-    bad, open_, summary = told.lines
+    result = bring_in("chat-jsonl", path, "--json")
+    bad, open_, summary = result.lines
     assert bad["kind"] == "bad"
     assert (bad["file"], bad["line"]) == (str(path), 1)
     assert "messages" in bad["reason"]
@@ -173,25 +173,25 @@ def test_json_is_one_object_a_line(bring_in, tmp_path):
         "unanswered": 1,
         "stopped": False,
     }
-    assert told.err == ""
+    assert result.err == ""
 
 
 def test_calls_without_a_result_are_named_to_people(bring_in, tmp_path):
     """People see the number of such calls, and the first few by id and run."""
     record = chat(asks(*(call(f"c{n}", "t") for n in range(9))))
-    told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record]))
+    result = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record]))
     run = made(record).run
-    assert f"9 calls without a result (c0 of {run}, " in told.out
-    assert f"c4 of {run}...)" in told.out
-    assert told.code == 0
+    assert f"9 calls without a result (c0 of {run}, " in result.out
+    assert f"c4 of {run}...)" in result.out
+    assert result.code == 0
 
 
 def test_experiment_and_arm_stand_in_where_a_record_says_nothing(bring_in, tmp_path):
     """--experiment and --arm fill gaps; a record with another value is bad."""
     records = [chat(run=1), chat(run=2, experiment="e", arm="a"), chat(run=3, arm="b")]
     path = written(tmp_path / "a.jsonl", records)
-    told = bring_in("chat-jsonl", path, "--experiment", "e", "--arm", "a")
-    assert told.err == (
+    result = bring_in("chat-jsonl", path, "--experiment", "e", "--arm", "a")
+    assert result.err == (
         f"{path}:3: arm: it says 'b', not 'a'; leave out --arm, or import such records apart\n"
     )
     shown = bring_in("--json", command="runs")
@@ -201,9 +201,9 @@ def test_experiment_and_arm_stand_in_where_a_record_says_nothing(bring_in, tmp_p
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 2_000, "\udcff"])
 def test_an_experiment_that_cannot_be_one_is_an_error(bring_in, file, name):
     """An invalid experiment is reported once, before anything is read."""
-    told = bring_in("chat-jsonl", file, "--experiment", name)
-    assert told.code == 2
-    assert "experiment name" in told.err
+    result = bring_in("chat-jsonl", file, "--experiment", name)
+    assert result.code == 2
+    assert "experiment name" in result.err
 
 
 @pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench", "tau2-bench", "events"])
@@ -211,10 +211,10 @@ def test_a_file_that_cannot_be_read_is_an_error_before_anything_is_done(
     bring_in, home, workspace, tmp_path, file, format_
 ):
     """A missing file or a folder is exit code 2, and no other file is imported."""
-    for other, said in ((tmp_path / "missing", "was not found"), (tmp_path, "is a directory")):
-        told = bring_in(format_, file, other)
-        assert told.code == 2
-        assert said in told.err
+    for other, fact in ((tmp_path / "missing", "was not found"), (tmp_path, "is a directory")):
+        result = bring_in(format_, file, other)
+        assert result.code == 2
+        assert fact in result.err
     shown = bring_in(command="runs")
     assert "was not found" in shown.err
 
@@ -226,10 +226,10 @@ def test_an_empty_file_is_bad(bring_in, tmp_path, format_, content):
     """An empty file is bad."""
     path = tmp_path / "empty"
     path.write_bytes(content)
-    told = bring_in(format_, path)
-    assert told.code == 1
-    assert told.err.startswith(f"{path}:1: ")
-    assert told.err.count("\n") == 1
+    result = bring_in(format_, path)
+    assert result.code == 1
+    assert result.err.startswith(f"{path}:1: ")
+    assert result.err.count("\n") == 1
 
 
 CHATS = "".join(json.dumps(record) + "\n" for record in GOOD)
@@ -250,24 +250,22 @@ TAU2 = {"timestamp": "t", "info": {"num_trials": 1}, "tasks": [], "simulations":
         ("tau-bench", json.dumps(TAU2, indent=2), "tau2-bench"),
     ],
 )
-def test_a_file_of_another_format_is_told_by_its_name(
-    bring_in, tmp_path, format_, content, is_really
-):
+def test_a_file_of_another_format_is_named(bring_in, tmp_path, format_, content, is_really):
     """A file of another format yields one line with that format."""
     path = tmp_path / "file"
     path.write_text(content)
-    told = bring_in(format_, path)
-    assert told.code == 1
-    [line] = told.err.splitlines()
+    result = bring_in(format_, path)
+    assert result.code == 1
+    [line] = result.err.splitlines()
     assert line.startswith(f"{path}:1: ")
     assert line.endswith(f"it looks like {is_really}: use 'hansard import {is_really}'")
 
 
 def test_an_experiment_is_not_for_exported_events(bring_in, file):
     """Exported events refuse --experiment, since they have their own."""
-    told = bring_in("events", file, "--experiment", "e")
-    assert told.code == 2
-    assert "leave out --experiment and --arm" in told.err
+    result = bring_in("events", file, "--experiment", "e")
+    assert result.code == 2
+    assert "leave out --experiment and --arm" in result.err
 
 
 @pytest.mark.slow
@@ -284,9 +282,9 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
     """The bar, and bad records above it, go to stderr; stdout has the summary alone."""
     path = written(tmp_path / "a.jsonl", [*GOOD, {"bad": 1}])
     master, slave = pty.openpty()
-    given = ["-w", workspace, "import", "chat-jsonl", str(path)]
+    argv = ["-w", workspace, "import", "chat-jsonl", str(path)]
     child = subprocess.Popen(
-        [sys.executable, "-m", "hansard", *given],
+        [sys.executable, "-m", "hansard", *argv],
         env=environment(home, TERM="xterm"),
         stdout=subprocess.PIPE,
         stderr=slave,
@@ -313,12 +311,12 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(home, workspace, tmp_path):
 def test_control_characters_of_a_record_are_shown_not_obeyed(bring_in, tmp_path):
     """A reason that quotes a record cannot move the cursor."""
     path = written(tmp_path / "a.jsonl", [chat(agent="\x1b[31mred")])
-    told = bring_in("chat-jsonl", path)
-    assert "\\x1b" in told.err
-    assert "\x1b" not in told.err
+    result = bring_in("chat-jsonl", path)
+    assert "\\x1b" in result.err
+    assert "\x1b" not in result.err
 
 
-def test_a_run_that_others_wrote_to_is_told_and_the_rest_is_imported(
+def test_a_run_that_others_wrote_to_is_reported_and_the_rest_is_imported(
     bring_in, home, workspace, tmp_path
 ):
     """A run with a foreign commit is reported as bad; all others are imported."""
@@ -334,9 +332,9 @@ def test_a_run_that_others_wrote_to_is_told_and_the_rest_is_imported(
 
     in_workspace(home, workspace, meddle)
     path = written(tmp_path / "a.jsonl", [GOOD[0], first, GOOD[1]])
-    told = bring_in("chat-jsonl", path)
-    assert told.code == 1
-    assert f"{path}:2: run {run.run} " in told.err
+    result = bring_in("chat-jsonl", path)
+    assert result.code == 1
+    assert f"{path}:2: run {run.run} " in result.err
     assert runs_of(home, workspace) == {made(record).run for record in (GOOD[0], first, GOOD[1])}
     strict = bring_in("chat-jsonl", path, "--strict")
     assert strict.code == 1

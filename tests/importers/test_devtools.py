@@ -23,8 +23,8 @@ def recording(*steps: dict[str, Any], title: str = "Invite Ada") -> dict[str, An
 
 def at(kind: str, *selectors: str | list[str], **more: Any) -> dict[str, Any]:
     """Return a step at an element."""
-    told = [each if isinstance(each, list) else [each] for each in selectors]
-    return {"type": kind, "target": "main", "selectors": told, **more}
+    alternatives = [each if isinstance(each, list) else [each] for each in selectors]
+    return {"type": kind, "target": "main", "selectors": alternatives, **more}
 
 
 VIEWPORT = {"type": "setViewport", "width": 800, "height": 600, "deviceScaleFactor": 1}
@@ -45,18 +45,18 @@ def whole(address: str) -> dict[str, Any]:
     )
 
 
-def imported(call: Call, tmp_path: Path, told: object, *options: str) -> Any:
+def imported(call: Call, tmp_path: Path, document: object, *options: str) -> Any:
     """Import one file and return the result."""
     file = tmp_path / "flow.json"
-    file.write_text(told if isinstance(told, str) else json.dumps(told))
+    file.write_text(document if isinstance(document, str) else json.dumps(document))
     return call("import", "devtools", file, *options, "--json")
 
 
 def cache_of(record: Record) -> ActionCache:
     """Return the actions of the one run."""
     [(run, _)] = record.runs()
-    found: ActionCache = record.actions.of_run(run)
-    return found
+    cache: ActionCache = record.actions.of_run(run)
+    return cache
 
 
 def test_a_recording_is_a_run_whose_actions_are_a_cache(record, call, tmp_path):
@@ -64,11 +64,11 @@ def test_a_recording_is_a_run_whose_actions_are_a_cache(record, call, tmp_path):
     done = imported(call, tmp_path, whole("http://127.0.0.1:9/form.html"))
     assert done.code == 0
     assert done.lines[-1]["assumed"] == {MASKED: 1, FILLED: 1, NOT_DONE: 1}
-    found = cache_of(record)
-    assert [each.method for each in found.actions] == [
+    cache = cache_of(record)
+    assert [each.method for each in cache.actions] == [
         None, "click", "fill", "fill", "selectOption", "click",
     ]  # fmt: skip
-    _, click, fill, pin, _, send = found.actions
+    _, click, fill, pin, _, send = cache.actions
     assert (click.xpath, click.effects) == ('//*[@id="guest"]', "once")
     assert click.targets is not None
     assert (click.targets.name, click.targets.css) == ("Guest", "#guest")
@@ -96,7 +96,7 @@ def _events(call: Call, tmp_path: Path, run: str) -> list[Path]:
 
 def test_what_a_recording_does_not_say_is_counted_or_refused(record, call, tmp_path):
     """Unmapped steps are messages and counted; with --no-guesses nothing is imported."""
-    told = recording(
+    document = recording(
         at("click", "#a", frame=[1], **POINT),
         {"type": "keyDown", "target": "main", "key": "Shift"},
         {"type": "keyDown", "target": "main", "key": "Tab"},
@@ -111,19 +111,19 @@ def test_what_a_recording_does_not_say_is_counted_or_refused(record, call, tmp_p
         at("hover", '[data-testid="x"]'),
         at("change", "#pwd", target="https://other", value="swordfish"),
     )
-    refused = imported(call, tmp_path, told, "--no-guesses")
+    refused = imported(call, tmp_path, document, "--no-guesses")
     assert refused.code == 1
     assert "frame taken by its place" in refused.lines[0]["reason"]
     assert record.runs() == []
-    done = imported(call, tmp_path, told)
+    done = imported(call, tmp_path, document)
     assert done.lines[-1]["assumed"] == {FRAMES: 3, KEYS: 2, NOT_DONE: 5}
-    found = cache_of(record)
-    said = [(each.method, each.arguments, each.frame_index) for each in found.actions]
-    assert said == [
+    cache = cache_of(record)
+    actions = [(each.method, each.arguments, each.frame_index) for each in cache.actions]
+    assert actions == [
         ("click", [], 2), ("press", ["Shift+Tab"], 2), ("press", ["Enter"], 2),
         ("dblclick", [], 0), ("hover", [], 0),
     ]  # fmt: skip
-    css = [each.targets.css for each in found.actions if each.targets is not None]
+    css = [each.targets.css for each in cache.actions if each.targets is not None]
     assert css == ["#a", "#a", "#a", "my-list >> li", ""]
     [(run, _)] = record.runs()
     text = _events(call, tmp_path, run)[0].read_text()
@@ -136,7 +136,7 @@ CLICK = at("click", "#a", **POINT)
 
 @pytest.mark.fast(cases=4, slow=0)
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("document", "reason"),
     [
         ("", "the file is empty"),
         (json.dumps(recording(CLICK))[:60], "it is not JSON"),
@@ -158,9 +158,9 @@ CLICK = at("click", "#a", **POINT)
     ],
     ids=range(17),
 )
-def test_what_is_no_recording_is_refused_with_its_step(record, call, tmp_path, told, reason):
+def test_what_is_no_recording_is_refused_with_its_step(record, call, tmp_path, document, reason):
     """An invalid recording is refused with the step and the reason, and nothing is imported."""
-    done = imported(call, tmp_path, told)
+    done = imported(call, tmp_path, document)
     assert done.code == 1
     assert reason in done.lines[0]["reason"], done.lines
     assert record.runs() == []

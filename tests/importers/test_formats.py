@@ -83,22 +83,22 @@ MAPPED = [
 @pytest.mark.parametrize(("name", "data"), IMPORTED, ids=range(len(IMPORTED)))
 def test_what_has_an_importer_is_recognised(name, data):
     """A format is recognised by the keys of its objects, not by line breaks or name."""
-    found = recognised(data)
-    assert found is not None
-    assert found.name == name
-    assert found.sentence == f"it looks like {name}: use 'hansard import {name}'"
+    importer = recognised(data)
+    assert importer is not None
+    assert importer.name == name
+    assert importer.sentence == f"it looks like {name}: use 'hansard import {name}'"
 
 
 @pytest.mark.parametrize(("name", "data"), MAPPED, ids=range(len(MAPPED)))
 @pytest.mark.parametrize("format_", [None, "chat-jsonl", "tau2-bench", "atif"])
-def test_what_has_none_is_told_once_a_file_with_the_way_to_map_it(
+def test_what_has_none_is_reported_once_a_file_with_the_way_to_map_it(
     bring_in, home, workspace, tmp_path, name, data, format_
 ):
     """A format without an importer yields one sentence with the remedy; nothing is recorded."""
     path = tmp_path / "file"
     path.write_bytes(data * (1 if data[:1] == b"\x1f" else 3))
-    told = bring_in(*([format_] if format_ else []), path)
-    [line] = told.err.splitlines()
+    result = bring_in(*([format_] if format_ else []), path)
+    [line] = result.err.splitlines()
     assert line.startswith(f"{path}:1: ")
     assert f"it looks like {name}" in line
     assert "which has no importer: " in line
@@ -106,7 +106,7 @@ def test_what_has_none_is_told_once_a_file_with_the_way_to_map_it(
         "gzip",
         "a ZIP archive",
     }
-    assert (told.code, log_of(home, workspace)) == (1, [])
+    assert (result.code, log_of(home, workspace)) == (1, [])
 
 
 def test_an_empty_file_is_called_empty(bring_in, tmp_path):
@@ -114,19 +114,19 @@ def test_an_empty_file_is_called_empty(bring_in, tmp_path):
     path = tmp_path / "file"
     path.touch()
     for format_ in ([], ["devtools"], ["tau-bench"]):
-        told = bring_in(*format_, path)
-        assert told.err == f"{path}:1: the file is empty: give one that holds recorded runs\n"
-        assert told.code == 1
+        result = bring_in(*format_, path)
+        assert result.err == f"{path}:1: the file is empty: give one that holds recorded runs\n"
+        assert result.code == 1
 
 
 @pytest.mark.parametrize("data", [b"hello\nworld\n", b'{"a": 1}', b"[[1, 2]]", b"\x00" * 90])
-def test_what_nobody_knows_is_asked_for(bring_in, tmp_path, data):
+def test_an_unknown_format_is_refused(bring_in, tmp_path, data):
     """A file of unknown format needs a named format."""
     path = tmp_path / "file"
     path.write_bytes(data)
-    told = bring_in(path)
-    assert told.err == f"{path}:1: {UNKNOWN}\n"
-    assert told.code == 1
+    result = bring_in(path)
+    assert result.err == f"{path}:1: {UNKNOWN}\n"
+    assert result.code == 1
 
 
 def test_a_named_pipe_is_not_recognised_but_read(bring_in, tmp_path):
@@ -147,26 +147,26 @@ def test_files_of_several_formats_are_imported_at_once(bring_in, tmp_path):
     tau.write_text(json.dumps([TAU[0]]))
     none = tmp_path / "c"
     none.write_text("hello")
-    told = bring_in(chats, tau, none, CORRECT, "--json")
-    *bad, summary = told.lines
+    result = bring_in(chats, tau, none, CORRECT, "--json")
+    *bad, summary = result.lines
     assert [(line["file"], line["line"]) for line in bad] == [(str(none), 1)]
-    assert (summary["runs"], summary["bad"], told.code) == (5, 1, 1)
-    told = bring_in(chats, none, tau, "--strict")
-    assert told.out.startswith("0 runs")
+    assert (summary["runs"], summary["bad"], result.code) == (5, 1, 1)
+    result = bring_in(chats, none, tau, "--strict")
+    assert result.out.startswith("0 runs")
 
 
-def test_a_name_that_is_neither_file_nor_format_is_told_with_the_formats(bring_in):
+def test_a_name_that_is_neither_file_nor_format_is_reported_with_the_formats(bring_in):
     """An unknown name is reported with the formats, since it may be a misspelt one."""
-    told = bring_in("tau")
-    assert told.code == 2
-    assert "file 'tau' was not found" in told.err
-    assert ", ".join(NAMES) in told.err
-    told = bring_in("inspect")
-    assert told.code == 2
-    assert "no file is named" in told.err
+    result = bring_in("tau")
+    assert result.code == 2
+    assert "file 'tau' was not found" in result.err
+    assert ", ".join(NAMES) in result.err
+    result = bring_in("inspect")
+    assert result.code == 2
+    assert "no file is named" in result.err
 
 
-def test_every_format_can_be_told_from_the_others():
+def test_every_format_can_be_distinguished_from_the_others():
     """Format names are unique, and each has a reader or a conversion."""
     assert len({each.name for each in FORMATS}) == len(FORMATS)
     assert {each.name for each in FORMATS if each.read is None and not each.way} == {"events"}
@@ -193,10 +193,10 @@ def test_a_doubled_key_is_an_error(bring_in, home, workspace, tmp_path, format_,
     """A key that occurs twice is an error that names it, and nothing is imported."""
     path = tmp_path / "file"
     path.write_bytes(whole)
-    told = bring_in(format_, path)
-    assert f"{path}:1: " in told.err
-    assert "the key 'a' is there twice" in told.err
-    assert (told.code, log_of(home, workspace)) == (1, [])
+    result = bring_in(format_, path)
+    assert f"{path}:1: " in result.err
+    assert "the key 'a' is there twice" in result.err
+    assert (result.code, log_of(home, workspace)) == (1, [])
 
 
 # ---------------------------------------------------------------- documents in pieces
@@ -254,8 +254,8 @@ for line in open('/proc/self/status'):
 
 def peak(format_: str, path: object) -> tuple[int, int]:
     """Return how many runs a file has, and the peak memory of reading them, in KiB."""
-    given = [sys.executable, "-c", PROGRAM, format_, str(path)]
-    done = subprocess.run(given, capture_output=True, text=True, timeout=120, check=True)
+    argv = [sys.executable, "-c", PROGRAM, format_, str(path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True)
     runs, kib = done.stdout.split()
     return int(runs), int(kib)
 
@@ -274,8 +274,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path, format_):
             path.write_text(json.dumps({**header, "samples": runs}))
         else:
             path.write_text(json.dumps({"info": {}, "tasks": [text] * 9, "simulations": runs}))
-        found, kib = peak(format_, path)
-        assert found == count
+        read, kib = peak(format_, path)
+        assert read == count
         peaks.append(kib)
     assert peaks[1] - peaks[0] < 6 * 1_024
 
@@ -284,12 +284,12 @@ def test_the_begin_of_a_file_is_enough(tmp_path):
     """A header longer than the inspected part is recognised by the part."""
     tasks = [{"id": "x" * 1_000}] * (HEAD_BYTES // 500)
     whole = json.dumps({"info": {}, "tasks": tasks, "simulations": []}).encode()
-    found = recognised(whole)
-    assert found is not None
-    assert found.name == "tau2-bench"
+    importer = recognised(whole)
+    assert importer is not None
+    assert importer.name == "tau2-bench"
 
 
-def test_an_archive_that_is_no_log_is_told_by_its_name(tmp_path, bring_in):
+def test_an_archive_that_is_no_log_is_named(tmp_path, bring_in):
     """A ZIP archive of another kind is reported as such."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:

@@ -84,29 +84,29 @@ def test_each_bad_line_has_a_clear_reason(bring_in, home, workspace, tmp_path, l
     """Each bad line is reported with its number, and the good lines are imported."""
     path = tmp_path / "chats.jsonl"
     path.write_bytes(GOOD + b"\n" + line.replace(b"\n", b"") + b"\n" + GOOD + b" ")
-    told = bring_in("chat-jsonl", path)
-    assert told.code == 1
-    [said] = told.err.splitlines()
-    assert said.startswith(f"{path}:2: ")
-    assert reason in said
-    assert len(said) < 400
+    result = bring_in("chat-jsonl", path)
+    assert result.code == 1
+    [message] = result.err.splitlines()
+    assert message.startswith(f"{path}:2: ")
+    assert reason in message
+    assert len(message) < 400
     assert runs_of(home, workspace) == {made(json.loads(GOOD)).run}
 
 
 @pytest.mark.fast(cases=12, slow=0)
 @pytest.mark.parametrize(("line", "reason"), HOSTILE)
-def test_a_bad_run_of_a_document_is_told_by_its_number(bring_in, tmp_path, line, reason):
+def test_a_bad_run_of_a_document_is_reported_by_its_number(bring_in, tmp_path, line, reason):
     """An error inside a run rejects that run; one of the document rejects the file."""
     path = tmp_path / "tau.json"
     good = b'{"task_id": 1, "traj": [], "reward": %d}'
     path.write_bytes(b"[" + good % 0 + b"," + line + b"," + good % 1 + b"]")
-    told = bring_in("tau-bench", path)
-    assert told.code == 1
-    [said] = told.err.splitlines()
-    whole = said.startswith(f"{path}:2: ")
-    assert whole or said.startswith(f"{path}:1: ")
-    assert told.out.startswith("2 runs" if whole else "0 runs")
-    assert len(said) < 400
+    result = bring_in("tau-bench", path)
+    assert result.code == 1
+    [message] = result.err.splitlines()
+    whole = message.startswith(f"{path}:2: ")
+    assert whole or message.startswith(f"{path}:1: ")
+    assert result.out.startswith("2 runs" if whole else "0 runs")
+    assert len(message) < 400
 
 
 def test_a_line_may_begin_and_end_as_windows_has_it(bring_in, home, workspace, tmp_path):
@@ -114,9 +114,9 @@ def test_a_line_may_begin_and_end_as_windows_has_it(bring_in, home, workspace, t
     path = tmp_path / "chats.jsonl"
     other = json.dumps(chat(says("user", "é\u2028"), run="other")).encode()
     path.write_bytes(b"\xef\xbb\xbf" + GOOD + b"\r\n\r\n  \r\n\t" + other)
-    told = bring_in("chat-jsonl", path)
-    assert (told.code, told.err) == (0, "")
-    assert told.out.startswith("2 runs")
+    result = bring_in("chat-jsonl", path)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("2 runs")
 
 
 def test_a_document_may_begin_with_a_byte_order_mark(bring_in, tmp_path):
@@ -147,9 +147,9 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
         "        if line.startswith('VmHWM'):\n"
         "            print(line.strip(), file=sys.stderr)\n"
     )
-    given = ["-w", workspace, "import", "chat-jsonl", str(path)]
+    argv = ["-w", workspace, "import", "chat-jsonl", str(path)]
     done = subprocess.run(
-        [sys.executable, "-c", program, *given],
+        [sys.executable, "-c", program, *argv],
         env=environment(home),
         capture_output=True,
         text=True,
@@ -157,8 +157,8 @@ def test_a_line_over_the_bound_is_passed_over_in_flat_memory(home, workspace, tm
         check=False,
     )
     limit = f"{RECORD_BYTES_MAX:,}"
-    told, peak = done.stderr.splitlines()
-    assert told == f"{path}:1: the line has {size:,} bytes, the limit is {limit}"
+    message, peak = done.stderr.splitlines()
+    assert message == f"{path}:1: the line has {size:,} bytes, the limit is {limit}"
     assert done.stdout.startswith("1 run")
     assert int(peak.split()[1]) < 220 * 1_024  # KiB: 64 MiB of a line once, and Python itself
 
@@ -169,8 +169,8 @@ def test_a_line_just_within_the_bound_is_a_record(bring_in, tmp_path):
     path = tmp_path / "chats.jsonl"
     begin, end = b'{"messages": [{"role": "user", "content": "', b'"}]}'
     path.write_bytes(begin + b"x" * (RECORD_BYTES_MAX - len(begin + end)) + end + b"\n" + GOOD)
-    told = bring_in("chat-jsonl", path, "--json")
-    [summary] = told.lines
+    result = bring_in("chat-jsonl", path, "--json")
+    [summary] = result.lines
     assert (summary["runs"], summary["blobs"], summary["bad"]) == (2, 1, 0)
 
 
@@ -179,9 +179,9 @@ def test_a_file_that_is_cut_off_loses_only_its_last_record(bring_in, tmp_path):
     path = tmp_path / "chats.jsonl"
     lines = [json.dumps(chat(run=n)) for n in range(4)]
     path.write_text("\n".join(lines)[:-20])
-    told = bring_in("chat-jsonl", path)
-    assert told.out.startswith("3 runs")
-    assert f"{path}:4: it is not JSON (Input data was truncated)" in told.err
+    result = bring_in("chat-jsonl", path)
+    assert result.out.startswith("3 runs")
+    assert f"{path}:4: it is not JSON (Input data was truncated)" in result.err
 
 
 @pytest.mark.real
@@ -192,8 +192,8 @@ def test_the_json_test_suite_as_lines(bring_in, tmp_path, real_data):
     lines = [file.read_bytes().replace(b"\n", b" ").replace(b"\r", b" ") for file in files]
     path = tmp_path / "suite.jsonl"
     path.write_bytes(GOOD + b"\n" + b"".join(line + b"\n" for line in lines) + GOOD)
-    told = bring_in("chat-jsonl", path, "--json")
-    *bad, summary = told.lines
+    result = bring_in("chat-jsonl", path, "--json")
+    *bad, summary = result.lines
     blank = {n for n, line in enumerate(lines, 2) if not line.strip(BLANKS)}
     assert {line["line"] for line in bad} == set(range(2, len(files) + 2)) - blank
     assert (summary["runs"], summary["commits"]) == (1, 3)
@@ -208,8 +208,8 @@ def test_the_json_test_suite_as_lines(bring_in, tmp_path, real_data):
 def test_the_json_test_suite_as_files(bring_in, real_data, format_):
     """Each file of the JSON test suite is bad for one reason, and nothing is imported."""
     files = sorted((real_data / "json-adversarial").rglob("*.json"))
-    told = bring_in(format_, *files, "--json")
-    *bad, summary = told.lines
-    assert told.code == 1
+    result = bring_in(format_, *files, "--json")
+    *bad, summary = result.lines
+    assert result.code == 1
     assert {line["file"] for line in bad} == {str(file) for file in files}
     assert (summary["runs"], summary["commits"], summary["new"]) == (0, 0, 0)

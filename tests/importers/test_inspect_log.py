@@ -53,9 +53,9 @@ def read(path: Path) -> dict[str, Any]:
     """Return a log's samples as commits, by task."""
     watcher = Nobody()
     out = {}
-    for _, found in records("inspect", path, ImportDefaults(), watcher):
-        assert isinstance(found, ChatRun), found
-        out[found.task] = mapped(found, run_id(found), path.name, NOW)
+    for _, parsed in records("inspect", path, ImportDefaults(), watcher):
+        assert isinstance(parsed, ChatRun), parsed
+        out[parsed.task] = mapped(parsed, run_id(parsed), path.name, NOW)
     assert watcher.count == path.stat().st_size
     return out
 
@@ -194,10 +194,10 @@ def test_a_newer_version_of_the_format_is_refused(bring_in, tmp_path):
     parts = entries()
     parts["header.json"]["version"] = 4
     for path in (archived(tmp_path / "a", parts), document(tmp_path / "b", parts)):
-        told = bring_in("inspect", path)
-        [line] = told.err.splitlines()
+        result = bring_in("inspect", path)
+        [line] = result.err.splitlines()
         assert "version 4 of the format is not known: convert the log" in line
-        assert told.out.startswith("0 runs")
+        assert result.out.startswith("0 runs")
 
 
 def test_a_sample_that_broke_is_failed(tmp_path):
@@ -278,25 +278,25 @@ def broken(how: str, path: Path) -> Path:
         ("no JSON", "entry 'samples/small_epoch_1.json': it is not JSON", 2),
     ],
 )
-def test_damage_is_told_by_entry_and_the_rest_is_imported(
+def test_damage_is_reported_by_entry_and_the_rest_is_imported(
     bring_in, home, workspace, tmp_path, how, reason, left
 ):
     """Damage is reported by entry, and nothing of that entry is on record."""
     path = broken(how, tmp_path / "log.eval")
-    told = bring_in("inspect", path)
-    [line] = told.err.splitlines()
+    result = bring_in("inspect", path)
+    [line] = result.err.splitlines()
     assert line.startswith(f"{path}:1: ")
     assert reason in line
-    assert told.code == 1
-    assert told.out.startswith(f"{left} runs")
+    assert result.code == 1
+    assert result.out.startswith(f"{left} runs")
     assert len(log_of(home, workspace)) == left * 9
 
 
 def test_without_the_extra_it_says_what_to_install(bring_in, monkeypatch):
     """Without the extra the error names it, since Python before 3.14 lacks Zstandard."""
     monkeypatch.setitem(__import__("sys").modules, "backports.zstd.zipfile", None)
-    told = bring_in("inspect", CORRECT)
-    assert told.err == (
+    result = bring_in("inspect", CORRECT)
+    assert result.err == (
         f"{CORRECT}:1: a .eval file of this version of Inspect takes backports.zstd, which is not "
         "installed: pip install 'hansard[inspect]'\n"
     )
@@ -306,8 +306,8 @@ def test_a_log_is_read_from_a_pipe(monkeypatch):
     """Standard input is spooled, since an archive is read from its end."""
     with CORRECT.open(encoding="utf-8") as file:
         monkeypatch.setattr("sys.stdin", file)
-        found = list(records("inspect", None, ImportDefaults(), Nobody()))
-    assert [type(run) for _, run in found] == [ChatRun] * 3
+        parsed = list(records("inspect", None, ImportDefaults(), Nobody()))
+    assert [type(run) for _, run in parsed] == [ChatRun] * 3
 
 
 def test_a_log_is_read_from_a_named_pipe():
@@ -315,16 +315,16 @@ def test_a_log_is_read_from_a_named_pipe():
     read_end, write_end = os.pipe()
     os.write(write_end, CORRECT.read_bytes())
     os.close(write_end)
-    found = list(records("inspect", Path(f"/dev/fd/{read_end}"), ImportDefaults(), Nobody()))
+    parsed = list(records("inspect", Path(f"/dev/fd/{read_end}"), ImportDefaults(), Nobody()))
     os.close(read_end)
-    assert [type(run) for _, run in found] == [ChatRun] * 3
+    assert [type(run) for _, run in parsed] == [ChatRun] * 3
 
 
 def test_two_logs_are_compared_as_an_analyst_would(bring_in, home, workspace):
     """Each log is an arm: accuracies are Inspect's, and a second import adds nothing."""
     for path, arm in ((CORRECT, "correct"), (WRONG, "wrong")):
-        told = bring_in(path, "--experiment", "sums", "--arm", arm)
-        assert told.out == (
+        result = bring_in(path, "--experiment", "sums", "--arm", arm)
+        assert result.out == (
             "3 runs, 15 messages, 3 calls: 27 commits, 27 of them new\n"
             "not imported: 3 calls of a model without its answer among the messages; 81 events "
             "besides calls of models and tools; 1 score without a number, kept in the details\n"
@@ -333,10 +333,10 @@ def test_two_logs_are_compared_as_an_analyst_would(bring_in, home, workspace):
     again = bring_in(CORRECT, "--experiment", "sums", "--arm", "correct")
     assert "27 commits, 0 of them new" in again.out
     assert log_of(home, workspace) == before
-    told = bring_in("sums", "--metric", "includes", "--json", command="compare")
+    result = bring_in("sums", "--metric", "includes", "--json", command="compare")
     arms = {
         line["arm"]: line
-        for line in told.lines
+        for line in result.lines
         if (line["kind"], line.get("part"), line.get("metric")) == ("arm", "judged", "includes")
     }
     for path, arm in ((CORRECT, "correct"), (WRONG, "wrong")):

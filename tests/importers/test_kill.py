@@ -36,10 +36,10 @@ def records():
     chance = random.Random(3)
     for n in range(RUNS):
         turns = chance.randrange(1, 20)
-        said = [says("user", "x" * chance.choice((10, 1_000, 70_000)) + str(n))]
+        messages = [says("user", "x" * chance.choice((10, 1_000, 70_000)) + str(n))]
         for turn in range(turns):
-            said += [asks(call("c", "t", json.dumps({"turn": turn}))), answer("c", turn)]
-        yield chat(*said, run=n, trial=n, outcome={"reward": chance.random()})
+            messages += [asks(call("c", "t", json.dumps({"turn": turn}))), answer("c", turn)]
+        yield chat(*messages, run=n, trial=n, outcome={"reward": chance.random()})
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,9 @@ def file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def undisturbed(home, file):
     """Return the log of an import that nobody killed, by place."""
-    given = ["-w", "undisturbed", "import", "chat-jsonl", "-"]
+    argv = ["-w", "undisturbed", "import", "chat-jsonl", "-"]
     subprocess.run(
-        [python(), "-m", "hansard", *given],
+        [python(), "-m", "hansard", *argv],
         env=environment(home),
         input=file.read_bytes(),
         stdout=subprocess.PIPE,
@@ -64,7 +64,7 @@ def undisturbed(home, file):
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, rounds):
+def test_a_killed_import_goes_on_where_it_was(home, start, file, undisturbed, rounds):
     """An import killed at random and run again stores every commit once."""
     seed = random.randrange(2**32)
     chance = random.Random(seed)
@@ -87,9 +87,9 @@ def test_a_killed_import_goes_on_where_it_stood(home, start, file, undisturbed, 
         # What was on its way when it was killed may be stored after we looked.
         assert json.loads(out)["new"] <= len(undisturbed) - len(before), hint
         assert [stored.body for stored in log_of(home, into)][: len(before)] == before, hint
-        found = bodies(home, into)
-        assert len(found) == len(undisturbed), hint
-        assert dict(found) == undisturbed, hint
+        imported = bodies(home, into)
+        assert len(imported) == len(undisturbed), hint
+        assert dict(imported) == undisturbed, hint
     assert halves > 0, f"no kill of seed {seed} came in the middle"
 
 
@@ -100,9 +100,9 @@ def test_two_imports_of_one_file_at_once_are_one(home, workspace, start, file, u
     for _ in range(2):
         with file.open("rb") as stdin:
             children.append(start("import", "chat-jsonl", "-", "--json", stdin=stdin))
-    told = [child.communicate(timeout=120) for child in children]
-    assert [child.returncode for child in children] == [0, 0], told
-    found = bodies(home, workspace)
-    assert len(found) == len(undisturbed)
-    assert dict(found) == undisturbed
-    assert sum(json.loads(out)["new"] for out, _ in told) <= len(undisturbed)
+    outputs = [child.communicate(timeout=120) for child in children]
+    assert [child.returncode for child in children] == [0, 0], outputs
+    imported = bodies(home, workspace)
+    assert len(imported) == len(undisturbed)
+    assert dict(imported) == undisturbed
+    assert sum(json.loads(out)["new"] for out, _ in outputs) <= len(undisturbed)

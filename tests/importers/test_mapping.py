@@ -107,16 +107,18 @@ def test_what_is_not_mapped_stays_with_the_message():
         "name": "ann",
         "x": {"y": [1.5, "é"]},
     }
-    said = says("user", [{"type": "text", "text": "hi"}], **more)
-    out = made(chat({**said, "timestamp": "2026-01-01T00:00:00", "cost": 1, "usage": {"a": 1}}))
+    user_message = says("user", [{"type": "text", "text": "hi"}], **more)
+    out = made(
+        chat({**user_message, "timestamp": "2026-01-01T00:00:00", "cost": 1, "usage": {"a": 1}})
+    )
     [message] = of_type(out, MessageAdded)
     assert decode(message.fields) == more
-    assert decode(message.content) == said["content"]
+    assert decode(message.content) == user_message["content"]
     assert message.tokens is None
 
 
 @pytest.mark.parametrize(
-    ("said", "usage", "kept"),
+    ("fields", "usage", "kept"),
     [
         pytest.param({}, {}, False, id="nothing"),
         pytest.param({"usage": None, "cost": None}, {}, False, id="null"),
@@ -151,11 +153,11 @@ def test_what_is_not_mapped_stays_with_the_message():
         pytest.param({"usage": {str(n): n for n in range(1_000)}}, {}, True, id="too many"),
     ],
 )
-def test_usage_is_numbers_by_name(said, usage, kept):
+def test_usage_is_numbers_by_name(fields, usage, kept):
     """Missing usage stays missing; usage that is not only numbers is also kept verbatim."""
-    [message] = of_type(made(chat(says("assistant", "hi", **said))), MessageAdded)
+    [message] = of_type(made(chat(says("assistant", "hi", **fields))), MessageAdded)
     assert message.usage == usage
-    assert values.load(message.fields) == ({"usage": said["usage"]} if kept else None)
+    assert values.load(message.fields) == ({"usage": fields["usage"]} if kept else None)
 
 
 @pytest.mark.parametrize(
@@ -199,15 +201,15 @@ def test_what_a_source_claims_about_time_is_occurred_at(timestamp, occurred_at):
 )
 def test_arguments_are_the_object_they_hold(given_, arguments):
     """Arguments are a JSON object or a text of one; anything else is a single argument."""
-    asked = call("c", "t", given_)
+    request = call("c", "t", given_)
     if given_ is msgspec.UNSET:
-        del asked["function"]["arguments"]
-    out = made(chat(asks(asked)))
+        del request["function"]["arguments"]
+    out = made(chat(asks(request)))
     [step] = of_type(out, StepRequested)
-    told = decode(step.arguments)
-    if "$blob" in str(told):
-        [told] = [{"arguments": json.loads(blob)} for blob in out.blobs if blob.startswith(b'"')]
-    assert told == ({"arguments": given_} if arguments is None else arguments)
+    stored = decode(step.arguments)
+    if "$blob" in str(stored):
+        [stored] = [{"arguments": json.loads(blob)} for blob in out.blobs if blob.startswith(b'"')]
+    assert stored == ({"arguments": given_} if arguments is None else arguments)
     assert not rederived(out)[0].differs
 
 
@@ -266,7 +268,7 @@ def test_a_call_without_a_result_stays_open_and_is_listed():
     assert [step.number for step in state.open_steps] == [1, 3]
 
 
-def test_a_result_that_nobody_asked_for_is_a_message():
+def test_a_result_without_a_call_is_a_message():
     """An unrequested or second result is kept as a message without a step, and counted."""
     out = made(chat(answer("c0", "early"), asks(call("c1", "t")), answer("c1", 1), answer("c1", 2)))
     assert out.tally.unasked == 2
@@ -276,10 +278,10 @@ def test_a_result_that_nobody_asked_for_is_a_message():
 
 def test_a_users_calls_stay_in_the_message():
     """A user's tools (tau2-bench) are not the agent's: no steps, and nobody wonders at results."""
-    said = says("user", None, tool_calls=[{"id": "u1", "name": "dial", "arguments": {}}])
-    out = made(chat(said, {"role": "tool", "id": "u1", "content": "ok", "requestor": "user"}))
+    message = says("user", None, tool_calls=[{"id": "u1", "name": "dial", "arguments": {}}])
+    out = made(chat(message, {"role": "tool", "id": "u1", "content": "ok", "requestor": "user"}))
     assert (out.tally.calls, out.tally.unasked, out.tally.unanswered) == (0, 0, [])
-    assert decode(of_type(out, MessageAdded)[0].fields) == {"tool_calls": said["tool_calls"]}
+    assert decode(of_type(out, MessageAdded)[0].fields) == {"tool_calls": message["tool_calls"]}
 
 
 def test_a_tool_that_says_error_failed():
@@ -308,8 +310,8 @@ def test_a_message_goes_to_the_agent_it_names():
     joined = {event.agent: event.role for event in of_type(out, AgentJoined)}
     assert joined == {"lead": "manager", "planner": "plans", "coder": "writes code"}
     streams = {agent: f"agent/{role}/{agent}" for agent, role in joined.items()}
-    said = {agent: len(of_type(out, MessageAdded, name)) for agent, name in streams.items()}
-    assert said == {"lead": 1, "planner": 2, "coder": 2}
+    counts = {agent: len(of_type(out, MessageAdded, name)) for agent, name in streams.items()}
+    assert counts == {"lead": 1, "planner": 2, "coder": 2}
     steps = [event.step for event in of_type(out, StepRequested)]
     assert steps == [1, 1]
     assert decode(of_type(out, MessageAdded, streams["lead"])[0].fields) == {"name": "ann"}
@@ -387,9 +389,9 @@ def test_how_a_run_ended_is_what_its_outcome_says(outcome, status, scores):
     """No outcome leaves a run open, an error fails it, and the rest are metrics."""
     state = life(chat(outcome=outcome))
     assert state.status == status
-    wanted = {"reward": 0.5, "n": 3, "won": 1, "lost": 0} if scores is None else scores
-    assert state.scores == wanted
-    assert [scored.by for scored in state.judged] == ["chat-jsonl"] * bool(wanted)
+    expected = {"reward": 0.5, "n": 3, "won": 1, "lost": 0} if scores is None else scores
+    assert state.scores == expected
+    assert [scored.by for scored in state.judged] == ["chat-jsonl"] * bool(expected)
 
 
 def test_a_failed_run_says_why():
@@ -454,7 +456,7 @@ def test_large_contents_are_blobs():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "calls",
     [
         pytest.param([call(f"c{n}", f"tool {n}") for n in range(500)], id="500 tools"),
         pytest.param(
@@ -467,12 +469,12 @@ def test_large_contents_are_blobs():
         ),
     ],
 )
-def test_no_commit_is_too_large_whatever_the_message(asked):
+def test_no_commit_is_too_large_whatever_the_message(calls):
     """A message with many calls is several commits of its stream, each within the log's limit."""
-    out = made(chat(asks(*asked), outcome={}))
+    out = made(chat(asks(*calls), outcome={}))
     sizes = [len(encode(append.stream, append.commit)) for append in out.appends]
     assert max(sizes) <= COMMIT_BYTES_MAX
-    assert len(of_type(out, StepRequested)) == len(asked)
+    assert len(of_type(out, StepRequested)) == len(calls)
     check_lawful(out)
 
 
@@ -501,10 +503,10 @@ def check_lawful(out: Any) -> None:
     assert [each for each in checked if each.differs or each.unproven] == []
 
 
-def check_agent(told: list[Any]) -> None:
+def check_agent(recorded_events: list[Any]) -> None:
     """Check that the domain's rules accept every event as news of a session."""
     state = agents.AgentState()
-    for event in told:
+    for event in recorded_events:
         match event:
             case SessionBegan():
                 news: Any = [event]
@@ -537,12 +539,12 @@ messages = st.one_of(
 
 @pytest.mark.slow
 @given(st.lists(messages, max_size=12), st.booleans())
-def test_any_chat_is_what_sessions_could_have_told(said, ended):
+def test_any_chat_is_what_sessions_could_have_recorded(chat_messages, ended):
     """Any chat folds by the domain's rules, and each of its calls derives again."""
-    record = chat(*said, roles={"a": "r"}, **({"outcome": {}} if ended else {}))
+    record = chat(*chat_messages, roles={"a": "r"}, **({"outcome": {}} if ended else {}))
     out = made(record)
     check_lawful(out)
-    assert len(of_type(out, MessageAdded)) == len(said)
+    assert len(of_type(out, MessageAdded)) == len(chat_messages)
     assert len(of_type(out, StepRequested)) == out.tally.calls
     done = len(of_type(out, StepCompleted)) + len(of_type(out, StepFailed))
     assert done + len(out.tally.unanswered) == out.tally.calls

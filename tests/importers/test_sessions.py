@@ -52,8 +52,8 @@ async def act(session: Any, ran: list[str]) -> None:
         more = {k: v for k, v in message.items() if k not in ("role", "content")}
         await session.message(message["role"], message["content"], fields=more)
         functions = [each["function"] for each in message.get("tool_calls", ())]
-        given = [json.loads(each["arguments"]) for each in functions]
-        overlapping = zip(functions, given, strict=True)
+        arguments = [json.loads(each["arguments"]) for each in functions]
+        overlapping = zip(functions, arguments, strict=True)
         await asyncio.gather(*(tools[each["name"]](**named) for each, named in overlapping))
 
 
@@ -69,22 +69,24 @@ def test_keys_and_fingerprints_are_those_of_a_session(home, workspace):
             return str(session.run)
 
     asyncio.run(run())
-    told = [
+    events_of_session = [
         revive(recorded)
         for stored in log_of(home, workspace)
         if isinstance(stored.stream, AgentStream)
         for recorded in stored.commit.events
     ]
     out = made(CHAT)
-    asked = [e for e in told if isinstance(e, StepRequested)]
-    assert [(e.call, e.fingerprint, e.after, e.unordered) for e in asked] == [
+    requests = [e for e in events_of_session if isinstance(e, StepRequested)]
+    assert [(e.call, e.fingerprint, e.after, e.unordered) for e in requests] == [
         (e.call, e.fingerprint, e.after, e.unordered) for e in of_type(out, StepRequested)
     ]
-    done = {e.step: e.digest for e in told if isinstance(e, StepCompleted)}
+    done = {e.step: e.digest for e in events_of_session if isinstance(e, StepCompleted)}
     assert done == {e.step: e.digest for e in of_type(out, StepCompleted)}
-    said = [e.fingerprint for e in told if isinstance(e, MessageAdded)]
+    fingerprints = [e.fingerprint for e in events_of_session if isinstance(e, MessageAdded)]
     same = [e.fingerprint for e in of_type(out, MessageAdded)]
-    assert [a == b for a, b in zip(said, same, strict=True)] == [n not in (4, 5) for n in range(10)]
+    assert [a == b for a, b in zip(fingerprints, same, strict=True)] == [
+        n not in (4, 5) for n in range(10)
+    ]
 
 
 def test_an_agent_resumes_an_imported_run_without_running_its_tools(
@@ -93,8 +95,8 @@ def test_an_agent_resumes_an_imported_run_without_running_its_tools(
     """A session answers the calls of an imported run from the record."""
     record_ = {**CHAT}
     del record_["outcome"]
-    told = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record_]))
-    assert told.code == 0
+    result = bring_in("chat-jsonl", written(tmp_path / "a.jsonl", [record_]))
+    assert result.code == 0
     run_id = made(record_).run
     ran: list[str] = []
 

@@ -30,15 +30,17 @@ class Nobody:
         raise AssertionError(bad)
 
 
-def read(tmp_path, format_: str, document: Any, given: ImportDefaults | None = None) -> list[Any]:
+def read(
+    tmp_path, format_: str, document: Any, defaults: ImportDefaults | None = None
+) -> list[Any]:
     """Return a document's runs as commits."""
     path = tmp_path / "file.json"
     path.write_text(json.dumps(document, indent=1))
     watcher = Nobody()
     out = []
-    for _, found in records(format_, path, given or ImportDefaults(), watcher):
-        assert isinstance(found, ChatRun), found
-        out.append(mapped(found, run_id(found), path.name, NOW))
+    for _, parsed in records(format_, path, defaults or ImportDefaults(), watcher):
+        assert isinstance(parsed, ChatRun), parsed
+        out.append(mapped(parsed, run_id(parsed), path.name, NOW))
     assert watcher.count == path.stat().st_size
     return out
 
