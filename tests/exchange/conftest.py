@@ -43,8 +43,8 @@ def call(
     """Run the command line in this process: `call("x1", "import", "events", file)`."""
 
     def run(into: str, *arguments: object) -> Ran:
-        given = ["--data-dir", home, "-w", into, *arguments]
-        return ran(capfdbinary, monkeypatch, given)
+        argv = ["--data-dir", home, "-w", into, *arguments]
+        return ran(capfdbinary, monkeypatch, argv)
 
     yield run
     structlog.reset_defaults()
@@ -55,9 +55,9 @@ def start(home: Path) -> Callable[..., "subprocess.Popen[bytes]"]:
     """Start the command line as a process of its own."""
 
     def begin(into: str, *arguments: object, **more: object) -> "subprocess.Popen[bytes]":
-        given = [sys.executable, "-m", "hansard", "-w", into, *arguments]
+        argv = [sys.executable, "-m", "hansard", "-w", into, *arguments]
         return subprocess.Popen(
-            [*map(str, given)],
+            [*map(str, argv)],
             env=environment(home),
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},  # type: ignore[call-overload]  # whatever a test gives
         )

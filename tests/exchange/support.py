@@ -68,14 +68,14 @@ def places(home: Path, name: str) -> list[Any]:
 
 def blob_messages(home: Path, name: str) -> int:
     """Return the number of messages that hold a workspace's blobs."""
-    found = []
+    counts = []
 
     async def count(broker: Broker) -> None:
-        told = await api(broker, f"STREAM.INFO.{subjects.blob_stream(name)}", {})
-        found.append(told["state"]["messages"])
+        info = await api(broker, f"STREAM.INFO.{subjects.blob_stream(name)}", {})
+        counts.append(info["state"]["messages"])
 
     administer(home, count)
-    return int(found[0])
+    return int(counts[0])
 
 
 PEAK_BYTES_MAX = 100 * 1024 * 1024
@@ -96,7 +96,7 @@ class Measured(msgspec.Struct):
     """Output and peak memory of a command."""
 
     out: str
-    told: list[str]
+    messages: list[str]
     peak_bytes: int
 
 
@@ -110,11 +110,11 @@ def measured(home: Path, name: str, *arguments: object) -> Measured:
         timeout=120,
         check=False,
     )
-    *told, peak = done.stderr.strip().splitlines()
-    return Measured(done.stdout, told, int(peak.split()[1]) * 1024)
+    *messages, peak = done.stderr.strip().splitlines()
+    return Measured(done.stdout, messages, int(peak.split()[1]) * 1024)
 
 
-class Told:
+class Reports:
     """A watcher that keeps each report."""
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -143,9 +143,9 @@ class Brought(msgspec.Struct):
 
 async def bring(opened: Workspace, path: Path) -> Brought:
     """Import a file into an open workspace."""
-    told = Told()
-    tally = await import_events(opened, path, told)
-    return Brought(tally, told.bads, told.bytes)
+    reports = Reports()
+    tally = await import_events(opened, path, reports)
+    return Brought(tally, reports.bads, reports.bytes)
 
 
 def bring_in(home: Path, name: str, path: Path, data: bytes | None = None) -> Brought:
@@ -158,14 +158,14 @@ def bring_in(home: Path, name: str, path: Path, data: bytes | None = None) -> Br
 def taken_out(home: Path, name: str, *runs: str) -> tuple[bytes, Exported]:
     """Runs as an export has them."""
     out = io.BytesIO()
-    told = in_workspace(home, name, lambda opened: write_out(opened, list(runs), out.write))
-    return out.getvalue(), told
+    result = in_workspace(home, name, lambda opened: write_out(opened, list(runs), out.write))
+    return out.getvalue(), result
 
 
 def exported(home: Path, name: str, *runs: str) -> bytes:
     """Return an export that lacks nothing."""
-    data, told = taken_out(home, name, *runs)
-    assert told.missing == []
+    data, result = taken_out(home, name, *runs)
+    assert result.missing == []
     return data
 
 
@@ -173,12 +173,12 @@ def sealed(lines: Iterable[dict[str, Any] | bytes]) -> bytes:
     """Return an export of lines, with new digests, numbers and hash."""
     out = b""
     for number, line in enumerate(lines):
-        told = json.loads(line) if isinstance(line, bytes) else dict(line)
-        told.pop("digest", None)
-        told["n"] = number
-        if told["kind"] == "end":
-            told["sha256"] = hashlib.sha256(out).hexdigest()
-        head = msgspec.json.encode(told)[:-1]
+        fields = json.loads(line) if isinstance(line, bytes) else dict(line)
+        fields.pop("digest", None)
+        fields["n"] = number
+        if fields["kind"] == "end":
+            fields["sha256"] = hashlib.sha256(out).hexdigest()
+        head = msgspec.json.encode(fields)[:-1]
         out += head + b',"digest":"%b"}\n' % hashlib.sha256(head).hexdigest()[:32].encode()
     return out
 
@@ -221,8 +221,8 @@ def zoo_of(home: Path) -> Zoo:
     data = msgspec.Raw(msgspec.json.encode({"by": "é\u2028", "$blob": {"odd": 1}}))
     newer = Recorded("run.blessed.v9", "e1", data)
     version = [s for s in log_of(home, "zoo") if s.stream == RunStream(runs["failed"])][-1]
-    told = commit(version.commit.last_version + 1, newer, epoch=0)
-    plant(home, "zoo", (RunStream(runs["failed"]), told))
+    planted = commit(version.commit.last_version + 1, newer, epoch=0)
+    plant(home, "zoo", (RunStream(runs["failed"]), planted))
     runs["unknown"] = runs["failed"]
     return Zoo(runs)
 

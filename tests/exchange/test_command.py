@@ -12,12 +12,12 @@ from tests.exchange.support import PEAK_BYTES_MAX, Zoo, exported, lines_of, log_
 
 def test_stdout_is_the_file_alone(home, zoo: Zoo, call):
     """Stderr lists the included runs; --output writes the same bytes."""
-    told = call("zoo", "export", zoo.runs["forked"])
-    assert told.code == 0
-    assert told.out.encode() == exported(home, "zoo", zoo.runs["forked"])
-    count = lines_of(told.out.encode())[-1]["commits"]
-    said = f"2 runs, {count} commits, 1 blob; carried along: {zoo.runs['team']}\n"
-    assert told.err == said
+    result = call("zoo", "export", zoo.runs["forked"])
+    assert result.code == 0
+    assert result.out.encode() == exported(home, "zoo", zoo.runs["forked"])
+    count = lines_of(result.out.encode())[-1]["commits"]
+    summary = f"2 runs, {count} commits, 1 blob; carried along: {zoo.runs['team']}\n"
+    assert result.err == summary
 
 
 def test_a_file_is_there_whole_or_as_it_was(home, zoo: Zoo, call, tmp_path):
@@ -67,9 +67,9 @@ def test_from_one_process_to_another(home, zoo: Zoo, workspace, start):
     run = zoo.runs["retried"]
     out = start("zoo", "export", run)
     into = start(workspace, "import", "events", "-", stdin=out.stdout)
-    said, wrong = into.communicate(timeout=170)
+    output, wrong = into.communicate(timeout=170)
     assert (out.wait(timeout=170), into.returncode, wrong) == (0, 0, b"")
-    assert said.startswith(b"1 run: ")
+    assert output.startswith(b"1 run: ")
     assert exported(home, workspace, run) == exported(home, "zoo", run)
     assert out.stderr.read().startswith(b"1 run, ")
     out.stdout.close()
@@ -88,14 +88,17 @@ def test_a_reader_that_stops_is_no_crash(zoo: Zoo, start):
     out.stderr.close()
 
 
-def test_bad_sections_are_told_and_strict_stops(home, zoo: Zoo, workspace, call, tmp_path):
+def test_bad_sections_are_reported_and_strict_stops(home, zoo: Zoo, workspace, call, tmp_path):
     """A bad section is reported by file, line and reason with exit code 1; --strict stops there."""
     good, bad = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "doubt"))
     path = tmp_path / "x.jsonl"
     path.write_bytes(bad.replace(b"sender", b"zender") + good)
-    told = call(workspace, "import", "events", path)
-    assert (told.code, told.out) == (1, "1 run: 7 commits, 7 of them new; 1 bad record skipped\n")
-    assert told.err == f"{path}:2: the line is damaged: its digest is another; export it again\n"
+    result = call(workspace, "import", "events", path)
+    assert (result.code, result.out) == (
+        1,
+        "1 run: 7 commits, 7 of them new; 1 bad record skipped\n",
+    )
+    assert result.err == f"{path}:2: the line is damaged: its digest is another; export it again\n"
     strict = call(f"{workspace}-s", "import", "events", path, "--strict", "--json")
     assert (strict.code, strict.lines[0]["line"]) == (1, 2)
     assert strict.lines[-1]["stopped"] is True
@@ -120,9 +123,9 @@ def test_json_says_what_was_read(home, zoo: Zoo, workspace, call, tmp_path):
 @pytest.mark.parametrize("what", ["no-such-file", "."])
 def test_what_is_no_file(workspace, call, what):
     """A missing file or a directory is reported before anything is done."""
-    told = call(workspace, "import", "events", what)
-    assert told.code != 0
-    assert what in told.err
+    result = call(workspace, "import", "events", what)
+    assert result.code != 0
+    assert what in result.err
 
 
 @pytest.mark.thorough(
@@ -137,7 +140,7 @@ def test_the_memory_of_an_import_does_not_grow_with_the_file(home, zoo: Zoo, wor
         for _ in range(count):
             file.write(one)
     done = measured(home, workspace, "import", "events", path)
-    assert done.told == []
+    assert done.messages == []
     assert done.out.startswith(f"{count} runs: ")
     assert done.peak_bytes < PEAK_BYTES_MAX
 
@@ -154,16 +157,16 @@ def test_the_memory_of_an_export_is_that_of_a_run(home, workspace, tmp_path):
                 runs.append(session.run)
     path = tmp_path / "x.jsonl"
     done = measured(home, workspace, "export", *runs, "--output", path)
-    assert done.told == ["80 runs, 1,920 commits, 0 blobs"]
+    assert done.messages == ["80 runs, 1,920 commits, 0 blobs"]
     assert path.stat().st_size > 80_000_000
     assert done.peak_bytes < PEAK_BYTES_MAX
 
 
 @pytest.mark.parametrize("format_", ["chat-jsonl", "tau-bench"])
-def test_an_export_given_as_something_else(zoo: Zoo, workspace, call, tmp_path, format_):
+def test_an_export_imported_as_another_format(zoo: Zoo, workspace, call, tmp_path, format_):
     """The error names the right command."""
     path = tmp_path / "x.jsonl"
     assert call("zoo", "export", zoo.runs["settled"], "-o", path).code == 0
-    told = call(workspace, "import", format_, path)
-    assert told.code != 0
-    assert "hansard import events" in told.err
+    result = call(workspace, "import", format_, path)
+    assert result.code != 0
+    assert "hansard import events" in result.err

@@ -91,7 +91,7 @@ DAMAGES = [flipped, truncated, dropped, doubled, moved, inserted]
 @pytest.mark.slow(cases=1)
 @pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_any_damage_is_told_by_its_line(
+async def test_any_damage_is_reported_by_its_line(
     home, zoo: Zoo, workspace, tmp_path, rounds, evidence, damage
 ):
     """Random damage of each kind: exactly the damaged line is named, and the log stays empty.
@@ -114,18 +114,18 @@ async def test_any_damage_is_told_by_its_line(
                 continue
             path.write_bytes(data)
             where = (seed, number, KINDS[chosen])
-            told = await bring(opened, path)
-            lines = [bad.line for bad in told.bads]
+            result = await bring(opened, path)
+            lines = [bad.line for bad in result.bads]
             if damage is moved and line == 1:  # the header is met again where it is now
                 lines = lines[:1]
-            assert lines == [line], (where, told.bads)
-            assert len(told.bads[0].reason) > 20, where
-            assert told.bytes == len(data), where
+            assert lines == [line], (where, result.bads)
+            assert len(result.bads[0].reason) > 20, where
+            assert result.bytes == len(data), where
             after = files[chosen].count(b"\n") + 1
             if (damage, line) in {(doubled, 2), (doubled, after), (inserted, 1), (inserted, after)}:
-                assert told.tally.commits == commits[chosen], where
+                assert result.tally.commits == commits[chosen], where
                 continue
-            assert (told.tally.new, told.tally.commits, told.tally.runs) == (0, 0, 0), where
+            assert (result.tally.new, result.tally.commits, result.tally.runs) == (0, 0, 0), where
         head = await opened.log.head()
     finally:
         await opened.close()
@@ -139,8 +139,8 @@ def test_a_damaged_section_does_not_keep_the_others(home, zoo: Zoo, workspace, t
     """A damaged section is reported once, and those before and after it are imported."""
     one, two, three = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "team", "doubt"))
     half = two[: len(two) // 2]
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", one + half + b"\n" + three)
-    assert [bad.line for bad in told.bads] == [line_at(one + half, len(one + half))]
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", one + half + b"\n" + three)
+    assert [bad.line for bad in result.bads] == [line_at(one + half, len(one + half))]
     runs = {run_of(stored.stream) for stored in log_of(home, workspace)}
     assert runs == {zoo.runs["settled"], zoo.runs["doubt"]}
 
@@ -149,10 +149,10 @@ def test_a_truncated_section_and_a_whole_one(home, zoo: Zoo, workspace, tmp_path
     """A section cut between two lines is reported at the first line of the next one."""
     one, two = (exported(home, "zoo", zoo.runs[k]) for k in ("settled", "team"))
     cut = one[: one.rindex(b"\n", 0, -1) + 1]
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", cut + two)
-    assert [bad.line for bad in told.bads] == [cut.count(b"\n") + 1]
-    assert "before the end of this one" in told.bads[0].reason
-    assert told.tally.runs == 1
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", cut + two)
+    assert [bad.line for bad in result.bads] == [cut.count(b"\n") + 1]
+    assert "before the end of this one" in result.bads[0].reason
+    assert result.tally.runs == 1
 
 
 @pytest.mark.parametrize(
@@ -169,23 +169,23 @@ def test_a_truncated_section_and_a_whole_one(home, zoo: Zoo, workspace, tmp_path
 def test_what_programs_do_to_text(home, zoo: Zoo, workspace, tmp_path, change, reason):
     """Changed line ends, encodings and formats are reported, and nothing is imported."""
     data = change(exported(home, "zoo", zoo.runs["settled"]))
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
-    assert len(told.bads) == 1
-    assert reason in told.bads[0].reason
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert len(result.bads) == 1
+    assert reason in result.bads[0].reason
     assert log_of(home, workspace) == []
 
 
-def test_what_stands_beside_a_whole_export(home, zoo: Zoo, workspace, tmp_path):
+def test_what_is_beside_a_whole_export(home, zoo: Zoo, workspace, tmp_path):
     """A byte order mark before an export and foreign lines after it are reported once."""
     data = exported(home, "zoo", zoo.runs["settled"])
     lines = data.splitlines(keepends=True)
-    told = bring_in(home, f"{workspace}-bom", tmp_path / "x.jsonl", b"\xef\xbb\xbf" + data)
-    assert [bad.line for bad in told.bads] == [1]
-    assert (told.tally.runs, told.tally.new) == (1, len(lines) - 2)
+    result = bring_in(home, f"{workspace}-bom", tmp_path / "x.jsonl", b"\xef\xbb\xbf" + data)
+    assert [bad.line for bad in result.bads] == [1]
+    assert (result.tally.runs, result.tally.new) == (1, len(lines) - 2)
     for number, more in enumerate((b"\n", b"\n\n{}\n", lines[-1], lines[2] + lines[3])):
-        told = bring_in(home, f"{workspace}-{number}", tmp_path / "x.jsonl", data + more)
-        assert [bad.line for bad in told.bads] == [len(lines) + 1]
-        assert (told.tally.runs, told.tally.new) == (1, len(lines) - 2)
+        result = bring_in(home, f"{workspace}-{number}", tmp_path / "x.jsonl", data + more)
+        assert [bad.line for bad in result.bads] == [len(lines) + 1]
+        assert (result.tally.runs, result.tally.new) == (1, len(lines) - 2)
 
 
 def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_path):
@@ -195,12 +195,12 @@ def test_a_cut_file_with_another_one_after_it(home, zoo: Zoo, workspace, tmp_pat
     for number, at in enumerate((1, 40, len(one) // 3, len(one) - 1)):
         path = tmp_path / "x.jsonl"
         data = one[:at] + two + one[:at]
-        told = bring_in(home, f"{workspace}-{number}", path, data)
+        result = bring_in(home, f"{workspace}-{number}", path, data)
         lines = [line_at(data, at - 1), line_at(data, len(data) - 1)]
-        assert [bad.line for bad in told.bads] == lines
-        assert "the header of an export follows in the same line" in told.bads[0].reason
-        assert (told.tally.runs, told.tally.new) == (1, whole)
-        assert told.bytes == path.stat().st_size
+        assert [bad.line for bad in result.bads] == lines
+        assert "the header of an export follows in the same line" in result.bads[0].reason
+        assert (result.tally.runs, result.tally.new) == (1, whole)
+        assert result.bytes == path.stat().st_size
 
 
 # ---------------------------------------------------------------- well sealed, and still wrong
@@ -298,9 +298,9 @@ FORGED = [
 def test_what_does_not_hold_together_is_refused(home, zoo, workspace, tmp_path, change, reason):
     """Right digests are not enough: an inconsistent record is refused."""
     data = forged(exported(home, "zoo", zoo.runs["settled"]), change)
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
-    assert len(told.bads) == 1
-    assert reason in told.bads[0].reason
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert len(result.bads) == 1
+    assert reason in result.bads[0].reason
     assert log_of(home, workspace) == []
 
 
@@ -348,9 +348,9 @@ def _claimed(size):
 def test_blobs_that_are_not_what_they_say(home, zoo: Zoo, workspace, tmp_path, change, reason):
     """Blobs with reordered, missing, resized or unreferenced parts are refused."""
     data = forged(exported(home, "zoo", zoo.runs["retried"]), change)
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
-    assert len(told.bads) == 1
-    assert reason in told.bads[0].reason
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert len(result.bads) == 1
+    assert reason in result.bads[0].reason
     assert log_of(home, workspace) == []
 
 
@@ -367,20 +367,20 @@ def test_an_agent_has_one_role(home, zoo: Zoo, workspace, tmp_path, agent):
 
     def change(lines):
         last = lines[_of(lines, "agent")]
-        told = json.loads(last["body"])
-        told.pop("tx", None)
+        body = json.loads(last["body"])
+        body.pop("tx", None)
         for role in ("sender", "another") if agent == "nobody" else ("another",):
             stream = {**last["stream"], "role": role, "agent": agent}
-            lines.insert(-1, {**last, "stream": stream, "body": json.dumps(told)})
+            lines.insert(-1, {**last, "stream": stream, "body": json.dumps(body)})
             lines[-1]["commits"] += 1
 
-    told = bring_in(
+    result = bring_in(
         home,
         workspace,
         tmp_path / "x.jsonl",
         forged(exported(home, "zoo", zoo.runs["settled"]), change),
     )
-    assert f"agent '{agent}' has role 'sender' and 'another'" in told.bads[0].reason
+    assert f"agent '{agent}' has role 'sender' and 'another'" in result.bads[0].reason
     assert log_of(home, workspace) == []
 
 
@@ -395,9 +395,9 @@ async def test_the_json_test_suite_as_files(home, workspace, tmp_path, real_data
     opened = await open_workspace(settings.load(data_dir=home, workspace=workspace))
     try:
         for file in files:
-            told = await bring(opened, file)
-            assert len(told.bads) >= 1, file
-            assert {bad.file for bad in told.bads} == {str(file)}
+            result = await bring(opened, file)
+            assert len(result.bads) >= 1, file
+            assert {bad.file for bad in result.bads} == {str(file)}
         assert await opened.log.head() == 0
     finally:
         await opened.close()
@@ -422,14 +422,14 @@ async def test_the_json_test_suite_as_event_data(home, zoo, workspace, tmp_path,
         # what was refused left a workspace empty, so that it is there for the next one
         opened = await open_workspace(settings.load(data_dir=home, workspace=f"{workspace}-{free}"))
         try:
-            told = await bring(opened, path)
+            result = await bring(opened, path)
             head = await opened.log.head()
             if file.name.startswith("y_"):
-                assert told.bads == [], file
+                assert result.bads == [], file
                 assert text.encode() in (await opened.log.at(head)).body
             if file.name.startswith("n_"):
-                assert len(told.bads) == 1, file
-            assert head == (0 if told.bads else told.tally.commits), file
+                assert len(result.bads) == 1, file
+            assert head == (0 if result.bads else result.tally.commits), file
             free += head > 0
         finally:
             await opened.close()
@@ -447,9 +447,9 @@ def test_a_line_of_100_mb_is_refused_in_flat_memory(home, zoo: Zoo, workspace, t
         size += file.write(b'"]}\n')
         file.write(good)
     done = measured(home, workspace, "import", "events", path)
-    [told] = done.told
-    assert told.startswith(f"{path}:1: the line has {size:,} bytes, and a line of an export has")
-    assert f"{LINE_BYTES_MAX:,}" in told
+    [message] = done.messages
+    assert message.startswith(f"{path}:1: the line has {size:,} bytes, and a line of an export has")
+    assert f"{LINE_BYTES_MAX:,}" in message
     assert done.out.startswith("1 run: 7 commits, 7 of them new")
     assert done.peak_bytes < PEAK_BYTES_MAX
 
@@ -461,15 +461,15 @@ def test_a_line_nested_100_000_deep(home, workspace, tmp_path):
         deep.encode() + b"\n",
         b'{"kind":"hansard-events","n":0,"format":' + deep.encode() + b"}\n",
     ):
-        told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
-        assert len(told.bads) == 1
-        assert "not a line of 'hansard export'" in told.bads[0].reason
+        result = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+        assert len(result.bads) == 1
+        assert "not a line of 'hansard export'" in result.bads[0].reason
     whole = (
         b'{"kind":"event","n":0,"run":"r","agent":"","role":"","type":"t","id":"i",'
         b'"data":%b,"at":""}'
     )
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", _seal(whole % deep.encode()))
-    assert "nested too deep" in told.bads[0].reason
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", _seal(whole % deep.encode()))
+    assert "nested too deep" in result.bads[0].reason
     assert log_of(home, workspace) == []
 
 

@@ -23,11 +23,11 @@ def records():
     """Runs of several sizes, some with contents that are blobs."""
     chance = random.Random(3)
     for n in range(RUNS):
-        said = [says("user", "x" * chance.choice((10, 1_000, 70_000)) + str(n))]
+        messages = [says("user", "x" * chance.choice((10, 1_000, 70_000)) + str(n))]
         for turn in range(chance.randrange(1, 20)):
-            asked = tool_call("c", "t", json.dumps({"turn": turn}))
-            said += [asks(asked), answer("c", turn)]
-        yield chat(*said, run=n, trial=n, outcome={"reward": chance.random()})
+            request = tool_call("c", "t", json.dumps({"turn": turn}))
+            messages += [asks(request), answer("c", turn)]
+        yield chat(*messages, run=n, trial=n, outcome={"reward": chance.random()})
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def file(home, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kill")
     name = "killed-source"
     chats = written(folder / "chats.jsonl", records())
-    given = ["-m", "hansard", "-w", name, "import", "chat-jsonl", str(chats)]
-    done = run(given, cwd=folder, env=environment(home), timeout=170)
+    argv = ["-m", "hansard", "-w", name, "import", "chat-jsonl", str(chats)]
+    done = run(argv, cwd=folder, env=environment(home), timeout=170)
     assert done.returncode == 0, done.stderr
     runs = sorted(in_workspace(home, name, lambda opened: opened.log.runs()))
     path = folder / "runs.jsonl"
@@ -65,10 +65,10 @@ def test_a_killed_import_goes_on_where_it_was(home, start, call, file, rounds, e
         before = places(home, into)
         assert before == undisturbed[: len(before)], (seed, number)
         halves += 0 < len(before) < len(undisturbed)
-        told = call(into, "import", "events", file, "--json")
-        assert told.code == 0, (seed, number, told.err)
+        result = call(into, "import", "events", file, "--json")
+        assert result.code == 0, (seed, number, result.err)
         # less, where the broker was still storing what it had been sent
-        assert told.lines[-1]["new"] <= len(undisturbed) - len(before), (seed, number)
+        assert result.lines[-1]["new"] <= len(undisturbed) - len(before), (seed, number)
         assert places(home, into) == undisturbed, (seed, number)
         checked = call(into, "check", "--json")
         assert checked.code == 0, (seed, number, checked.out)

@@ -68,14 +68,14 @@ def laptop(home, workspace, tmp_path) -> Machine:
 
 def carried(production: Machine, laptop: Machine, path: Path) -> str:
     """Take the run out of production and bring it to the laptop; its id."""
-    told = production.hansard("export", "last", "--output", path)
-    assert told.returncode == 0, told.stderr
-    told = laptop.hansard("import", "events", path)
-    assert told.returncode == 0, told.stderr
-    return asked(path)
+    result = production.hansard("export", "last", "--output", path)
+    assert result.returncode == 0, result.stderr
+    result = laptop.hansard("import", "events", path)
+    assert result.returncode == 0, result.stderr
+    return run_of(path)
 
 
-def asked(path: Path) -> str:
+def run_of(path: Path) -> str:
     """Return the run that an export is of."""
     return str(json.loads(path.read_bytes().partition(b"\n")[0])["runs"][0])
 
@@ -89,8 +89,8 @@ def test_the_guard_cuts_the_network(laptop):
         "except OSError as error:\n"
         "    print(error)\n"
     )
-    told = laptop.run(sys.executable, "-c", program)
-    assert told.stdout.startswith("the network is cut")
+    result = laptop.run(sys.executable, "-c", program)
+    assert result.stdout.startswith("the network is cut")
 
 
 MODES: list[list[str]] = [[], ["--offline"]]
@@ -110,13 +110,13 @@ def test_a_run_is_reproduced_offline(production, laptop, home, tmp_path, evidenc
     run = carried(production, laptop, tmp_path / "run.jsonl")
     before = log_of(home, laptop.workspace)
 
-    told = laptop.hansard("run", "replay", run)
-    assert told.returncode == 0
-    assert "every fingerprint and digest is as recorded" in told.stdout
+    result = laptop.hansard("run", "replay", run)
+    assert result.returncode == 0
+    assert "every fingerprint and digest is as recorded" in result.stdout
     for mode in modes:
         command = [sys.executable, AGENT, laptop.effects, 4, 0]
-        told = laptop.hansard("run", "replay", *mode, run, "--", *command)
-        assert (told.returncode, told.stdout) == (0, first.stdout), told.stderr
+        result = laptop.hansard("run", "replay", *mode, run, "--", *command)
+        assert (result.returncode, result.stdout) == (0, first.stdout), result.stderr
     assert laptop.done == []
     assert log_of(home, laptop.workspace) == before
     if modes == MODES:
@@ -131,7 +131,7 @@ def test_a_whole_network_namespace_without_a_way_out(production, laptop, home, t
     first = production.agent(2)
     path = tmp_path / "run.jsonl"
     assert production.hansard("export", "last", "--output", path).returncode == 0
-    run = asked(path)
+    run = run_of(path)
     script = (
         "ip link set lo up 2>/dev/null || "
         f'{sys.executable} -c "{LOOPBACK_UP}"\n'
@@ -145,8 +145,8 @@ def test_a_whole_network_namespace_without_a_way_out(production, laptop, home, t
         + f"h {tmp_path}/data run replay --offline {run} -- "
         + f"{sys.executable} {AGENT} {laptop.effects} 2 0\n"
     )
-    told = laptop.run("unshare", "-rn", "bash", inside)
-    assert (told.returncode, told.stdout) == (0, first.stdout), told.stderr
+    result = laptop.run("unshare", "-rn", "bash", inside)
+    assert (result.returncode, result.stdout) == (0, first.stdout), result.stderr
     assert laptop.done == []
 
 
@@ -167,8 +167,8 @@ def test_a_run_that_died_is_continued_here(production, laptop, home, tmp_path, d
     run = carried(production, laptop, tmp_path / "run.jsonl")
     before = len(log_of(home, laptop.workspace))
     command = [sys.executable, AGENT, laptop.effects, 4, 0]
-    told = laptop.hansard("run", "resume", run, "--", *command, THE_SECRET="local")
-    assert told.returncode == 0, told.stderr
+    result = laptop.hansard("run", "resume", run, "--", *command, THE_SECRET="local")
+    assert result.returncode == 0, result.stderr
     fetched = [line for line in production.done + laptop.done if line.startswith("fetch")]
     again = [f"fetch {-dies_at}"] if dies_at < 0 else []
     assert sorted(fetched) == sorted([f"fetch {n}" for n in range(1, 5)] + again)
@@ -180,7 +180,7 @@ def test_a_run_that_died_is_continued_here(production, laptop, home, tmp_path, d
     whole = laptop.run(
         sys.executable, AGENT, tmp_path / "other", 4, 0, HANSARD_WORKSPACE="whole", THE_SECRET="x"
     )
-    assert told.stdout == whole.stdout
+    assert result.stdout == whole.stdout
     assert laptop.hansard("check").returncode == 0
 
 
@@ -207,8 +207,8 @@ def test_a_run_in_doubt_is_settled_here(home, zoo: Zoo, workspace, tmp_path, cal
         again()
     assert call(workspace, "run", "settle", run, "sender#1", "--happened", "sent").code == 0
     assert again() == "sent"
-    told = bring_in(home, "zoo-copy", tmp_path / "y.jsonl", exported(home, workspace, run))
-    assert told.bads == []
+    result = bring_in(home, "zoo-copy", tmp_path / "y.jsonl", exported(home, workspace, run))
+    assert result.bads == []
 
 
 @pytest.mark.slow
@@ -228,5 +228,5 @@ def test_a_copy_is_forked_and_goes_its_own_way(home, zoo: Zoo, workspace, tmp_pa
 
 
 def _origin(raw: bytes) -> dict[str, str]:
-    found: dict[str, str] = json.loads(raw).get("origin", {})
-    return found
+    origin: dict[str, str] = json.loads(raw).get("origin", {})
+    return origin

@@ -54,17 +54,17 @@ def test_the_states_are_equal(home, zoo: Zoo, workspace, tmp_path, kind):
     """The copy folds to the original's states; an event of an unknown type stops both."""
     run = zoo.runs[kind]
     bring_in(home, workspace, tmp_path / "x.jsonl", exported(home, "zoo", run))
-    told: list[object] = []
+    states: list[object] = []
     for name in ("zoo", workspace):
         with hansard.connect(name, data_dir=home) as record:
             try:
                 view = record.state(run)
             except UnknownEvent as error:
-                told.append(str(error))
+                states.append(str(error))
             else:
-                told.append((view.life, view.agents, view.streams, view.vector))
-    assert told[0] == told[1]
-    assert isinstance(told[0], str) == (run == zoo.runs["unknown"])
+                states.append((view.life, view.agents, view.streams, view.vector))
+    assert states[0] == states[1]
+    assert isinstance(states[0], str) == (run == zoo.runs["unknown"])
 
 
 def test_every_line_and_every_event_fits_its_schema(home, zoo: Zoo):
@@ -201,9 +201,9 @@ def test_a_run_that_is_being_written(home, workspace, tmp_path):
             if "r" not in in_workspace(home, workspace, lambda opened: opened.log.runs()):
                 continue
             data = exported(home, workspace, "r")
-            told = bring_in(home, copy, tmp_path / "x.jsonl", data)
-            assert told.bads == []
-            grew.append(told.tally.new)
+            result = bring_in(home, copy, tmp_path / "x.jsonl", data)
+            assert result.bads == []
+            grew.append(result.tally.new)
     finally:
         writer.join(timeout=170)
     data = exported(home, workspace, "r")
@@ -226,9 +226,9 @@ def test_a_published_benchmark_goes_out_and_in(
     assert (brought.bads, brought.tally.runs, brought.tally.messages) == ([], 200, 5_308)
     assert exported(home, f"{workspace}b", *runs) == data
     original = log_of(home, workspace)
-    told = original[-1].stream  # of the import alone
-    assert isinstance(told, WorkspaceStream)
-    assert told.kind == "import"
+    owner = original[-1].stream  # of the import alone
+    assert isinstance(owner, WorkspaceStream)
+    assert owner.kind == "import"
     assert [s.body for s in log_of(home, f"{workspace}b")] == [s.body for s in original[:-1]]
     evidence.record("export.round_trip", runs=200, commits=brought.tally.commits, bytes=len(data))
 
@@ -243,7 +243,7 @@ def test_sections_can_stand_one_after_the_other(home, zoo: Zoo, workspace, tmp_p
     assert exported(home, workspace, zoo.runs["forked"]) == one
 
 
-def test_what_was_erased_is_told_and_the_rest_goes_on(home, workspace, tmp_path, call):
+def test_what_was_erased_is_reported_and_the_rest_goes_on(home, workspace, tmp_path, call):
     """An erased blob is reported missing by export and import, and the copy is byte-equal."""
     with hansard.connect(workspace, data_dir=home) as record:  # noqa: SIM117 -- one is the workspace
         with record.run("w", run="r", agent="a", role="r") as session:
@@ -255,19 +255,19 @@ def test_what_was_erased_is_told_and_the_rest_goes_on(home, workspace, tmp_path,
             big(1)
             big(2)
     delete_blobs(home, workspace)
-    data, told = taken_out(home, workspace, "r")
-    assert len(told.missing) == 2
-    assert lines_of(data)[-1]["missing"] == [{"what": m.what, "why": m.why} for m in told.missing]
+    data, result = taken_out(home, workspace, "r")
+    assert len(result.missing) == 2
+    assert lines_of(data)[-1]["missing"] == [{"what": m.what, "why": m.why} for m in result.missing]
     brought = bring_in(home, f"{workspace}b", tmp_path / "x.jsonl", data)
     assert brought.bads == []
     assert sorted(brought.tally.absent) == sorted(
-        m.what.removeprefix("blob ") for m in told.missing
+        m.what.removeprefix("blob ") for m in result.missing
     )
     assert taken_out(home, f"{workspace}b", "r")[0] == data
     out = call(workspace, "export", "r", "-o", tmp_path / "y.jsonl")
     assert (out.code, out.out, out.err.count("missing: blob")) == (1, "", 2)
-    came = call(f"{workspace}c", "import", "events", tmp_path / "y.jsonl")
-    assert "2 large payloads were missing at the source" in came.out
+    second = call(f"{workspace}c", "import", "events", tmp_path / "y.jsonl")
+    assert "2 large payloads were missing at the source" in second.out
 
 
 def test_a_point_in_the_past_is_the_same_point(home, zoo: Zoo, workspace, tmp_path, call):
@@ -310,8 +310,8 @@ def test_the_window_comes_along(data_dir: Path, workspace: str, tmp_path: Path):
                     session.message("user", f"{text}, please, at length")
                 if run == "two":
                     session.compact(in_short, keep=2)
-        found = record.conversation("c")
-    assert [message["content"][:9] for message in found.window] == [
+        conversation = record.conversation("c")
+    assert [message["content"][:9] for message in conversation.window] == [
         "2 earlier",
         "c, please",
         "d, please",
@@ -319,7 +319,7 @@ def test_the_window_comes_along(data_dir: Path, workspace: str, tmp_path: Path):
     bring_in(data_dir, copy, tmp_path / "x.jsonl", exported(data_dir, workspace, "two"))
     with hansard.connect(copy, data_dir=data_dir) as record:
         again = record.conversation("c")
-        assert (again.window, again.messages) == (found.window, found.messages)
+        assert (again.window, again.messages) == (conversation.window, conversation.messages)
         with record.run("w", run="three", conversation="c", agent="ada", role="r") as session:
-            assert session.window() == found.window
-            assert session.window(full=True) == found.messages
+            assert session.window() == conversation.window
+            assert session.window(full=True) == conversation.messages

@@ -37,18 +37,20 @@ RULES = RoleDefined(
 
 def _chat(count: int, size: int = 90) -> dict[str, Any]:
     """Return a nested and growing prompt, as model SDKs have it."""
-    said = [
+    messages = [
         {"role": "user", "content": f"Turn {n}: " + f"as was agreed in {n * 7}, " * (size // 20)}
         for n in range(count)
     ]
-    return {"key": KEY, "model": "m", "messages": said}
+    return {"key": KEY, "model": "m", "messages": messages}
 
 
 def _reply(count: int) -> str:
     return f"Reply {count}: " + f"nobody else may know of {count * 13}. " * 20
 
 
-def _told(home: Path, workspace: str, run: str | None, calls: int, size: int = 90) -> str:
+def run_with_replies(
+    home: Path, workspace: str, run: str | None, calls: int, size: int = 90
+) -> str:
     """Begin or resume a run whose agent also receives its own replies."""
     with hansard.connect(workspace, data_dir=home) as record:
         if run is None:
@@ -67,15 +69,15 @@ def _told(home: Path, workspace: str, run: str | None, calls: int, size: int = 9
         return session.run
 
 
-def _given(number: int, size: int = 90) -> dict[str, Any]:
+def arguments_of(number: int, size: int = 90) -> dict[str, Any]:
     return {"chat": _chat(number, size), "replies": [_reply(n) for n in range(number - 1)]}
 
 
 @pytest.fixture
-def told(home: Path, workspace: str) -> str:
+def resumed_run(home: Path, workspace: str) -> str:
     """Return a run that was resumed in the middle."""
-    run = _told(home, workspace, None, 4)
-    return _told(home, workspace, run, CALLS)
+    run = run_with_replies(home, workspace, None, 4)
+    return run_with_replies(home, workspace, run, CALLS)
 
 
 def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
@@ -85,22 +87,22 @@ def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.thorough(quick="test_a_role_reads_nothing_through_a_reference")
-def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, told):
+def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, resumed_run):
     """An import has the same bytes and values, also for a fork in the middle of a prompt."""
-    wanted = [(_given(n), _reply(n - 1)) for n in range(1, CALLS + 1)]
+    expected = [(arguments_of(n), _reply(n - 1)) for n in range(1, CALLS + 1)]
     [at] = [s.commit.id for s in log_of(home, workspace) if b'"step":5,"result"' in s.body]
     with hansard.connect(workspace, data_dir=home) as record:
-        fork = record.fork(told, at=at)
-    _told(home, workspace, fork, CALLS + 3)
+        fork = record.fork(resumed_run, at=at)
+    run_with_replies(home, workspace, fork, CALLS + 3)
     assert any(MARK in s.body for s in log_of(home, workspace))
     data = exported(home, workspace, fork)
     other = f"{workspace}-copy"
     assert bring_in(home, other, tmp_path / "x.jsonl", data).bads == []
     assert exported(home, other, fork) == data
     for name in (workspace, other):
-        assert _trace(call, name, told)[:CALLS] == wanted
-        assert [given for given, _ in _trace(call, name, fork)] == [
-            _given(n) for n in range(1, CALLS + 4)
+        assert _trace(call, name, resumed_run)[:CALLS] == expected
+        assert [arguments for arguments, _ in _trace(call, name, fork)] == [
+            arguments_of(n) for n in range(1, CALLS + 4)
         ]
         checked = call(name, "check")
         assert (checked.code, checked.out.count("nothing is wrong")) == (0, 1), checked.out
@@ -114,11 +116,11 @@ def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, 
 
 
 @pytest.mark.thorough
-def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
+def test_tables_and_search_have_the_whole_text(home, workspace, call, resumed_run):
     """SQL and search see whole values, projected at once, in two parts or again."""
     assert call(workspace, "rebuild").code == 0
     assert call(workspace, "search", "agreed", "--json").code == 0
-    _told(home, workspace, told, CALLS + 3)
+    run_with_replies(home, workspace, resumed_run, CALLS + 3)
     assert call(workspace, "sql", "SELECT 1").code == 0  # which brings the tables up
     store = Store(TableFiles.of(home, workspace).path, read_only=True)
     try:
@@ -129,33 +131,33 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, told):
         assert store.all("SELECT * FROM problems") == []
     finally:
         store.close()
-    wanted = [(_given(n), _reply(n - 1)) for n in range(1, CALLS + 4)]
-    assert [(json.loads(a), json.loads(r)) for a, r in rows] == wanted
-    assert [json.loads(found)["arguments"] for (found,) in data] == [a for a, _ in wanted]
+    expected = [(arguments_of(n), _reply(n - 1)) for n in range(1, CALLS + 4)]
+    assert [(json.loads(a), json.loads(r)) for a, r in rows] == expected
+    assert [json.loads(hits)["arguments"] for (hits,) in data] == [a for a, _ in expected]
     verified = call(workspace, "rebuild", "--verify")
     assert verified.code == 0, verified.out + verified.err
-    found = call(workspace, "search", "--query", '"agreed in 14, as was agreed"', "--json")
-    asked = [line for line in found.lines if line["type"] == "step.requested.v1"]
-    assert len(asked) == CALLS + 1  # every call that was given it
+    hits = call(workspace, "search", "--query", '"agreed in 14, as was agreed"', "--json")
+    requests = [line for line in hits.lines if line["type"] == "step.requested.v1"]
+    assert len(requests) == CALLS + 1  # every call that was given it
 
 
-def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
+def test_a_role_reads_nothing_through_a_reference(home, workspace, resumed_run):
     """Masks apply to the resolved value, also above the inline size, and hide no more."""
-    large = _told(home, workspace, None, 6, 30_000)
+    large = run_with_replies(home, workspace, None, 6, 30_000)
     with hansard.connect(workspace, data_dir=home) as record:
         record.roles.apply("auditor", RULES)
 
     async def seen(opened: Any) -> list[Any]:
-        views = [await roles.derive(opened.states, "auditor", run) for run in (told, large)]
+        views = [await roles.derive(opened.states, "auditor", run) for run in (resumed_run, large)]
         return [each.view.events for each in views]
 
     small_view, large_view = in_workspace(home, workspace, seen)
-    asked = [json.loads(bytes(s.data)) for _, s in small_view if s.type == "step.requested.v1"]
-    assert len(asked) == CALLS
-    for number, event in enumerate(asked, 1):
-        wanted = _given(number)
-        del wanted["chat"]["key"]
-        assert event["arguments"] == wanted
+    requests = [json.loads(bytes(s.data)) for _, s in small_view if s.type == "step.requested.v1"]
+    assert len(requests) == CALLS
+    for number, event in enumerate(requests, 1):
+        expected = arguments_of(number)
+        del expected["chat"]["key"]
+        assert event["arguments"] == expected
     for view in (small_view, large_view):
         assert KEY not in msgspec.json.encode(view).decode()
     place = role_place(home, workspace, "auditor")
@@ -174,10 +176,10 @@ def test_a_role_reads_nothing_through_a_reference(home, workspace, told):
     asyncio.run(tables())
     store = Store(place.path, read_only=True)
     try:
-        rows = store.all("SELECT arguments FROM steps WHERE run = $1 ORDER BY step", [told])
+        rows = store.all("SELECT arguments FROM steps WHERE run = $1 ORDER BY step", [resumed_run])
         every = store.all("SELECT data FROM events")
     finally:
         store.close()
-    assert [json.loads(row) for (row,) in rows] == [event["arguments"] for event in asked]
+    assert [json.loads(row) for (row,) in rows] == [event["arguments"] for event in requests]
     assert not [data for (data,) in every if KEY in data]
     assert KEY.encode() not in place.path.read_bytes()

@@ -17,7 +17,7 @@ from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream, run_of
 from hansard.domain.run import AgentJoined, RunStarted
 from tests.cli.planting import commit, plant
 from tests.exchange.support import (
-    Told,
+    Reports,
     Zoo,
     blob_messages,
     bring,
@@ -50,7 +50,7 @@ def turn(home, name):
         session.message("user", "another")
 
 
-def test_what_came_since_is_added(home, workspace, tmp_path):
+def test_newer_commits_are_added(home, workspace, tmp_path):
     """Importing a longer export adds the new commits, and the copy is byte-equal."""
     work(home, workspace, "r", "one")
     first = exported(home, workspace, "r")
@@ -59,9 +59,9 @@ def test_what_came_since_is_added(home, workspace, tmp_path):
     copy = f"{workspace}-copy"
     bring_in(home, copy, tmp_path / "x.jsonl", first)
     before = log_of(home, copy)
-    told = bring_in(home, copy, tmp_path / "x.jsonl", second)
-    assert told.bads == []
-    assert told.tally.new == told.tally.commits - len(before) > 0
+    result = bring_in(home, copy, tmp_path / "x.jsonl", second)
+    assert result.bads == []
+    assert result.tally.new == result.tally.commits - len(before) > 0
     assert log_of(home, copy)[: len(before)] == before
     assert exported(home, copy, "r") == second
 
@@ -72,8 +72,8 @@ def test_an_older_export_changes_nothing(home, workspace, tmp_path):
     first = exported(home, workspace, "r")
     work(home, workspace, "r", "two")
     before = log_of(home, workspace)
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", first)
-    assert (told.bads, told.tally.new) == ([], 0)
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", first)
+    assert (result.bads, result.tally.new) == ([], 0)
     assert log_of(home, workspace) == before
 
 
@@ -86,8 +86,8 @@ def test_a_run_that_went_on_on_both_sides_is_refused(home, workspace, tmp_path):
     work(home, copy, "r", "here" * 20_000)
     data = exported(home, workspace, "r")
     before, blobs = log_of(home, copy), blob_messages(home, copy)
-    told = bring_in(home, copy, tmp_path / "x.jsonl", data)
-    [bad] = told.bads
+    result = bring_in(home, copy, tmp_path / "x.jsonl", data)
+    [bad] = result.bads
     diverged = next(s for s in before if s.origin is None)
     theirs = next(s for s in log_of(home, workspace) if s.position == diverged.position)
     assert "run r differs here" in bad.reason
@@ -107,11 +107,11 @@ def test_a_run_that_went_on_only_here_is_left_alone(home, workspace, tmp_path):
     bring_in(home, copy, tmp_path / "x.jsonl", data)
     work(home, copy, "r", "here")
     before = log_of(home, copy)
-    told = bring_in(home, copy, tmp_path / "x.jsonl", data)
-    assert (told.bads, told.tally.new) == ([], 0)
+    result = bring_in(home, copy, tmp_path / "x.jsonl", data)
+    assert (result.bads, result.tally.new) == ([], 0)
     assert log_of(home, copy) == before
     back = bring_in(home, workspace, tmp_path / "y.jsonl", exported(home, copy, "r"))
-    assert (back.bads, back.tally.new) == ([], len(before) - told.tally.commits)
+    assert (back.bads, back.tally.new) == ([], len(before) - result.tally.commits)
     assert [s.body for s in log_of(home, workspace)] == [s.body for s in before]
 
 
@@ -131,9 +131,9 @@ def test_two_agents_that_went_on_apart_are_refused(home, workspace, tmp_path):
     extra = commit(mine.commit.last_version + 1, AgentJoined(agent="x", role="y"))
     plant(home, copy, (mine.stream, extra))
     before = log_of(home, copy)
-    told = bring_in(home, copy, tmp_path / "x.jsonl", data)
-    assert "run r went on here by 1 commit that the file does not have" in told.bads[0].reason
-    assert "the first of them version 2 of stream agent/s/b" in told.bads[0].reason
+    result = bring_in(home, copy, tmp_path / "x.jsonl", data)
+    assert "run r went on here by 1 commit that the file does not have" in result.bads[0].reason
+    assert "the first of them version 2 of stream agent/s/b" in result.bads[0].reason
     assert log_of(home, copy) == before
 
 
@@ -143,8 +143,8 @@ def test_the_same_id_with_other_bytes_is_another_commit(home, zoo: Zoo, workspac
     bring_in(home, workspace, tmp_path / "x.jsonl", data)
     lines = lines_of(data)
     lines[-2]["body"] = lines[-2]["body"].replace('"version":', '"version" :', 1)
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", sealed(lines))
-    assert "differs here" in told.bads[0].reason
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", sealed(lines))
+    assert "differs here" in result.bads[0].reason
 
 
 def test_a_conversation_that_went_on_on_both_sides(home, zoo: Zoo, workspace, tmp_path):
@@ -153,8 +153,8 @@ def test_a_conversation_that_went_on_on_both_sides(home, zoo: Zoo, workspace, tm
     turn(home, workspace)
     before = log_of(home, workspace)
     data = exported(home, "zoo", zoo.runs["talk 2"])
-    told = bring_in(home, workspace, tmp_path / "x.jsonl", data)
-    assert "conversation/chat differs here: version 2" in told.bads[0].reason
+    result = bring_in(home, workspace, tmp_path / "x.jsonl", data)
+    assert "conversation/chat differs here: version 2" in result.bads[0].reason
     assert log_of(home, workspace) == before
 
 
@@ -170,18 +170,20 @@ def test_two_imports_of_one_file_at_once(home, zoo: Zoo, workspace, tmp_path):
         finally:
             await other.close()
 
-    told = in_workspace(home, workspace, both)
-    assert [each.bads for each in told] == [[], []]
+    results = in_workspace(home, workspace, both)
+    assert [each.bads for each in results] == [[], []]
     log = log_of(home, workspace)
-    assert len({(s.stream, s.commit.version) for s in log}) == len(log) == told[0].tally.commits
+    assert len({(s.stream, s.commit.version) for s in log}) == len(log) == results[0].tally.commits
 
 
-def test_somebody_who_writes_meanwhile_is_told(home, zoo: Zoo, workspace, tmp_path, monkeypatch):
+def test_somebody_who_writes_meanwhile_is_reported(
+    home, zoo: Zoo, workspace, tmp_path, monkeypatch
+):
     """A commit that takes a version after the check is reported; earlier ones are kept."""
     path = tmp_path / "x.jsonl"
     path.write_bytes(exported(home, "zoo", zoo.runs["settled"]))
     monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
-    told = Told()
+    reports = Reports()
 
     async def race(opened):
         real = opened.log.append_bulk
@@ -198,10 +200,10 @@ def test_somebody_who_writes_meanwhile_is_told(home, zoo: Zoo, workspace, tmp_pa
             return await real(appends)
 
         opened.log.append_bulk = slow
-        return await reader.import_events(opened, path, told)
+        return await reader.import_events(opened, path, reports)
 
     tally = in_workspace(home, workspace, race)
-    [bad] = told.bads
+    [bad] = reports.bads
     assert "by 'rival'" in bad.reason
     assert "what comes before that commit in the file is stored" in bad.reason
     assert (tally.bad, tally.runs) == (1, 0)
@@ -232,8 +234,8 @@ def orphan(home, workspace) -> str:
 
 def test_a_fork_without_its_parent_says_what_is_missing(home, workspace, orphan, tmp_path, call):
     """A missing parent is reported on stderr and in the file, and the export goes on."""
-    data, told = taken_out(home, f"{workspace}-orphan", orphan)
-    [missing] = told.missing
+    data, result = taken_out(home, f"{workspace}-orphan", orphan)
+    [missing] = result.missing
     assert missing.what == "run parent"
     assert lines_of(data)[0]["missing"] == [{"what": missing.what, "why": missing.why}]
     ran = call(f"{workspace}-orphan", "export", orphan)
@@ -247,17 +249,17 @@ def test_a_fork_without_its_parent_goes_where_the_parent_is(home, workspace, orp
     data, _ = taken_out(home, f"{workspace}-orphan", orphan)
     path = tmp_path / "x.jsonl"
     path.write_bytes(data)
-    told = bring_in(home, f"{workspace}-empty", path)
-    assert "is a fork of run parent, which is neither in the file nor in" in told.bads[0].reason
+    result = bring_in(home, f"{workspace}-empty", path)
+    assert "is a fork of run parent, which is neither in the file nor in" in result.bads[0].reason
     assert log_of(home, f"{workspace}-empty") == []
 
     whole = lines_of(exported(home, workspace, "parent"))
     some = [line for line in whole if line["kind"] != "commit" or line["version"] < 2]
     some[-1]["commits"] = len(some) - 2
     assert bring_in(home, f"{workspace}-half", tmp_path / "y.jsonl", sealed(some)).bads == []
-    told = bring_in(home, f"{workspace}-half", path)
-    assert "continues from version" in told.bads[0].reason
-    assert "import all of that run first" in told.bads[0].reason
+    result = bring_in(home, f"{workspace}-half", path)
+    assert "continues from version" in result.bads[0].reason
+    assert "import all of that run first" in result.bads[0].reason
 
     bring_in(home, f"{workspace}-full", tmp_path / "z.jsonl", exported(home, workspace, "parent"))
     assert bring_in(home, f"{workspace}-full", path).bads == []
@@ -287,8 +289,8 @@ def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_pa
     kept[0]["carries"] = [last]
     kept[0]["missing"] = [{"what": f"run {runs['forked']}", "why": "left out"}]
     kept[-1]["commits"], kept[-1]["blobs"] = len(kept) - 2, 0
-    told = bring_in(home, workspace, tmp_path / "y.jsonl", sealed(kept))
-    assert told.bads == []
+    result = bring_in(home, workspace, tmp_path / "y.jsonl", sealed(kept))
+    assert result.bads == []
     assert exported(home, workspace, last) == exported(home, "zoo", last)
 
 
@@ -297,8 +299,8 @@ def test_a_fork_of_a_fork_whose_middle_is_here(home, zoo: Zoo, workspace, tmp_pa
 
 def test_check_tells_a_missing_parent_once(home, workspace, orphan, call):
     """A missing parent is one finding, not one for each inherited step."""
-    found = call(f"{workspace}-orphan", "check", "--json").lines[:-1]
-    assert [line["fact"] for line in found] == [
+    facts = call(f"{workspace}-orphan", "check", "--json").lines[:-1]
+    assert [line["fact"] for line in facts] == [
         "version 5: its parent, run parent, is not on record"
     ]
 
@@ -313,10 +315,10 @@ def test_check_knows_that_a_cause_may_be_elsewhere(home, workspace, call):
         await opened.log.append_bulk([Append(RunStream("r"), began, copied=Copied(body, origin))])
 
     in_workspace(home, workspace, put)
-    told = call(workspace, "check", "--json")
-    assert told.code == 0
-    assert [line["wrong"] for line in told.lines[:-1]] == [False]
-    assert "causation" in told.lines[0]["fact"]
+    result = call(workspace, "check", "--json")
+    assert result.code == 0
+    assert [line["wrong"] for line in result.lines[:-1]] == [False]
+    assert "causation" in result.lines[0]["fact"]
     plant(
         home,
         workspace,
@@ -331,7 +333,7 @@ def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_pat
     data = exported(home, "zoo", zoo.runs["team"])
     path.write_bytes(data)
     monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
-    told = Told()
+    reports = Reports()
 
     async def change(opened):
         real = opened.log.append_bulk
@@ -345,10 +347,10 @@ def test_a_file_that_changes_while_it_is_read(home, zoo: Zoo, workspace, tmp_pat
             return await real(appends)
 
         opened.log.append_bulk = spoil
-        return await reader.import_events(opened, path, told)
+        return await reader.import_events(opened, path, reports)
 
     in_workspace(home, workspace, change)
-    [bad] = told.bads
+    [bad] = reports.bads
     assert "the file was changed while it was read" in bad.reason
     assert bad.line == data.count(b"\n", 0, len(data) - 900) + 1
     stored = [s.body for s in log_of(home, workspace)]
@@ -364,7 +366,7 @@ def test_a_file_that_is_cut_while_it_is_stored(home, zoo: Zoo, workspace, tmp_pa
     path.write_bytes(data)
     half = data.rindex(b"\n", 0, len(data) // 2) + 1
     monkeypatch.setattr(reader, "BATCH_COMMITS_MAX", 1)
-    told = Told()
+    reports = Reports()
 
     async def change(opened):
         real = opened.log.append_bulk
@@ -374,10 +376,10 @@ def test_a_file_that_is_cut_while_it_is_stored(home, zoo: Zoo, workspace, tmp_pa
             return await real(appends)
 
         opened.log.append_bulk = cut
-        return await reader.import_events(opened, path, told)
+        return await reader.import_events(opened, path, reports)
 
     tally = in_workspace(home, workspace, change)
-    [bad] = told.bads
+    [bad] = reports.bads
     assert "the file was changed while it was read" in bad.reason
     assert "of its export is gone" in bad.reason
     assert (tally.bad, tally.runs) == (1, 0)
@@ -400,6 +402,6 @@ def test_a_conversation_of_a_newer_version(home, workspace, tmp_path):
     lines.insert(first + 1, {**lines[first], "version": 2, "body": body})
     lines[-1]["commits"] += 1
     data = sealed(lines)
-    told = bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", data)
-    assert told.bads == []
+    result = bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", data)
+    assert result.bads == []
     assert exported(home, f"{workspace}-copy", two) == data

@@ -130,10 +130,10 @@ def test_whatever_others_do(home, workspace, pair, rounds):
                 Recorded("reader.seen.v9", "rita", msgspec.Raw(b'{"to":"reader","agent":"rita"}')),
             ]
             known = events[:3] if isinstance(stream, RunStream) else events[3:]
-            told = chance.choices(known, k=chance.randrange(1, 4))
+            chosen = chance.choices(known, k=chance.randrange(1, 4))
             version = versions.get(stream, 0)
-            versions[stream] = version + len(told)
-            planted.append((stream, commit(version + 1, *told)))
+            versions[stream] = version + len(chosen)
+            planted.append((stream, commit(version + 1, *chosen)))
         plant(home, workspace, *planted)
         assert view(home, workspace, "reader", pair) == before, (seed, number)
 
@@ -146,8 +146,8 @@ def test_a_time_that_no_clock_has(home, zoo: Zoo, workspace, tmp_path):
         body = json.loads(line["body"])
         line["body"] = json.dumps({**body, "at": at or body["at"].removesuffix("Z")})
     assert bring_in(home, workspace, tmp_path / "x.jsonl", sealed(lines)).bads == []
-    told = lines_of(view(home, workspace, "sender", zoo.runs["settled"]))
-    shown = [line["at"] for line in told[1:-1]]
+    viewed = lines_of(view(home, workspace, "sender", zoo.runs["settled"]))
+    shown = [line["at"] for line in viewed[1:-1]]
     assert shown[0] == "0001-01-01T00:00:00+14:00"
     assert len({at[-1] for at in shown}) > 1
 
@@ -162,8 +162,8 @@ def test_a_copy_gives_the_same_view(home, workspace, pair, tmp_path):
 def test_a_view_cannot_be_imported(home, workspace, pair, tmp_path):
     """A view is refused with the reason, and nothing is written."""
     data = view(home, workspace, "reader", pair)
-    told = bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", data)
-    assert "it is what role 'reader' sees, no whole record" in told.bads[0].reason
+    result = bring_in(home, f"{workspace}-copy", tmp_path / "x.jsonl", data)
+    assert "it is what role 'reader' sees, no whole record" in result.bads[0].reason
     assert log_of(home, f"{workspace}-copy") == []
 
 
@@ -171,9 +171,9 @@ def test_a_role_that_nobody_has_sees_nothing(home, workspace, pair, call):
     """An unknown role gets an error that names the roles, and no output."""
     with pytest.raises(NotFound, match="these runs have reader, writer"):
         view(home, workspace, "auditor", pair)
-    told = call(workspace, "export", pair, "--role", "auditor")
-    assert (told.code, told.out) == (2, "")
-    assert "an agent with role 'auditor' was not found" in told.err
+    result = call(workspace, "export", pair, "--role", "auditor")
+    assert (result.code, result.out) == (2, "")
+    assert "an agent with role 'auditor' was not found" in result.err
 
 
 @pytest.mark.slow
