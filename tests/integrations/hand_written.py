@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing, since each request is kept."""
 
 
-def said(text: str) -> dict[str, Any]:
+def text_block(text: str) -> dict[str, Any]:
     """Return a block of text."""
     return {"type": "text", "text": text}
 

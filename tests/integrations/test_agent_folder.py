@@ -17,7 +17,7 @@ import hansard
 from hansard.client.record import Record
 from tests.faults._warm import python
 from tests.faults.support import Stage
-from tests.integrations.hand_written import Provider, calls, said
+from tests.integrations.hand_written import Provider, calls, text_block
 from tests.integrations.packages import forked_with, imported
 
 pytestmark = pytest.mark.slow
@@ -46,27 +46,27 @@ ASKED = 4
 def answers(request: dict[str, Any], turn: int) -> list[dict[str, Any]]:
     """Written by hand: the sum by a tool, the mail by another, a subagent's word, a note."""
     if "You count words." in json.dumps(request["system"]):
-        return [said("3 words")]
+        return [text_block("3 words")]
     if turn == 0:
         return [
-            said("I look."),
+            text_block("I look."),
             calls("add", a=1, b=2),
             calls("send", to="ann", text="3"),
             calls("task", description="count: a b c", subagent_type="counter"),
         ]
     if turn == 1:
         return [calls("edit_file", file_path="/AGENTS.md", old_string="kind.", new_string="brief.")]
-    return [said("There are 3.")]
+    return [text_block("There are 3.")]
 
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
     """Run the model's provider; its SDK finds it by the environment."""
-    found = Provider(answers)
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", found.url)
+    server = Provider(answers)
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "no key")
-    yield found
-    found.stop()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def sent(tmp_path: Path) -> Path:
 @pytest.fixture
 def papers(sent: Path) -> Iterator[str]:
     """Yield the address of a real MCP server."""
-    with socket.create_server(("127.0.0.1", 0)) as given:
-        fd, port = given.fileno(), given.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        fd, port = listener.fileno(), listener.getsockname()[1]
         process = subprocess.Popen([python(), str(PAPERS), str(sent), str(fd)], pass_fds=[fd])
     yield f"http://127.0.0.1:{port}/mcp"
     process.kill()
@@ -89,7 +89,7 @@ def papers(sent: Path) -> Iterator[str]:
 @pytest.fixture
 def folder(tmp_path: Path, papers: str) -> Path:
     """Return an agent with instructions, a skill, a subagent and two of its server's nine tools."""
-    found = tmp_path / "clerk"
+    agent = tmp_path / "clerk"
     tools = [{"name": name, "mcp_server_url": papers} for name in ("add", "send")]
     files = {
         "agent.json": json.dumps({"name": "clerk", "model": "anthropic:hand-written"}),
@@ -103,9 +103,9 @@ def folder(tmp_path: Path, papers: str) -> Path:
         "README.md": "No memory.\n",
     }
     for path, text in files.items():
-        (found / path).parent.mkdir(parents=True, exist_ok=True)
-        (found / path).write_text(text)
-    return found
+        (agent / path).parent.mkdir(parents=True, exist_ok=True)
+        (agent / path).write_text(text)
+    return agent
 
 
 def grant_one(record: Record) -> None:
@@ -212,26 +212,26 @@ def test_killed_and_gone_on_with_no_answer_on_record_is_paid_for_again(
     evidence.record(f"agent.folder.kills.{when}.{step}", kills=kills, asked=len(provider.asked))
 
 
-def test_what_is_no_agent_is_told_with_the_remedy(call, tmp_path, folder, monkeypatch):
+def test_what_is_no_agent_is_refused_with_the_remedy(call, tmp_path, folder, monkeypatch):
     """Each mistake in an agent folder is an error with its remedy."""
     empty = tmp_path / "empty"
     empty.mkdir()
-    found = call("agent", "run", empty, "x")
-    assert (found.code, "neither AGENTS.md nor agent.json" in found.err) == (2, True)
+    result = call("agent", "run", empty, "x")
+    assert (result.code, "neither AGENTS.md nor agent.json" in result.err) == (2, True)
     bad = tmp_path / "bad"
     (bad / "skills" / "x").mkdir(parents=True)
     (bad / "AGENTS.md").write_text("x\n")
-    found = call("agent", "run", bad, "x")
-    assert (found.code, "provider:model" in found.err) == (2, True)
+    result = call("agent", "run", bad, "x")
+    assert (result.code, "provider:model" in result.err) == (2, True)
     (bad / "agent.json").write_text('{"name": "bad-2"}')
     (bad / "skills" / "x" / "SKILL.md").write_text("nothing")
-    found = call("agent", "run", bad, "x")
-    assert (found.code, "frontmatter.missing" in found.err) == (2, True)
+    result = call("agent", "run", bad, "x")
+    assert (result.code, "frontmatter.missing" in result.err) == (2, True)
     tools = json.loads((folder / "tools.json").read_text())
     tools["tools"][0]["name"] = "subtract"
     (folder / "tools.json").write_text(json.dumps(tools))
-    found = call("agent", "run", folder, "x")
-    assert (found.code, "has no tool 'subtract'" in found.err) == (2, True)
+    result = call("agent", "run", folder, "x")
+    assert (result.code, "has no tool 'subtract'" in result.err) == (2, True)
     monkeypatch.setitem(sys.modules, "deepagents", None)
-    found = call("agent", "run", folder, "x")
-    assert (found.code, "pip install 'hansard[agent]'" in found.err) == (2, True)
+    result = call("agent", "run", folder, "x")
+    assert (result.code, "pip install 'hansard[agent]'" in result.err) == (2, True)

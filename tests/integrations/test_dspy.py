@@ -26,8 +26,15 @@ STOPS = (2, 5, 20)
 def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path, evidence):
     """COPRO killed and resumed asks nothing twice, and reaches the undisturbed result."""
     packages = tmp_path / "packages"
-    told = ["--quiet", "--require-hashes", "--requirement", str(LOCKED), "--target", str(packages)]
-    install = [sys.executable, "-m", "pip", "install", *told]
+    options = [
+        "--quiet",
+        "--require-hashes",
+        "--requirement",
+        str(LOCKED),
+        "--target",
+        str(packages),
+    ]
+    install = [sys.executable, "-m", "pip", "install", *options]
     subprocess.run(install, check=True, timeout=INSTALLED_S_MAX)
     env = environment(data_dir, DSPY_CACHEDIR=str(tmp_path / "cache"))
     env["PYTHONPATH"] = os.pathsep.join((env["PYTHONPATH"], str(packages)))
@@ -49,14 +56,14 @@ def test_dspy_is_killed_and_gone_on_with(data_dir, workspace, tmp_path, evidence
         killed.kill()
         killed.communicate()
         reached.unlink()
-    found = json.loads(start(workspace, 0).communicate()[0])
-    assert found == json.loads(start(f"{workspace}-whole", 0).communicate()[0])
-    assert found["promoted"]
-    texts = {number: text for number, _, text in found["versions"]}
+    report = json.loads(start(workspace, 0).communicate()[0])
+    assert report == json.loads(start(f"{workspace}-whole", 0).communicate()[0])
+    assert report["promoted"]
+    texts = {number: text for number, _, text in report["versions"]}
     assert texts[1] == "Solve it.\n"
-    assert texts[found["best"]].count("!") >= 3
+    assert texts[report["best"]].count("!") >= 3
     assert len(set(texts.values())) == len(texts) > 3
-    assert all(parents for number, parents, _ in found["versions"] if number > 1)
+    assert all(parents for number, parents, _ in report["versions"] if number > 1)
     assert questions(workspace) == questions(f"{workspace}-whole")
     scored = [each for each in questions(workspace) if '"evaluate"' in each]
     assert len(set(scored)) == len(scored)

@@ -74,14 +74,14 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
     assert session.memory.ls("old") == ["old/a.md"]
     call("delete", "/memories/old")
     assert session.memory.ls() == ["AGENTS.md"]
-    for told, given in (
+    for message, fields in (
         ("skill.name.folder", {"path": "/memories/skills/x/SKILL.md", "file_text": SKILL.decode()}),
         ("under /memories", {"path": "/etc/passwd", "file_text": ""}),
         ("'..'", {"path": "/memories/../x", "file_text": ""}),
     ):
         with pytest.raises(ToolError) as refused:
-            call("create", **given)
-        assert told in str(refused.value.content)
+            call("create", **fields)
+        assert message in str(refused.value.content)
     with pytest.raises(ToolError):
         call("view", "/memories/absent.md")
     with pytest.raises(ToolError):
@@ -109,8 +109,8 @@ def test_deepagents_reads_and_writes_the_agents_files(record, session):
     assert (window.file_data["content"], window.start_line, window.next_offset) == ("two\n", 2, 2)
     assert backend.edit("/AGENTS.md", "t", "T").error
     assert backend.edit("/AGENTS.md", "t", "T", replace_all=True).occurrences == 2
-    found = backend.grep("(a)", glob="*.md")
-    assert [(each["path"], each["line"]) for each in found.matches or []] == [("/AGENTS.md", 1)]
+    result = backend.grep("(a)", glob="*.md")
+    assert [(each["path"], each["line"]) for each in result.matches or []] == [("/AGENTS.md", 1)]
     assert [each["path"] for each in backend.glob("**/SKILL.md").matches or []] == [
         "/skills/pay/SKILL.md"
     ]
@@ -188,8 +188,8 @@ def test_no_page_that_asks_to_be_remembered_reaches_a_file_by_the_tool(record, r
             with pytest.raises((hansard.Blocked, ToolError)):
                 tool.call({"command": "create", "path": "/memories/AGENTS.md", "file_text": text})
         assert session.memory.ls() == []
-    asked = record.approvals.list(answered=True)
-    assert [each.standing for each in asked] == [ApprovalStatus.EXPIRED] * len(pages)
+    approvals = record.approvals.list(answered=True)
+    assert [each.standing for each in approvals] == [ApprovalStatus.EXPIRED] * len(pages)
 
 
 PATH = "/memories/skills/pay/SKILL.md"
@@ -212,21 +212,21 @@ Model = Callable[[Results], dict[str, Any]]
 @contextmanager
 def served(model: Model) -> Iterator[tuple[str, list[Any], Results]]:
     """Serve answers in Anthropic's form; give the address, the requests, and tool results."""
-    asked: list[dict[str, Any]] = []
-    told: Results = []
+    requests: list[dict[str, Any]] = []
+    results: Results = []
 
     class Answer(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append(given)
-            last = given["messages"][-1]["content"]
-            told.extend(each for each in last if not isinstance(each, str))
-            block = model(told)
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append(request)
+            last = request["messages"][-1]["content"]
+            results.extend(each for each in last if not isinstance(each, str))
+            block = model(results)
             answer = {
-                "id": f"msg_{len(asked)}",
+                "id": f"msg_{len(requests)}",
                 "type": "message",
                 "role": "assistant",
-                "model": given["model"],
+                "model": request["model"],
                 "content": [block],
                 "stop_reason": "tool_use" if block["type"] == "tool_use" else "end_turn",
                 "stop_sequence": None,
@@ -246,7 +246,7 @@ def served(model: Model) -> Iterator[tuple[str, list[Any], Results]]:
     worker = threading.Thread(target=server.serve_forever)
     worker.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked, told
+        yield f"http://127.0.0.1:{server.server_port}", requests, results
     finally:
         server.shutdown()
         worker.join()
@@ -255,8 +255,8 @@ def served(model: Model) -> Iterator[tuple[str, list[Any], Results]]:
 
 def created(number: int, text: str) -> dict[str, Any]:
     """Return a call of the memory tool, as a model makes it."""
-    given = {"command": "create", "path": PATH, "file_text": text}
-    return {"type": "tool_use", "id": f"toolu_{number}", "name": "memory", "input": given}
+    arguments = {"command": "create", "path": PATH, "file_text": text}
+    return {"type": "tool_use", "id": f"toolu_{number}", "name": "memory", "input": arguments}
 
 
 def conversation(record, model: Model) -> tuple[str, Results]:
@@ -267,7 +267,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
 
     record.memory("agent/writer").set_policy("off", by="ann", reason="a test")
     with (
-        served(model) as (url, asked, told),
+        served(model) as (url, requests, results),
         record.run("w", agent="writer", run="r") as session,
         anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
     ):
@@ -278,27 +278,27 @@ def conversation(record, model: Model) -> tuple[str, Results]:
             tools=[MemoryTool(session.memory, reason="told so")],
         )
         last = runner.until_done()
-    assert asked[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
-    [said] = last.content
-    assert said.type == "text"
-    return said.text, told
+    assert requests[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
+    [block] = last.content
+    assert block.type == "text"
+    return block.text, results
 
 
 def test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three(record):
     """A model corrects a skill by path, line, rule and permitted values in the tool's result."""
 
-    def model(told: Results) -> dict[str, Any]:
-        if told and not told[-1].get("is_error"):
+    def model(results: Results) -> dict[str, Any]:
+        if results and not results[-1].get("is_error"):
             return {"type": "text", "text": "Remembered."}
-        said = json.dumps(told[-1]) if told else ""
-        [rule] = [each for each in MENDED if each and each in said] or [""]
-        return created(len(told), MENDED[rule])
+        last = json.dumps(results[-1]) if results else ""
+        [rule] = [each for each in MENDED if each and each in last] or [""]
+        return created(len(results), MENDED[rule])
 
-    said, told = conversation(record, model)
-    assert (said, len(told)) == ("Remembered.", 3)
-    assert "skills/pay/SKILL.md:1: frontmatter.missing" in str(told[0])
-    assert "skills/pay/SKILL.md:2: skill.name.case" in str(told[1])
-    assert "ask the user" not in str(told)
+    text, results = conversation(record, model)
+    assert (text, len(results)) == ("Remembered.", 3)
+    assert "skills/pay/SKILL.md:1: frontmatter.missing" in str(results[0])
+    assert "skills/pay/SKILL.md:2: skill.name.case" in str(results[1])
+    assert "ask the user" not in str(results)
     space = record.memory("agent/writer")
     assert space.view("skills/pay/SKILL.md") == RIGHT
     assert len(space.history()) == 1
@@ -307,16 +307,16 @@ def test_a_model_that_writes_an_invalid_skill_gets_it_right_within_three(record)
     assert {"frontmatter.missing", "skill.name.case"} <= set(refused[0][1])
 
 
-def test_a_model_that_gets_it_wrong_three_times_is_told_to_ask(record):
+def test_a_model_that_gets_it_wrong_three_times_is_advised_to_ask(record):
     """The third refusal in a row advises the model to ask; nothing is committed."""
 
-    def model(told: Results) -> dict[str, Any]:
-        if told and "ask the user" in str(told[-1]):
+    def model(results: Results) -> dict[str, Any]:
+        if results and "ask the user" in str(results[-1]):
             return {"type": "text", "text": "How are bills paid?"}
-        return created(len(told), f"Wrong {len(told)}.\n")
+        return created(len(results), f"Wrong {len(results)}.\n")
 
-    said, told = conversation(record, model)
-    assert (said, len(told)) == ("How are bills paid?", 3)
-    assert all(each["is_error"] for each in told)
-    assert ["ask the user" in str(each) for each in told] == [False, False, True]
+    text, results = conversation(record, model)
+    assert (text, len(results)) == ("How are bills paid?", 3)
+    assert all(each["is_error"] for each in results)
+    assert ["ask the user" in str(each) for each in results] == [False, False, True]
     assert record.memory("agent/writer").entries() == []

@@ -39,11 +39,11 @@ async def agent(
 
 @contextlib.asynccontextmanager
 async def asking(
-    setup: Setup, url: str, *said: str, mode: str = ""
+    setup: Setup, url: str, *texts: str, mode: str = ""
 ) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Run the program that asks."""
     process = await asyncio.create_subprocess_exec(
-        *(python(), str(PROGRAMS / "asker.py"), url, "asked", mode, *said),
+        *(python(), str(PROGRAMS / "asker.py"), url, "asked", mode, *texts),
         env=setup.env,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -56,7 +56,9 @@ async def asking(
         await process.wait()
 
 
-async def said(setup: Setup, url: str, *texts: str, mode: str = "") -> tuple[list[Any], str]:
+async def responses_of(
+    setup: Setup, url: str, *texts: str, mode: str = ""
+) -> tuple[list[Any], str]:
     """Return the responses that the program printed, and its stderr."""
     async with asking(setup, url, *texts, mode=mode) as process:
         out, err = await asyncio.wait_for(process.communicate(), WAIT_S)
@@ -70,21 +72,21 @@ async def test_who_asks_is_killed_and_finds_the_task_again(setup: Setup):
             await setup.has_effects()
             process.send_signal(signal.SIGKILL)
             await process.wait()
-        told, error = await said(setup, url, "slow")
+        responses, error = await responses_of(setup, url, "slow")
         assert error == ""
-    assert told[0]["task"]["status"]["state"] == "TASK_STATE_WORKING"
-    assert told[0]["task"]["id"] == told[1]["id"]
+    assert responses[0]["task"]["status"]["state"] == "TASK_STATE_WORKING"
+    assert responses[0]["task"]["id"] == responses[1]["id"]
     assert setup.effects() == ["slow"]
 
 
-@pytest.mark.thorough(quick="test_what_a_hostile_agent_answers_is_told")
+@pytest.mark.thorough(quick="test_what_a_hostile_agent_answers_is_reported")
 async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Commands):
     """A message to an agent that died is in doubt and not sent again."""
     async with agent(setup) as (url, process):
-        told, error = await said(setup, url, "die")
+        responses, error = await responses_of(setup, url, "die")
         await process.wait()
         assert "A2AClientError" in error
-    gone, error = await said(setup, url, "die")
+    gone, error = await responses_of(setup, url, "die")
     assert gone == []
     assert "its reconcile function raised" in error
     assert "Network communication error" in error
@@ -94,7 +96,9 @@ async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Comm
         if each["tool"] == "a2a:send_message"
     )
     assert step["status"] == "in_doubt"
-    done = await command("run", "settle", "asked", step["step"], "--happened", json.dumps(told[:1]))
+    done = await command(
+        "run", "settle", "asked", step["step"], "--happened", json.dumps(responses[:1])
+    )
     assert done.code == 0
     assert setup.effects() == ["die"]
 
@@ -102,7 +106,7 @@ async def test_an_agent_that_died_leaves_it_in_doubt(setup: Setup, command: Comm
 async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, command: Commands):
     """The agent's run records its input, calls and output, and names the caller's run and key."""
     async with agent(setup, "recorded") as (url, _):
-        live, error = await said(setup, url, "whales")
+        live, error = await responses_of(setup, url, "whales")
         assert error == ""
     runs = {run["workflow"]: run for run in (await command("runs", "--json")).lines}
     assert {*runs} == {"asking", "a2a"}
@@ -120,25 +124,25 @@ async def test_an_agents_part_is_a_run_that_names_who_asked(setup: Setup, comman
 
 
 @pytest.mark.thorough(quick="test_who_asks_is_killed_and_finds_the_task_again")
-async def test_an_error_of_the_agent_is_told_again(setup: Setup):
+async def test_an_error_of_the_agent_is_raised_again(setup: Setup):
     """A refusal by the agent is replayed."""
     async with agent(setup, "recorded") as (url, _):
-        _, error = await said(setup, url, "refuse")
-    _, again = await said(setup, url, "refuse", mode="offline")
-    told = "a2a.utils.errors.UnsupportedOperationError: not that"
-    assert told in error.splitlines()
-    assert told in again.splitlines()
+        _, error = await responses_of(setup, url, "refuse")
+    _, again = await responses_of(setup, url, "refuse", mode="offline")
+    message = "a2a.utils.errors.UnsupportedOperationError: not that"
+    assert message in error.splitlines()
+    assert message in again.splitlines()
     assert setup.effects() == ["refuse"]
 
 
 async def _answering(
-    said: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    response: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = head.partition(b"content-length:")[2].split(b"\r\n")[0]
         await reader.readexactly(int(length))
-        writer.write(said)
+        writer.write(response)
         await writer.drain()
     writer.close()
 
@@ -164,7 +168,7 @@ HOSTILE = {
 
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_what_a_hostile_agent_answers_is_told(setup: Setup, kind: str):
+async def test_what_a_hostile_agent_answers_is_reported(setup: Setup, kind: str):
     """The error is the caller's, and the record says whether it may have been done."""
     from a2a.client import create_client, minimal_agent_card  # noqa: PLC0415 -- it is an extra that may be missing
     from a2a.types import Message, Part, SendMessageRequest  # noqa: PLC0415 -- it is an extra that may be missing
@@ -175,7 +179,7 @@ async def test_what_a_hostile_agent_answers_is_told(setup: Setup, kind: str):
     answer, status = HOSTILE[kind]
     server = await asyncio.start_server(partial(_answering, answer), "127.0.0.1", 0)
     card = minimal_agent_card(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", ["JSONRPC"])
-    asked = SendMessageRequest(message=Message(message_id="1", parts=[Part(text="x")]))
+    request = SendMessageRequest(message=Message(message_id="1", parts=[Part(text="x")]))
     async with (
         server,
         hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
@@ -183,6 +187,6 @@ async def test_what_a_hostile_agent_answers_is_told(setup: Setup, kind: str):
         RecordedClient(await create_client(card), session, "papers") as agent,
     ):
         with pytest.raises((A2AError, hansard.errors.NotDone)):
-            _ = [each async for each in agent.send_message(asked)]
+            _ = [each async for each in agent.send_message(request)]
         (step,) = (await record.state("asked")).agents[session.agent].steps.values()
     assert step.status.value == status

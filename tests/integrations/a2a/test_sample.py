@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.a2a.test_a2a import asking, said
+from tests.integrations.a2a.test_a2a import asking, responses_of
 from tests.integrations.mcp.support import PACKAGES_S_MAX, Setup, free_port, listens, source_of
 
 pytestmark = pytest.mark.thorough
@@ -26,9 +26,9 @@ def environment(folder: Path) -> Path:
     made = folder / "environment"
     bare = [sys.executable, "-m", "venv", "--without-pip", str(made)]
     subprocess.run(bare, check=True, timeout=PACKAGES_S_MAX)
-    told = ["--quiet", "--require-hashes", "--requirement", str(HERE / "sample.txt")]
+    options = ["--quiet", "--require-hashes", "--requirement", str(HERE / "sample.txt")]
     python = made / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", *told]
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", *options]
     subprocess.run(install, check=True, timeout=PACKAGES_S_MAX)
     return python
 
@@ -55,7 +55,7 @@ async def sample(
         await process.wait()
 
 
-async def test_the_sdks_sample_is_asked_once(setup: Setup, tmp_path: Path):
+async def test_the_sdks_sample_is_called_once(setup: Setup, tmp_path: Path):
     """The SDK's sample is called once, through kills of either side."""
     python = await asyncio.to_thread(environment, tmp_path)
     source = await asyncio.to_thread(source_of, "a2a-sdk", HERE / "sdist.txt", tmp_path)
@@ -65,13 +65,13 @@ async def test_the_sdks_sample_is_asked_once(setup: Setup, tmp_path: Path):
             assert "SUBMITTED" in (await process.stdout.readline()).decode()
             process.send_signal(signal.SIGKILL)
             await process.wait()
-        live, error = await said(setup, url, "how are you", "bye")
+        live, error = await responses_of(setup, url, "how are you", "bye")
         assert error == ""
         agent.kill()
         await agent.wait()
-        again, error = await said(setup, url, "how are you", "bye", mode="offline")
+        again, error = await responses_of(setup, url, "how are you", "bye", mode="offline")
         assert error == ""
     assert again == live
-    tasks = [told["task"]["id"] for told in live if "task" in told]
+    tasks = [response["task"]["id"] for response in live if "task" in response]
     assert len(tasks) == 2
     assert "Goodbye" in json.dumps(live)

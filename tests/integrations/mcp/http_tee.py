@@ -30,10 +30,10 @@ class Message(msgspec.Struct):
             events = [_data(each) for each in whole.split(b"\n\n")]
             return [json.loads(each) for each in events if each]
         try:
-            told = json.loads(self.body)
+            frame = json.loads(self.body)
         except ValueError:
             return []
-        return [told] if isinstance(told, dict) else []
+        return [frame] if isinstance(frame, dict) else []
 
     @property
     def event_ids(self) -> list[str]:
@@ -55,15 +55,15 @@ class Exchange(msgspec.Struct):
     def session(self) -> str:
         """Session of the exchange; of an exchange that begins one, the new one."""
         mine = self.request.headers.get("mcp-session-id", "")
-        came = {} if self.response is None else self.response.headers
-        return mine or came.get("mcp-session-id", "")
+        headers = {} if self.response is None else self.response.headers
+        return mine or headers.get("mcp-session-id", "")
 
 
 class Kept(msgspec.Struct):
     """Bytes of a connection in both directions, and whether the client closed it first."""
 
-    asked: bytearray
-    answered: bytearray
+    request_bytes: bytearray
+    response_bytes: bytearray
     is_left: bool = False
 
 
@@ -82,8 +82,8 @@ class Tee:
         kept = Kept(bytearray(), bytearray())
         self._kept.append(kept)
         asking, answering = both = [
-            asyncio.create_task(_copy(reader, out, kept.asked)),
-            asyncio.create_task(_copy(there, writer, kept.answered)),
+            asyncio.create_task(_copy(reader, out, kept.request_bytes)),
+            asyncio.create_task(_copy(there, writer, kept.response_bytes)),
         ]
         self._open.update(both)
         try:
@@ -108,14 +108,14 @@ class Tee:
     @property
     def exchanges(self) -> list[Exchange]:
         """All of them, connection by connection."""
-        found: list[Exchange] = []
+        every: list[Exchange] = []
         for kept in self._kept:
-            answers = list(_messages(bytes(kept.answered)))
-            for number, each in enumerate(_messages(bytes(kept.asked))):
+            answers = list(_messages(bytes(kept.response_bytes)))
+            for number, each in enumerate(_messages(bytes(kept.request_bytes))):
                 answer = answers[number] if number < len(answers) else None
                 is_left = kept.is_left and (answer is None or not answer.is_whole)
-                found.append(Exchange(each, answer, is_left))
-        return found
+                every.append(Exchange(each, answer, is_left))
+        return every
 
 
 @contextlib.asynccontextmanager

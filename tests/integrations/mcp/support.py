@@ -67,8 +67,8 @@ class Setup(msgspec.Struct):
 
     def proxy(self, *options: object, server: bool = True) -> list[str]:
         """Return the proxy's command."""
-        given = [python(), "-m", "hansard", "mcp", "proxy", *map(str, options)]
-        return [*given, "--", *self.server] if server else given
+        argv = [python(), "-m", "hansard", "mcp", "proxy", *map(str, options)]
+        return [*argv, "--", *self.server] if server else argv
 
     def effects(self) -> list[str]:
         """Return the effects of the tools."""
@@ -105,10 +105,12 @@ async def ask(
     from mcp.client.stdio import stdio_client  # noqa: PLC0415 -- see above
 
     errors = sys.__stderr__ or sys.stderr  # a file, which what a test captures is not
-    told = StdioServerParameters(command=command[0], args=command[1:], env=setup.env)
+    parameters = StdioServerParameters(command=command[0], args=command[1:], env=setup.env)
     async with (
         asyncio.timeout(SCENARIO_S),
-        Client(stdio_client(told, errlog=errors), mode=mode, elicitation_callback=person) as client,
+        Client(
+            stdio_client(parameters, errlog=errors), mode=mode, elicitation_callback=person
+        ) as client,
     ):
         return await do(client)
 
@@ -123,7 +125,7 @@ async def everything(client: Client) -> list[Any]:
     async def note(progress: float, total: float | None, message: str | None) -> None:
         del progress, total, message
 
-    found: list[Any] = [
+    results: list[Any] = [
         await client.list_tools(),
         await client.call_tool("add", {"a": 1, "b": 2}),
         await client.call_tool("send", {"to": "ada", "text": "hello"}),
@@ -137,8 +139,8 @@ async def everything(client: Client) -> list[Any]:
         await client.call_tool("slow", {"seconds": 0.0}, progress_callback=note),
     ]
     together = [client.call_tool("add", {"a": each, "b": each}) for each in range(TOGETHER)]
-    found += await asyncio.gather(*together)
-    return [json.loads(each.model_dump_json()) for each in found]
+    results += await asyncio.gather(*together)
+    return [json.loads(each.model_dump_json()) for each in results]
 
 
 class Wire:
@@ -162,22 +164,22 @@ class Wire:
 
     async def hear(self) -> dict[str, Any]:
         """Return the next line."""
-        told: dict[str, Any] = json.loads(await self.line())
-        return told
+        frame: dict[str, Any] = json.loads(await self.line())
+        return frame
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a request and return its answer; skip other lines."""
         number = await self.begin(method, **params)
         while True:
-            told = await self.hear()
-            if told.get("id") == number:
-                return told
+            frame = await self.hear()
+            if frame.get("id") == number:
+                return frame
 
     async def begin(self, method: str, **params: Any) -> int:
         """Send a request; its id."""
         self._number += 1
-        told = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-        await self.say(json.dumps(told).encode())
+        frame = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        await self.say(json.dumps(frame).encode())
         return self._number
 
     async def greet(self, **capabilities: Any) -> dict[str, Any]:
@@ -192,8 +194,8 @@ class Wire:
     async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """Call a tool and return its result."""
         answer = await self.ask("tools/call", name=tool, arguments=arguments)
-        found: dict[str, Any] = answer["result"]
-        return found
+        result: dict[str, Any] = answer["result"]
+        return result
 
     async def leave(self) -> int:
         """Close, and wait for its end."""
@@ -227,8 +229,8 @@ async def at_socket(
     setup: Setup, command: list[str]
 ) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     """Yield a command that takes a listening socket, and the address of that socket."""
-    with socket.create_server(("127.0.0.1", 0)) as given:
-        fd, port = given.fileno(), given.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        fd, port = listener.fileno(), listener.getsockname()[1]
         process = await asyncio.create_subprocess_exec(
             *command, str(fd), env=setup.env, pass_fds=[fd]
         )
@@ -254,9 +256,9 @@ async def served(
             while True:
                 line = (await process.stderr.readline()).decode()
                 assert line, "it ended before it listened"
-                if found := re.search(r"http://\S+/mcp$", line.strip()):
+                if match := re.search(r"http://\S+/mcp$", line.strip()):
                     break
-        yield found.group(), process
+        yield match.group(), process
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.wait(), WAIT_S)
@@ -290,33 +292,40 @@ async def listens(port: int, server: asyncio.subprocess.Process) -> None:
 
 def source_of(package: str, locked: Path, folder: Path) -> Path:
     """Return the folder of a package's source distribution, whose version and hash a file lists."""
-    told = ["--no-deps", "--no-binary", package, "--require-hashes", "--requirement", str(locked)]
+    options = [
+        "--no-deps",
+        "--no-binary",
+        package,
+        "--require-hashes",
+        "--requirement",
+        str(locked),
+    ]
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", *told, "--dest", str(folder)],
+        [sys.executable, "-m", "pip", "download", "--quiet", *options, "--dest", str(folder)],
         check=True,
         timeout=PACKAGES_S_MAX,
     )
-    (found,) = folder.glob("*.tar.gz")
-    with tarfile.open(found) as packed:
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
-    return folder / found.name.removesuffix(".tar.gz")
+    return folder / archive.name.removesuffix(".tar.gz")
 
 
 def text(result: dict[str, Any]) -> str:
     """Return the text of a result that a model reads."""
-    told: str = result["content"][0]["text"]
-    return told
+    content: str = result["content"][0]["text"]
+    return content
 
 
 def programs(folder: Path) -> Path:
     """Install the programs of npm's lock file and return their folder, or skip."""
-    found = shutil.which("npm")
-    if found is None:
+    npm = shutil.which("npm")
+    if npm is None:
         pytest.skip("npm is not installed: other people's servers and clients were not run")
     for each in LOCK.iterdir():
         shutil.copy(each, folder)
     subprocess.run(
-        [found, "ci", "--omit=dev", "--no-audit", "--no-fund", "--ignore-scripts"],
+        [npm, "ci", "--omit=dev", "--no-audit", "--no-fund", "--ignore-scripts"],
         cwd=folder,
         check=True,
         capture_output=True,

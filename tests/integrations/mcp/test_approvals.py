@@ -90,7 +90,7 @@ async def test_a_client_over_http_that_offers_elicitation_is_asked(setup, comman
     assert [each["standing"] for each in listed][:2] == ["granted", "denied"]
 
 
-async def test_a_client_without_elicitation_is_told_to_call_again(setup, command, rules):
+async def test_a_client_without_elicitation_has_to_call_again(setup, command, rules):
     """The client gets the approval's id; once granted, a repeated call gives its result."""
     async with wire(setup, setup.proxy("--rules", rules, "--timeout", 3)) as client:
         await client.greet()
@@ -99,9 +99,9 @@ async def test_a_client_without_elicitation_is_told_to_call_again(setup, command
         progress = await client.hear()
         assert progress["params"]["progressToken"] == "p"
         waiting = text((await client.hear())["result"])
-        found = re.search(r"waiting for approval (\S+); call again", waiting)
-        assert found is not None, waiting
-        approval = found[1]
+        match = re.search(r"waiting for approval (\S+); call again", waiting)
+        assert match is not None, waiting
+        approval = match[1]
         assert f"hansard approvals grant {approval}" in progress["params"]["message"]
         assert approval in text(await client.call("send", **SEND))
         assert setup.effects() == []
@@ -128,10 +128,10 @@ async def test_a_waiting_call_over_http_is_answered(setup: Setup, command: Comma
     ):
         waiting = await client.call_tool("send", SEND)
         assert waiting.is_error
-        told: Any = waiting.content[0]
-        found = re.search(r"waiting for approval (\S+);", told.text)
-        assert found is not None
-        assert (await command("approvals", "grant", found[1])).code == 0
+        content: Any = waiting.content[0]
+        match = re.search(r"waiting for approval (\S+);", content.text)
+        assert match is not None
+        assert (await command("approvals", "grant", match[1])).code == 0
         sent = await client.call_tool("send", SEND)
         answer: Any = sent.content[0]
         assert answer.text == "sent to ada"

@@ -83,8 +83,8 @@ def oauth(url: str) -> httpx2.Auth:
     async def callback() -> AuthorizationCodeResult:
         return AuthorizationCodeResult(code=back["code"][0], state=back["state"][0])
 
-    told = OAuthClientMetadata(redirect_uris=[AnyUrl(BACK)], client_name="test")
-    return OAuthClientProvider(url, told, Storage(), browse, callback)
+    metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(BACK)], client_name="test")
+    return OAuthClientProvider(url, metadata, Storage(), browse, callback)
 
 
 async def got(url: str) -> httpx2.Response:
@@ -105,8 +105,8 @@ async def logged_in(url: str) -> str:
         httpx2.AsyncClient(auth=oauth(url), verify=NO_TLS, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode="legacy") as client,
     ):
-        found: Any = (await client.call_tool("add", {"a": 1, "b": 2})).content[0]
-        return str(found.text)
+        content: Any = (await client.call_tool("add", {"a": 1, "b": 2})).content[0]
+        return str(content.text)
 
 
 async def test_a_client_logs_in_at_the_servers_authorization_server_through_the_proxy(
@@ -152,11 +152,11 @@ async def test_the_proxy_logs_in_itself_with_client_credentials(setup: Setup, tr
     async with guarded(setup, "strict") as (url, _):
 
         async def do(client: Client) -> list[str]:
-            found: list[Any] = [await client.call_tool("add", {"a": 1, "b": 2})]
+            results: list[Any] = [await client.call_tool("add", {"a": 1, "b": 2})]
             await got(url.replace("/mcp", "/revoke"))
             calls = (client.call_tool("add", {"a": each, "b": 1}) for each in range(5))
-            found += await asyncio.gather(*calls)
-            return [each.content[0].text for each in found]
+            results += await asyncio.gather(*calls)
+            return [each.content[0].text for each in results]
 
         if transport == "pipes":
             texts = await ask(setup, setup.proxy(*login(url), server=False), "legacy", do)
@@ -168,7 +168,7 @@ async def test_the_proxy_logs_in_itself_with_client_credentials(setup: Setup, tr
         assert (await got(url.replace("/mcp", "/resources"))).json() == [url, url]
 
 
-async def test_what_a_login_lacks_is_said(setup, command, monkeypatch):
+async def test_what_a_login_lacks_is_reported(setup, command, monkeypatch):
     """A missing login, a wrong secret and incomplete options are reported."""
     async with guarded(setup) as (url, _):
         async with wire(setup, setup.proxy("--url", url, server=False)) as client:

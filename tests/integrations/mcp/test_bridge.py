@@ -34,7 +34,7 @@ def speaking(setup: Setup, era: str) -> list[str]:
     ("client", "server"),
     [("legacy", "new"), pytest.param("2026-07-28", "old", marks=pytest.mark.thorough)],
 )
-async def test_what_is_told_is_what_a_server_of_the_same_era_tells(setup, command, client, server):
+async def test_the_answers_are_those_of_a_server_of_the_same_era(setup, command, client, server):
     """Each request is answered as by a server of the client's era, and again offline."""
     direct = await ask(setup, setup.server, client, everything)
     effects = setup.effects()
@@ -50,7 +50,7 @@ async def test_what_is_told_is_what_a_server_of_the_same_era_tells(setup, comman
 
 
 @pytest.mark.parametrize("server", ["new", "old"])
-async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_again(setup, server):
+async def test_a_doubled_answer_does_not_count_for_the_request_that_is_sent_again(setup, server):
     """A repeated answer does not count for the request that is sent again."""
     command = [*setup.proxy(server=False), "--", python(), str(DOUBLING), server]
     async with wire(setup, command) as client:
@@ -59,14 +59,14 @@ async def test_a_doubled_answer_does_not_count_for_the_request_that_is_asked_aga
             number = await client.begin("tools/call", name="send", arguments={})
         else:
             number = await client.begin("tools/list", _meta=NEW_ERA)
-        told = await client.hear()
+        frame = await client.hear()
         if server == "new":
-            assert told["method"] == "elicitation/create"
+            assert frame["method"] == "elicitation/create"
             answer = {"action": "accept", "content": {"sure": True}}
-            line = {"jsonrpc": "2.0", "id": told["id"], "result": answer}
+            line = {"jsonrpc": "2.0", "id": frame["id"], "result": answer}
             await client.say(json.dumps(line).encode())
-            told = await client.hear()
-        assert (told["id"], text(told["result"])) == (number, "the answer")
+            frame = await client.hear()
+        assert (frame["id"], text(frame["result"])) == (number, "the answer")
         number = await client.begin("ping")  # nothing else arrived meanwhile
         assert (await client.hear())["id"] == number
 

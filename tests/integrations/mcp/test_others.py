@@ -28,9 +28,9 @@ def calling(*calls: tuple[str, dict[str, Any]]) -> Callable[[Client], Any]:
     """Return a function that lists the tools and calls some."""
 
     async def do(client: Client) -> list[Any]:
-        found: list[Any] = [await client.list_tools()]
-        found += [await client.call_tool(tool, arguments) for tool, arguments in calls]
-        return [json.loads(each.model_dump_json()) for each in found]
+        results: list[Any] = [await client.list_tools()]
+        results += [await client.call_tool(tool, arguments) for tool, arguments in calls]
+        return [json.loads(each.model_dump_json()) for each in results]
 
     return do
 
@@ -99,14 +99,14 @@ async def test_npms_servers(setup: Setup, npm: Path, tmp_path: Path, command: Co
 def test_the_inspector(setup: Setup, npm: Path):
     """The inspector's `--cli` prints the same through the proxy, from the record and directly."""
     inspector = [str(npm / "mcp-inspector"), "--cli"]
-    asked = ["--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=hi"]
+    options = ["--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=hi"]
     server = [str(npm / "mcp-server-everything")]
 
     where = [f"{name}={value}" for name, value in setup.env.items() if name.startswith("HANSARD_")]
 
     def printed(target: list[str]) -> Any:
         done = subprocess.run(
-            [*inspector, "env", *where, *target, *asked],
+            [*inspector, "env", *where, *target, *options],
             stdout=subprocess.PIPE,
             check=True,
             timeout=PACKAGES_S_MAX,

@@ -39,12 +39,12 @@ async def test_a_server_gets_no_interrupt_of_the_proxy_and_is_in_its_session():
     server = await Upstream.started([sys.executable, "-c", WHERE])
     try:
         async with asyncio.timeout(WAIT_S):
-            told = await server.next()
+            frame = await server.next()
     finally:
         await server.close()
-    assert isinstance(told, Notification)
-    assert told.params["session"] == os.getsid(0)
-    assert told.params["group"] != os.getpgid(0)
+    assert isinstance(frame, Notification)
+    assert frame.params["session"] == os.getsid(0)
+    assert frame.params["group"] != os.getpgid(0)
 
 
 @pytest.mark.slow
@@ -72,9 +72,9 @@ async def test_a_client_gets_what_it_gets_without_and_again_without_the_server(s
     assert tools.count("add") == 1 + TOGETHER
     assert "mcp:resources/read" in tools
     if era == "legacy":  # the server sent a question; in 2026 its question is a result
-        (asked,) = [step for step in steps if step["tool"] == "mcp:elicitation/create"]
-        assert asked["arguments"]["message"] == "Delete it?"
-        assert asked["result"] == {"action": "accept", "content": {"sure": True}}
+        (elicitation,) = [step for step in steps if step["tool"] == "mcp:elicitation/create"]
+        assert elicitation["arguments"]["message"] == "Delete it?"
+        assert elicitation["result"] == {"action": "accept", "content": {"sure": True}}
 
 
 @pytest.mark.slow
@@ -102,9 +102,9 @@ async def test_a_call_cut_by_a_kill_is_in_doubt_and_never_silently_again(setup, 
         await client.process.wait()
     async with wire(setup, setup.proxy("--run", "last")) as client:
         await client.greet()
-        told = await client.call("slow", seconds=20)
-        assert told["isError"] is True
-        assert "whether its effect happened is not known" in text(told)
+        result = await client.call("slow", seconds=20)
+        assert result["isError"] is True
+        assert "whether its effect happened is not known" in text(result)
         assert await client.leave() == 0
     assert setup.effects() == ["slow: 20.0"]
     happened = json.dumps({"content": [{"type": "text", "text": "done"}]})
@@ -129,10 +129,10 @@ async def test_rules_say_what_is_refused_and_what_tools_do(setup, command, tmp_p
         listed = (await client.ask("tools/list"))["result"]["tools"]
         assert {"add", "fail"} <= {each["name"] for each in listed}
         assert not [each["name"] for each in listed if each["name"].startswith("se")]
-        told = await client.call("send", to="ada", text="hello")
-        assert told["isError"] is True
-        assert "rule" in text(told)
-        assert "send" in text(told)
+        result = await client.call("send", to="ada", text="hello")
+        assert result["isError"] is True
+        assert "rule" in text(result)
+        assert "send" in text(result)
         assert text(await client.call("fail", why="s3cr3t-value")) != ""
         assert text(await client.call("add", a=1, b=1)) == "2"
         assert await client.leave() == 0
@@ -151,9 +151,9 @@ async def test_a_server_that_dies_leaves_its_call_in_doubt(setup: Setup, command
     """The client gets an error, the proxy ends like the server, and the effect is in doubt."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
-        told = await client.call("die")
-        assert told["isError"] is True
-        assert "exit code 3" in text(told)
+        result = await client.call("die")
+        assert result["isError"] is True
+        assert "exit code 3" in text(result)
         assert await client.process.wait() == 0
     steps = {each["tool"]: each for each in (await command("run", "trace", "last", "--json")).lines}
     assert steps["die"]["status"] == "in_doubt"
@@ -168,8 +168,8 @@ async def test_what_a_client_calls_off_is_passed_on(setup: Setup, command: Comma
         number = await client.begin("tools/call", name="slow", arguments={"seconds": 30})
         await setup.has_effects()
         cancelled = {"requestId": number, "reason": "no longer wanted"}
-        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
-        await client.say(json.dumps(told).encode())
+        notification = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}
+        await client.say(json.dumps(notification).encode())
         assert text(await client.call("add", a=2, b=2)) == "4"
         await asyncio.sleep(2.5)
         assert await client.leave() == 0
@@ -200,14 +200,14 @@ async def test_bad_lines_are_answered_and_the_next_call_works(setup: Setup):
         await client.greet()
         for line, fact in BAD.items():
             await client.say(line)
-            told = (await client.hear())["error"]
-            assert fact in told["message"], line[:80]
+            error = (await client.hear())["error"]
+            assert fact in error["message"], line[:80]
         await client.say(b"x" * (64 * 1024 * 1024 + 5))
         assert "more than 67,108,864 bytes" in (await client.hear())["error"]["message"]
         for named in ("[1]", "{}", "true", "null"):  # which nobody answers, and which say nothing
             params = f'{{"requestId":{named}}}'
-            told = f'{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}'
-            await client.say(told.encode())
+            error = f'{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}'
+            await client.say(error.encode())
         assert text(await client.call("add", a=1, b=1)) == "2"
         assert len(text(await client.call("big", characters=3_000_000))) == 3_000_000
         assert await client.leave() == 0
@@ -229,20 +229,20 @@ HOSTILE = {
 
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_a_hostile_server_is_told_to_who_asks(setup: Setup, command: Commands, kind: str):
+async def test_a_hostile_server_is_reported_to_who_asks(setup: Setup, command: Commands, kind: str):
     """A hostile server causes a clear error and an exact record; the next call works."""
-    said, status = HOSTILE[kind]
+    message, status = HOSTILE[kind]
     server = [sys.executable, str(SERVER.with_name("hostile.py")), kind]
     timeout_s = 10 if kind == "huge" else 2
     proxy = [*setup.proxy("--timeout", timeout_s, server=False), "--", *server]
     async with wire(setup, proxy) as client:
         await client.greet()
         async with asyncio.timeout(WAIT_S):
-            found = (await client.ask("tools/call", name="send", arguments={}))["result"]
+            result = (await client.ask("tools/call", name="send", arguments={}))["result"]
             if kind == "against the schema":
-                assert found["content"] == 7
+                assert result["content"] == 7
             else:
-                assert said in text(found)
+                assert message in text(result)
             if kind not in ("without end", "no line's end"):
                 assert text(await client.call("sound")) in ("sound", "another")
         client.process.kill()
@@ -304,8 +304,8 @@ async def test_a_resource_that_was_read_is_an_accessed_resource(setup: Setup, co
             assert "error" in await client.ask("resources/read", uri="none://such")
             assert text(await client.call("send", to="ada", text="x")) == "sent to ada"
             assert await client.leave() == 0
-    found = await command("sql", "SELECT uri, operation FROM resources", "--json")
-    assert [(each["uri"], each["operation"]) for each in found.lines] == [(uri, "read")]
+    result = await command("sql", "SELECT uri, operation FROM resources", "--json")
+    assert [(each["uri"], each["operation"]) for each in result.lines] == [(uri, "read")]
     assert setup.effects() == ["ada: x"]
 
 
@@ -347,13 +347,13 @@ async def test_an_unreadable_request_is_answered_under_its_id(setup: Setup):
 
 
 @pytest.mark.slow
-async def test_two_requests_of_one_id_are_told_apart(setup: Setup):
+async def test_two_requests_of_one_id_are_distinguished(setup: Setup):
     """A second request with an open id is refused."""
     async with wire(setup, setup.proxy()) as client:
         await client.greet()
         call = {"name": "slow", "arguments": {"seconds": 1}}
-        told = {"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": call}
-        line = json.dumps(told).encode()
+        request = {"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": call}
+        line = json.dumps(request).encode()
         await client.say(line)
         await client.say(line)
         refused = await client.hear()
@@ -373,9 +373,9 @@ async def test_a_replay_says_what_it_cannot_answer(setup: Setup):
     async with wire(setup, offline) as client:
         await client.greet()
         assert text(await client.call("add", a=1, b=1)) == "2"
-        told = await client.call("add", a=1, b=2)
-        assert told["isError"] is True
-        assert "not on record" in text(told)
+        result = await client.call("add", a=1, b=2)
+        assert result["isError"] is True
+        assert "not on record" in text(result)
         assert (await client.ask("ping"))["result"] == {}
         unknown = await client.ask("tasks/list")
         assert "not recorded" in unknown["error"]["message"]
@@ -393,15 +393,15 @@ async def test_a_replay_says_what_it_cannot_answer(setup: Setup):
 )
 def test_options_that_contradict_each_other(setup, call, options, fact):
     """Contradictory options are refused before anything is started."""
-    told = call("mcp", "proxy", *options, "--", *setup.server)
-    assert told.code == 2
-    assert fact in told.err
+    result = call("mcp", "proxy", *options, "--", *setup.server)
+    assert result.code == 2
+    assert fact in result.err
 
 
 def test_a_server_that_cannot_be_started(call: Call):
     """A server that cannot be started is reported, and no run begins."""
-    told = call("mcp", "proxy", "--", "no-such-server")
-    assert told.code == 2
-    assert "no-such-server" in told.err
+    result = call("mcp", "proxy", "--", "no-such-server")
+    assert result.code == 2
+    assert "no-such-server" in result.err
     assert "none was given" in call("mcp", "proxy").err
     assert call("runs", "--json").lines == []

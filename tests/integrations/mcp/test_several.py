@@ -45,7 +45,7 @@ def _python(monkeypatch: pytest.MonkeyPatch) -> None:
 async def both(client: Client) -> list[Any]:
     """Return the lists of both servers and the results of their calls."""
     tools = await client.list_tools()
-    found: list[Any] = [
+    results: list[Any] = [
         tools,
         await client.list_prompts(),
         await client.list_resource_templates(),
@@ -59,7 +59,7 @@ async def both(client: Client) -> list[Any]:
     ]
     names = {each.name for each in tools.tools}
     assert names >= {"one__add", "two__add", "one__die", "two__die"}
-    return [json.loads(each.model_dump_json()) for each in found]
+    return [json.loads(each.model_dump_json()) for each in results]
 
 
 @pytest.mark.thorough(
@@ -78,7 +78,7 @@ async def test_one_that_ends_leaves_the_other(setup: Setup):
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("content", "fact"),
     [
         ("{", "is no such file"),
         ("[]", "is no such file"),
@@ -92,13 +92,13 @@ async def test_one_that_ends_leaves_the_other(setup: Setup):
         ('{"servers": {"a": {"url": "nowhere"}}}', "give http://HOST:PORT/PATH"),
     ],
 )
-def test_a_file_of_servers_that_is_none(call: Call, tmp_path: Path, told: str, said: str):
+def test_a_file_of_servers_that_is_none(call: Call, tmp_path: Path, content: str, fact: str):
     """An invalid file of servers is refused before anything is recorded."""
     file = tmp_path / "servers.json"
-    file.write_text(told)
+    file.write_text(content)
     ran = call("mcp", "proxy", "--servers", file)
     assert ran.code == 2
-    assert said in ran.err
+    assert fact in ran.err
     assert call("runs", "--json").lines == []
 
 
@@ -106,9 +106,9 @@ def test_a_file_of_servers_that_is_none(call: Call, tmp_path: Path, told: str, s
 def test_a_server_among_many_that_cannot_be_started_ends_the_others(setup: Setup, call: Call):
     """If one server cannot start, all are stopped and no run begins."""
     file = servers(setup)
-    told = json.loads(file.read_text())
-    told["mcpServers"]["two"] = {"command": "/no/such"}
-    file.write_text(json.dumps(told))
+    document = json.loads(file.read_text())
+    document["mcpServers"]["two"] = {"command": "/no/such"}
+    file.write_text(json.dumps(document))
     ran = call("mcp", "proxy", "--servers", file)
     assert "'/no/such' cannot be run" in ran.err
     assert "give one of them" in call("mcp", "proxy", "--servers", file, "--url", "x").err

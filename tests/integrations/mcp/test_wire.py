@@ -44,7 +44,7 @@ def tee(folder: Path, name: str, command: list[str]) -> list[str]:
     return [sys.executable, str(TEE), str(folder), name, *command]
 
 
-def said(file: Path) -> list[tuple[bytes, dict[str, Any]]]:
+def lines_of(file: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Return the lines of a file and their content, without the proxy's own."""
     lines = [(line, json.loads(line)) for line in file.read_bytes().splitlines()]
     return [each for each in lines if not str(each[1].get("id", "")).startswith(OWN)]
@@ -62,17 +62,17 @@ async def check_wire(
     proxy = [*setup.proxy(server=False), "--", *tee(folder, "server", server)]
     got = await ask(setup, tee(folder, "client", proxy), era, do)
     for way in ("in", "out"):
-        client, other = said(folder / f"client.{way}"), said(folder / f"server.{way}")
+        client, other = lines_of(folder / f"client.{way}"), lines_of(folder / f"server.{way}")
         assert Counter(line for line, _ in client) == Counter(line for line, _ in other)
     calls = {
-        told["id"]: told["params"]
-        for _, told in said(folder / "server.in")
-        if told.get("method") == "tools/call"
+        frame["id"]: frame["params"]
+        for _, frame in lines_of(folder / "server.in")
+        if frame.get("method") == "tools/call"
     }
     on_wire = [
-        (calls[told["id"]]["name"], calls[told["id"]].get("arguments", {}), told["result"])
-        for _, told in said(folder / "server.out")
-        if told.get("id") in calls and "method" not in told
+        (calls[frame["id"]]["name"], calls[frame["id"]].get("arguments", {}), frame["result"])
+        for _, frame in lines_of(folder / "server.out")
+        if frame.get("id") in calls and "method" not in frame
     ]
     assert on_wire
     check_steps((await command("run", "trace", "last", "--json")).lines, on_wire)
@@ -95,7 +95,9 @@ def check_steps(
         mine = [
             each
             for each in recorded
-            if each[0] == tool and given(each[1]) == arguments and each[2:] == (kept, status)
+            if each[0] == tool
+            and own_arguments(each[1]) == arguments
+            and each[2:] == (kept, status)
         ]
         assert mine, (tool, arguments, result)
         recorded.remove(mine[0])
@@ -103,19 +105,19 @@ def check_steps(
 
 def check_http(before: Tee, behind: Tee, steps: list[dict[str, Any]]) -> int:
     """Compare both sides of an HTTP proxy and the record; return the number of calls."""
-    asked, passed = (_counted(tee, lambda each: each.request) for tee in (before, behind))
+    requests, passed = (_counted(tee, lambda each: each.request) for tee in (before, behind))
     refused = {
         json.dumps(frame, sort_keys=True)
         for each in before.exchanges
         for frame in each.request.frames
         if each.response is not None and each.response.first.split()[1].startswith("4")
     }
-    assert not passed - asked  # the proxy's own requests have other ids
-    assert set(asked - passed) <= refused
-    heard, told = (_counted(tee, lambda each: each.response) for tee in (before, behind))
-    own = {key for key in heard - told if "error" in json.loads(key)}
-    assert set(heard - told) <= own
-    assert list(told - heard - _unheard(before, behind)) == []
+    assert not passed - requests  # the proxy's own requests have other ids
+    assert set(requests - passed) <= refused
+    heard, answers = (_counted(tee, lambda each: each.response) for tee in (before, behind))
+    own = {key for key in heard - answers if "error" in json.loads(key)}
+    assert set(heard - answers) <= own
+    assert list(answers - heard - _unheard(before, behind)) == []
     on_wire = calls_of(behind)
     check_steps(steps, on_wire)
     return len(on_wire)
@@ -123,68 +125,68 @@ def check_http(before: Tee, behind: Tee, steps: list[dict[str, Any]]) -> int:
 
 def _counted(tee: Tee, side: Callable[[Exchange], Message | None]) -> Counter[str]:
     """Return the frames of one side, without those of the proxy's own requests."""
-    found: Counter[str] = Counter()
+    frames: Counter[str] = Counter()
     for each in tee.exchanges:
         message = side(each)
         for frame in [] if message is None else message.frames:
             if not str(frame.get("id", "")).startswith(OWN):
-                found[json.dumps(frame, sort_keys=True)] += 1
-    return found
+                frames[json.dumps(frame, sort_keys=True)] += 1
+    return frames
 
 
 def _unheard(before: Tee, behind: Tee) -> Counter[str]:
     """Return how much a server sent on streams that their clients gave up."""
     asked_for, asked_on = before.exchanges, behind.exchanges
     taken_up = {each.request.headers.get("last-event-id") for each in asked_for}
-    found: Counter[str] = Counter()
+    frames: Counter[str] = Counter()
     for each in asked_for:
         ids = [] if each.response is None else each.response.event_ids
         if not each.is_left and (not ids or taken_up.intersection(ids)):
             continue
-        for asked in each.request.frames:
+        for request in each.request.frames:
             heard = _stream(asked_for, each)
-            if "id" not in asked or any(_answers(frame, asked) for frame in heard):
+            if "id" not in request or any(_answers(frame, request) for frame in heard):
                 continue
-            told = [
+            streams = [
                 stream
                 for other in asked_on
-                if other.session == each.session and asked in other.request.frames
+                if other.session == each.session and request in other.request.frames
                 for stream in [_stream(asked_on, other)]
                 if stream[: len(heard)] == heard
             ]
-            assert told, (asked, heard)
-            found.update(json.dumps(frame, sort_keys=True) for frame in told[0][len(heard) :])
-    return found
+            assert streams, (request, heard)
+            frames.update(json.dumps(frame, sort_keys=True) for frame in streams[0][len(heard) :])
+    return frames
 
 
 def _stream(exchanges: list[Exchange], began: Exchange) -> list[dict[str, Any]]:
     """Return the frames on a request's stream and on its resumed streams, in order."""
     ids: set[str | None] = set()
-    found: list[dict[str, Any]] = []
+    frames: list[dict[str, Any]] = []
     others = [each for each in exchanges if each is not began]
     now: Exchange | None = began
     while now is not None:
         if now.response is not None:
             ids.update(now.response.event_ids)
-            found += now.response.frames
+            frames += now.response.frames
         now = next(
             (each for each in others if each.request.headers.get("last-event-id") in ids), None
         )
         others = [each for each in others if each is not now]
-    return found
+    return frames
 
 
-def _answers(frame: dict[str, Any], asked: dict[str, Any]) -> bool:
-    return "method" not in frame and frame.get("id") == asked.get("id")
+def _answers(frame: dict[str, Any], request: dict[str, Any]) -> bool:
+    return "method" not in frame and frame.get("id") == request.get("id")
 
 
 def calls_of(tee: Tee) -> list[tuple[str, dict[str, Any], dict[str, Any] | None]]:
     """Return the calls that passed, each with its result from any stream of its session."""
     exchanges = tee.exchanges
-    found = []
+    calls = []
     for each in exchanges:
-        for asked in each.request.frames:
-            if asked.get("method") != "tools/call":
+        for request in each.request.frames:
+            if request.get("method") != "tools/call":
                 continue
             near = [] if each.response is None else each.response.frames
             far = [
@@ -194,16 +196,16 @@ def calls_of(tee: Tee) -> list[tuple[str, dict[str, Any], dict[str, Any] | None]
                 for frame in other.response.frames
             ]
             answer = next(
-                told
-                for told in (*near, *far)
-                if told.get("id") == asked["id"] and "method" not in told
+                candidate
+                for candidate in (*near, *far)
+                if candidate.get("id") == request["id"] and "method" not in candidate
             )
-            params = asked["params"]
-            found.append((params["name"], params.get("arguments") or {}, answer.get("result")))
-    return found
+            params = request["params"]
+            calls.append((params["name"], params.get("arguments") or {}, answer.get("result")))
+    return calls
 
 
-def given(arguments: dict[str, Any]) -> dict[str, Any]:
+def own_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the tool itself: what else a call of 2026 holds has names of its own."""
     return {name: value for name, value in arguments.items() if not name.startswith("mcp:")}
 
@@ -273,15 +275,15 @@ async def test_the_record_is_the_wire_of_other_peoples_servers(setup, command, t
 
 def commits(repository: Path) -> list[str]:
     """Return the messages of a repository's commits, the newest first."""
-    told = ["git", "-C", str(repository), "log", "--format=%s"]
-    return subprocess.run(told, check=True, capture_output=True, text=True).stdout.splitlines()
+    command = ["git", "-C", str(repository), "log", "--format=%s"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def git_server(folder: Path, repository: Path) -> list[str]:
     """Return the command of mcp-server-git for a repository with one commit."""
-    told = ["--no-deps", "--require-hashes", "--requirement", str(GIT), "--target", str(folder)]
+    options = ["--no-deps", "--require-hashes", "--requirement", str(GIT), "--target", str(folder)]
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", *told],
+        [sys.executable, "-m", "pip", "install", "--quiet", *options],
         check=True,
         timeout=PACKAGES_S_MAX,
     )

@@ -25,7 +25,7 @@ def main() -> None:
     world.touch()
     count = 0
 
-    def asked(what: list[str]) -> int:
+    def requests_before(what: list[str]) -> int:
         """Note a request; return how often it was made before, in any process."""
         nonlocal count
         count += 1
@@ -38,28 +38,28 @@ def main() -> None:
         return sum(json.loads(each)[0] == what[0] for each in before)
 
     def evaluate(text: str, task: int) -> float:
-        asked(["evaluate", str(text), str(task)])
+        requests_before(["evaluate", str(text), str(task)])
         return float(text.count("!") > task % 3)
 
     def propose(prompt: str, results: object) -> str:
         assert results == []
         assert "instruction optimizer for large language models" in prompt
-        return ANSWER.format(marks="!" * (1 + asked(["propose"]) % 4))
+        return ANSWER.format(marks="!" * (1 + requests_before(["propose"]) % 4))
 
     with hansard.connect(workspace, data_dir=folder) as record:
         if not record.runs():
             record.prompts.add("p", "Solve it.\n")
             record.prompts.alias("p@1", "production", reason="the first one")
-        found = record.optimize(
+        result = record.optimize(
             "p@1", TASKS, evaluate=evaluate, propose=propose, search=dspy.search(), budget=90
         )
         versions = record.prompts.log("p").versions
-    told = {
-        "best": found.best,
-        "promoted": found.promoted,
+    report = {
+        "best": result.best,
+        "promoted": result.promoted,
         "versions": [[each.version, list(each.parents), each.prompt] for each in versions],
     }
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(json.dumps(report))
 
 
 main()

@@ -48,7 +48,7 @@ class Papers(AgentExecutor):
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Do what the message says."""
-        said = context.get_user_input()
+        text = context.get_user_input()
         assert context.task_id is not None
         assert context.context_id is not None
         assert context.message is not None
@@ -63,15 +63,15 @@ class Papers(AgentExecutor):
         updater = TaskUpdater(event_queue, context.task_id, context.context_id)
         await updater.start_work()
         with self._sent.open("a") as file:
-            file.write(f"{said}\n")
-        if said == "die":
+            file.write(f"{text}\n")
+        if text == "die":
             os._exit(3)
-        if said == "refuse":
+        if text == "refuse":
             raise UnsupportedOperationError("not that")
-        if said == "slow":
+        if text == "slow":
             await asyncio.sleep(20)
-        length = await look_up(said) if self._recorded else len(said)
-        await updater.add_artifact(parts=[Part(text=f"read {said}: {length}")], name="answer")
+        length = await look_up(text) if self._recorded else len(text)
+        await updater.add_artifact(parts=[Part(text=f"read {text}: {length}")], name="answer")
         await updater.complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:

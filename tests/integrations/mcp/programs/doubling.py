@@ -33,41 +33,44 @@ def main(era: str) -> None:
     refused = {"result": ASKED} if era == "new" else {"error": UNKNOWN}
     doubled = "tools/call" if era == "new" else "tools/list"
     for line in sys.stdin:
-        asked = json.loads(line)
-        match asked.get("method"):
+        request = json.loads(line)
+        match request.get("method"):
             case "server/discover" if era == "new":
-                found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
-                say(asked["id"], result={"resultType": "complete", **found})
+                capabilities = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+                say(request["id"], result={"resultType": "complete", **capabilities})
             case "initialize" if era == "old":
                 info = {"name": "doubling", "version": "1"}
                 greeting = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
-                say(asked["id"], result={**greeting, "serverInfo": info})
-            case "tools/call" if asked["params"]["name"] == "held":
-                held = asked["id"]
-            case "tools/call" if asked["params"]["name"] == "next":
-                for id_, text in ((held, "of held"), (asked["id"], "of next")):
+                say(request["id"], result={**greeting, "serverInfo": info})
+            case "tools/call" if request["params"]["name"] == "held":
+                held = request["id"]
+            case "tools/call" if request["params"]["name"] == "next":
+                for id_, text in ((held, "of held"), (request["id"], "of next")):
                     content = [{"type": "text", "text": text}]
                     say(id_, result={"resultType": "complete", "content": content})
             case "notifications/cancelled":
-                data = "its own" if asked["params"]["requestId"] == held else "another"
-                told = {
+                data = "its own" if request["params"]["requestId"] == held else "another"
+                notification = {
                     "method": "notifications/message",
                     "params": {"level": "info", "data": data},
                 }
-                sys.stdout.write(json.dumps({"jsonrpc": "2.0", **told}) + "\n")
+                sys.stdout.write(json.dumps({"jsonrpc": "2.0", **notification}) + "\n")
                 sys.stdout.flush()
             case method if method == doubled and first is None:
-                first = asked["id"]
+                first = request["id"]
                 say(first, **refused)
             case method if method == doubled:
                 say(first, **refused)
                 content = [{"type": "text", "text": "the answer"}]
-                say(asked["id"], result={"resultType": "complete", "content": content, "tools": []})
+                say(
+                    request["id"],
+                    result={"resultType": "complete", "content": content, "tools": []},
+                )
             case "tools/list":
-                say(asked["id"], result={"resultType": "complete", "tools": []})
+                say(request["id"], result={"resultType": "complete", "tools": []})
             case _:
-                if "id" in asked:
-                    say(asked["id"], error=UNKNOWN)
+                if "id" in request:
+                    say(request["id"], error=UNKNOWN)
 
 
 main(sys.argv[1])

@@ -77,19 +77,23 @@ def main() -> None:
     """Serve until the client leaves."""
     os.pwrite(kept, KEPT.pack(*counts), 0)
     for line in sys.stdin.buffer:
-        asked = json.loads(line)
-        if "method" not in asked:
-            keep(3 if "error" in asked else 2)
+        request = json.loads(line)
+        if "method" not in request:
+            keep(3 if "error" in request else 2)
             answers.release()
-        elif asked["method"] == "initialize":
-            say(id=asked["id"], result=GREETING)
-        elif asked["method"] == "tools/list":
-            say(id=asked["id"], result={"tools": TOOLS})
-        elif asked["method"] == "tools/call":
-            told = (asked["id"], asked["params"]["name"], asked["params"].get("arguments") or {})
-            threading.Thread(target=call, args=told, daemon=True).start()
-        elif "id" in asked:
-            say(id=asked["id"], error={"code": -32601, "message": "Method not found"})
+        elif request["method"] == "initialize":
+            say(id=request["id"], result=GREETING)
+        elif request["method"] == "tools/list":
+            say(id=request["id"], result={"tools": TOOLS})
+        elif request["method"] == "tools/call":
+            arguments = (
+                request["id"],
+                request["params"]["name"],
+                request["params"].get("arguments") or {},
+            )
+            threading.Thread(target=call, args=arguments, daemon=True).start()
+        elif "id" in request:
+            say(id=request["id"], error={"code": -32601, "message": "Method not found"})
 
 
 main()

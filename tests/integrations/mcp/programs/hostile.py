@@ -32,8 +32,8 @@ def misbehave(kind: str, id_: int) -> None:
         case "another id":
             say(answer("other", good))
         case "result and error":
-            told = {"jsonrpc": "2.0", "id": id_, "result": good, "error": {"code": 1}}
-            say(json.dumps(told).encode())
+            frame = {"jsonrpc": "2.0", "id": id_, "result": good, "error": {"code": 1}}
+            say(json.dumps(frame).encode())
         case "nested deeply":
             say(b'{"jsonrpc":"2.0","id":%d,"result":' % id_ + b"[" * 10**5 + b"]" * 10**5 + b"}")
         case "raw":
@@ -41,9 +41,9 @@ def misbehave(kind: str, id_: int) -> None:
         case "huge":
             say(b'{"jsonrpc":"2.0","id":%d,"result":"' % id_ + b"x" * (65 * MEBIBYTE) + b'"}')
         case "without end":
-            told = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x"}}
+            frame = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x"}}
             while True:
-                say(json.dumps(told).encode())
+                say(json.dumps(frame).encode())
                 time.sleep(0.001)
         case "no line's end":
             sys.stdout.buffer.write(b'{"jsonrpc":"2.0",')
@@ -60,15 +60,15 @@ def misbehave(kind: str, id_: int) -> None:
 def main() -> None:
     """Serve until the client leaves."""
     for line in sys.stdin.buffer:
-        asked = json.loads(line)
-        if asked.get("method") == "initialize":
-            say(answer(asked["id"], GREETING))
-        elif asked.get("method") == "tools/list":
-            say(answer(asked["id"], {"tools": [{"name": "send", "inputSchema": {}}]}))
-        elif asked.get("method") == "tools/call" and asked["params"]["name"] == "send":
-            misbehave(sys.argv[1], asked["id"])
-        elif asked.get("method") == "tools/call":
-            say(answer(asked["id"], {"content": [{"type": "text", "text": "sound"}]}))
+        request = json.loads(line)
+        if request.get("method") == "initialize":
+            say(answer(request["id"], GREETING))
+        elif request.get("method") == "tools/list":
+            say(answer(request["id"], {"tools": [{"name": "send", "inputSchema": {}}]}))
+        elif request.get("method") == "tools/call" and request["params"]["name"] == "send":
+            misbehave(sys.argv[1], request["id"])
+        elif request.get("method") == "tools/call":
+            say(answer(request["id"], {"content": [{"type": "text", "text": "sound"}]}))
 
 
 main()

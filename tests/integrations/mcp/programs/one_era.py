@@ -9,11 +9,11 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 PAPERS = Path(__file__).with_name("papers.py")
 
 
-def refused(told: dict, era: str) -> bool:
+def refused(frame: dict, era: str) -> bool:
     """Return whether a frame is of the other era."""
     if era == "new":
-        return told.get("method") == "initialize"
-    return VERSION in told.get("params", {}).get("_meta", {})
+        return frame.get("method") == "initialize"
+    return VERSION in frame.get("params", {}).get("_meta", {})
 
 
 async def main(era: str, sent: str, python: str) -> None:
@@ -27,17 +27,17 @@ async def main(era: str, sent: str, python: str) -> None:
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
 
-    async def back(said: asyncio.StreamReader) -> None:
-        while line := await said.readline():
+    async def back(lines: asyncio.StreamReader) -> None:
+        while line := await lines.readline():
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
 
     answering = asyncio.create_task(back(server.stdout))
     while line := await reader.readline():
-        told = json.loads(line)
-        if refused(told, era):
+        frame = json.loads(line)
+        if refused(frame, era):
             error = {"code": -32601, "message": "Method not found"}
-            answer = {"jsonrpc": "2.0", "id": told["id"], "error": error}
+            answer = {"jsonrpc": "2.0", "id": frame["id"], "error": error}
             sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
             sys.stdout.buffer.flush()
         else:
