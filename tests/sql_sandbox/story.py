@@ -30,7 +30,7 @@ def _began() -> agent.SessionBegan:
 
 def _part(name: str, part: int, number: int) -> tuple[StreamId, int, list[Event]]:
     life, ada = RunStream(name), AgentStream(name, "writer", "ada")
-    asked = steps.StepRequested(
+    request = steps.StepRequested(
         step=1,
         tool="t",
         effects=steps.Effects.ONCE,
@@ -43,7 +43,7 @@ def _part(name: str, part: int, number: int) -> tuple[StreamId, int, list[Event]
     )
     parts: list[tuple[StreamId, int, list[Event]]] = [
         (life, 1, [run.RunStarted(workflow="w")]),
-        (ada, 1, [_began(), asked]),
+        (ada, 1, [_began(), request]),
         (ada, 3, [steps.StepInDoubt(step=1, error=steps.Failure("E", "x" * (number % 50)))]),
         (ada, 4, [done]),
         (life, 2, [run.RunCompleted()]),

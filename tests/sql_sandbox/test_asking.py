@@ -95,9 +95,9 @@ async def test_more_questions_than_workers_wait_or_are_turned_away(place: TableF
         burning = asyncio.ensure_future(door.ask(BURN, Limits(wall_s=2.5, cpu_s=9)))
         await asyncio.sleep(0.2)
         os.kill(worker.pid, signal.SIGSTOP)  # it has its place as long, and no core
-        told = await asyncio.gather(*(door.ask(COUNT) for _ in range(3)), return_exceptions=True)
-        assert [type(each) for each in told] == [SqlBusy] * 3
-        assert sorted(str(each).split(":")[0] for each in told) == [
+        errors = await asyncio.gather(*(door.ask(COUNT) for _ in range(3)), return_exceptions=True)
+        assert [type(each) for each in errors] == [SqlBusy] * 3
+        assert sorted(str(each).split(":")[0] for each in errors) == [
             "2 questions wait already",
             "no worker was free within 0.8 s",
             "no worker was free within 0.8 s",
@@ -216,12 +216,12 @@ async def test_a_damaged_generation_is_reported(tmp_path: Path):
     place = TableFiles.of(tmp_path, "w")
     await asyncio.to_thread(fill_place, place, 3)
     [folder] = place.published.glob("gen-*")
-    told = (folder / "generation.json").read_text()
-    (folder / "generation.json").write_text(told.replace('"position":3', '"position":4'))
+    text = (folder / "generation.json").read_text()
+    (folder / "generation.json").write_text(text.replace('"position":3', '"position":4'))
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="the published tables are damaged"):
             await door.ask(COUNT)
-    (folder / "generation.json").write_text(told)
+    (folder / "generation.json").write_text(text)
     (folder / "tables.duckdb").write_bytes(b"no database")
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
         with pytest.raises(SqlClosed, match="cannot be opened"):
@@ -231,5 +231,5 @@ async def test_a_damaged_generation_is_reported(tmp_path: Path):
 @pytest.mark.thorough(quick="test_more_questions_than_workers_wait_or_are_turned_away")
 def test_several_at_once_are_answered_each(asker: Asker):
     """No answer goes to another question."""
-    asked = [asker.later(f"SELECT {n} AS n, count(*) FROM range({n})") for n in range(40)]
-    assert [list(each.result().tuples()) for each in asked] == [[(n, n)] for n in range(40)]
+    futures = [asker.later(f"SELECT {n} AS n, count(*) FROM range({n})") for n in range(40)]
+    assert [list(each.result().tuples()) for each in futures] == [[(n, n)] for n in range(40)]

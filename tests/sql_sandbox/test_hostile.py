@@ -34,9 +34,9 @@ WORKER_MIB_MAX = 1_600
 LEAKS = re.compile(r"root:x:|/root|/home|/etc/|/work|\.venv|site-packages|" + re.escape(SECRET))
 
 
-def sql_of(told: dict[str, Any]) -> str:
+def sql_of(entry: dict[str, Any]) -> str:
     """Return the statement; generate long ones by repetition."""
-    count = told.get("repeat", 0)
+    count = entry.get("repeat", 0)
     pieces = {
         "{open}": "(" * count,
         "{close}": ")" * count,
@@ -45,7 +45,7 @@ def sql_of(told: dict[str, Any]) -> str:
         "{plus}": "+1" * (count // 2),
         "{nots}": "NOT " * count,
     }
-    text = str(told["sql"])
+    text = str(entry["sql"])
     for name, piece in pieces.items():
         text = text.replace(name, piece)
     return text
@@ -62,36 +62,36 @@ def state(place: TableFiles) -> dict[str, str]:
 
 def test_the_corpus_is_large_enough():
     """At least sixty statements, no two the same."""
-    assert len({told["sql"] + str(told.get("repeat")) for told in CORPUS.values()}) >= 60
+    assert len({entry["sql"] + str(entry.get("repeat")) for entry in CORPUS.values()}) >= 60
 
 
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", CORPUS)
 def test_a_hostile_statement_is_contained(name: str, asker: Asker, place: TableFiles):
     """A hostile statement ends in bounded time and leaks or changes nothing."""
-    told = CORPUS[name]
+    entry = CORPUS[name]
     limits = LIMITS
-    if told["outcome"] in {"stopped", "any"}:
+    if entry["outcome"] in {"stopped", "any"}:
         limits = msgspec.structs.replace(LIMITS, wall_s=COSTLY_S)
-    sql, before, began_s = sql_of(told), state(place), time.monotonic()
+    sql, before, began_s = sql_of(entry), state(place), time.monotonic()
     try:
         answer = asker.ask(sql, limits)
     except SqlError as error:
-        came, said = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
+        ending, text = ("stopped" if isinstance(error, TooCostly) else "error"), str(error)
     else:
-        came, said = "answer", str(answer.columns) + str(list(answer.tuples()))
+        ending, text = "answer", str(answer.columns) + str(list(answer.tuples()))
         assert len(answer.body) < LIMITS.bytes_max * 2
         assert answer.rows <= LIMITS.rows_max
     assert time.monotonic() - began_s < limits.wall_s + LATE_S
-    assert told["outcome"] in {came, "any"}, said[:500]
-    leaked = LEAKS.search(said.replace(sql, ""))
+    assert entry["outcome"] in {ending, "any"}, text[:500]
+    leaked = LEAKS.search(text.replace(sql, ""))
     quoted = leaked is not None and leaked[0] in sql
-    assert leaked is None or quoted, said[:500]
-    assert str(place.path.parent) not in said
+    assert leaked is None or quoted, text[:500]
+    assert str(place.path.parent) not in text
     assert state(place) == before
     assert not list(Path("/tmp").glob("hansard-stolen*"))  # noqa: S108 -- where the corpus tries to write
-    found = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
-    assert list(found.tuples()) == [(RUNS, RUNS)]
+    counts = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
+    assert list(counts.tuples()) == [(RUNS, RUNS)]
     peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1_024
     assert peak_mib < WORKER_MIB_MAX
 
@@ -168,5 +168,5 @@ def test_a_killed_worker_answers_no_more_queries(asker: Asker, rounds):
     for _ in range(rounds(2, 5)):
         with contextlib.suppress(SqlError):
             asker.ask(sql_of(CORPUS["lpad"]), limits)
-        found = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
-        assert list(found.tuples()) == [(RUNS, RUNS)]
+        answer = asker.ask("SELECT count(*) AS runs, count(run) FROM runs")
+        assert list(answer.tuples()) == [(RUNS, RUNS)]

@@ -60,8 +60,8 @@ async def test_whatever_an_analyst_has_is_joined(lab: Lab, tmp_path: Path):
         values = "SELECT 'r' AS run, 1.5::DOUBLE AS cost, '<a>' AS note"
         frames.append(await record.sql(values))
         for frame in frames:
-            found = await record.sql(JOINED, tables={"mine": frame})
-            assert found.rows == [(1.5, "<a>")], type(frame)
+            answer = await record.sql(JOINED, tables={"mine": frame})
+            assert answer.rows == [(1.5, "<a>")], type(frame)
         two = "SELECT $1 || a.x || b.x FROM a, b"
         tables = {"a": [{"x": "1"}], "b": [{"x": "2"}]}
         assert (await record.sql(two, "0", tables=tables)).rows == [("012",)]
@@ -91,8 +91,8 @@ async def test_what_cannot_be_taken_says_why(lab: Lab):
         "has no names": [ROWS],
     }
     async with lab.connect() as record:
-        for told, tables in taken.items():
-            with pytest.raises(hansard.BadValue, match=told):
+        for reason, tables in taken.items():
+            with pytest.raises(hansard.BadValue, match=reason):
                 await record.sql("SELECT 1", tables=tables)
         with pytest.raises(hansard.BadValue, match="come to 101 bytes as Arrow, the most is 100"):
             given.check({"mine": b"x" * 101}, 100)
@@ -121,13 +121,13 @@ def test_a_shell_joins_files(data_dir: Path, workspace: str, call: Any, tmp_path
     with hansard.connect(workspace, data_dir=data_dir) as record, record.run("w", run="r"):
         pass
     [first, second, *_] = files(tmp_path)
-    asked = "SELECT a.cost + b.cost AS sum FROM runs JOIN a USING (run) JOIN b USING (run)"
-    told = call("sql", asked, "--with", f"a={first}", "--with", f"b={second}", "--json")
-    assert (told.code, told.lines) == (0, [{"sum": 3.0}]), told.err
+    statement = "SELECT a.cost + b.cost AS sum FROM runs JOIN a USING (run) JOIN b USING (run)"
+    result = call("sql", statement, "--with", f"a={first}", "--with", f"b={second}", "--json")
+    assert (result.code, result.lines) == (0, [{"sum": 3.0}]), result.err
     for bad, why in (("a", "no NAME=FILE"), (f"runs={first}", "a table of the record")):
-        told = call("sql", "SELECT 1", "--with", bad)
-        assert told.code not in (0, 4)
-        assert why in told.err
+        result = call("sql", "SELECT 1", "--with", bad)
+        assert result.code not in (0, 4)
+        assert why in result.err
 
 
 @pytest.mark.thorough(
@@ -157,13 +157,13 @@ def test_a_role_sees_no_more_by_a_table_of_its_own(data_dir: Path, tmp_path: Pat
             assert record.sql("SELECT count(*) FROM mine", tables={"mine": frame}).rows == [(1,)]
         with house.link("ada", "writer") as link:
             for name, data in (("mine", b"\xff" * 1_000), ("a b", b""), ("runs", b"")):
-                asked = OPERATIONS["record.sql"].request("SELECT 1", [], {name: data})
-                answer: Any = portal().run(link.outside("sql", asked))
+                request = OPERATIONS["record.sql"].request("SELECT 1", [], {name: data})
+                answer: Any = portal().run(link.outside("sql", request))
                 assert isinstance(answer, Failed)
                 assert answer.fault.type == "BadValue"
         with house.trusted() as record:
-            told = "SELECT DISTINCT data->>'statement' FROM events WHERE type LIKE 'query.%'"
-            assert len(record.sql(told).rows) == 2
+            statement = "SELECT DISTINCT data->>'statement' FROM events WHERE type LIKE 'query.%'"
+            assert len(record.sql(statement).rows) == 2
     finally:
         house.end()
 
@@ -175,8 +175,10 @@ async def test_numbers_are_numbers_of_any_library(lab: Lab):
     import pandas as pd  # noqa: PLC0415 -- see above
 
     async with lab.connect() as record:
-        asked = "SELECT 'nan'::DOUBLE, 'inf'::DOUBLE, ['-inf'::DOUBLE], {'a': 'inf'::FLOAT}, 'nan'"
-        [[nan, *others]] = (await record.sql(asked)).rows
+        statement = (
+            "SELECT 'nan'::DOUBLE, 'inf'::DOUBLE, ['-inf'::DOUBLE], {'a': 'inf'::FLOAT}, 'nan'"
+        )
+        [[nan, *others]] = (await record.sql(statement)).rows
         assert nan != nan  # noqa: PLR0124 -- only NaN is unequal to itself
         assert others == [math.inf, [-math.inf], {"a": math.inf}, "nan"]
         stamp = pd.Timestamp("2026-01-01T02:00:00.123456789Z")

@@ -89,13 +89,13 @@ def test_a_generation_is_the_tables_at_its_position(tmp_path: Path):
         if number % 3 == 0:
             time.sleep(0.05)
         store.publish(now=True)
-        found = published.newest(place)
-        assert found is not None
-        assert found.position == store.progress.position
-        based += not found.path.with_name("tables.duckdb.wal").exists()
+        generation = published.newest(place)
+        assert generation is not None
+        assert generation.position == store.progress.position
+        based += not generation.path.with_name("tables.duckdb.wal").exists()
         if number % 3 == 0 or number in {6, 7}:
-            assert digests(found) == store.digests()
-            check_counts(found)
+            assert digests(generation) == store.digests()
+            check_counts(generation)
     assert 2 <= based < 10  # both kinds were met
     store.close()
     hold.close()
@@ -109,11 +109,11 @@ def test_old_ones_go_when_nobody_reads_them(tmp_path: Path):
     grow(store, 7)
     with published.holding(place) as held:
         assert held is not None
-        told = digests(held)
+        before = digests(held)
         for _ in range(2):
             grow(store, 10)
             store.publish(now=True)
-        assert digests(held) == told
+        assert digests(held) == before
         assert len(list(place.published.glob("gen-*"))) == 2
     grow(store, 1)
     store.publish(now=True)
@@ -131,14 +131,14 @@ def test_what_is_published_is_what_a_closed_store_held(tmp_path: Path):
     assert published.newest(place) is None
     store.close()
     hold.close()
-    found = published.newest(place)
-    assert found is not None
-    assert found.position == 12
+    generation = published.newest(place)
+    assert generation is not None
+    assert generation.position == 12
     again = LiveStore(hold := WriteLock(place))
     assert not again.stale
     again.close()
     hold.close()
-    assert published.newest(place) == found
+    assert published.newest(place) == generation
     status = place.status()
     assert status is not None
     assert (status.position, status.published) == (12, 12)
@@ -199,8 +199,8 @@ def test_half_a_generation_is_never_opened(tmp_path: Path):
     grow(store, 5)
     store.close()
     hold.close()
-    stands = published.newest(place)
-    assert stands is not None
+    generation = published.newest(place)
+    assert generation is not None
     base = place.published
     (base / "gen-9-99999999999999999999").mkdir()
     (base / ".gen-9-1").mkdir()
@@ -210,7 +210,7 @@ def test_half_a_generation_is_never_opened(tmp_path: Path):
     (other / "generation.json").write_text(
         '{"position": 8, "head": 8, "digest": "x", "schema": 9999}', encoding="utf-8"
     )
-    assert published.newest(place) == stands
+    assert published.newest(place) == generation
     hold = WriteLock(place)
     store = LiveStore(hold)
     grow(store, 1)
@@ -237,28 +237,28 @@ def test_kills_leave_whole_generations(tmp_path: Path, rounds, evidence):
             child = start(command, ROOT, os.environ)
             began_s = time.monotonic()
             while time.monotonic() - began_s < WAIT_S:
-                found = published.newest(place)
-                if found is not None and found.position > seen:
+                generation = published.newest(place)
+                if generation is not None and generation.position > seen:
                     break
                 time.sleep(0.002)
             time.sleep(chance.uniform(0, 0.4))
             child.kill()
             child.wait()
-            found = published.newest(place)
-            assert found is not None
-            assert found.position > seen
-            seen = found.position
-            check_counts(found)
+            generation = published.newest(place)
+            assert generation is not None
+            assert generation.position > seen
+            seen = generation.position
+            check_counts(generation)
     finally:
         stop.set()
         reader.join()
     assert wrong == []
     reads = next(read)
     assert reads > kills
-    found = published.newest(place)
-    assert found is not None
+    generation = published.newest(place)
+    assert generation is not None
     store = LiveStore(WriteLock(place))
-    assert store.progress.position >= found.position
+    assert store.progress.position >= generation.position
     store.publish(now=True)
     newest = published.newest(place)
     assert newest is not None
@@ -272,13 +272,13 @@ def _read_on(place: TableFiles, stop: threading.Event, wrong: list[BaseException
     last = 0
     while not stop.is_set():
         try:
-            with published.holding(place) as found:
-                if found is None:
+            with published.holding(place) as generation:
+                if generation is None:
                     time.sleep(0.01)
                     continue
-                assert found.position >= last
-                last = found.position
-                check_counts(found)
+                assert generation.position >= last
+                last = generation.position
+                check_counts(generation)
                 next(read)
             time.sleep(0.03)
         except BaseException as error:  # noqa: BLE001 -- reported by the test that started this thread

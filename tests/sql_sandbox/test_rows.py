@@ -77,11 +77,11 @@ async def test_both_forms_have_the_same_values(place: TableFiles):
     for value, here, there in zip(VALUES, one[0], other[0], strict=True):
         assert as_json(here) == as_json(there), value
     assert one[1] == other[1] == [None] * len(VALUES)
-    told = dict(zip(VALUES, one[0], strict=True))
-    assert told["INTERVAL '1 month 2 days'"] == "1 month 2 days"
-    assert told["[INTERVAL '1 month']"] == ["1 month"]
-    assert told["'101'::BIT"] == "101"
-    assert told["MAP {[1, 2]: 'x'}"] == [[[1, 2], "x"]]
+    by_text = dict(zip(VALUES, one[0], strict=True))
+    assert by_text["INTERVAL '1 month 2 days'"] == "1 month 2 days"
+    assert by_text["[INTERVAL '1 month']"] == ["1 month"]
+    assert by_text["'101'::BIT"] == "101"
+    assert by_text["MAP {[1, 2]: 'x'}"] == [[[1, 2], "x"]]
 
 
 NOTHING = """
@@ -108,11 +108,11 @@ def test_an_answer_imports_nothing(place: TableFiles):
     generation = newest(place)
     assert generation is not None
     chosen = ", ".join(f"{value} AS v{at}" for at, value in enumerate(VALUES))
-    asked = f"SELECT {chosen}, ?, ?, ?, ? ORDER BY 1"
-    given = ["x", 1.5, None, [1]]
-    told = json.dumps([str(generation.path), generation.position, asked, given])
+    statement = f"SELECT {chosen}, ?, ?, ?, ? ORDER BY 1"
+    parameters = ["x", 1.5, None, [1]]
+    arguments = json.dumps([str(generation.path), generation.position, statement, parameters])
     done = subprocess.run(
-        [sys.executable, "-c", NOTHING, told], check=False, capture_output=True, text=True
+        [sys.executable, "-c", NOTHING, arguments], check=False, capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("None 1 ", "")
 
@@ -121,11 +121,11 @@ async def test_what_leaves_as_text_keeps_order_names_and_parameters(place: Table
     """A query whose result is cast to text keeps its order, equal column names and parameters."""
     sql = "SELECT i, INTERVAL (i) DAY AS i, ? AS p FROM range(3000) t(i) ORDER BY i DESC -- end"
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
-        found = await door.ask(sql, parameters=["x"])
-        assert found.columns == ["i", "i_1", "p"]
-        assert found.numeric == [True, False, False]
-        assert [row[0] for row in found.tuples()] == [*range(2999, -1, -1)]
-        assert next(found.tuples()) == (2999, "2999 days", "x")
+        answer = await door.ask(sql, parameters=["x"])
+        assert answer.columns == ["i", "i_1", "p"]
+        assert answer.numeric == [True, False, False]
+        assert [row[0] for row in answer.tuples()] == [*range(2999, -1, -1)]
+        assert next(answer.tuples()) == (2999, "2999 days", "x")
 
 
 @pytest.mark.parametrize("end", [";", " ; -- that's it;", ";\n/* the end; */", " -- x;\n;"])
@@ -134,8 +134,8 @@ async def test_a_statement_may_end_as_it_likes(place: TableFiles, end: str):
     kept.
     """
     async with Door(place, Bounds(workers_max=1, spares=0)) as door:
-        found = await door.ask(f"SELECT INTERVAL 1 DAY AS \"é;\", ';' AS s /* ; */{end}")
-        assert list(found.tuples()) == [("1 day", ";")]
+        answer = await door.ask(f"SELECT INTERVAL 1 DAY AS \"é;\", ';' AS s /* ; */{end}")
+        assert list(answer.tuples()) == [("1 day", ";")]
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, -1])
@@ -154,7 +154,7 @@ def test_what_needs_no_pyarrow_does_without(tmp_path: Path):
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(WITHOUT)
     (tmp_path / "t.csv").write_text("a\n1\n")
-    given = environment(tmp_path / "data", HANSARD_WORKSPACE="w") | {
+    variables = environment(tmp_path / "data", HANSARD_WORKSPACE="w") | {
         "PYTHONPATH": os.pathsep.join([str(tmp_path / "path"), *sys.path[:1]])
     }
     code = """
@@ -180,18 +180,18 @@ with hansard.connect("w") as record:
     ]
     done = subprocess.run(
         [sys.executable, "-c", code + COMMANDS, json.dumps(commands)],
-        env=given,
+        env=variables,
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    rows, *refused, told = done.stdout.splitlines()
+    rows, *refused, summary = done.stdout.splitlines()
     assert rows == '[{"run": "r", "n": 1}]'
     assert ["pip install 'hansard[arrow]'" in line for line in refused] == [True, True]
-    asked, kept, *others = json.loads(told)
-    assert json.loads(asked[1])["run"] == "r"
+    messages, kept, *others = json.loads(summary)
+    assert json.loads(messages[1])["run"] == "r"
     assert kept[0] == 0
     assert written.read_text().startswith('"run","at"\n"r",')
     for code, out, err in others[:2]:
@@ -205,9 +205,9 @@ with hansard.connect("w") as record:
 COMMANDS = """
     import contextlib, io, sys
     from hansard.cli import main
-    told = []
-    wanted = json.loads(sys.argv[1])
-    for more in wanted:
+    outputs = []
+    commands = json.loads(sys.argv[1])
+    for more in commands:
         sys.argv[:] = ["hansard", "sql", "SELECT run, now() AS at FROM runs", *more]
         with (
             contextlib.redirect_stdout(io.StringIO()) as out,
@@ -217,7 +217,7 @@ COMMANDS = """
                 code = main()
             except SystemExit as left:
                 code = left.code
-        told.append((code or 0, out.getvalue(), err.getvalue()))
-    print(json.dumps(told))
+        outputs.append((code or 0, out.getvalue(), err.getvalue()))
+    print(json.dumps(outputs))
 """
 """Program of commands in one process while its broker is up: exit code and output of each."""

@@ -52,10 +52,10 @@ def ask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Call]:
     """`hansard sql ...`, in this process; its stdout as latin-1, byte for byte."""
-    wanted = environment(home)
-    for name in os.environ.keys() - wanted.keys():
+    variables = environment(home)
+    for name in os.environ.keys() - variables.keys():
         monkeypatch.delenv(name)
-    for name, value in wanted.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str, stdin: str = "") -> Ran:
@@ -97,8 +97,10 @@ def test_it_is_a_program(home: Path, record: hansard.Record):
 @pytest.mark.slow
 def test_people_get_a_table(ask: Call):
     """Numbers to the right, nothing for NULL, no quotes."""
-    told = ask("SELECT 'ab' AS name, 5 AS number, NULL AS nothing UNION ALL SELECT 'c', 1234, 'x'")
-    assert told.out.splitlines() == ["name  number  nothing", "ab         5", "c       1234  x"]
+    result = ask(
+        "SELECT 'ab' AS name, 5 AS number, NULL AS nothing UNION ALL SELECT 'c', 1234, 'x'"
+    )
+    assert result.out.splitlines() == ["name  number  nothing", "ab         5", "c       1234  x"]
 
 
 @pytest.mark.slow
@@ -130,8 +132,8 @@ def test_every_type_goes_into_every_format(ask: Call, tmp_path: Path):
         "h": 1234567890123456789012345678901,
     }
     for name in ("x.csv", "x.parquet", "x.arrow", "x.ndjson", "x.txt"):
-        told = ask(EVERY_TYPE, "-o", str(tmp_path / name))
-        assert (told.code, told.out) == (0, ""), told.err
+        result = ask(EVERY_TYPE, "-o", str(tmp_path / name))
+        assert (result.code, result.out) == (0, ""), result.err
     assert json.loads((tmp_path / "x.ndjson").read_text())["l"] == [1, 2]
     read = csv.read_csv(tmp_path / "x.csv")
     assert read.column_names[:3] == ["i", "i_1", "d"]
@@ -158,9 +160,9 @@ def test_pipes_carry_every_format(ask: Call):
     assert parquet.read_table(pa.BufferReader(stored)).to_pylist() == [{"x": 7}]
     empty = ask("SELECT 1 AS x WHERE false", "--format", "csv")
     assert (empty.out, empty.err.split(": ")[1]) == ('"x"\n', "0 rows\n")
-    told = ask("SELECT i FROM range(25_000) t(i)", "--rows", "2", "--format", "arrow")
-    assert told.code == 4
-    cut = ipc.open_stream(told.out.encode("latin-1")).read_all()
+    result = ask("SELECT i FROM range(25_000) t(i)", "--rows", "2", "--format", "arrow")
+    assert result.code == 4
+    cut = ipc.open_stream(result.out.encode("latin-1")).read_all()
     assert cut.schema.metadata[b"hansard.cut"] == b"rows"
 
 
@@ -182,10 +184,10 @@ def test_a_question_comes_from_anywhere(ask: Call, tmp_path: Path):
 @pytest.mark.slow
 def test_a_cut_answer_says_so(ask: Call):
     """A cut answer has a note with the remedy, and an exit code of its own."""
-    told = ask("SELECT i FROM range(100) t(i)", "--rows", "3", "--json")
-    assert told.code == 4
-    assert [line["i"] for line in told.lines] == [0, 1, 2]
-    assert told.err.endswith(": 3 rows, and there are more: give --rows (now 3)\n")
+    result = ask("SELECT i FROM range(100) t(i)", "--rows", "3", "--json")
+    assert result.code == 4
+    assert [line["i"] for line in result.lines] == [0, 1, 2]
+    assert result.err.endswith(": 3 rows, and there are more: give --rows (now 3)\n")
     whole = ask("SELECT i FROM range(3) t(i)", "--rows", "3", "--json")
     assert (whole.code, whole.err.endswith(": 3 rows\n")) == (0, True)
 
@@ -193,7 +195,7 @@ def test_a_cut_answer_says_so(ask: Call):
 @pytest.mark.thorough
 def test_what_cannot_be_answered_is_an_error(ask: Call):
     """With 2, in one line, and nothing on stdout."""
-    for arguments, said in (
+    for arguments, fact in (
         (["DROP TABLE runs"], "takes one statement that reads"),
         (["SELECT nonsense FROM runs"], "nonsense"),
         (["SELECT count(*) FROM range(1e9::BIGINT) a, range(1000) b", "--timeout", "0.5"], "0.5 s"),
@@ -202,17 +204,17 @@ def test_what_cannot_be_answered_is_an_error(ask: Call):
         (["SELECT 1", "--json", "--format", "csv"], "--json is --format ndjson"),
         (["SELECT 1", "--wait-for", "999999"], "position 999999 was not projected within 10 s"),
     ):
-        told = ask(*arguments)
-        assert (told.code, told.out) == (2, "")
-        assert told.err.startswith("error: ")
-        assert said in told.err
+        result = ask(*arguments)
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith("error: ")
+        assert fact in result.err
 
 
 def test_a_mistyped_name_makes_nothing(home: Path, ask: Call, tmp_path: Path):
     """A missing workspace or data directory is not created."""
-    told = ask("SELECT 1", "-w", "nowhere")
-    assert (told.code, told.out) == (2, "")
-    assert "workspace 'nowhere' was not found" in told.err
+    result = ask("SELECT 1", "-w", "nowhere")
+    assert (result.code, result.out) == (2, "")
+    assert "workspace 'nowhere' was not found" in result.err
     assert not TableFiles.of(home, "nowhere").published.exists()
     absent = tmp_path / "absent"
     assert ask("SELECT 1", "--data-dir", str(absent)).code == 2
@@ -231,43 +233,43 @@ def test_it_answers_while_another_process_projects(home: Path, ask: Call, record
         place = TableFiles.of(home, WORKSPACE)
         until_s = time.monotonic() + WAIT_S
         while time.monotonic() < until_s:
-            standing = place.status()
-            if standing is not None and standing.running and standing.pid == up.pid:
+            status = place.status()
+            if status is not None and status.running and status.pid == up.pid:
                 break
             time.sleep(0.02)
         for number in range(3):
             with record.run(f"meanwhile {number}", agent="a", role="r"):
                 pass
-            asked = f"SELECT count(*) AS c FROM runs WHERE workflow = 'meanwhile {number}'"
-            told = ask(asked, "--json")
-            assert told.lines == [{"c": 1}], told.err
-            assert told.err.startswith("as of position ")
-        standing = place.status()
-        assert standing is not None
-        assert standing.pid == up.pid
-        assert standing.published == standing.position > 0
+            statement = f"SELECT count(*) AS c FROM runs WHERE workflow = 'meanwhile {number}'"
+            result = ask(statement, "--json")
+            assert result.lines == [{"c": 1}], result.err
+            assert result.err.startswith("as of position ")
+        status = place.status()
+        assert status is not None
+        assert status.pid == up.pid
+        assert status.published == status.position > 0
         done = subprocess.run(
             [sys.executable, "-m", "hansard", "status", "--json"],
             env=environment(home),
             capture_output=True,
             check=True,
         )
-        told_of = json.loads(done.stdout.splitlines()[1])["published"]
-        assert (told_of["position"], told_of["behind"]) == (standing.position, 0)
-        assert 0 < told_of["delay_ms"] < WAIT_S * 1_000
+        published_status = json.loads(done.stdout.splitlines()[1])["published"]
+        assert (published_status["position"], published_status["behind"]) == (status.position, 0)
+        assert 0 < published_status["delay_ms"] < WAIT_S * 1_000
     finally:
         up.terminate()
         up.wait()
-    found = published.newest(place)
-    assert found is not None
+    generation = published.newest(place)
+    assert generation is not None
     hold = WriteLock(place)
     with record.run("unseen", agent="a", role="r"):
         pass
-    told = ask("SELECT count(*) AS c FROM runs WHERE workflow = 'unseen'", "--json")
+    result = ask("SELECT count(*) AS c FROM runs WHERE workflow = 'unseen'", "--json")
     hold.close()
-    assert told.code != 0
-    assert not told.out
-    assert f"was not projected within 10 s, the tables are at {found.position}" in told.err
+    assert result.code != 0
+    assert not result.out
+    assert f"was not projected within 10 s, the tables are at {generation.position}" in result.err
 
 
 @pytest.mark.slow
@@ -275,6 +277,6 @@ def test_without_a_broker_the_existing_tables_answer(home: Path, ask: Call):
     """The answer is as of the last publication, and stderr has the reason."""
     assert ask("SELECT 1").code == 0
     away = "nats://127.0.0.1:9"
-    told = ask("SELECT count(*) > 0 AS some FROM runs", "--json", "--nats", away)
-    assert told.lines == [{"some": True}]
-    assert "answered from the existing tables, since the log cannot be read" in told.err
+    result = ask("SELECT count(*) > 0 AS some FROM runs", "--json", "--nats", away)
+    assert result.lines == [{"some": True}]
+    assert "answered from the existing tables, since the log cannot be read" in result.err

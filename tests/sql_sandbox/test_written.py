@@ -55,16 +55,16 @@ def read(path: Path) -> Any:
 def test_all_of_an_answer_is_written(call: Any, tmp_path: Path, ending: str):
     """All rows are written in order, with position and completeness in the metadata."""
     path = tmp_path / f"all.{ending}"
-    told = call("sql", ROWS, "-o", str(path))
-    assert told.code == 0, told.err
-    assert "60,000 rows" in told.err
-    found = read(path)
-    assert found.column("n").to_pylist() == list(range(60_000))
-    text = found.column("text").to_pylist()
-    assert (text[0] or None, text[59_999 - 1], found.num_columns) == (None, "t59998", 4)
+    result = call("sql", ROWS, "-o", str(path))
+    assert result.code == 0, result.err
+    assert "60,000 rows" in result.err
+    table = read(path)
+    assert table.column("n").to_pylist() == list(range(60_000))
+    text = table.column("text").to_pylist()
+    assert (text[0] or None, text[59_999 - 1], table.num_columns) == (None, "t59998", 4)
     if ending in {"arrow", "parquet"}:
-        assert found.column("many")[7].as_py() == [7]
-        meta = found.schema.metadata
+        assert table.column("many")[7].as_py() == [7]
+        meta = table.schema.metadata
         assert (meta[b"hansard.cut"], meta[b"hansard.position"].isdigit()) == (b"no", True)
     empty = call("sql", "SELECT 1 AS one WHERE false", "-o", str(path))
     assert (empty.code, "0 rows" in empty.err) == (0, True), empty.err
@@ -80,13 +80,13 @@ def test_what_is_not_whole_is_not_written(call: Any, tmp_path: Path):
     halfway = (
         "SELECT CASE WHEN range = 500_000 THEN error('late') ELSE range END FROM range(1_000_000)"
     )
-    for given, code, why in (
+    for arguments, code, why in (
         (("SELECT * FROM range(50_000)", "--rows", "10"), 4, "nothing is written"),
         ((halfway,), 2, "late"),
         (("SELECT * FROM range(10_000_000_000)", "--timeout", "0.2"), 2, "0.2 s"),
     ):
-        told = call("sql", *given, "-o", str(path))
-        assert (told.code, why in told.err) == (code, True), told
+        result = call("sql", *arguments, "-o", str(path))
+        assert (result.code, why in result.err) == (code, True), result
         assert path.read_text() == "as it was"
     assert [each.name for each in tmp_path.iterdir()] == ["kept.arrow"]
 
@@ -102,20 +102,20 @@ def test_a_role_is_written_what_it_sees_once_that_is_on_record(call, data_dir, w
     with hansard.connect(workspace, data_dir=data_dir) as record:
         record.roles.apply_file(roles)
     path = tmp_path / "few.parquet"
-    told = call("sql", "SELECT count(*) AS runs FROM runs", "--role", "few", "-o", str(path))
-    assert told.code == 0, told.err
+    result = call("sql", "SELECT count(*) AS runs FROM runs", "--role", "few", "-o", str(path))
+    assert result.code == 0, result.err
     assert read(path).to_pylist() == [{"runs": 0}]
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        asked = "SELECT data->>'rows' FROM events WHERE type = 'query.answered.v1'"
-        assert record.sql(asked).rows == [("1",)]
+        statement = "SELECT data->>'rows' FROM events WHERE type = 'query.answered.v1'"
+        assert record.sql(statement).rows == [("1",)]
 
 
 def peak_mib(data_dir: Path, workspace: str, count: int, path: Path) -> float:
     """Return the peak memory of any process of a command, in MiB."""
     question = f"SELECT range AS n FROM range({count})"
-    given = ["--data-dir", str(data_dir), "-w", workspace, "sql", question, "-o", str(path)]
+    arguments = ["--data-dir", str(data_dir), "-w", workspace, "sql", question, "-o", str(path)]
     with subprocess.Popen(
-        [sys.executable, "-m", "hansard", *given],
+        [sys.executable, "-m", "hansard", *arguments],
         env=environment(data_dir),
         stderr=subprocess.DEVNULL,
     ) as process:
