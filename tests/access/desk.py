@@ -39,8 +39,8 @@ class Desk:
 
     def run(self, command: list[str], line: str) -> subprocess.CompletedProcess[str]:
         """Run a program of Python with arguments, in the folder."""
-        given = ["--workspace", "lab", "--data-dir", str(self.data_dir)]
-        words = [*command, *shlex.split(line), *given]
+        settings = ["--workspace", "lab", "--data-dir", str(self.data_dir)]
+        words = [*command, *shlex.split(line), *settings]
         return run(words, cwd=self.folder, env=os.environ, timeout=170)
 
     def call(self, line: str) -> list[dict[str, Any]]:
@@ -66,8 +66,8 @@ class Desk:
         doing = make(settings, CredentialsRequest(role=role, name=name, output=place, **more))
         with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
             made = thread.submit(asyncio.run, doing).result()
-        told: dict[str, Any] = json.loads(msgspec.json.encode(made))
-        return told
+        fields: dict[str, Any] = json.loads(msgspec.json.encode(made))
+        return fields
 
     def listed(self) -> list[dict[str, Any]]:
         """`hansard principals`."""
@@ -81,18 +81,21 @@ class Desk:
         """`hansard principals revoke WHICH --reason lost`."""
         return self.work("principals", "revoke", which, "--reason", "lost")
 
-    def opens(self, found: Credentials) -> bool:
+    def opens(self, credentials: Credentials) -> bool:
         """Return whether the broker admits the holder."""
-        return let_in(found)
+        return let_in(credentials)
 
-    async def admits(self, found: Credentials) -> bool:
+    async def admits(self, credentials: Credentials) -> bool:
         """Return whether the service would admit the holder."""
         async with (
             hansard.connect_async("lab", data_dir=self.data_dir) as record,
             await Authenticator.open(record.workspace) as keeper,
         ):
             try:
-                return keeper.check(found.token, found.principal, found.role) is not None
+                return (
+                    keeper.check(credentials.token, credentials.principal, credentials.role)
+                    is not None
+                )
             except AccessDenied:
                 return False
 

@@ -61,11 +61,11 @@ def called(*arguments: object) -> list[dict[str, Any]]:
     """Run a successful command in this process and return its --json output."""
 
     def call() -> str:
-        with contextlib.redirect_stdout(io.StringIO()) as told:
-            given = [*map(str, arguments), "--json"]
-            assert command()(args=given, standalone_mode=False) == 0
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            words = [*map(str, arguments), "--json"]
+            assert command()(args=words, standalone_mode=False) == 0
         structlog.reset_defaults()
-        return told.getvalue()
+        return printed.getvalue()
 
     with ThreadPoolExecutor(1) as thread:  # it has a loop of its own
         return [json.loads(each) for each in thread.submit(call).result().splitlines()]
@@ -89,24 +89,24 @@ class Held:
     is ended if logins change meanwhile.
     """
 
-    def __init__(self, given: Credentials) -> None:
-        host, port = given.url.removeprefix("nats://").split(":")
+    def __init__(self, login: Credentials) -> None:
+        host, port = login.url.removeprefix("nats://").split(":")
         self._connection = socket.create_connection((host, int(port)), 5)
-        self._told = self._connection.makefile("rb")
+        self._answers = self._connection.makefile("rb")
         try:
-            self._hello(given)
+            self._hello(login)
             self.is_in()
         except BaseException:
             self.__exit__()
             raise
 
-    def _hello(self, given: Credentials) -> None:
-        info = self._told.readline()
+    def _hello(self, login: Credentials) -> None:
+        info = self._answers.readline()
         if not info:
             raise ConnectionError("the server is gone")
         # A server that knows no keys asks for no signature.
         nonce = json.loads(info[5:]).get("nonce", "").encode()
-        keys = nkeys.from_seed(bytearray(given.nkey_seed.encode()))
+        keys = nkeys.from_seed(bytearray(login.nkey_seed.encode()))
         signature = base64.urlsafe_b64encode(keys.sign(nonce)).decode().rstrip("=")
         hello = {"nkey": keys.public_key.decode(), "sig": signature, "verbose": False}
         self._connection.sendall(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
@@ -115,14 +115,14 @@ class Held:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._told.close()
+        self._answers.close()
         self._connection.close()
 
     def is_in(self) -> bool:
         """Return whether the server admitted the client and still does."""
         try:
             self._connection.sendall(b"PING\r\n")
-            while (answer := self._told.readline()).startswith((b"INFO", b"PING")):
+            while (answer := self._answers.readline()).startswith((b"INFO", b"PING")):
                 pass
         except ConnectionError:
             return False
@@ -130,9 +130,9 @@ class Held:
         return answer.startswith(b"PONG")
 
 
-def let_in(given: Credentials) -> bool:
+def let_in(login: Credentials) -> bool:
     """Return whether the server admits a holder of credentials."""
-    with Held(given) as connection:
+    with Held(login) as connection:
         return connection.is_in()
 
 
@@ -150,9 +150,9 @@ class Lab:
         self.bob = asyncio.run(credentials(data_dir, folder, "bob"))
 
     @contextlib.asynccontextmanager
-    async def restricted(self, given: Credentials | None = None) -> AsyncIterator["Caller"]:
+    async def restricted(self, login: Credentials | None = None) -> AsyncIterator["Caller"]:
         """Yield a bare client with given credentials."""
-        whose = given or self.ada
+        whose = login or self.ada
         async with Caller(whose.url, whose.inbox, {"nkeys_seed_str": whose.nkey_seed}) as caller:
             yield caller
 
@@ -160,8 +160,8 @@ class Lab:
     async def trusted(self, *, admin: bool = False) -> AsyncIterator["Caller"]:
         """Yield a bare client with a login of the runtime, or of the administrator."""
         login: Login = self.lease.info.admin if admin else self.lease.info.runtime
-        given = {"user": login.user, "password": login.password}
-        async with Caller(self.lease.info.url, "_INBOX", given) as caller:
+        login_options = {"user": login.user, "password": login.password}
+        async with Caller(self.lease.info.url, "_INBOX", login_options) as caller:
             yield caller
 
 
@@ -212,10 +212,10 @@ class Caller:
         """Ask, and wait for the first answer or the refusal."""
         self.errors.clear()
         inbox = reply or self.client.new_inbox()
-        told: asyncio.Queue[Any] = asyncio.Queue()
+        answers: asyncio.Queue[Any] = asyncio.Queue()
         subscription = None
         if reply is None:
-            subscription = await self.client.subscribe(inbox, cb=told.put)
+            subscription = await self.client.subscribe(inbox, cb=answers.put)
         await self.client.publish(subject, data, reply=inbox, headers=headers)
         await self.flush()
         answer = Answer()
@@ -223,7 +223,7 @@ class Caller:
         until = loop.time() + ANSWER_S
         while loop.time() < until and answer.refused is None and answer.data is None:
             with contextlib.suppress(asyncio.QueueEmpty):
-                message = told.get_nowait()
+                message = answers.get_nowait()
                 answer.data, answer.headers = message.data, dict(message.headers or {})
             answer.refused = next((e for e in self.errors if "permissions violation" in e), None)
             await asyncio.sleep(0.005)

@@ -251,8 +251,8 @@ async def test_it_may_ask_the_service_and_hear_its_answer(lab: Lab):
 
         await service.client.subscribe("svc.lab.>", cb=answer)
         await service.flush()
-        told = await caller.request("svc.lab.writer.ada.open", b"x")
-        assert told.data == b"answer to svc.lab.writer.ada.open"
+        reply_message = await caller.request("svc.lab.writer.ada.open", b"x")
+        assert reply_message.data == b"answer to svc.lab.writer.ada.open"
 
 
 REPLIES = [f"live.{LIFE}", f"{BOB}.1", "_INBOX.x.1", "svc.lab.writer.bob.open"]
@@ -281,8 +281,8 @@ async def test_a_service_must_not_answer_to_any_reply_subject(lab: Lab, reply: s
         await witness.flush()
         await asyncio.sleep(0.05)
         assert len(heard) == (0 if checks else 1)
-        told = await caller.request("svc.lab.writer.ada.open", b"x")
-        assert told.data == b"{}"
+        received = await caller.request("svc.lab.writer.ada.open", b"x")
+        assert received.data == b"{}"
 
 
 async def test_without_a_service_nothing_is_written_to_the_reply_subject(lab: Lab):
@@ -314,10 +314,10 @@ async def test_nothing_of_the_record_reaches_it_while_others_work(lab: Lab):
             f"{API}.DIRECT.GET.{LOG}", b'{"multi_last":["hansard.lab.>"],"max_bytes":1000000}'
         )
         assert got.data is not None
-        found = await runtime.request(
+        answer = await runtime.request(
             f"{API}.DIRECT.GET.{LOG}", b'{"last_by_subj":"hansard.lab.run.r1.agent.boss.eve.>"}'
         )
-        assert found.data is not None
+        assert answer.data is not None
         assert heard == []
         assert caller.client.stats["in_msgs"] == 0
 
@@ -342,13 +342,13 @@ async def test_a_name_is_one_token_whatever_it_looks_like(lab: Lab, name: str):
 
 def _matches(pattern: str, subject: str) -> bool:
     """Return whether a subject matches a pattern, by NATS's rules."""
-    wanted, given = pattern.split("."), subject.split(".")
-    for at, part in enumerate(wanted):
+    parts, tokens = pattern.split("."), subject.split(".")
+    for at, part in enumerate(parts):
         if part == ">":
-            return len(given) > at
-        if at >= len(given) or part not in ("*", given[at]):
+            return len(tokens) > at
+        if at >= len(tokens) or part not in ("*", tokens[at]):
             return False
-    return len(wanted) == len(given)
+    return len(parts) == len(tokens)
 
 
 _names = st.text(st.sampled_from('ab.*>=2E-_ "ä$'), min_size=1, max_size=6)

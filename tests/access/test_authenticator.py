@@ -165,8 +165,8 @@ async def test_every_wrong_token_gets_the_same_words(workspace):
     async with await Authenticator.open(workspace) as keeper:
         assert keeper.check(bob.token, "bob", "writer").kind is PrincipalKind.PERSON
         reasons = [
-            await _denied(keeper, *given)
-            for given in [
+            await _denied(keeper, *arguments)
+            for arguments in [
                 (ada.token, "nobody", "writer"),
                 (bob.token, "ada", "writer"),
                 (crossed, "ada", "writer"),
@@ -207,14 +207,14 @@ async def test_no_secret_is_anywhere_on_disk(alone, tmp_path):
     ada = await _ada(alone)
     await principals.revoke(alone, "ada", ada.id, reason="to have it in more places")
     secret = ada.token.rpartition("_")[2]
-    found = {"secret": 0, "digest": 0}
+    counts = {"secret": 0, "digest": 0}
     for path in (tmp_path / "data").rglob("*"):
         if path.is_file():
             raw = path.read_bytes()
-            found["secret"] += secret.encode() in raw
-            found["digest"] += hashlib.sha256(secret.encode()).hexdigest().encode() in raw
-    assert found["secret"] == 0
-    assert found["digest"] >= 1
+            counts["secret"] += secret.encode() in raw
+            counts["digest"] += hashlib.sha256(secret.encode()).hexdigest().encode() in raw
+    assert counts["secret"] == 0
+    assert counts["digest"] >= 1
     assert secret not in repr(ada) + str(ada) + str(list(ada.__rich_repr__()))
     assert len(secret) * 5 >= 256
 
@@ -316,10 +316,14 @@ async def test_a_flood_of_refusals_is_two_events(workspace):
         for _ in range(500):
             await denials.note(denied, "open")
         assert [each.count for each in await _refusals(workspace, "ada")] == [1]
-    told = await _refusals(workspace, "ada")
-    assert [each.count for each in told] == [1, 499]
-    assert (told[1].principal, told[1].role, told[1].operation) == ("ada", "writer", "open")
-    assert told[1].because == "the token is revoked"
+    refusals = await _refusals(workspace, "ada")
+    assert [each.count for each in refusals] == [1, 499]
+    assert (refusals[1].principal, refusals[1].role, refusals[1].operation) == (
+        "ada",
+        "writer",
+        "open",
+    )
+    assert refusals[1].because == "the token is revoked"
 
 
 async def test_what_was_counted_is_written_when_its_time_is_over(workspace):
@@ -344,10 +348,10 @@ async def test_a_stranger_s_words_make_no_stream_and_few_events(workspace):
             name = f"\ud800{number}" + "x" * 5_000
             denied = AccessDenied("there is no such principal", name, name)
             await denials.note(denied, f"operation {number}")
-    told = await _refusals(workspace, access.STRANGER)
-    assert len(told) <= OPERATIONS_MAX + 2
-    assert sum(each.count for each in told) == OPERATIONS_MAX * 3
-    assert told[-1].operation == OTHER
-    assert max(len(each.principal) for each in told) < 300
+    refusals = await _refusals(workspace, access.STRANGER)
+    assert len(refusals) <= OPERATIONS_MAX + 2
+    assert sum(each.count for each in refusals) == OPERATIONS_MAX * 3
+    assert refusals[-1].operation == OTHER
+    assert max(len(each.principal) for each in refusals) < 300
     stored = await workspace.log.read_kind(access.KIND)
     assert {each.stream for each in stored} == {WorkspaceStream(access.KIND, access.STRANGER)}

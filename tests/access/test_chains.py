@@ -47,7 +47,9 @@ def _why_not(keeper: Authenticator, token: tokens.NewToken) -> str:
     try:
         keeper.check(token.token, "ada", "writer")
     except AccessDenied as denied:
-        return denied.reason if str(denied) == AccessDenied.TEXT else f"told: {denied}"
+        return (
+            denied.reason if str(denied) == AccessDenied.TEXT else f"not the common text: {denied}"
+        )
     return ""
 
 
@@ -145,9 +147,9 @@ def test_the_command_makes_them_and_tells_for_whom(desk: Desk):
     for name in CHAIN:
         desk.register(name)
     line = "credentials writer --name ada -o ada.json --on-behalf-of alice --on-behalf-of lead"
-    told = desk.run(HANSARD, line)
-    assert told.returncode == 0, told.stderr
-    assert "acts on behalf of 'alice' for 'lead'" in told.stdout
+    result = desk.run(HANSARD, line)
+    assert result.returncode == 0, result.stderr
+    assert "acts on behalf of 'alice' for 'lead'" in result.stdout
     again = desk.make(on_behalf_of=CHAIN)
     assert (again["new"], again["on_behalf_of"]) == (False, ["alice", "lead"])
     assert desk.make(name="bob")["on_behalf_of"] == []
@@ -175,8 +177,8 @@ def test_registering_is_recorded_once_and_never_changes(desk: Desk):
     assert "registered as 'person'" in done.stderr
     assert desk.run(HANSARD, "principals register stranger").returncode == 2
     desk.make(name="alice")
-    (told,) = desk.listed()
-    assert (told["kind"], told["about"]) == ("person", "answers for ada")
+    (listed,) = desk.listed()
+    assert (listed["kind"], listed["about"]) == ("person", "answers for ada")
 
 
 def test_credentials_of_other_terms_are_never_kept_in_silence(desk: Desk):
@@ -186,9 +188,9 @@ def test_credentials_of_other_terms_are_never_kept_in_silence(desk: Desk):
     first = desk.make(on_behalf_of=("alice",))
     before = desk.file.read_bytes()
     for chain in ((), ("lead",), CHAIN, ("lead", "alice")):
-        told = desk.refused(on_behalf_of=chain)
-        assert "credentials that act on behalf of 'alice', and" in told
-        assert f"hansard principals revoke {first['token']}" in told
+        message = desk.refused(on_behalf_of=chain)
+        assert "credentials that act on behalf of 'alice', and" in message
+        assert f"hansard principals revoke {first['token']}" in message
     assert desk.file.read_bytes() == before
     assert "'zoe' is not a registered" in desk.refused(on_behalf_of=("zoe",), output="x.json")
     assert "on_behalf_of" in desk.refused(on_behalf_of=("ada",), output="x.json")
@@ -230,14 +232,14 @@ def _team(desk: Desk) -> dict[str, str]:
 async def test_who_is_revoked_takes_along_all_who_act_for_them(desk: Desk):
     """Each agent in the chain gets a revocation of its own with the reason; no other does."""
     made = _team(desk)
-    found = {name: access.load(desk.folder / f"{name}.json") for name in made}
-    with Held(found["ada"]) as ada, Held(found["cyd"]) as cyd:
-        told = desk.revoke("alice")
-        assert {each["principal"] for each in told} == {"ada", "alice", "bob"}
-        assert all(each["revoked"] for each in told)
+    by_name = {name: access.load(desk.folder / f"{name}.json") for name in made}
+    with Held(by_name["ada"]) as ada, Held(by_name["cyd"]) as cyd:
+        revoked = desk.revoke("alice")
+        assert {each["principal"] for each in revoked} == {"ada", "alice", "bob"}
+        assert all(each["revoked"] for each in revoked)
         assert not ada.is_in()
         assert cyd.is_in()
-    assert {name for name in made if await desk.admits(found[name])} == {"cyd", "dan"}
+    assert {name for name in made if await desk.admits(by_name[name])} == {"cyd", "dan"}
     because = {each["principal"]: each["because"] for each in desk.listed() if each["token"]}
     assert because == {
         "alice": "lost",
@@ -264,13 +266,13 @@ async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, 
     assert done.returncode == -signal.SIGKILL, done.stderr
     on_record = {"before revoke": 0, "after revoke": 1}.get(kill, 3)
     assert len(desk.valid()) == len(made) - on_record
-    told = desk.call(line)
-    assert sum(each["revoked"] for each in told) == 3 - on_record
+    revoked = desk.call(line)
+    assert sum(each["revoked"] for each in revoked) == 3 - on_record
     assert set(desk.valid()) == {made["cyd"], made["dan"]}
     for name in ("ada", "bob", "alice"):
-        found = access.load(desk.folder / f"{name}.json")
-        assert not desk.opens(found)
-        assert not await desk.admits(found)
+        credentials = access.load(desk.folder / f"{name}.json")
+        assert not desk.opens(credentials)
+        assert not await desk.admits(credentials)
     assert desk.opens(access.load(desk.folder / "cyd.json"))
 
 
@@ -287,11 +289,14 @@ def test_the_tables_tell_for_whom(desk: Desk):
         'sql "SELECT principal, on_behalf_of, standing, because FROM tokens ORDER BY ALL"'
     )
     assert len(rows) == len(made)
-    told = {row["principal"]: row for row in rows}
-    assert (told["bob"]["on_behalf_of"], told["dan"]["on_behalf_of"]) == (["lead", "alice"], [])
-    assert {name for name, row in told.items() if row["standing"] == "revoked"} == {
+    by_name = {row["principal"]: row for row in rows}
+    assert (by_name["bob"]["on_behalf_of"], by_name["dan"]["on_behalf_of"]) == (
+        ["lead", "alice"],
+        [],
+    )
+    assert {name for name, row in by_name.items() if row["standing"] == "revoked"} == {
         "ada",
         "alice",
         "bob",
     }
-    assert told["ada"]["because"] == "it acts on behalf of alice: lost"
+    assert by_name["ada"]["because"] == "it acts on behalf of alice: lost"

@@ -69,7 +69,7 @@ def served(house: House) -> Iterator[House]:
     house.end()
 
 
-def _asked(house: House, gate: list[Any]) -> None:
+def _write_everything(house: House, gate: list[Any]) -> None:
     """Make each kind of write that a session can make, in streams of all kinds."""
     with house.connect(gate=gate) as record, record.run("w", run="r1") as session:
 
@@ -105,7 +105,7 @@ def test_all_that_a_session_writes_names_the_whole_chain(served: House):
     """Every commit of ada's session names the chain, none is quarantined, and SQL shows it."""
     house = served
     gate = [hansard.ask_first("send", timeout_s=30), hansard.ask_first("wait", timeout_s=0.3)]
-    worker = threading.Thread(target=_asked, args=(house, gate))
+    worker = threading.Thread(target=_write_everything, args=(house, gate))
     worker.start()
     with house.connect("bob") as record:
         record.approvals.approve(wait_for_question(record))
@@ -140,8 +140,10 @@ def test_all_that_a_session_writes_names_the_whole_chain(served: House):
         "task.extended",
         "view.served",
     }
-    asked = "SELECT on_behalf_of, count(*) AS events FROM events WHERE actor = 'ada' GROUP BY ALL"
-    [row] = _sql(house, asked)
+    statement = (
+        "SELECT on_behalf_of, count(*) AS events FROM events WHERE actor = 'ada' GROUP BY ALL"
+    )
+    [row] = _sql(house, statement)
     assert row["on_behalf_of"] == list(WHOLE)
     assert row["events"] == sum(len(each.commit.events) for each in by_ada)
     assert _sql(house, "SELECT * FROM problems") == []
@@ -149,10 +151,10 @@ def test_all_that_a_session_writes_names_the_whole_chain(served: House):
 
 def test_what_a_trusted_program_says_is_on_all_it_writes(house: House):
     """`on_behalf_of=` of a session: its conversation, budgets, beginning and end have it, too."""
-    given = {"run": "r1", "agent": "ada", "on_behalf_of": CHAIN, "conversation": "c"}
+    options = {"run": "r1", "agent": "ada", "on_behalf_of": CHAIN, "conversation": "c"}
     gate = [hansard.budget("calls", 5, tool="*")]
     with house.trusted(gate=gate) as record:
-        with record.run("w", **given) as session:
+        with record.run("w", **options) as session:
 
             @session.tool(effects="once")
             def send() -> None:
@@ -168,8 +170,8 @@ def test_what_a_trusted_program_says_is_on_all_it_writes(house: House):
 
 
 def _sql(house: House, statement: str) -> list[dict[str, Any]]:
-    given = ["--workspace", house.workspace, "--data-dir", str(house.data_dir), "--json"]
-    command = ["-m", "hansard", "sql", statement, *given]
+    settings = ["--workspace", house.workspace, "--data-dir", str(house.data_dir), "--json"]
+    command = ["-m", "hansard", "sql", statement, *settings]
     done = run(command, cwd=house.data_dir, env=os.environ, timeout=170)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -213,7 +215,7 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
     house.files["ada", "writer"] = _login(house, "cyd", "alice")
     house.login("bob")
     house.begin()
-    told: list[str] = []
+    results: list[str] = []
 
     def ask() -> None:
         gate = [hansard.ask_first(tool="send", timeout_s=30)]
@@ -223,7 +225,7 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
             def send() -> str:
                 return "sent"
 
-            told.append(send())
+            results.append(send())
 
     worker = threading.Thread(target=ask)
     worker.start()
@@ -237,7 +239,7 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
         worker.join(20)
     finally:
         house.end()
-    assert told == ["sent"]
+    assert results == ["sent"]
 
 
 # nats-py leaves a connection open that the server ended.
@@ -276,13 +278,13 @@ def test_a_session_is_over_when_anybody_of_its_chain_is_out(served: House, who: 
         assert begun.wait(20)
         assert {each.name for each, _ in service.sessions.values()} == {"ada", "bob"}
         _revoke(house, who)
-        told_s = time.monotonic()
+        revoked_s = time.monotonic()
         asyncio.run(
             eventually(
                 lambda: {each.name for each, _ in service.sessions.values()} == {"bob"}, AT_ONCE_S
             )
         )
-        assert time.monotonic() - told_s < AT_ONCE_S
+        assert time.monotonic() - revoked_s < AT_ONCE_S
         over.set()
         worker.join(20)
         assert not worker.is_alive()
@@ -308,8 +310,8 @@ def test_a_login_for_others_does_not_go_on_with_a_session(served: House):
     house = served
     plain = _login(house)
     with house.link() as mine:
-        asked = wire.Open(workflow="w", run="r1", agent="ada")
-        opened: Any = portal().run(mine.outside("open", asked))
+        request = wire.Open(workflow="w", run="r1", agent="ada")
+        opened: Any = portal().run(mine.outside("open", request))
         session = SessionLink(mine, opened)
         house.files["ada", "writer"] = plain
         with house.link() as other:

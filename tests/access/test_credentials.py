@@ -31,12 +31,16 @@ async def test_the_file_lets_its_holder_in_and_is_private(desk: Desk):
     """The file names holder, role and address; broker and gatekeeper admit its holder."""
     made = desk.make()
     assert made["new"]
-    found = access.load(desk.file)
-    assert (found.workspace, found.role, found.principal) == ("lab", "writer", "ada")
-    assert (found.url, found.inbox) == (desk.lease.info.url, f"_INBOX_{made['token']}")
+    credentials = access.load(desk.file)
+    assert (credentials.workspace, credentials.role, credentials.principal) == (
+        "lab",
+        "writer",
+        "ada",
+    )
+    assert (credentials.url, credentials.inbox) == (desk.lease.info.url, f"_INBOX_{made['token']}")
     assert stat.S_IMODE(desk.file.stat().st_mode) == 0o600
-    assert desk.opens(found)
-    assert await desk.admits(found)
+    assert desk.opens(credentials)
+    assert await desk.admits(credentials)
     assert [path.name for path in desk.folder.glob(".*")] == []
 
 
@@ -55,22 +59,24 @@ def test_again_changes_nothing(desk: Desk):
 async def test_what_is_printed_holds_no_secret(desk: Desk):
     """The output of `principals` and the server's log have none, either."""
     done = desk.run(HANSARD, MAKE)
-    found = access.load(desk.file)
-    told = done.stdout + done.stderr + desk.run(HANSARD, "principals --json").stdout
-    told += (desk.data_dir / "server.log").read_text()
+    credentials = access.load(desk.file)
+    output = done.stdout + done.stderr + desk.run(HANSARD, "principals --json").stdout
+    output += (desk.data_dir / "server.log").read_text()
     shown = desk.run(HANSARD, "principals").stdout.split()
     assert shown[:2] == ["principal", "kind"]
     assert {"ada", "agent", "writer", "valid"} <= set(shown)
-    assert found.token not in told
-    assert found.nkey_seed not in told
+    assert credentials.token not in output
+    assert credentials.nkey_seed not in output
     for path in desk.data_dir.rglob("*"):
         if path.is_file():
             raw = path.read_bytes()
-            assert found.token[-52:].encode() not in raw, path
-            assert found.nkey_seed.encode() not in raw, path
-    hidden = repr(found) + str(list(found.__rich_repr__())) + repr(found.options())
-    assert found.token not in hidden
-    assert found.nkey_seed not in hidden
+            assert credentials.token[-52:].encode() not in raw, path
+            assert credentials.nkey_seed.encode() not in raw, path
+    hidden = (
+        repr(credentials) + str(list(credentials.__rich_repr__())) + repr(credentials.options())
+    )
+    assert credentials.token not in hidden
+    assert credentials.nkey_seed not in hidden
 
 
 @pytest.mark.fast(cases=1, slow=0)
@@ -79,24 +85,24 @@ async def test_a_revoked_login_is_put_out_and_stays_out(desk: Desk, which: str):
     """A revoked login is disconnected and refused by the broker; other connections stay."""
     made = desk.make()
     desk.make(name="bob")
-    found, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
+    ada, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
     name = made["token"] if which == "token" else which
-    with Held(found) as connection, Held(bob) as other:
+    with Held(ada) as connection, Held(bob) as other:
         assert connection.is_in()
         assert other.is_in()
         (done,) = desk.revoke(name)
         assert done == {"principal": "ada", "token": made["token"], "revoked": True}
         assert not connection.is_in()
         assert other.is_in()
-    assert not desk.opens(found)
-    assert not await desk.admits(found)
+    assert not desk.opens(ada)
+    assert not await desk.admits(ada)
     (again,) = desk.revoke(name)
     assert not again["revoked"]
     with pytest.raises(NotFound, match="'nobody'"):
         desk.revoke("nobody")
-    told = {each["principal"]: each for each in desk.listed()}
-    assert (told["ada"]["standing"], told["ada"]["because"]) == ("revoked", "lost")
-    assert told["bob"]["standing"] == "valid"
+    listed = {each["principal"]: each for each in desk.listed()}
+    assert (listed["ada"]["standing"], listed["ada"]["because"]) == ("revoked", "lost")
+    assert listed["bob"]["standing"] == "valid"
 
 
 async def test_new_ones_take_the_place_of_what_is_no_longer_valid(desk: Desk):
@@ -106,22 +112,22 @@ async def test_new_ones_take_the_place_of_what_is_no_longer_valid(desk: Desk):
     second = desk.make()
     assert second["new"]
     assert first["token"] != second["token"]
-    found = access.load(desk.file)
-    assert desk.opens(found)
-    assert await desk.admits(found)
+    credentials = access.load(desk.file)
+    assert desk.opens(credentials)
+    assert await desk.admits(credentials)
 
 
 async def test_expired_ones_open_nothing_and_are_replaced(desk: Desk):
     """The list shows them as expired; the same command makes new ones."""
     desk.make(expires="1s")
-    found = access.load(desk.file)
+    credentials = access.load(desk.file)
     await asyncio.sleep(1.1)
-    (told,) = desk.listed()
-    assert told["standing"] == "expired"
-    assert not await desk.admits(found)
+    (listed,) = desk.listed()
+    assert listed["standing"] == "expired"
+    assert not await desk.admits(credentials)
     made = desk.make(expires="never")
     assert (made["new"], made["expires"]) == (True, None)
-    assert not desk.opens(found)
+    assert not desk.opens(credentials)
 
 
 @pytest.mark.slow
@@ -129,9 +135,9 @@ async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
     """The running service makes the broker drop an expired login without an event or command."""
     desk.make(expires="1s")
     desk.make(name="bob")
-    found, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
+    ada, bob = access.load(desk.file), access.load(desk.folder / "bob.json")
     settings = configuration.load(workspace="lab", data_dir=desk.data_dir)
-    with Held(found) as connection, Held(bob) as other:
+    with Held(ada) as connection, Held(bob) as other:
         assert connection.is_in()
         async with (
             hansard.connect_async("lab", data_dir=desk.data_dir) as record,
@@ -141,7 +147,7 @@ async def test_who_has_expired_is_put_out_while_a_service_runs(desk: Desk):
             os.kill(desk.lease.info.server_pid, signal.SIGKILL)  # it goes on when that is back
             await asyncio.to_thread(desk.make, "writer", "kim")
             await asyncio.to_thread(desk.revoke, "bob")
-        assert not desk.opens(found)
+        assert not desk.opens(ada)
         assert not desk.opens(bob)
         assert not other.is_in()
 
@@ -156,16 +162,16 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
     done = desk.run([str(PROGRAM), kill], MAKE)
     assert done.returncode == -signal.SIGKILL, done.stderr
     if desk.file.exists():
-        found = access.load(desk.file)
-        assert desk.opens(found)
-        assert await desk.admits(found)
+        credentials = access.load(desk.file)
+        assert desk.opens(credentials)
+        assert await desk.admits(credentials)
     made = desk.make()
-    found = access.load(desk.file)
-    assert tokens.parse(found.token) is not None
+    credentials = access.load(desk.file)
+    assert tokens.parse(credentials.token) is not None
     assert desk.valid() == [made["token"]]
-    assert found.inbox == f"_INBOX_{made['token']}"
-    assert desk.opens(found)
-    assert await desk.admits(found)
+    assert credentials.inbox == f"_INBOX_{made['token']}"
+    assert desk.opens(credentials)
+    assert await desk.admits(credentials)
     assert [path.name for path in desk.folder.glob(".*")] == []
     assert len([each for each in desk.listed() if each["principal"] == "ada"]) == 1
 
@@ -177,12 +183,12 @@ async def test_a_kill_leaves_nothing_usable_or_all_of_it_and_again_mends(desk: D
 async def test_a_revocation_that_was_killed_is_finished_by_the_next(desk: Desk, kill: str):
     """The service refuses the token from the moment it is on record; the broker follows."""
     desk.make()
-    found = access.load(desk.file)
+    credentials = access.load(desk.file)
     done = desk.run([str(PROGRAM), kill], "principals revoke ada")
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not await desk.admits(found)
+    assert not await desk.admits(credentials)
     desk.revoke("ada")
-    assert not desk.opens(found)
+    assert not desk.opens(credentials)
 
 
 @pytest.mark.thorough(quick="access/test_chains.py::test_what_a_kill_left_for_others_is_revoked")
@@ -208,10 +214,10 @@ async def test_many_at_once_are_all_let_in(desk: Desk):
         for number, name in enumerate(names)
     ]
     await asyncio.gather(*(asyncio.to_thread(desk.call, line) for line in lines))
-    found = [access.load(desk.folder / f"{number}.json") for number in range(6)]
-    assert [each.principal for each in found] == names
-    assert [desk.opens(each) for each in found] == [True] * 6
-    assert len({each.inbox for each in found}) == 6
+    files = [access.load(desk.folder / f"{number}.json") for number in range(6)]
+    assert [each.principal for each in files] == names
+    assert [desk.opens(each) for each in files] == [True] * 6
+    assert len({each.inbox for each in files}) == 6
 
 
 @pytest.mark.thorough(quick="test_the_file_lets_its_holder_in_and_is_private")
@@ -326,17 +332,17 @@ def test_a_file_that_is_not_whole_is_refused_without_its_words(tmp_path: Path, c
     """The error says that the file is unusable and quotes none of its content."""
     with pytest.raises(BadCredentials, match="hansard credentials") as caught:
         access.load(_file(tmp_path, content))
-    told = str(caught.value)
-    assert GOOD.token not in told
-    assert GOOD.nkey_seed not in told
+    message = str(caught.value)
+    assert GOOD.token not in message
+    assert GOOD.nkey_seed not in message
     with pytest.raises(BadCredentials, match="No such file"):
         access.load(tmp_path / "none.json")
 
 
 def test_lives_are_written_as_people_write_them():
     """A number and a unit, or never."""
-    told = {text: seconds(text) for text in ("90s", "45m", "12h", "30d", "8w", "never")}
-    assert told == {
+    lives = {text: seconds(text) for text in ("90s", "45m", "12h", "30d", "8w", "never")}
+    assert lives == {
         "90s": 90.0,
         "45m": 2_700.0,
         "12h": 43_200.0,

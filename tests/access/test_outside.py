@@ -84,17 +84,17 @@ async def test_the_printed_line_lets_the_holder_in(theirs: Theirs, tmp_path: Pat
         made = await make(
             settings, CredentialsRequest(role="writer", name="ada {x} # y", output=place)
         )
-        found = access.load(place)
+        credentials = access.load(place)
         assert "pass-word" not in place.read_text()
-        assert found.url == f"nats://127.0.0.1:{theirs.port}"
-        assert not let_in(found)
+        assert credentials.url == f"nats://127.0.0.1:{theirs.port}"
+        assert not let_in(credentials)
         assert made.broker_entry is not None
         theirs.add(made.broker_entry)
-        await eventually(lambda: let_in(found), START_S_MAX)
+        await eventually(lambda: let_in(credentials), START_S_MAX)
         async with await Authenticator.open(record.workspace) as keeper:
-            assert keeper.check(found.token, "ada {x} # y", "writer").token_id == made.token
-        given = ("--workspace", "lab", "--nats", theirs.url, "--data-dir", unused)
-        assert called(*given, "principals", "revoke", made.token)[0]["revoked"]
+            assert keeper.check(credentials.token, "ada {x} # y", "writer").token_id == made.token
+        global_options = ("--workspace", "lab", "--nats", theirs.url, "--data-dir", unused)
+        assert called(*global_options, "principals", "revoke", made.token)[0]["revoked"]
         assert not unused.exists()
 
 

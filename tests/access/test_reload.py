@@ -79,10 +79,10 @@ def holder_of(url: str, made: tuple[BrokerUser, str]) -> Credentials:
 async def tell(data_dir: Path, *users: BrokerUser, workspace: str = "lab", **more: float) -> bool:
     """Have the server know just these of a workspace."""
 
-    async def asked() -> list[BrokerUser]:
+    async def logins() -> list[BrokerUser]:
         return list(users)
 
-    return await sync_logins(data_dir, workspace, asked, **more)
+    return await sync_logins(data_dir, workspace, logins, **more)
 
 
 @pytest.mark.slow
@@ -177,15 +177,15 @@ async def test_reloads_under_load_drop_no_connection_and_no_ack(data_dir: Path):
         assert [broker._nc.stats["reconnects"] for broker in brokers] == before
         assert len(acked) > 100
         runs = await log.runs()
-        found = await log.read_streams([RunStream(run) for run in runs])
-        assert sorted(stored.commit.id for stored in found) == sorted(acked)
+        stored_commits = await log.read_streams([RunStream(run) for run in runs])
+        assert sorted(stored.commit.id for stored in stored_commits) == sorted(acked)
 
 
-def _eventually_in(given: Credentials) -> bool:
+def _eventually_in(login: Credentials) -> bool:
     until = time.monotonic() + BACK_S_MAX
     while time.monotonic() < until:
         with contextlib.suppress(OSError):  # it is being restarted
-            if let_in(given):
+            if let_in(login):
                 return True
         time.sleep(0.05)
     return False
