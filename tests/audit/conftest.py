@@ -8,7 +8,7 @@ import pytest
 import hansard
 from tests.audit.planted import Planted, plant
 from tests.audit.support import Audited
-from tests.projections.asked_once import tables_stay_open
+from tests.projections.query_cache import tables_stay_open
 from tests.projections.story import tell
 
 __all__ = ["tables_stay_open"]

@@ -11,7 +11,7 @@ import structlog
 import hansard
 from tests.cli.support import WORKSPACE, Call, Ran, Runs, environment, make_runs, ran
 from tests.faults import _warm as warm
-from tests.projections.asked_once import tables_stay_open
+from tests.projections.query_cache import tables_stay_open
 
 __all__ = ["tables_stay_open"]
 

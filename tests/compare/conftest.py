@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.projections.asked_once import asked_once
+from tests.projections.query_cache import cached_queries
 from tests.real.support import Place, opened, write
 
 TASKS, TRIALS = 24, 3
@@ -44,7 +44,7 @@ def trial(arm: str, task: int, number: int) -> dict[str, Any]:
 @pytest.fixture(scope="module", autouse=True)
 def forget_answers() -> Iterator[Callable[[], None]]:
     """Clear the answers that a quick run keeps for unchanged tables."""
-    with asked_once() as forget:
+    with cached_queries() as forget:
         yield forget
 
 

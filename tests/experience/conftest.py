@@ -9,7 +9,7 @@ from playwright.async_api import Browser
 from hansard import testing
 from tests.actions.conftest import chromium, page, seldom_looked_at, site
 from tests.experience.parties import FORM, learned
-from tests.projections.asked_once import tables_stay_open
+from tests.projections.query_cache import tables_stay_open
 
 __all__ = ["chromium", "page", "seldom_looked_at", "site", "tables_stay_open"]  # fmt: skip
 

@@ -15,7 +15,7 @@ from tests.projections.story import tell
 from tests.projections.support import WORKSPACE
 
 
-class Told(msgspec.Struct):
+class Story(msgspec.Struct):
     """The story's runs, and the messages of its log."""
 
     runs: list[str]
@@ -36,7 +36,7 @@ def record(home: Path) -> Iterator[hansard.Record]:
 
 
 @pytest.fixture(scope="session")
-def told(home: Path, record: hansard.Record) -> Told:
+def story(home: Path, record: hansard.Record) -> Story:
     """Real runs of every kind."""
     runs = tell(record)
 
@@ -48,4 +48,4 @@ def told(home: Path, record: hansard.Record) -> Told:
         finally:
             await raw.close()
 
-    return Told(runs, asyncio.run(read()))
+    return Story(runs, asyncio.run(read()))

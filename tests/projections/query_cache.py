@@ -52,7 +52,7 @@ class _Opened:
 
 
 @contextlib.contextmanager
-def asked_once() -> Iterator[Callable[[], None]]:
+def cached_queries() -> Iterator[Callable[[], None]]:
     """Keep answers of reports by file, position and digest; yield a function that forgets them."""
     kept: dict[bytes, Any] = {}
     if THOROUGH:
@@ -62,12 +62,12 @@ def asked_once() -> Iterator[Callable[[], None]]:
     opened = _Opened()
     ask, scratch_of = _Tables.rows, _Tables.scratch
 
-    def rows(self: _Tables, sql: str, given: Sequence[object] = ()) -> list[dict[str, Any]]:
+    def rows(self: _Tables, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, Any]]:
         if self in aside:  # of temporary tables
-            return ask(self, sql, given)
-        key = msgspec.json.encode([str(self.path), self.position, self.digest, sql, [*given]])
+            return ask(self, sql, parameters)
+        key = msgspec.json.encode([str(self.path), self.position, self.digest, sql, [*parameters]])
         if key not in kept:
-            kept[key] = ask(self, sql, given)
+            kept[key] = ask(self, sql, parameters)
         return copy.deepcopy(kept[key])
 
     @contextlib.contextmanager
@@ -101,5 +101,5 @@ def asked_once() -> Iterator[Callable[[], None]]:
 @pytest.fixture(scope="module", autouse=True)
 def tables_stay_open() -> Iterator[None]:
     """Keep tables open, in folders whose `conftest.py` imports this fixture."""
-    with asked_once():
+    with cached_queries():
         yield

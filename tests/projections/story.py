@@ -24,9 +24,9 @@ def tell(record: hansard.Record) -> list[str]:
 
 
 def _tell(record: hansard.Record) -> list[str]:
-    found = make_runs(record)
-    known = {found.team, found.failed, found.doubt, found.settled, found.forked}
-    forked = _worked(record, run=record.fork(found.team, at="researcher_1@20"))
+    runs = make_runs(record)
+    known = {runs.team, runs.failed, runs.doubt, runs.settled, runs.forked}
+    forked = _worked(record, run=record.fork(runs.team, at="researcher_1@20"))
     again = _worked(record, run=record.fork(forked))
     deep = record.fork(again, effects="live", labels={"why": "to look"})
     _worked(record, run=deep)
@@ -35,8 +35,8 @@ def _tell(record: hansard.Record) -> list[str]:
     _talks(record)
     _spends(record)
     _used(record)
-    record.settle(found.doubt, "sender#1", "did_not_happen", reason="nothing was sent")
-    _again(record, found.doubt)
+    record.settle(runs.doubt, "sender#1", "did_not_happen", reason="nothing was sent")
+    _again(record, runs.doubt)
     _shares(record)
     _works_together(record)
     made = [run for run, _ in record.runs()]

@@ -53,7 +53,7 @@ class Messages:
     ) -> RawMessage:
         """Return a commit of some events."""
         number = self.position + 1
-        told = tuple(
+        recorded = tuple(
             each if isinstance(each, Recorded) else record(each, f"event {number}.{index}")
             for index, each in enumerate(events)
         )
@@ -64,7 +64,7 @@ class Messages:
             actor=Actor("somebody"),
             epoch=1,
             tx=tx,
-            events=told,
+            events=recorded,
             **fields,
         )
         subject = subjects.subject(WORKSPACE, stream, version)
@@ -171,8 +171,8 @@ def selected(store: Store, table: str, where: str = "true", *given: object) -> l
             [table],
         )
     ]
-    found = store.all(f"SELECT * FROM {table} WHERE {where}", given)
-    return [dict(zip(names, row, strict=True)) for row in found]
+    rows = store.all(f"SELECT * FROM {table} WHERE {where}", given)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 # ---------------------------------------------------------------- what tables must say
@@ -208,7 +208,7 @@ def check_steps(store: Store, name: str, state: AgentState, cut: int = 0) -> int
 def check_step(row: dict[str, Any], step: Step, cut: int) -> None:
     """Check that a row equals the fold."""
     error = step.error
-    told = {
+    expected = {
         "tool": step.tool,
         "kind": step.kind,
         "effects": step.effects,
@@ -236,38 +236,40 @@ def check_step(row: dict[str, Any], step: Step, cut: int) -> None:
         "requested_version": step.version,
         "outcome_version": step.outcome_version,
     }
-    found = {name: row[name] for name in told}
+    shown = {name: row[name] for name in expected}
     for name in ("arguments", "result"):
-        found[name] = _json(row[name])
-    found["usage"] = _json(row["usage"]) or {}
-    assert found == told
+        shown[name] = _json(row[name])
+    shown["usage"] = _json(row["usage"]) or {}
+    assert shown == expected
     assert (row["ended_at"] is None) == (step.status == "requested" or step.outcome_version is None)
 
 
 def check_facts(store: Store, name: str, state: AgentState, cut: int = 0) -> None:
     """Check that the rows of messages, decisions ... are the facts stated after the cut."""
     own = [noted for noted in state.facts if noted.version > cut]
-    found: dict[str, list[Any]] = {}
+    shown: dict[str, list[Any]] = {}
     for table in ("messages", "checkpoints", "resources", "decisions", "handoffs", "compactions"):
         rows = selected(store, table, "run = $1 AND agent = $2", name, state.agent)
-        found[table] = sorted(rows, key=lambda row: row["version"])
-    told: dict[str, list[Any]] = {table: [] for table in found}
+        shown[table] = sorted(rows, key=lambda row: row["version"])
+    expected: dict[str, list[Any]] = {table: [] for table in shown}
     for noted in own:
         match noted.fact:
             case agent.MessageAdded() as fact:
-                told["messages"].append(_message(noted.version, fact))
+                expected["messages"].append(_message(noted.version, fact))
             case agent.CheckpointSaved() as fact:
-                told["checkpoints"].append((noted.version, fact.name, _plain(fact.data)))
+                expected["checkpoints"].append((noted.version, fact.name, _plain(fact.data)))
             case agent.ResourceAccessed() as fact:
-                told["resources"].append((noted.version, fact.uri, fact.operation, fact.step))
+                expected["resources"].append((noted.version, fact.uri, fact.operation, fact.step))
             case agent.DecisionMade() as fact:
-                told["decisions"].append(_decision(noted.version, fact))
+                expected["decisions"].append(_decision(noted.version, fact))
             case agent.HandedOff() as fact:
                 payload = _plain(fact.payload)
-                told["handoffs"].append((noted.version, fact.to, fact.because or None, payload))
+                expected["handoffs"].append((noted.version, fact.to, fact.because or None, payload))
             case ContextCompacted() as fact:
-                said = (fact.role, _plain(fact.summary), list(fact.stands_for), list(fact.kept))
-                told["compactions"].append((noted.version, *said, fact.tokens_before, fact.step))
+                summary = (fact.role, _plain(fact.summary), list(fact.stands_for), list(fact.kept))
+                expected["compactions"].append(
+                    (noted.version, *summary, fact.tokens_before, fact.step)
+                )
     assert [
         (
             row["version"],
@@ -278,20 +280,20 @@ def check_facts(store: Store, name: str, state: AgentState, cut: int = 0) -> Non
             row["tokens_before"],
             row["step"],
         )
-        for row in found["compactions"]
-    ] == told["compactions"]
-    assert [_message_row(row) for row in found["messages"]] == told["messages"]
+        for row in shown["compactions"]
+    ] == expected["compactions"]
+    assert [_message_row(row) for row in shown["messages"]] == expected["messages"]
     assert [
-        (row["version"], row["name"], _json(row["data"])) for row in found["checkpoints"]
-    ] == told["checkpoints"]
+        (row["version"], row["name"], _json(row["data"])) for row in shown["checkpoints"]
+    ] == expected["checkpoints"]
     assert [
-        (row["version"], row["uri"], row["operation"], row["step"]) for row in found["resources"]
-    ] == told["resources"]
-    assert [_decision_row(store, row) for row in found["decisions"]] == told["decisions"]
+        (row["version"], row["uri"], row["operation"], row["step"]) for row in shown["resources"]
+    ] == expected["resources"]
+    assert [_decision_row(store, row) for row in shown["decisions"]] == expected["decisions"]
     assert [
         (row["version"], row["receiver"], row["because"], _json(row["payload"]))
-        for row in found["handoffs"]
-    ] == told["handoffs"]
+        for row in shown["handoffs"]
+    ] == expected["handoffs"]
 
 
 def _message(version: int, fact: agent.MessageAdded) -> tuple[Any, ...]:

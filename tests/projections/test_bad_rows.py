@@ -80,21 +80,21 @@ def test_bad_rows_cost_no_more_than_a_few_tries_each(tmp_path: Path, many: int, 
     try:
         batch = batch_of(messages)
         store.write(batch, many)
-        deep, found = log2(many) + 1, len(bad)
-        assert store.tries <= 2 + 3 * found * (deep + 1)
+        deep, bad_rows = log2(many) + 1, len(bad)
+        assert store.tries <= 2 + 3 * bad_rows * (deep + 1)
         part = 2 * PART_ROWS
-        assert store.rows_tried <= many * (2 * min(found, deep) + 1) + 3 * found * deep * part
+        assert store.rows_tried <= many * (2 * min(bad_rows, deep) + 1) + 3 * bad_rows * deep * part
         assert [row["position"] for row in selected(store, "problems")] == [n + 1 for n in bad]
         assert store.all("SELECT count(*) FROM events") == [(many,)]
-        assert store.all("SELECT count(*) FROM policies") == [(many - found,)]
+        assert store.all("SELECT count(*) FROM policies") == [(many - bad_rows,)]
         assert store.progress.position == many
         assert (store.progress.messages, store.progress.chain) == (many, batch.chain)
-        told = {name: digest for name, digest in store.digests().items() if name != "problems"}
+        intact = {name: digest for name, digest in store.digests().items() if name != "problems"}
     finally:
         store.close()
     other = digests(tmp_path / "o.duckdb", messages.all, [many // 3])
     assert {n: d for n, d in other.items() if n not in {"problems", "progress"}} == {
-        n: d for n, d in told.items() if n != "progress"
+        n: d for n, d in intact.items() if n != "progress"
     }
 
 
@@ -142,8 +142,8 @@ def test_the_commit_goes_where_not_even_events_takes_its_row(tmp_path: Path):
     store = counted(tmp_path)
     try:
         store.write(batch, 40)
-        found = [(row["position"], row["event_index"]) for row in selected(store, "problems")]
-        assert found == [(8, 0), (31, 0), (31, None)]
+        places = [(row["position"], row["event_index"]) for row in selected(store, "problems")]
+        assert places == [(8, 0), (31, 0), (31, None)]
         assert store.all("SELECT count(*) FROM events WHERE position = 31") == [(0,)]
         assert store.all("SELECT count(*) FROM policies") == [(38,)]
     finally:

@@ -15,33 +15,37 @@ COMMENTS = """
 def comments(tmp_path: Path) -> list[tuple[str, str, str | None]]:
     """Return the comment of each column of a new file."""
     store = Store(tmp_path / "t.duckdb")
-    found = store.all(COMMENTS)
+    rows = store.all(COMMENTS)
     store.close()
-    return found
+    return rows
 
 
 def test_each_column_says_what_it_means(comments):
     """No column of a table or view is without a meaning."""
     assert comments
-    assert [(table, column) for table, column, said in comments if not said] == []
+    assert [(table, column) for table, column, text in comments if not text] == []
 
 
 def test_nothing_describes_what_is_not_there(comments):
     """Each entry belongs to an existing column that uses it."""
-    shown = {(table, column): said for table, column, said in comments}
-    told = dict(dictionary())
-    alike, everywhere = told.pop("alike"), told.pop("everywhere")
+    shown = {(table, column): text for table, column, text in comments}
+    entries = dict(dictionary())
+    alike, everywhere = entries.pop("alike"), entries.pop("everywhere")
     assert {name for pair in alike.items() for name in pair} <= {table for table, _ in shown}
     assert {
-        (table, column): said for table, of in told.items() for column, said in of.items()
+        (table, column): text for table, of in entries.items() for column, text in of.items()
     }.items() <= shown.items()
-    twice = [(name, column) for name, of in told.items() for column in of if column in everywhere]
+    twice = [
+        (name, column) for name, of in entries.items() for column in of if column in everywhere
+    ]
     assert [
-        (name, column) for name, column in twice if told[name][column] == everywhere[column]
+        (name, column) for name, column in twice if entries[name][column] == everywhere[column]
     ] == []
     unused = set(everywhere)
     for table, column in shown:
-        if column not in told.get(table, ()) and column not in told.get(alike.get(table, ""), ()):
+        if column not in entries.get(table, ()) and column not in entries.get(
+            alike.get(table, ""), ()
+        ):
             unused.discard(column)
     assert unused == set()
 

@@ -130,10 +130,10 @@ def test_forks_of_forks_are_what_the_domain_folds(shared, events, life, more, li
         events = [*before, *went_on]
         checks.append((name, cut, life_cut, events, life))
     shared.news(since, some_borders(messages.all[since:], seed))
-    for run_name, cut, life_cut, told, lived in checks:
-        state = fold(agent.AgentState(), told)
+    for run_name, cut, life_cut, history, lived in checks:
+        state = fold(agent.AgentState(), history)
         last = run_name == checks[-1][0]
-        if len(told) > cut:
+        if len(history) > cut:
             if last:
                 check_agent(shared.store, run_name, state)
             check_steps(shared.store, run_name, state, cut)

@@ -45,18 +45,18 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str
 
 
 def _decision(store: Store, run: str, question: str) -> str:
-    [[found]] = store.all(
+    [[decision]] = store.all(
         "SELECT decision FROM decisions WHERE run = $1 AND question = $2", [run, question]
     )
-    return str(found)
+    return str(decision)
 
 
 def test_a_decision_leads_back_to_every_call_before_it(story: tuple[Store, str, str]):
     """A decision leads back to its inputs, the outcomes seen, and their calls, nearest first."""
     store, run, _ = story
     rows = store.rows("FROM caused_by($1) ORDER BY depth, type", [_decision(store, run, "Stop?")])
-    told = [(row["depth"], row["how"], row["type"]) for row in rows]
-    assert told == [
+    steps = [(row["depth"], row["how"], row["type"]) for row in rows]
+    assert steps == [
         (1, "after", "step.completed.v1"),
         (1, "input", None),
         (1, "input", None),

@@ -92,13 +92,13 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     files = sorted(
         GOLDEN.iterdir(), key=lambda path: (path.name[:13] != "step.requeste", path.name)
     )
-    found = []
+    events = []
     for path in files:
         tag = path.name.removesuffix(".json").rpartition(".")[0]
         golden = Recorded(tag, path.name, msgspec.Raw(path.read_bytes()))
         kind = REGISTRY[tag]
-        found.append((own.get(kind) or where.get(tag.partition(".")[0], ADA), golden))
-    return found
+        events.append((own.get(kind) or where.get(tag.partition(".")[0], ADA), golden))
+    return events
 
 
 BY_STEPS = (
@@ -130,12 +130,12 @@ def test_golden_events_of_every_type_are_projected(golden: Store):
     missing = [row["reason"] for row in selected(golden, "problems")]
     assert len(missing) == len(REFERRING)
     assert all("which is not on record" in reason for reason in missing)
-    told = {row["id"]: row for row in selected(golden, "events")}
-    assert {name: row["data"] for name, row in told.items()} == {
+    by_id = {row["id"]: row for row in selected(golden, "events")}
+    assert {name: row["data"] for name, row in by_id.items()} == {
         each.id: str(each.data, "utf-8") for _, each in _golden()
     }
-    assert {row["type"] for row in told.values()} == set(REGISTRY)
-    assert all(row["known_as"] == row["type"] for row in told.values())
+    assert {row["type"] for row in by_id.values()} == set(REGISTRY)
+    assert all(row["known_as"] == row["type"] for row in by_id.values())
 
 
 @pytest.mark.parametrize(

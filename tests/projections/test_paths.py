@@ -57,10 +57,10 @@ def rate(some: list[Trail]) -> float | None:
 
 def by_arm(paths: list[Trail]) -> dict[str, list[Trail]]:
     """Paths by their arm."""
-    found: dict[str, list[Trail]] = defaultdict(list)
+    trails: dict[str, list[Trail]] = defaultdict(list)
     for path in paths:
-        found[path.arm].append(path)
-    return found
+        trails[path.arm].append(path)
+    return trails
 
 
 def choices(paths: list[Trail]) -> set[tuple[Any, ...]]:
@@ -84,14 +84,14 @@ def choices(paths: list[Trail]) -> set[tuple[Any, ...]]:
 
 def transitions(paths: list[Trail]) -> set[tuple[Any, ...]]:
     """Return the expected rows of `transitions`."""
-    found: set[tuple[Any, ...]] = set()
+    moves: set[tuple[Any, ...]] = set()
     for arm, mine in by_arm(paths).items():
         pairs = Counter(p for path in mine for p in pairwise(("(start)", *path.tools, path.end)))
         begun = Counter[str]()
         for (before, _), count in pairs.items():
             begun[before] += count
-        found |= {(arm, a, b, n, float(Fraction(n, begun[a]))) for (a, b), n in pairs.items()}
-    return found
+        moves |= {(arm, a, b, n, float(Fraction(n, begun[a]))) for (a, b), n in pairs.items()}
+    return moves
 
 
 def sequences(paths: list[Trail]) -> set[tuple[Any, ...]]:
@@ -107,25 +107,25 @@ def sequences(paths: list[Trail]) -> set[tuple[Any, ...]]:
 
 def check(store: Store, experiment: str, paths: list[Trail]) -> None:
     """Check that the views of an experiment match the counts."""
-    found = store.all(
+    rows = store.all(
         "SELECT arm, tool, calls, runs, runs_with_it, errors, success_with, success_without "
         "FROM tool_choices WHERE experiment = $1",
         [experiment],
     )
-    assert len(found) == len(set(found))
-    assert set(found) == choices(paths)
-    found = store.all(
+    assert len(rows) == len(set(rows))
+    assert set(rows) == choices(paths)
+    rows = store.all(
         "SELECT arm, from_tool, to_tool, count, share FROM transitions WHERE experiment = $1",
         [experiment],
     )
-    assert set(found) == transitions(paths)
-    assert len(found) == len(set(found))
-    found = store.all(
+    assert set(rows) == transitions(paths)
+    assert len(rows) == len(set(rows))
+    rows = store.all(
         "SELECT arm, role, sequence, calls, runs, successes, success_rate FROM sequences "
         "WHERE experiment = $1",
         [experiment],
     )
-    assert {(row[0], row[1], tuple(row[2]), *row[3:]) for row in found} == sequences(paths)
+    assert {(row[0], row[1], tuple(row[2]), *row[3:]) for row in rows} == sequences(paths)
 
 
 # ---------------------------------------------------------------- imported runs
@@ -148,17 +148,17 @@ def test_tau_bench_paths_are_what_the_files_say(real_data: Path, tmp_path: Path)
             place.imported("tau-bench", path, experiment, arm)
             for chat in parsers.tau(path):
                 tools = tuple(tool for _, tool, _ in chat.called())
-                came = zip(tools, chat.answers(), strict=True)
-                errors = tuple(tool for tool, answer in came if answer == "failed")
+                outcomes = zip(tools, chat.answers(), strict=True)
+                errors = tuple(tool for tool, answer in outcomes if answer == "failed")
                 paths[experiment].append(Trail(arm, tools, chat.reward >= 1, errors=errors))
         store = projected(place.home, support.WORKSPACE, tmp_path)
     try:
-        assert {name: len(found) for name, found in paths.items()} == {
+        assert {name: len(trails) for name, trails in paths.items()} == {
             "tau-airline": 200,
             "tau-retail": 200,
         }
-        for experiment, found in paths.items():
-            check(store, experiment, found)
+        for experiment, trails in paths.items():
+            check(store, experiment, trails)
         [[calls]] = store.all("SELECT sum(calls)::BIGINT FROM tool_choices")
         assert calls == 1_164 + 793 + 876
         shares = store.all(
@@ -239,11 +239,11 @@ def test_a_run_that_is_open_has_no_end_and_agents_have_paths_each(home, record, 
             a(1)
             store = projected(home, name, tmp_path)
     try:
-        found = store.all(
+        rows = store.all(
             "SELECT role, sequence, runs, successes, success_rate FROM sequences "
             "ORDER BY role, calls DESC"
         )
-        assert found == [
+        assert rows == [
             ("r", ["a", "b"], 1, 1, 1.0),
             ("r", ["a"], 1, 0, None),
             ("s", [], 1, 1, 1.0),

@@ -26,7 +26,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def told(
+def command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
     """Run a command as a user whose files are readable and writable by all."""
@@ -43,14 +43,14 @@ def told(
 
 
 @pytest.mark.slow
-def test_each_file_is_the_owners_alone(tmp_path: Path, told: Call):
+def test_each_file_is_the_owners_alone(tmp_path: Path, command_line: Call):
     """Tables, logs and indexes are the owner's alone, whatever the umask."""
     home = tmp_path / "data"
     with hansard.connect("lab", data_dir=home) as record:
         with record.run("w", run="r", agent="a", role="b") as session:
             session.message("user", "secret")
         for command in COMMANDS:
-            told(*command)
+            command_line(*command)
             assert not open_to_others(home / "projections"), command
         kinds = {path.suffix for path in (home / "projections").rglob("*") if path.is_file()}
         assert {".duckdb", ".sqlite"} <= kinds
@@ -59,6 +59,6 @@ def test_each_file_is_the_owners_alone(tmp_path: Path, told: Call):
                 path.chmod(0o644)
         with record.run("w", run="r2", agent="a", role="b") as session:
             session.message("user", "secret")
-        told("sql", "SELECT count(*) FROM events")
-        told("search", "secret")
+        command_line("sql", "SELECT count(*) FROM events")
+        command_line("search", "secret")
         assert not open_to_others(home / "projections")

@@ -153,18 +153,18 @@ async def test_it_follows_the_log(home: Path, workspace: str):
     place, reached = TableFiles.of(home, workspace), 0
     async with running(home, workspace) as (projector, _):
         for _ in range(3):
-            found = await asyncio.to_thread(_recorded, home, workspace)
+            run_id = await asyncio.to_thread(_recorded, home, workspace)
             reached = await wait_for(place, await head_of(home, workspace), WAIT_S)
             assert reached == projector.store.progress.position
-            assert projector.store.all("SELECT count(*) FROM runs WHERE run = $1", [found]) == [
+            assert projector.store.all("SELECT count(*) FROM runs WHERE run = $1", [run_id]) == [
                 (1,)
             ]
-        standing = place.status()
-        assert standing is not None
-        assert (standing.pid, standing.position, standing.running) == (os.getpid(), reached, True)
-        assert standing.head >= reached
-        assert standing.delay_ms is not None
-        assert 0 < standing.delay_ms < WAIT_S * 1_000
+        status = place.status()
+        assert status is not None
+        assert (status.pid, status.position, status.running) == (os.getpid(), reached, True)
+        assert status.head >= reached
+        assert status.delay_ms is not None
+        assert 0 < status.delay_ms < WAIT_S * 1_000
         with pytest.raises(Held, match=f"process {os.getpid()}"):
             async with running(home, workspace):
                 pass
@@ -207,10 +207,10 @@ async def test_a_reconnect_leaves_no_trace(home: Path, workspace: str):
 
         until = (await raw.extent()).last
         await asyncio.wait_for(project(raw, store, until=until, moved=moved), WAIT_S)
-        found = store.digests()
+        digests = store.digests()
         store.close()
         made = await rebuild(raw, place, lambda _done, _total: None)
-    assert found == made.tables
+    assert digests == made.tables
 
 
 def _many(home: Path, workspace: str, since: int, count: int) -> None:
@@ -222,7 +222,7 @@ def _many(home: Path, workspace: str, since: int, count: int) -> None:
         began = agent.SessionBegan(
             epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
         )
-        asked = steps.StepRequested(
+        request = steps.StepRequested(
             step=1, tool="t", effects=steps.Effects.ONCE, arguments=RAW, call="c", fingerprint="f"
         )
         planted += [
@@ -232,7 +232,7 @@ def _many(home: Path, workspace: str, since: int, count: int) -> None:
                     1, run.RunStarted(workflow="w"), run.AgentJoined(agent="ada", role="writer")
                 ),
             ),
-            (who, commit(1, began, asked)),
+            (who, commit(1, began, request)),
             (who, commit(3, steps.StepInDoubt(step=1, error=steps.Failure("E", "x" * number)))),
             (
                 who,
@@ -380,22 +380,22 @@ async def test_kills_under_load_leave_no_trace(home: Path, workspace: str, round
             child = _start(home, workspace)
             began = time.monotonic()
             while time.monotonic() - began < WAIT_S:
-                standing = place.status()
+                status = place.status()
                 if (
-                    standing is not None
-                    and standing.running
-                    and standing.pid == child.pid
-                    and standing.position > seen
+                    status is not None
+                    and status.running
+                    and status.pid == child.pid
+                    and status.position > seen
                 ):
                     break
                 await asyncio.sleep(0.005)
             await asyncio.sleep(chance.uniform(0, 0.2))
             child.kill()
             child.wait()
-            standing = place.status()
-            assert standing is not None
-            moved += standing.position > seen
-            seen = standing.position
+            status = place.status()
+            assert status is not None
+            moved += status.position > seen
+            seen = status.position
     finally:
         stop.set()
         await asyncio.to_thread(planted.join)
