@@ -43,8 +43,8 @@ def _worked(home: Path, workspace: str, work: Any, place: IndexPlace | None) -> 
     async def run() -> int:
         raw = await RawWorkspace.open(options(home), workspace)
         try:
-            found: int = await work(raw, place or place_of(home, workspace), silent)
-            return found
+            count: int = await work(raw, place or place_of(home, workspace), silent)
+            return count
         finally:
             await raw.close()
 
@@ -77,7 +77,7 @@ def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
     began = SessionBegan(
         epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
     )
-    said = [
+    messages = [
         MessageAdded(role="user", content=msgspec.Raw(msgspec.json.encode(text)), fingerprint="f")
         for text in texts
     ]
@@ -85,14 +85,14 @@ def say(home: Path, workspace: str, *texts: Any, run: str = "r1") -> None:
         home,
         workspace,
         (RunStream(run), commit(1, RunStarted(workflow="w"), ADA)),
-        (who, commit(1, began, *said)),
+        (who, commit(1, began, *messages)),
     )
 
 
 def unknown(home: Path, workspace: str, tag: str, data: bytes, run: str = "r9") -> None:
     """Append an event of a type that this version does not know."""
-    told = Recorded(tag, "event-of-tomorrow", msgspec.Raw(data))
-    plant(home, workspace, (RunStream(run), commit(1, told)))
+    event = Recorded(tag, "event-of-tomorrow", msgspec.Raw(data))
+    plant(home, workspace, (RunStream(run), commit(1, event)))
 
 
 def grow(home: Path, workspace: str, since: int, count: int) -> None:
@@ -105,10 +105,10 @@ def grow(home: Path, workspace: str, since: int, count: int) -> None:
         began = SessionBegan(
             epoch=1, agent="ada", role="writer", server_version="1", protocol_version="1"
         )
-        said = MessageAdded(role="user", content=msgspec.Raw(text), fingerprint="f")
+        message = MessageAdded(role="user", content=msgspec.Raw(text), fingerprint="f")
         planted += [
             (RunStream(run), commit(1, RunStarted(workflow="w"), ADA)),
-            (who, commit(1, began, said)),
+            (who, commit(1, began, message)),
         ]
     plant(home, workspace, *planted)
 

@@ -62,11 +62,11 @@ def test_kills_under_load_leave_no_trace(home: Path, workspace: str, rounds, evi
         stop.set()
         growing.join()
     reached = brought_up(home, workspace)
-    found = content(place.path)
+    whole = content(place.path)
     assert rebuilt(home, workspace) == reached
-    assert content(place.path) == found
-    assert found["pages"] == [("ok",)]
-    assert len(found["rows"]) == reached // 2 * 4
+    assert content(place.path) == whole
+    assert whole["pages"] == [("ok",)]
+    assert len(whole["rows"]) == reached // 2 * 4
     assert moved >= kills // 2
     evidence.record("kill.search_index", kills=kills, commits=reached, differing_rows=0)
 
@@ -117,13 +117,13 @@ def test_who_searches_while_it_is_written_sees_whole_batches(home: Path, workspa
     child = _start(home, workspace)
     positions: list[int] = []
     while child.poll() is None:
-        found = ask(place, question)
-        if found is None:
+        answer = ask(place, question)
+        if answer is None:
             time.sleep(0.002)
             continue
-        assert len(found.hits) == found.position // 2
-        assert all(hit.position <= found.position for hit in found.hits)
-        positions.append(found.position)
+        assert len(answer.hits) == answer.position // 2
+        assert all(hit.position <= answer.position for hit in answer.hits)
+        positions.append(answer.position)
     assert child.returncode == 0
     assert positions == sorted(positions)
     assert len({*positions} - {0, 2_000}) >= 2

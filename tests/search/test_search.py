@@ -38,9 +38,9 @@ WAIT_S = 60.0
 def test_a_real_run_is_found_by_its_words(home: Path, workspace: str, call: Call):
     """Arguments, results, messages and decisions, with where they stand and the match marked."""
     run = made(home, workspace)
-    found = call("uberweisung", "--json")
-    assert found.code == 0
-    [hit] = found.lines
+    result = call("uberweisung", "--json")
+    assert result.code == 0
+    [hit] = result.lines
     assert (hit["type"], hit["run"], hit["agent"], hit["role"]) == (
         "step.completed.v1",
         run,
@@ -49,7 +49,7 @@ def test_a_real_run_is_found_by_its_words(home: Path, workspace: str, call: Call
     )
     [[begin, end]] = hit["marks"]
     assert hit["snippet"][begin:end] == "Überweisung"
-    assert found.err == f"as of position {hit['as_of']}\n"
+    assert result.err == f"as of position {hit['as_of']}\n"
     types = {line["type"] for line in call("W2378156", "--json").lines}
     assert types == {"message.added.v1", "step.requested.v1", "step.completed.v1"}
     assert [line["type"] for line in call("exchange?", "selected", "--json").lines] == [
@@ -62,12 +62,12 @@ def test_a_real_run_is_found_by_its_words(home: Path, workspace: str, call: Call
 def test_people_see_brackets_and_no_control_characters(home: Path, workspace: str, call: Call):
     """A payload cannot move the cursor; its address and agent are printed above it."""
     run = made(home, workspace)
-    told = call("order", "--type", "message.added")
-    [head, said] = told.out.splitlines()
+    result = call("order", "--type", "message.added")
+    [head, line] = result.out.splitlines()
     assert f"  message.added.v1  run {run}  clerk (support)" in head
     assert head.partition("  ")[0].count(".") == 1
-    assert r"\x1b[31m [order]\x07 #W2378156" in said
-    assert not {"\x1b", "\x07"} & set(told.out)
+    assert r"\x1b[31m [order]\x07 #W2378156" in line
+    assert not {"\x1b", "\x07"} & set(result.out)
 
 
 def test_a_large_result_is_found_by_its_reference(home: Path, workspace: str, call: Call):
@@ -163,21 +163,21 @@ def test_an_empty_log_has_nothing(home: Path, workspace: str, call: Call):
 def test_hostile_words_are_words(home: Path, workspace: str, call: Call, words: str):
     """No input is syntax: it matches or does not, or contains no word."""
     say(home, workspace, "harmless")
-    told = call("--json", "--", words)
-    assert told.out == ""
-    if told.code:
-        assert (told.code, "there is no word in" in told.err) == (2, True)
+    result = call("--json", "--", words)
+    assert result.out == ""
+    if result.code:
+        assert (result.code, "there is no word in" in result.err) == (2, True)
     else:
-        assert "nothing was found" in told.err
+        assert "nothing was found" in result.err
 
 
 def test_a_megabyte_is_refused(home: Path, workspace: str, call: Call):
     """Words and queries are bounded, and the error states the bound."""
     say(home, workspace, "harmless")
     for more in ([], ["--query"]):
-        told = call("x " * 500_000, *more)
-        assert (told.code, told.out) == (2, "")
-        assert "at most 10,000" in told.err
+        result = call("x " * 500_000, *more)
+        assert (result.code, result.out) == (2, "")
+        assert "at most 10,000" in result.err
     assert "nothing to search for" in call().err
 
 
@@ -191,9 +191,9 @@ def test_raw_queries_have_operators_and_clear_errors(home: Path, workspace: str,
     assert indexes("pea* OR green") == {2, 3}
     assert indexes('"red apple"') == {1}
     for bad in ("apple AND", '"open', "nosuch: apple", "(", "NEAR(apple", "*reads", "apple)"):
-        told = call(bad, "--query", "--json")
-        assert (told.code, told.out) == (2, ""), bad
-        assert "malformed" in told.err or "has no terms" in told.err
+        result = call(bad, "--query", "--json")
+        assert (result.code, result.out) == (2, ""), bad
+        assert "malformed" in result.err or "has no terms" in result.err
     assert "no such column: nosuch" in call("nosuch: apple", "--query").err
 
 
@@ -269,8 +269,8 @@ def test_a_reader_sees_one_moment(home: Path, workspace: str):
     reader = Index(place.path, read_only=True)
     say(home, workspace, "apple", run="r2")
     assert brought_up(home, workspace) == 4
-    found = reader.find(Question(words="apple"))
-    assert (reader.progress.position, [hit.run for hit in found]) == (2, ["r1"])
+    hits = reader.find(Question(words="apple"))
+    assert (reader.progress.position, [hit.run for hit in hits]) == (2, ["r1"])
     reader.close()
     now = full_text.ask(place, Question(words="apple"))
     assert now is not None
@@ -294,10 +294,10 @@ def test_while_another_indexes_the_answer_is_as_of_then(home: Path, workspace: s
     say(home, workspace, "old news", run="r2")
     hold = WriteLock(place_of(home, workspace))
     try:
-        told = call("old", "--json")
-        assert [line["run"] for line in told.lines] == ["r1"]
-        assert "is indexing" in told.err
-        assert told.err.endswith("as of position 2\n")
+        result = call("old", "--json")
+        assert [line["run"] for line in result.lines] == ["r1"]
+        assert "is indexing" in result.err
+        assert result.err.endswith("as of position 2\n")
         assert call("--rebuild").code == 2
     finally:
         hold.close()
@@ -310,9 +310,9 @@ def test_a_damaged_file_is_reported_and_rebuilt(home: Path, workspace: str, call
     call("apple")
     place = place_of(home, workspace)
     place.path.write_bytes(b"no database" * 1_000)
-    told = call("apple")
-    assert (told.code, told.out) == (2, "")
-    assert "make it again with 'hansard search --rebuild'" in told.err
+    result = call("apple")
+    assert (result.code, result.out) == (2, "")
+    assert "make it again with 'hansard search --rebuild'" in result.err
     again = call("apple", "--rebuild", "--json")
     assert (again.code, len(again.lines)) == (0, 1)
     assert f"made {place.path} up to position 2" in again.err
@@ -463,8 +463,8 @@ async def test_nobody_takes_the_index_while_a_thread_still_has_it(
 def test_json_is_one_object_a_line(home: Path, workspace: str, call: Call):
     """Line ends in payloads break no line."""
     say(home, workspace, "first\nsecond\r\u2028third\x85")
-    told = call("second", "--json")
-    assert [json.loads(line)["type"] for line in told.out.splitlines()] == ["message.added.v1"]
+    result = call("second", "--json")
+    assert [json.loads(line)["type"] for line in result.out.splitlines()] == ["message.added.v1"]
 
 
 def test_what_does_not_fit_its_writer_is_not_found(home: Path, workspace: str, call: Call):
@@ -484,7 +484,7 @@ def test_what_does_not_fit_its_writer_is_not_found(home: Path, workspace: str, c
         * 2
     ):
         version = 3 + number // 3 if stream.role == "writer" and stream.agent == "ada" else number
-        told = msgspec.structs.replace(commit(max(version, 1), lie(number)), actor=actor)
-        plant(home, workspace, (stream, told))
+        forged = msgspec.structs.replace(commit(max(version, 1), lie(number)), actor=actor)
+        plant(home, workspace, (stream, forged))
         assert call("lie").out == ""
     assert len(call("truth", "--json").lines) == 1

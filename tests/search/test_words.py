@@ -29,11 +29,11 @@ json_values = st.recursive(
 )
 
 
-def index(*told: str) -> sqlite3.Connection:
+def index(*documents: str) -> sqlite3.Connection:
     """Return an index of texts."""
     con = sqlite3.connect(":memory:")
     con.execute("CREATE VIRTUAL TABLE t USING fts5(text, tokenize='unicode61 remove_diacritics 2')")
-    con.executemany("INSERT INTO t VALUES (?)", [(each,) for each in told])
+    con.executemany("INSERT INTO t VALUES (?)", [(each,) for each in documents])
     return con
 
 
@@ -41,9 +41,9 @@ def strings(value: object) -> list[str]:
     """Return the keys and texts of a JSON value, in order."""
     match value:
         case dict():
-            return [each for key, told in value.items() for each in (key, *strings(told))]
+            return [each for key, member in value.items() for each in (key, *strings(member))]
         case list():
-            return [each for told in value for each in strings(told)]
+            return [each for member in value for each in strings(member)]
         case str():
             return [value]
         case _:
@@ -54,28 +54,28 @@ def strings(value: object) -> list[str]:
 def test_every_text_and_key_is_there_and_nothing_else(value, compact):
     """In their order, whatever the JSON; no syntax, no numbers, no words for true and null."""
     data = json.dumps(value, ensure_ascii=compact, separators=(",", ":") if compact else None)
-    found = text_of(data)
-    told = "".join(char for text in strings(value) for char in cleaned(text) if char.isalnum())
-    assert "".join(char for char in found if char.isalnum()) == told
+    indexed = text_of(data)
+    letters = "".join(char for text in strings(value) for char in cleaned(text) if char.isalnum())
+    assert "".join(char for char in indexed if char.isalnum()) == letters
 
 
 @given(st.lists(texts, min_size=1, max_size=5))
 def test_a_quoted_query_is_no_syntax(words):
     """A quoted query never fails, and finds the text equal to it."""
-    asked = " ".join(words)
-    con = index(text_of(json.dumps(asked)))
+    query = " ".join(words)
+    con = index(text_of(json.dumps(query)))
     try:
-        match = quoted(asked)
+        match = quoted(query)
     except BadQuery:
-        assert not any(char.isalnum() for char in asked)
+        assert not any(char.isalnum() for char in query)
         return
-    [[found]] = con.execute("SELECT count(*) FROM t WHERE t MATCH ?", [match]).fetchall()
-    is_old = any(char.isascii() and char.isalnum() for char in asked)  # SQLite's Unicode is older
-    assert found == 1 or not is_old
+    [[count]] = con.execute("SELECT count(*) FROM t WHERE t MATCH ?", [match]).fetchall()
+    is_old = any(char.isascii() and char.isalnum() for char in query)  # SQLite's Unicode is older
+    assert count == 1 or not is_old
 
 
 @pytest.mark.parametrize(
-    ("said", "asked", "hit"),
+    ("text", "query", "hit"),
     [
         ("Please refund order #W2378156.", "refund w2378156", True),
         ("Please refund order #W2378156.", '"refund order"', True),
@@ -102,21 +102,21 @@ def test_a_quoted_query_is_no_syntax(words):
         ("\ud800 half", "half", True),
     ],
 )
-def test_what_a_query_matches(said, asked, hit):
+def test_what_a_query_matches(text, query, hit):
     """Words in any order, phrases in theirs, any script, no operator."""
-    found = index(text_of(json.dumps(said))).execute(
-        "SELECT count(*) FROM t WHERE t MATCH ?", [quoted(asked)]
+    rows = index(text_of(json.dumps(text))).execute(
+        "SELECT count(*) FROM t WHERE t MATCH ?", [quoted(query)]
     )
-    assert found.fetchone()[0] == int(hit)
+    assert rows.fetchone()[0] == int(hit)
 
 
 @pytest.mark.parametrize(
-    "asked", ["", "   ", "\x00", "*", "&& || ()", '"', '""', "…", "\u200b", "\ufdd0"]
+    "query", ["", "   ", "\x00", "*", "&& || ()", '"', '""', "…", "\u200b", "\ufdd0"]
 )
-def test_no_word_is_an_error(asked):
+def test_no_word_is_an_error(query):
     """A query without a word is an error, not an empty result."""
     with pytest.raises(BadQuery, match="there is no word in"):
-        quoted(asked)
+        quoted(query)
 
 
 @pytest.mark.parametrize("how", [quoted, raw])
@@ -135,11 +135,11 @@ def test_words_are_bounded():
         quoted(most + " w")
 
 
-@pytest.mark.parametrize("asked", ["*reads", "  *id", "", "\x00"])
-def test_commands_of_the_index_are_refused(asked):
+@pytest.mark.parametrize("query", ["*reads", "  *id", "", "\x00"])
+def test_commands_of_the_index_are_refused(query):
     """A command of FTS5 itself is never passed to the index."""
     with pytest.raises(BadQuery, match="has no terms"):
-        raw(asked)
+        raw(query)
 
 
 def test_a_deep_or_damaged_payload_is_indexed():
@@ -151,8 +151,8 @@ def test_a_deep_or_damaged_payload_is_indexed():
 
 def test_a_snippet_tells_where_its_matches_are():
     """Marks are offsets into the text; long parts are cut beside and inside matches."""
-    found = snippet(f"…a {BEGIN}漢\u200b字{END} b {BEGIN}{'x' * 5_000}{END}{'y' * 5_000}")
-    assert [found.text[a:b] for a, b in found.marks] == ["漢字", "x" * BESIDE_CHARACTERS_MAX]
-    assert found.text.startswith("…a 漢字 b xxx")
-    assert len(found.text) < 4 * BESIDE_CHARACTERS_MAX
+    excerpt = snippet(f"…a {BEGIN}漢\u200b字{END} b {BEGIN}{'x' * 5_000}{END}{'y' * 5_000}")
+    assert [excerpt.text[a:b] for a, b in excerpt.marks] == ["漢字", "x" * BESIDE_CHARACTERS_MAX]
+    assert excerpt.text.startswith("…a 漢字 b xxx")
+    assert len(excerpt.text) < 4 * BESIDE_CHARACTERS_MAX
     assert snippet("plain").marks == []
