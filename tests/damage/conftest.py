@@ -86,8 +86,8 @@ def long_run(record: hansard.Record) -> None:
 
 def tabled(home: Path) -> None:
     """Bring the tables up to the log, and wait for the mark."""
-    asked = ["-m", "hansard", "sql", "--format", "csv", "SELECT position FROM progress"]
-    done = run(asked, cwd=home, env=environment(home), timeout=BOUND_S)
+    command = ["-m", "hansard", "sql", "--format", "csv", "SELECT position FROM progress"]
+    done = run(command, cwd=home, env=environment(home), timeout=BOUND_S)
     assert done.returncode == 0, done.stderr
     marked(home, WORKSPACE, int(done.stdout.split()[-1]))
 
@@ -134,8 +134,8 @@ def cli(
     """Yield the command line over that copy, in this process."""
 
     def run(*arguments: object) -> Ran:
-        given = ["--data-dir", files.home, "-w", WORKSPACE, *arguments]
-        return ran(capsys, monkeypatch, given)
+        words = ["--data-dir", files.home, "-w", WORKSPACE, *arguments]
+        return ran(capsys, monkeypatch, words)
 
     yield run
     structlog.reset_defaults()

@@ -31,8 +31,8 @@ class Files(msgspec.Struct, frozen=True):
 
     def blocks(self, kind: str = "log", home: Path | None = None) -> list[Path]:
         """Return its blocks in order."""
-        found = (self.stream(kind, home) / "msgs").glob("*.blk")
-        return sorted(found, key=lambda path: int(path.stem))
+        paths = (self.stream(kind, home) / "msgs").glob("*.blk")
+        return sorted(paths, key=lambda path: int(path.stem))
 
     @property
     def index(self) -> Path:
@@ -62,7 +62,7 @@ class Damage(msgspec.Struct, frozen=True):
 
     name: str
     do: Do
-    told: str = ""
+    fact: str = ""
     wrong: bool = True
     refused: bool = False
     answered: bool = False
@@ -84,12 +84,12 @@ def flip(path: Path, at: int) -> None:
 
 def records(block: Path) -> list[tuple[int, int]]:
     """Return the offset and length of each record of a block."""
-    content, found, at = block.read_bytes(), [], 0
+    content, places, at = block.read_bytes(), [], 0
     while at < len(content):
         length = struct.unpack_from("<I", content, at)[0] & 0x7FFF_FFFF
-        found.append((at, length))
+        places.append((at, length))
         at += length
-    return found
+    return places
 
 
 def swap(one: Path, other: Path) -> None:
@@ -117,8 +117,8 @@ def emptied(stream: Path) -> None:
 
 def middle(block: Path) -> int:
     """Return the offset of the middle record of a block."""
-    found = records(block)
-    return found[len(found) // 2][0]
+    places = records(block)
+    return places[len(places) // 2][0]
 
 
 def flipped(which: int, record: float, part: int | None) -> Do:
@@ -126,8 +126,8 @@ def flipped(which: int, record: float, part: int | None) -> Do:
 
     def do(files: Files) -> None:
         block = files.blocks()[which]
-        found = records(block)
-        at, length = found[round(record * (len(found) - 1))]
+        places = records(block)
+        at, length = places[round(record * (len(places) - 1))]
         place = length // 2 if part is None else part
         flip(block, at + (place if place >= 0 else length + place))
 
@@ -152,12 +152,12 @@ MARK_SHORT = r"its log ends at position 0, and at .* it was on the disk up to \d
 
 
 def _both(
-    name: str, do: Do, told: str, unindexed_told: str, *, hidden: bool = False
+    name: str, do: Do, fact: str, unindexed_fact: str, *, hidden: bool = False
 ) -> list[Damage]:
     """Return a damage to the blocks, with and without index (`hidden`: only a read shows it)."""
     return [
-        Damage(name, do, told, refused=not hidden, answered=hidden),
-        Damage(f"{name}, no index", unindexed(do), unindexed_told, refused=True),
+        Damage(name, do, fact, refused=not hidden, answered=hidden),
+        Damage(f"{name}, no index", unindexed(do), unindexed_fact, refused=True),
     ]
 
 

@@ -63,19 +63,19 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
     stopped(files.home)
     damage.do(files)
     for _ in range(2):  # reading neither repairs nor worsens it
-        told = cli("check")
-        assert re.search(damage.told, told.out + told.err), (told.out, told.err)
-        assert told.code == (told.code or 1 if damage.wrong else 0), told.out
+        result = cli("check")
+        assert re.search(damage.fact, result.out + result.err), (result.out, result.err)
+        assert result.code == (result.code or 1 if damage.wrong else 0), result.out
     refused = opened(files)
     assert bool(refused) == damage.refused, refused
     if damage.refused:
         assert re.search("restore|put back", refused), refused
-    asked = cli("sql", "--format", "csv", COUNT)
+    result = cli("sql", "--format", "csv", COUNT)
     if damage.answered:
-        assert (asked.code, int(asked.out.split()[-1])) == (0, events), asked.err
+        assert (result.code, int(result.out.split()[-1])) == (0, events), result.err
     else:
-        assert asked.code
-        assert re.search("lost|gone|holds messages|ends at|cannot be read", asked.err), asked.err
+        assert result.code
+        assert re.search("lost|gone|holds messages|ends at|cannot be read", result.err), result.err
     verified = cli("rebuild", "--verify")
     assert bool(verified.code) == damage.wrong or damage in BLOBS, verified.err
     return cli("check")
@@ -118,22 +118,22 @@ def test_a_log_that_went_back_and_on_is_another(files: Files, cli: Call):
         plant(files.home, WORKSPACE, *steps(STEPS_OLDER + 1, STEPS + 5))
         marked(files.home, WORKSPACE, kept.mark.position + 5)
         marks.write(files.home, WORKSPACE, kept)
-        told = cli("check")
-    assert told.code == 1
-    assert re.search(r"history .*do not hold what the broker's mark and the tables", told.out), (
-        told.out
+        result = cli("check")
+    assert result.code == 1
+    assert re.search(r"history .*do not hold what the broker's mark and the tables", result.out), (
+        result.out
     )
 
 
 @pytest.mark.thorough
 def test_a_sound_log_is_called_clean(files: Files, cli: Call):
     """`check` also names the sources of its comparison."""
-    told = cli("check")
-    assert told.code == 0, told.out
+    result = cli("check")
+    assert result.code == 0, result.out
     assert re.search(
         r"compared with the broker's mark \(position (\d+)\), the tables \(position \1\), "
         r"what is published \(position \1\): nothing is wrong",
-        told.out,
+        result.out,
     )
 
 
@@ -148,13 +148,13 @@ def test_a_loss_that_is_accepted_is_gone_on_with(damage: Damage, files: Files, c
     assert opened(files) == ""
     assert "go on without them, make it again with 'hansard rebuild'" in cli("sql", COUNT).err
     assert cli("rebuild").code == 0
-    told = cli("check")
-    assert "note: mark: the broker's mark was begun on" in told.out
-    assert "acknowledged commits are gone" not in told.out
+    result = cli("check")
+    assert "note: mark: the broker's mark was begun on" in result.out
+    assert "acknowledged commits are gone" not in result.out
     if damage.name.startswith("last"):
-        assert told.code == 0, told.out
+        assert result.code == 0, result.out
     else:  # references to lost messages stay wrong
-        assert "are missing: this loss was accepted" in told.out
+        assert "are missing: this loss was accepted" in result.out
     assert cli("sql", COUNT).code == 0
     assert cli("runs").code == 0
 
@@ -273,11 +273,11 @@ def test_a_repair_hides_no_loss(files: Files, cli: Call):
 def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
     """With every stream offered and a block missing, it names the loss and the remedy."""
     BLOCKS[1].do(files)
-    told = cli("repair")
-    assert told.code == 1
-    assert "nothing to repair" not in told.out
-    assert "messages are lost, which 'hansard repair' cannot restore" in told.err
-    assert "backup" in told.err
+    result = cli("repair")
+    assert result.code == 1
+    assert "nothing to repair" not in result.out
+    assert "messages are lost, which 'hansard repair' cannot restore" in result.err
+    assert "backup" in result.err
 
 
 @pytest.mark.slow

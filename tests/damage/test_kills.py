@@ -50,8 +50,8 @@ def cli(
     """Yield the command line over it, in this process."""
 
     def run(*arguments: object) -> Ran:
-        given = ["--data-dir", home, "-w", WORKSPACE, *arguments]
-        return ran(capsys, monkeypatch, given)
+        words = ["--data-dir", home, "-w", WORKSPACE, *arguments]
+        return ran(capsys, monkeypatch, words)
 
     yield run
     structlog.reset_defaults()
@@ -59,22 +59,22 @@ def cli(
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process started."""
-    asked = subprocess.run(
+    listing = subprocess.run(
         ["ps", "-ax", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
     )
-    rows = [line.split() for line in asked.stdout.splitlines()]
+    rows = [line.split() for line in listing.stdout.splitlines()]
     return [int(child) for child, parent in rows if int(parent) == pid]
 
 
 def victims(home: Path, writer: int, up: int) -> dict[str, int]:
     """Return the processes that may be killed."""
     info = peek(home)
-    found = {"writer": writer, "projector": up}
+    pids = {"writer": writer, "projector": up}
     if info is not None:
-        found |= {"server": info.server_pid, "supervisor": info.supervisor_pid}
+        pids |= {"server": info.server_pid, "supervisor": info.supervisor_pid}
         keeper = [pid for pid in children(info.supervisor_pid) if pid != info.server_pid]
-        found |= dict.fromkeys(["marker"] if keeper else [], keeper[0] if keeper else 0)
-    return found
+        pids |= dict.fromkeys(["marker"] if keeper else [], keeper[0] if keeper else 0)
+    return pids
 
 
 def kill(pid: int) -> None:
@@ -102,18 +102,18 @@ def test_an_honest_log_is_never_called_damaged(durability, home, tmp_path, cli, 
             assert writer.stdout is not None
             assert writer.stdout.readline() or number, writer.stderr
             time.sleep(chance.uniform(0, 1.5 if THOROUGH else 0.5))  # at any moment
-            found = victims(home, writer.pid, up.pid)
-            names = chance.sample(sorted(found), 1 + number % 2)
+            pids = victims(home, writer.pid, up.pid)
+            names = chance.sample(sorted(pids), 1 + number % 2)
             for name in names:
-                kill(found[name])
+                kill(pids[name])
             time.sleep(chance.uniform(0, 0.5))
         finally:
             for process in (writer, up):
                 process.kill()
                 process.communicate()
         stopped(home)
-        told = cli("check")
-        assert told.code == 0, f"round {number}, {names} killed: {told.out}\n{told.err}"
+        result = cli("check")
+        assert result.code == 0, f"round {number}, {names} killed: {result.out}\n{result.err}"
         hansard.connect(workspace=WORKSPACE, data_dir=home, durability=durability).close()
         stopped(home)
 
@@ -140,5 +140,5 @@ def test_a_mark_follows_the_log(home: Path, cli: Call):
 def record_blobs(cli: Call) -> int:
     """Return the newest sequence of the stream of blobs."""
     streams = json.loads(cli("status", "--json").out.splitlines()[-1])["streams"]
-    [found] = [each["last"] for each in streams if each["name"].startswith("hansard_blob")]
-    return int(found)
+    [last] = [each["last"] for each in streams if each["name"].startswith("hansard_blob")]
+    return int(last)

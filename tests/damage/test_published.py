@@ -25,9 +25,9 @@ may = { query = true }
 
 def newest(place: TableFiles) -> published.PublishedSnapshot:
     """Return the newest published snapshot."""
-    found = published.newest(place)
-    assert found is not None
-    return found
+    generation = published.newest(place)
+    assert generation is not None
+    return generation
 
 
 @contextmanager
@@ -53,27 +53,27 @@ def places(path: Path) -> list[int]:
 def test_a_flipped_byte_anywhere_in_what_is_published(files: Files):
     """It is found in headers, used and free blocks, DuckDB's log and their descriptions."""
     place = TableFiles.of(files.home, WORKSPACE)
-    stands = newest(place)
-    assert published.damage(stands) is None
-    paths = sorted(stands.folder.iterdir())
-    assert stands.path in paths
+    generation = newest(place)
+    assert published.damage(generation) is None
+    paths = sorted(generation.folder.iterdir())
+    assert generation.path in paths
     for path in paths:
         for at in places(path):
             with flipped(path, at):
-                told = published.damage(stands)
-                assert told is not None, (path.name, at)
-                assert path.name in told
-    assert published.damage(stands) is None
+                message = published.damage(generation)
+                assert message is not None, (path.name, at)
+                assert path.name in message
+    assert published.damage(generation) is None
 
 
 def test_check_finds_it(files: Files, cli: Call):
     """The error names the file and the remedy, which works."""
     place = TableFiles.of(files.home, WORKSPACE)
     with flipped(newest(place).path, 8192 + 20):
-        told = cli("check")
-        assert told.code == 1
-        assert "tables.duckdb' is not what was published: its bytes changed" in told.out
-        assert "run 'hansard rebuild'" in told.out
+        result = cli("check")
+        assert result.code == 1
+        assert "tables.duckdb' is not what was published: its bytes changed" in result.out
+        assert "run 'hansard rebuild'" in result.out
     assert cli("check").code == 0
     flip(newest(place).path, newest(place).path.stat().st_size // 2)
     assert cli("rebuild").code == 0
@@ -83,16 +83,16 @@ def test_check_finds_it(files: Files, cli: Call):
 def test_what_says_what_a_generation_is_is_not_believed_where_it_changed(files: Files, cli: Call):
     """No answer has an invalid position, and `check` reports the change."""
     place = TableFiles.of(files.home, WORKSPACE)
-    stands = newest(place)
-    path = stands.folder / "generation.json"
+    generation = newest(place)
+    path = generation.folder / "generation.json"
     content = path.read_bytes()
     assert b'"position":3' in content
     path.write_bytes(content.replace(b'"position":3', b'"position":2', 1))
     assert published.newest(place) is None
-    told = cli("check")
-    assert (told.code, "generation.json' is damaged" in told.out) == (1, True)
+    result = cli("check")
+    assert (result.code, "generation.json' is damaged" in result.out) == (1, True)
     answer = cli("sql", "--format", "csv", "SELECT max(position) FROM events")
-    assert int(answer.out.split()[-1]) == stands.position
+    assert int(answer.out.split()[-1]) == generation.position
     assert cli("check").code == 0
 
 
@@ -102,14 +102,14 @@ def test_check_reads_what_is_published_for_a_role(files: Files, cli: Call):
     roles.write_text(ROLES)
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
         record.roles.apply_file(roles)
-    asked = "SELECT count(*) FROM events"
-    assert cli("sql", "--role", "reader", asked).code == 0
+    statement = "SELECT count(*) FROM events"
+    assert cli("sql", "--role", "reader", statement).code == 0
     assert cli("check").code == 0
-    stands = newest(role_place(files.home, WORKSPACE, "reader"))
-    flip(stands.path, stands.path.stat().st_size // 2)
-    told = cli("check")
-    assert (told.code, "is not what was published" in told.out) == (1, True)
-    assert str(stands.path) in told.out
-    shutil.rmtree(stands.folder)
-    assert cli("sql", "--role", "reader", asked).code == 0
+    generation = newest(role_place(files.home, WORKSPACE, "reader"))
+    flip(generation.path, generation.path.stat().st_size // 2)
+    result = cli("check")
+    assert (result.code, "is not what was published" in result.out) == (1, True)
+    assert str(generation.path) in result.out
+    shutil.rmtree(generation.folder)
+    assert cli("sql", "--role", "reader", statement).code == 0
     assert cli("check").code == 0

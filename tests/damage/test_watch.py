@@ -55,8 +55,8 @@ def until(holds: Callable[[], object]) -> None:
 
 def watched(home: Path) -> watch.Watched:
     """Return the watching process's report of the workspace."""
-    found = watch.read(home)
-    return watch.Watched() if found is None else found.workspaces.get(WORKSPACE, watch.Watched())
+    report = watch.read(home)
+    return watch.Watched() if report is None else report.workspaces.get(WORKSPACE, watch.Watched())
 
 
 def reported(process: subprocess.Popen[str], files: Files, cli: Call) -> str:
@@ -70,8 +70,8 @@ def reported(process: subprocess.Popen[str], files: Files, cli: Call) -> str:
     assert fact in status.lines[1]["damage"]
     process.terminate()
     out, err = process.communicate(timeout=BOUND_S)
-    told = [json.loads(line) for line in out.splitlines()]
-    assert any(fact in line.get("fact", "") for line in told if line["kind"] == "damage")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert any(fact in line.get("fact", "") for line in lines if line["kind"] == "damage")
     logged = [json.loads(line) for line in err.splitlines()]
     assert any(line["level"] == "error" and line.get("fact") == fact for line in logged)
     gone = cli("health")
@@ -167,9 +167,9 @@ def test_an_open_record_stops_where_the_log_was_lost_under_it(files: Files):
 
 def test_health_without_a_watch(tmp_path: Path, cli: Call, files: Files):
     """This covers no watcher, and one without a sign of life for half a minute."""
-    told: Ran = cli("health")
-    assert (told.code, "no 'hansard up' watches" in told.err) == (1, True)
+    result: Ran = cli("health")
+    assert (result.code, "no 'hansard up' watches" in result.err) == (1, True)
     watch.write(files.home, watch.Watch(1, datetime(2025, 1, 1, tzinfo=UTC)))
-    told = cli("health")
-    assert (told.code, "has not reported for" in told.err) == (1, True)
+    result = cli("health")
+    assert (result.code, "has not reported for" in result.err) == (1, True)
     stopped(files.home)
