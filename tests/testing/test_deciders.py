@@ -39,7 +39,7 @@ def test_rules_that_hold():
 
 
 @pytest.mark.parametrize(
-    ("check", "told"),
+    ("check", "message"),
     [
         (lambda: RULES.when(2).then(1), "- expected, + found):\n    1\n  + 1"),
         (lambda: RULES.when(1).then_state(count=2), "- count = 2\n  + count = 1"),
@@ -52,8 +52,8 @@ def test_rules_that_hold():
         (lambda: RULES.when(4).then_raises(KeyError), "- KeyError\n  + Full: 0 are there"),
     ],
 )
-def test_rules_that_do_not_hold(check, told):
+def test_rules_that_do_not_hold(check, message):
     """Both sides are shown."""
     with pytest.raises(AssertionError) as failed:
         check()
-    assert told in str(failed.value)
+    assert message in str(failed.value)

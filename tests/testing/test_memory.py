@@ -62,7 +62,7 @@ def test_a_memory_is_opened_again():
     with memory.record() as record:
         run = work(record)
     with memory.record() as record:
-        assert [found for found, _ in record.runs()] == [run]
+        assert [name for name, _ in record.runs()] == [run]
 
 
 async def test_both_clients_share_a_memory():

@@ -254,12 +254,12 @@ def _message(check) -> str:
 def test_calls_are_shown_from_both_sides():
     """Matching calls are shown as made; a difference shows the expected and the actual one."""
     then = given(report).when(report)
-    told = _message(
+    message = _message(
         lambda: then.then(
             answered("search"), ran("read", arguments={"path": "x"}), answered("send")
         )
     )
-    assert told.splitlines() == [
+    assert message.splitlines() == [
         "the calls are not as expected (- expected, + found):",
         "    answered writer#1 search(topic='threads') -> ['threads.md']",
         "  - ran read(path='x')",
@@ -271,23 +271,23 @@ def test_calls_are_shown_from_both_sides():
 def test_a_call_too_many_and_one_too_few_are_shown():
     """The others stay in their places."""
     then = given().when(report)
-    told = _message(lambda: then.then(ran("read"), ran("send"), ran("send")))
-    marks = [line[2] for line in told.splitlines()[1:]]
+    message = _message(lambda: then.then(ran("read"), ran("send"), ran("send")))
+    marks = [line[2] for line in message.splitlines()[1:]]
     assert marks == ["+", " ", " ", "-"]
 
 
 def test_decisions_events_errors_and_results_are_shown_from_both_sides():
     """Each difference shows the expected and the found value."""
     then = given().when(report)
-    told = _message(lambda: then.then(decided("send it?", "no")))
-    assert "- decided 'send it?': no" in told
-    assert "+ writer decided 'send it?': yes because it is short" in told
-    told = _message(lambda: then.then("decision.made", "decision.made"))
-    assert [line[2] for line in told.splitlines()[1:]] in ([" ", "-"], ["-", " "])
+    message = _message(lambda: then.then(decided("send it?", "no")))
+    assert "- decided 'send it?': no" in message
+    assert "+ writer decided 'send it?': yes because it is short" in message
+    message = _message(lambda: then.then("decision.made", "decision.made"))
+    assert [line[2] for line in message.splitlines()[1:]] in ([" ", "-"], ["-", " "])
     assert "+ step.requested.v1" in _message(lambda: then.then_no("step.requested"))
-    told = _message(lambda: then.then_raises(hansard.InDoubt, saying="send"))
-    assert "- InDoubt: ... send ..." in told
-    assert "+ no error: it returned 18" in told
+    message = _message(lambda: then.then_raises(hansard.InDoubt, saying="send"))
+    assert "- InDoubt: ... send ..." in message
+    assert "+ no error: it returned 18" in message
     assert "- 19\n  + 18" in _message(lambda: then.then_returns(19))
 
 

@@ -80,20 +80,20 @@ def test_the_first_run_records_and_later_ones_run_no_tool(project, pytester):
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "lines"),
     [
         ("bonn,köln", ["*ulm*", "*now:*köln*", "*--hansard=all*"]),
         ("bonn", ["*1 call on record not made*", "*- *look*ulm*", "*--hansard=all*"]),
         ("bonn,ulm,rom", ["*now:*rom*", "*--hansard=all*"]),
     ],
 )
-def test_a_changed_a_missing_and_an_added_call_fail(project, pytester, monkeypatch, made, said):
+def test_a_changed_a_missing_and_an_added_call_fail(project, pytester, monkeypatch, made, lines):
     """Both sides are printed."""
     project("-k", "agent").assert_outcomes(passed=1)
     monkeypatch.setenv("CALLS", made)
     failed = project("-k", "agent")
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(said)
+    failed.stdout.fnmatch_lines(lines)
     assert calls(pytester) == 2
 
 
