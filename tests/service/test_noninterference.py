@@ -13,7 +13,7 @@ from hansard.broker.files import Durability
 from hansard.broker.lease import join
 from tests.evidence import Evidence
 from tests.service import _pairs
-from tests.service._exchange import STRANGE, Request, do, exchanged, of_record, answers_outside
+from tests.service._exchange import STRANGE, Request, answers_outside, do, exchanged, of_record
 from tests.service._pairs import APPROVAL, SECRET, Act, Cast, Moment, pairs
 from tests.service.support import House, Served
 

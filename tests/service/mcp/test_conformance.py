@@ -11,7 +11,7 @@ import pytest
 
 from tests.integrations.mcp.support import Setup, at_socket, programs
 from tests.integrations.mcp.test_conformance import SUITES, scored
-from tests.service.mcp.test_http import TOKEN, token_file, serving
+from tests.service.mcp.test_http import TOKEN, serving, token_file
 
 pytestmark = pytest.mark.thorough
 

@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard.service.mcp import server as progress
 from tests.integrations.mcp.support import WAIT_S, Setup
-from tests.service.mcp.test_http import TOKEN, asking, token_file, serving
+from tests.service.mcp.test_http import TOKEN, asking, serving, token_file
 from tests.service.mcp.test_serve import Team, sdk
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from hansard.service.mcp import resources
 from hansard.service.mcp.resources import PROMPTS
 from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
-from tests.service.mcp.test_http import TOKEN, asking, token_file, serving
+from tests.service.mcp.test_http import TOKEN, asking, serving, token_file
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
 from tests.service.support import House
 
