@@ -200,26 +200,26 @@ class Questions:
 
         Raises the request's error, and ServiceGone if it is unknown or was ended.
         """
-        found = self._open.get((name, nonce))
-        if found is None:
+        question = self._open.get((name, nonce))
+        if question is None:
             why = "it knows no such request, or ended it since its answer was not fetched"
             raise ServiceGone(why)
-        if found.is_waited_for:
+        if question.is_waited_for:
             return None
-        found.is_waited_for = True
+        question.is_waited_for = True
         try:
-            await asyncio.wait({found.task}, timeout=pending_s)
+            await asyncio.wait({question.task}, timeout=pending_s)
         finally:
-            found.is_waited_for = False
-            found.heard = time.monotonic()
-        if not found.task.done():
+            question.is_waited_for = False
+            question.heard = time.monotonic()
+        if not question.task.done():
             self.pending_answers += 1
             return self._pending
         self._forget(name, nonce)
-        if found.task.cancelled():
+        if question.task.cancelled():
             why = "it ended the request"
             raise ServiceGone(why)
-        return found.task.result()
+        return question.task.result()
 
     def sweep(self, heard_before: float) -> None:
         """End requests that nobody has fetched since a moment (`time.monotonic`)."""

@@ -92,8 +92,8 @@ class Loop:
     async def begin(self, name: str, every: int) -> list[Any]:
         """Find the items done before; return their results. Raises BadValue."""
         self._progress = Progress(self._session.facts, name, every)
-        found: list[Any] = await drive_async(self._progress.begin())
-        return found
+        results: list[Any] = await drive_async(self._progress.begin())
+        return results
 
     def skips(self, item: object) -> Flow[str | None]:
         """Begin the next item; return the path of its scope, None if it was done before."""
@@ -202,7 +202,7 @@ def demand_handlers(answers: dict[str, type[Any]]) -> None:
 demand_handlers(ANSWERS)
 
 
-def given(
+def decode_arguments(
     operation: Operation,
     request: Ask,
     claims: Claims,
@@ -228,35 +228,35 @@ def given(
             case _:
                 return value
 
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for field, kind in operation.fields.items():
         value = getattr(request, field)
         match kind:
             case Kind.DATA:
-                found[field] = data_of(value, f"{operation.called}({field})")
+                arguments[field] = data_of(value, f"{operation.called}({field})")
             case Kind.VALUE:
-                found[field] = wire.load(value)
+                arguments[field] = wire.load(value)
             case Kind.VALUES:
-                found[field] = [wire.load(each) for each in value]
+                arguments[field] = [wire.load(each) for each in value]
             case _:
-                found[field] = one(value)
-    return found
+                arguments[field] = one(value)
+    return arguments
 
 
 async def run(target: Any, operation: Operation, fields: dict[str, Any], claims: Claims) -> Any:
     """Run an operation on a session, or a block in it. Raises the operation's error."""
     answering = _answering(target, operation)
     if operation.name in OTHERWISE:
-        found: Any = OTHERWISE[operation.name](answering, **fields)
+        result: Any = OTHERWISE[operation.name](answering, **fields)
     else:
-        found = getattr(answering, operation.method)(**fields)
-    if inspect.isgenerator(found):
-        flow: Any = found
-        found = await drive_async(flow)
-    elif inspect.isawaitable(found):
-        found = await found
-    note(claims, found)
-    return found
+        result = getattr(answering, operation.method)(**fields)
+    if inspect.isgenerator(result):
+        flow: Any = result
+        result = await drive_async(flow)
+    elif inspect.isawaitable(result):
+        result = await result
+    note(claims, result)
+    return result
 
 
 def _answering(target: Any, operation: Operation) -> Any:
@@ -368,10 +368,10 @@ class Proxy:
         check_reuse(spec.reuse, spec)
         return spec
 
-    async def run(self, what: str, given: dict[str, Any]) -> BodyResult:
+    async def run(self, what: str, arguments: dict[str, Any]) -> BodyResult:
         """Run a part of the tool in the client, in the current scope."""
         key = self.declared.key_argument
-        value = wire.dump({key: given[key]} if key is not None and key in given else {})
+        value = wire.dump({key: arguments[key]} if key is not None and key in arguments else {})
         scope = self._here(self.turn)
         try:
             outcome = await self.turn.run(what, value, scope.path if scope is not None else "")
@@ -385,19 +385,19 @@ class Proxy:
 
     def result(self, outcome: BodyResult) -> Any:
         """Return the body's result, as far as it can be recorded."""
-        found: Any = wire.load(outcome.result)
+        content: Any = wire.load(outcome.result)
         if outcome.inexact:
-            found = Approximation(found, outcome.inexact)
-        self.turn.own = [found]
-        return found
+            content = Approximation(content, outcome.inexact)
+        self.turn.own = [content]
+        return content
 
-    async def items(self, given: dict[str, Any]) -> AsyncGenerator[Any, None]:
+    async def items(self, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
         """Iterate over the items of a streaming tool."""
         ended = False
         try:
             while True:
                 try:
-                    outcome = await self.run("item", given)
+                    outcome = await self.run("item", arguments)
                 except BaseException:
                     ended = True
                     raise
@@ -418,15 +418,15 @@ def _reuse(declared: Declared) -> Reuse | None:
 
 
 def _coroutine(proxy: Proxy) -> Callable[..., Any]:
-    async def body(**given: Any) -> Any:
-        return proxy.result(await proxy.run("body", given))
+    async def body(**arguments: Any) -> Any:
+        return proxy.result(await proxy.run("body", arguments))
 
     return _called(body, proxy.declared.name)
 
 
 def _generating(proxy: Proxy) -> Callable[..., Any]:
-    async def body(**given: Any) -> AsyncGenerator[Any, None]:
-        items = proxy.items(given)
+    async def body(**arguments: Any) -> AsyncGenerator[Any, None]:
+        items = proxy.items(arguments)
         try:
             async for item in items:
                 yield item
@@ -437,16 +437,16 @@ def _generating(proxy: Proxy) -> Callable[..., Any]:
 
 
 def _asking(proxy: Proxy) -> Callable[..., Any]:
-    async def ask(**given: Any) -> Any:
-        outcome = await proxy.run("ask", given)
+    async def ask(**arguments: Any) -> Any:
+        outcome = await proxy.run("ask", arguments)
         return settlement(outcome.result)
 
     return _called(ask, proxy.declared.asks)
 
 
 def _shadowing(proxy: Proxy) -> Callable[..., Any]:
-    async def shadow(**given: Any) -> Any:
-        return proxy.result(await proxy.run("shadow", given))
+    async def shadow(**arguments: Any) -> Any:
+        return proxy.result(await proxy.run("shadow", arguments))
 
     return _called(shadow, proxy.declared.name)
 
@@ -470,15 +470,15 @@ def resolving(turn: RemoteCall, name: str) -> Callable[[Any, Any], Any]:
 
 def _called(function: Any, name: str) -> Callable[..., Any]:
     function.__name__ = name
-    found: Callable[..., Any] = function
-    return found
+    result: Callable[..., Any] = function
+    return result
 
 
 def _arguments(call: Call) -> dict[str, Any]:
-    given = wire.load(call.arguments)
-    if type(given) is not dict or len(given) > ARGUMENTS_MAX:
-        raise BadValue("arguments", f"a {type(given).__name__}", "give them by name")
-    return given
+    arguments = wire.load(call.arguments)
+    if type(arguments) is not dict or len(arguments) > ARGUMENTS_MAX:
+        raise BadValue("arguments", f"a {type(arguments).__name__}", "give them by name")
+    return arguments
 
 
 def _signature(names: list[str]) -> inspect.Signature:
@@ -730,8 +730,8 @@ class Hosted:
         async def work(turn: RemoteCall) -> Answer:
             spec = self._proxy(turn, call).spec()
             turn.warning = self.session.engine.source_changed(spec)
-            found = await self.session.call(spec, (), wire.load(call.arguments))
-            return value(turn, found)
+            result = await self.session.call(spec, (), wire.load(call.arguments))
+            return value(turn, result)
 
         return work
 
@@ -743,10 +743,10 @@ class Hosted:
             items = self.session.call(spec, (), wire.load(call.arguments))
             stream = Stream(call, items, proxy)
             self._keep(turn.number, stream)
-            found = await self._item(turn, stream)
-            if found.end:
+            item = await self._item(turn, stream)
+            if item.end:
                 self._open.pop(turn.number, None)
-            return msgspec.structs.replace(found, context=turn.number)
+            return msgspec.structs.replace(item, context=turn.number)
 
         return work
 
@@ -763,10 +763,10 @@ class Hosted:
     async def _item(turn: RemoteCall, stream: Stream) -> wire.Value:
         stream.proxy.turn = turn
         try:
-            found = await anext(stream.items)
+            item = await anext(stream.items)
         except StopAsyncIteration:
             return wire.Value(end=True)
-        return value(turn, found)
+        return value(turn, item)
 
     def _shut(self, number: int) -> Callable[[RemoteCall], Awaitable[Answer]]:
         stream: Stream = self._leave_once(number, Stream)
@@ -794,8 +794,8 @@ class Hosted:
             target = self._target(operation, request.context)
             reads = operation.takes is Takes.RUN
             async with self._reading() if reads else contextlib.nullcontext():
-                found = await run(target, operation, fields, self._claims)
-                return wire.Value(await shapes.encode_result(found))
+                result = await run(target, operation, fields, self._claims)
+                return wire.Value(await shapes.encode_result(result))
 
         return work
 
@@ -807,7 +807,7 @@ class Hosted:
                 "request", f"{operation.name!r} is not an operation of a session", "send it outside"
             )
         resolver = partial(resolving, turn)
-        return operation, given(operation, request, self._claims, resolver)
+        return operation, decode_arguments(operation, request, self._claims, resolver)
 
     def _target(self, operation: Operation, context: int) -> Any:
         """Return the object that answers an operation: the session, or the block."""
@@ -873,20 +873,20 @@ class Hosted:
         self._open[number] = what
 
     def _opened(self, number: int, kind: type[Any]) -> Any:
-        found = self._open.get(number)
-        if not isinstance(found, kind):
+        target = self._open.get(number)
+        if not isinstance(target, kind):
             raise BadValue(
                 "request", f"{number} is not an open {kind.__name__.lower()}", "open one"
             )
-        return found
+        return target
 
     def _leave_once(self, number: int, kind: type[Any]) -> Any:
         """Return an open block or stream to leave. Raises BadValue if it is already being left."""
-        found = self._opened(number, kind)
+        target = self._opened(number, kind)
         if number in self._leaving:
             raise BadValue("request", f"{number} is being left already", "use the client")
         self._leaving.add(number)
-        return found
+        return target
 
     def _forget(self, number: int) -> None:
         self._open.pop(number, None)

@@ -88,8 +88,8 @@ class Daily(msgspec.Struct, frozen=True):
     @property
     def options(self) -> list[str]:
         """The options of `hansard memory reflect`."""
-        given = {"--with": self.function, "--ask": self.ask}
-        return [word for name, value in given.items() if value for word in (name, value)]
+        flags = {"--with": self.function, "--ask": self.ask}
+        return [word for name, value in flags.items() if value for word in (name, value)]
 
     def __str__(self) -> str:
         by = f", with {self.function}" if self.function else ""
@@ -106,16 +106,16 @@ def daily(settings: Settings) -> Daily | None:
     """Return the schedule in the settings; None without a time. Raises BadValue, BadName."""
     if settings.reflect_at is None:
         return None
-    found = _TIME.fullmatch(settings.reflect_at)
-    if found is None:
+    time = _TIME.fullmatch(settings.reflect_at)
+    if time is None:
         remedy = "give a time of day in UTC, such as 03:00"
         raise BadValue("HANSARD_REFLECT_AT", f"{settings.reflect_at!r:.40}", remedy)
     if settings.reflect_with and settings.reflect_ask:
         fact = "HANSARD_REFLECT_WITH is set, too"
         raise BadValue("HANSARD_REFLECT_ASK", fact, "set one of them")
-    given = [each.strip() for each in (settings.reflect_spaces or ORG).split(",")]
-    spaces = tuple(space_name(each) for each in given if each)
-    return Daily(int(found[1]), int(found[2]), spaces, settings.reflect_with, settings.reflect_ask)
+    names = [each.strip() for each in (settings.reflect_spaces or ORG).split(",")]
+    spaces = tuple(space_name(each) for each in names if each)
+    return Daily(int(time[1]), int(time[2]), spaces, settings.reflect_with, settings.reflect_ask)
 
 
 @contextlib.asynccontextmanager
@@ -214,7 +214,7 @@ class Tables:
     ) -> SqlAnswer:
         """Answer an SQL statement. Raises BadValue if the answer is too long for a message."""
         who, carried = asker.who, asker.carried
-        found = await ask_as(
+        answer = await ask_as(
             self._settings,
             who.role,
             statement,
@@ -225,10 +225,10 @@ class Tables:
             tables=tables,
             within=self._workspace,
         )
-        if found.cut is not None:
-            fact = f"the answer has more {found.cut} than one message holds"
+        if answer.cut is not None:
+            fact = f"the answer has more {answer.cut} than one message holds"
             raise BadValue("sql", fact, "aggregate, or use LIMIT")
-        return program_answer(found)
+        return program_answer(answer)
 
     async def read(self, asker: Asker, question: str, reads: Callable[[Reader], R]) -> R:
         """Run one of our own reads."""
@@ -345,13 +345,13 @@ async def read_status(settings: Settings, *, start: bool) -> Status:
                 settings.workspace, lives, place, figures, replicas=request, served=served
             )
             held.reflects = str(daily(settings) or "")
-            held.damage = damage + _found(folder, settings.workspace)
+            held.damage = damage + _findings(folder, settings.workspace)
     finally:
         await broker.release()
     return Status(broker=status, workspace=held, workspaces=workspaces)
 
 
-def _found(folder: Path, workspace: str) -> list[str]:
+def _findings(folder: Path, workspace: str) -> list[str]:
     """Return the findings of a 'hansard up' that watches a workspace's log."""
     watch = watches.read(folder)
     if watch is None or watch.stale() is not None or workspace not in watch.workspaces:

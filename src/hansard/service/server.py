@@ -316,30 +316,30 @@ class Service:
         if payload is None:
             return None
 
-        async def given() -> bytes:
+        async def repeat() -> bytes:
             return payload
 
-        return given()
+        return repeat()
 
     def _hosted(self, who: Principal, request: Request, *, taken: bool = False) -> Hosted:
         """Return the session that a request names, if it is the principal's own.
 
         `taken` is true for a request that continues an operation. Raises ServiceGone.
         """
-        found = self.sessions.get(request.session)
-        if found is None or (found[0].actor_chain, found[0].role) != (who.actor_chain, who.role):
+        entry = self.sessions.get(request.session)
+        if entry is None or (entry[0].actor_chain, entry[0].role) != (who.actor_chain, who.role):
             why = "it has no such session"
             raise ServiceGone(why, taken=taken)
-        if found[1].rules_version != self._authenticator.rules_version(who.role):
+        if entry[1].rules_version != self._authenticator.rules_version(who.role):
             self._spawn(self._abandon(request.session))  # opened under other rules
             why = "the rules of the role have changed since the session was opened"
             raise ServiceGone(why, taken=taken)
-        if found[1].lowered < self._authenticator.lowered(who.name):
+        if entry[1].lowered < self._authenticator.lowered(who.name):
             self._spawn(self._abandon(request.session))  # it may hold data above the new label
             why = "the label that this principal carries was lowered since the session was opened"
             raise ServiceGone(why, taken=taken)
-        found[1].heard = time.monotonic()
-        return found[1]
+        entry[1].heard = time.monotonic()
+        return entry[1]
 
     # ------------------------------------------------------------ results
 
@@ -540,10 +540,10 @@ class Service:
             self._stops.append(await self._requests.serve(subject, self._take, queue))
 
     async def _abandon(self, name: str) -> None:
-        found = self.sessions.pop(name, None)
-        if found is not None:
+        entry = self.sessions.pop(name, None)
+        if entry is not None:
             try:
-                await found[1].abandon()
+                await entry[1].abandon()
             except Exception as error:  # noqa: BLE001 -- the next session begins in any case
                 _log.warning("a session could not be ended", **unexpected(error))
 

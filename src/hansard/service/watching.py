@@ -89,9 +89,9 @@ class Watcher:
             self._tasks[name] = asyncio.ensure_future(self._one(name))
             self._tasks[name].add_done_callback(_ended)
 
-    def problems(self, name: str, found: list[Problem]) -> None:
+    def problems(self, name: str, problems: list[Problem]) -> None:
         """Add the quarantined commits of a projected batch to the findings."""
-        for each in found:
+        for each in problems:
             self._find(
                 name,
                 f"position {each.position} ({each.subject}) was not written by Hansard: "
@@ -215,11 +215,11 @@ class Watcher:
 
     def _known(self, name: str) -> list[Known]:
         """Return what the broker's mark and the published tables hold about the log."""
-        found: list[Known] = []
+        known: list[Known] = []
         witness = self._broker.runtime.witness
         kept = witness.kept(name) if witness is not None else None
         if kept is not None and kept.lost is None:
-            found.append(Known("the broker's mark", kept.mark))
+            known.append(Known("the broker's mark", kept.mark))
         current = published.newest(TableFiles.of(self._data_dir, name))
         if current is not None and current.position:
             mark = Mark(
@@ -229,8 +229,8 @@ class Watcher:
                 current.position,
                 current.chain or "",
             )
-            found.append(Known("the published tables", mark))
-        return found
+            known.append(Known("the published tables", mark))
+        return known
 
 
 # The projectors of `hansard up`: one per workspace, each into its own file.
@@ -290,12 +290,12 @@ async def _project_all(
         begun: set[str] = set()
         looked = workspaces(settings, mine, broker, tell)
         async with contextlib.aclosing(looked):
-            async for found in looked:
-                for name in sorted(found - begun):
+            async for names in looked:
+                for name in sorted(names - begun):
                     watcher.workspace(name)
                     place = TableFiles.of(folder, name)
                     group.create_task(_project(place, name, broker, tell, watcher))
-                begun |= found
+                begun |= names
 
 
 async def workspaces(

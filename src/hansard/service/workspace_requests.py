@@ -162,7 +162,7 @@ async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) ->
         begins=nonce if _UUID7.fullmatch(nonce) else "",
     )
     try:
-        found = await opening.open_agent_here(workspace, who.name, who.role, options)
+        engine = await opening.open_agent_here(workspace, who.name, who.role, options)
     except NotPlaced:
         raise  # only about data that the role sees
     except opening.OpenedBefore as error:
@@ -174,8 +174,8 @@ async def _session(asker: Asker, request: Open, nonce: str, reads: FairQueue) ->
             "the id of a run that has begun, its workflow or none, and its role in that run"
         )
         raise Refused(message) from error
-    asker.carried.run = found.run
-    return Hosted(workspace, found, program, asker.carried, partial(reads.place, who.name))
+    asker.carried.run = engine.run
+    return Hosted(workspace, engine, program, asker.carried, partial(reads.place, who.name))
 
 
 async def _demand_budgets(
@@ -230,9 +230,9 @@ class WorkspaceRequests:
             raise BadValue("request", f"there is no operation {verb!r:.40} of a record", remedy)
         queue = self._long if operation.takes is Takes.LONG else self._short
         async with queue.place(asker.who.name):
-            found, query = read(request.data)
-            if found is not operation:
-                raise BadValue("request", f"{found.name!r} as {operation.name!r}", "ask for one")
+            actual, query = read(request.data)
+            if actual is not operation:
+                raise BadValue("request", f"{actual.name!r} as {operation.name!r}", "ask for one")
             context = RoleContext(asker, self._tables)
             if needs := operation.needs(query):
                 permit = await context.permit()
@@ -265,10 +265,10 @@ class RoleContext(Context):
         if operation.shows is None:
             return
         name = request.name if hasattr(request, "name") else split(request.reference)[0]
-        found = await versions.find(self.workspace, operation.shows, name)
-        if operation.begins and not found.commits:
+        history = await versions.find(self.workspace, operation.shows, name)
+        if operation.begins and not history.commits:
             return
-        if not found.commits or not await self.shows(found.label):
+        if not history.commits or not await self.shows(history.label):
             raise versions.missing(operation.shows, name)
 
     async def shows(self, label: Label | None) -> bool:
@@ -377,10 +377,10 @@ class RolePrompts(Prompts[Async]):
         """List the prompts, recorded as shown; those above the role's clearance are omitted."""
         rules = (await self._context.permit()).rules
         newest = await store.newest(self._workspace)
-        found = [each for each in newest if rules is not None and cleared(rules, each.label)]
-        for label in {each.label for each in found}:
+        prompts = [each for each in newest if rules is not None and cleared(rules, each.label)]
+        for label in {each.label for each in prompts}:
             await self._context.asker.carried.shown(label)
-        return found
+        return prompts
 
 
 class RoleRoles(Roles[Async]):
@@ -419,8 +419,8 @@ class RoleApprovals(Approvals[Async]):
 
     async def _demand_question(self, approval: str) -> None:
         """Raise NotFound for a request for approval that the role is not shown."""
-        found = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
-        run = found[0] if found else ids.uuid8("approval", approval)  # there is none
+        runs = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
+        run = runs[0] if runs else ids.uuid8("approval", approval)  # there is none
         if not await self._context.sees(run, "approval.requested", {"approval": approval}):
             raise NotFound(f"approval {approval!r:.80}", "give one that the role is shown")
 

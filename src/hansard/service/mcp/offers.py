@@ -63,7 +63,7 @@ from hansard.operations.declare import Kind, Operation, SecretName, documented
 from hansard.operations.protocol import shapes, wire
 from hansard.operations.protocol.errors import AccessRefused, NotOffered, ServiceGone
 from hansard.operations.session import Claim, Function, Raised
-from hansard.service.hosted import Claims, given, run
+from hansard.service.hosted import Claims, decode_arguments, run
 
 # The tools that a client is offered, their names, and descriptions of their parameters.
 
@@ -601,7 +601,7 @@ def _offer(each: Operation) -> Offer:
             wired.setdefault(field, {} if each.fields[field] is Kind.DATA else None)
         request = operations.read(msgspec.Raw(msgspec.json.encode(wired)))[1]
         async with sessions.at_work(work):
-            fields = given(each, request, work.claims, _no_functions)
+            fields = decode_arguments(each, request, work.claims, _no_functions)
             result = await run(work.session, each, fields, work.claims)
         plain = wire.dump(_lists(wire.load(await shapes.encode_result(result))))
         return Answer(msgspec.json.decode(plain), work)
