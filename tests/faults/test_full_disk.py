@@ -322,7 +322,7 @@ def test_credentials_that_find_no_room_are_given_later(disk: Disk):
         with pytest.raises(Unwritable, match=FULL) as refused:
             draft.write(credentials)
         assert str(place) in str(refused.value)
-        assert draft.found() is None
+        assert draft.load() is None
         assert not place.exists()
         disk.free()
         draft.write(credentials)

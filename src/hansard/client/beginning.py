@@ -153,11 +153,11 @@ class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
 
         begins = {key: self.options[key] for key in self.options if key in _BEGINS}
         rules = {key: self.options[key] for key in RULES if self.options.get(key) is not None}
-        given = {key: self.options[key] for key in self.options if key in _SETTINGS}
-        if given.get("nats") is not None:
-            given["nats_url"] = given["nats"]
-        given.pop("nats", None)
-        settings = opening.settings_of({**given, "workspace": self.workspace})
+        fields = {key: self.options[key] for key in self.options if key in _SETTINGS}
+        if fields.get("nats") is not None:
+            fields["nats_url"] = fields["nats"]
+        fields.pop("nats", None)
+        settings = opening.settings_of({**fields, "workspace": self.workspace})
         if settings.credentials is not None:
             raise NotOffered("hansard.Session", INSTEAD)
         defaults = Defaults.of(settings, rules)
@@ -203,20 +203,20 @@ async def _resumable(
         or any(value is not None for value in begins.values())
     ):
         return None, request  # the caller names or describes a run
-    for found in start.unfinished():
-        life = fold_life(await workspace.states.commits(RunStream(found.run)))
+    for file in start.unfinished():
+        life = fold_life(await workspace.states.commits(RunStream(file.run)))
         if settings.resume and life.status in {RunStatus.OPEN, RunStatus.FAILED}:
-            return found, replace(request, run=found.run)
-        if settings.resume and life.status is RunStatus.UNKNOWN and found.is_begun:
-            found.close(is_done=False)
-            raise Corrupt(f"run {found.run}", LOST)
+            return file, replace(request, run=file.run)
+        if settings.resume and life.status is RunStatus.UNKNOWN and file.is_begun:
+            file.close(is_done=False)
+            raise Corrupt(f"run {file.run}", LOST)
         if life.status is RunStatus.OPEN:
             sys.stderr.write(
-                f"hansard: run {found.run}, which this program left unfinished, stays open. Resume "
-                f"it: {workspace.command} run resume {found.run} -- COMMAND; or end it: "
-                f"{workspace.command} run finish {found.run} --failed REASON\n"
+                f"hansard: run {file.run}, which this program left unfinished, stays open. Resume "
+                f"it: {workspace.command} run resume {file.run} -- COMMAND; or end it: "
+                f"{workspace.command} run finish {file.run} --failed REASON\n"
             )
-        found.close(is_done=True)
+        file.close(is_done=True)
     if start.others:
         run, pid = start.others[0]
         sys.stderr.write(

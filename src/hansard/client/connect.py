@@ -26,21 +26,21 @@ if TYPE_CHECKING:  # a trusted program does not need it
 R = TypeVar("R", bound=AsyncCommonRecord[Any, Any])
 
 
-def _login(settings: Settings, given: Mapping[str, Any]) -> Credentials | None:
+def _login(settings: Settings, place: Mapping[str, Any]) -> Credentials | None:
     """Return the credentials of a restricted agent; None for a trusted program.
 
     Raises BadCredentials, and SettingsError if they belong to another workspace than the given one.
     """
     if settings.credentials is None:
         return None
-    found = access.load(settings.credentials)
-    if given.get("workspace") not in (None, found.workspace):
+    credentials = access.load(settings.credentials)
+    if place.get("workspace") not in (None, credentials.workspace):
         message = (
-            f"workspace={given['workspace']!r} was given, but the credentials "
-            f"{settings.credentials!r} are of {found.workspace!r}: give one of the two"
+            f"workspace={place['workspace']!r} was given, but the credentials "
+            f"{settings.credentials!r} are of {credentials.workspace!r}: give one of the two"
         )
         raise SettingsError(message)
-    return found
+    return credentials
 
 
 @overload
@@ -97,12 +97,12 @@ def connect(  # noqa: PLR0913 -- each is a setting of its own
         Corrupt: The broker has lost something of the workspace.
     """
     refuse_in_loop()
-    given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
-    settings = settings_of(given | {"durability": durability, "credentials": credentials} | more)
+    place = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
+    settings = settings_of(place | {"durability": durability, "credentials": credentials} | more)
     rules = {"gate": gate, "redact": redact or {}, "secrets": secrets, "settle": settle}
     defaults = Defaults.of(settings, rules)
     gateway = portal()
-    login = _login(settings, given)
+    login = _login(settings, place)
     if login is not None:
         from hansard.client.restricted.link import Link  # noqa: PLC0415 -- restricted agents only
         from hansard.client.restricted.record import RestrictedRecord  # noqa: PLC0415 -- restricted agents only
@@ -116,8 +116,8 @@ def opened(settings: Settings) -> Record:
     """Open a workspace's record for the sync client from settings. Raises as `connect`."""
     refuse_in_loop()
     gateway = portal()
-    found, tables = gateway.run(open_with_tables(settings))
-    return Record(found, gateway, Defaults.of(settings, {}), tables)
+    workspace, tables = gateway.run(open_with_tables(settings))
+    return Record(workspace, gateway, Defaults.of(settings, {}), tables)
 
 
 @overload
@@ -148,11 +148,11 @@ def connect_async(  # noqa: PLR0913 -- each is a setting of its own
 
     Use `async with hansard.connect_async(...) as record`, or `record = await connect_async(...)`.
     """
-    given = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
-    settings = settings_of(given | {"durability": durability, "credentials": credentials} | more)
+    place = {"workspace": workspace, "data_dir": data_dir, "nats_url": nats}
+    settings = settings_of(place | {"durability": durability, "credentials": credentials} | more)
     rules = {"gate": gate, "redact": redact or {}, "secrets": secrets, "settle": settle}
     defaults = Defaults.of(settings, rules)
-    login = _login(settings, given)
+    login = _login(settings, place)
 
     async def opened() -> AsyncRecord | AsyncRestrictedRecord:
         if login is not None:

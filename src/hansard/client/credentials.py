@@ -108,7 +108,7 @@ class Draft:
         self._hidden = hidden
         self._fd = fd
 
-    def found(self) -> Credentials | None:
+    def load(self) -> Credentials | None:
         """Return the credentials that an earlier attempt wrote; None if there are none."""
         try:
             return access.load(self._hidden)
@@ -185,9 +185,9 @@ def _take_own(fd: int, hidden: Path) -> None:
     Raises PermissionError for a file that somebody planted there to read what is written, and
     BlockingIOError if another process holds the lock.
     """
-    found = os.fstat(fd)
-    is_file = stat.S_ISREG(found.st_mode)
-    if not is_file or found.st_uid != os.geteuid() or found.st_nlink > 1:
+    status = os.fstat(fd)
+    is_file = stat.S_ISREG(status.st_mode)
+    if not is_file or status.st_uid != os.geteuid() or status.st_nlink > 1:
         raise PermissionError(errno.EPERM, f"{str(hidden)!r} was put there by another")
     if not take(fd):
         raise BlockingIOError
@@ -275,7 +275,7 @@ async def make(settings: Settings, request: CredentialsRequest) -> CreatedCreden
         await principals.usable_role(workspace, request.role)
         await principals.usable_chain(workspace, request.principal, request.on_behalf_of)
         with drafting(request.place) as draft:
-            is_first = draft.found() is None
+            is_first = draft.load() is None
             try:
                 made, is_new = await _make(settings, workspace, request, life_s, draft)
             except (CallerError, BadCredentials):  # nothing is on record
@@ -293,10 +293,10 @@ def seconds(text: str) -> float | None:
     """
     if text == NEVER:
         return None
-    found = _LIFE.fullmatch(text)
-    if found is None:
+    match = _LIFE.fullmatch(text)
+    if match is None:
         raise BadValue("expires", f"{text!r:.40}", "give 12h, 30d, 8w or such, or 'never'")
-    return float(int(found["count"]) * _SECONDS[found["unit"]])
+    return float(int(match["count"]) * _SECONDS[match["unit"]])
 
 
 async def _make(
@@ -311,15 +311,15 @@ async def _make(
     They are then in their file, on record, and known to the broker.
     """
     url = await url_of(settings)
-    standing = _standing(workspace, request)
+    existing = _existing(workspace, request)
     state = await principals.read(workspace, request.principal)
-    if standing is not None and _is_good(workspace, standing, state):
-        _check_terms(request, state.tokens[_token_id(standing)])
+    if existing is not None and _is_good(workspace, existing, state):
+        _check_terms(request, state.tokens[_token_id(existing)])
         await sync_broker(settings, workspace)  # an earlier attempt may have been killed
-        if standing.url == url:
+        if existing.url == url:
             draft.drop()
-            return standing, False
-        made = msgspec.structs.replace(standing, url=url)
+            return existing, False
+        made = msgspec.structs.replace(existing, url=url)
         draft.write(made)
         draft.finish()
         return made, False
@@ -344,25 +344,25 @@ async def _make(
     return made, True
 
 
-def _standing(workspace: Workspace, request: CredentialsRequest) -> Credentials | None:
+def _existing(workspace: Workspace, request: CredentialsRequest) -> Credentials | None:
     """Return the credentials that the file holds now; None if there is no file.
 
     Raises BadCredentials, and Refused if they belong to another role, principal or workspace.
     """
     if not request.place.exists():
         return None
-    found = access.load(request.place)
-    if not _is_for(workspace, found, request):
+    existing = access.load(request.place)
+    if not _is_for(workspace, existing, request):
         message = (
-            f"{str(request.place)!r} holds credentials of principal {found.principal!r}, role "
-            f"{found.role!r}, workspace {found.workspace!r}: give another --output"
+            f"{str(request.place)!r} holds credentials of principal {existing.principal!r}, role "
+            f"{existing.role!r}, workspace {existing.workspace!r}: give another --output"
         )
         raise Refused(message)
-    return found
+    return existing
 
 
-def _is_for(workspace: Workspace, found: Credentials, request: CredentialsRequest) -> bool:
-    whose = (found.workspace, found.role, found.principal)
+def _is_for(workspace: Workspace, credentials: Credentials, request: CredentialsRequest) -> bool:
+    whose = (credentials.workspace, credentials.role, credentials.principal)
     return whose == (workspace.log.workspace, request.role, request.principal)
 
 
@@ -393,14 +393,14 @@ def _token_id(made: Credentials) -> str:
     return parsed[0] if parsed is not None else ""
 
 
-def _is_good(workspace: Workspace, found: Credentials, state: PrincipalState) -> bool:
+def _is_good(workspace: Workspace, credentials: Credentials, state: PrincipalState) -> bool:
     """Return whether credentials are on record and valid."""
-    token = state.tokens.get(_token_id(found))
+    token = state.tokens.get(_token_id(credentials))
     return (
         token is not None
         and token.is_valid(workspace.clock.now())
-        and token.issued.role == found.role
-        and tokens.NewToken(token.issued.token, found.token).digest == token.issued.digest
+        and token.issued.role == credentials.role
+        and tokens.NewToken(token.issued.token, credentials.token).digest == token.issued.digest
     )
 
 
@@ -408,22 +408,26 @@ async def _begun(
     workspace: Workspace, request: CredentialsRequest, url: str, draft: Draft
 ) -> Credentials | None:
     """Return the credentials of a killed attempt; revoke those that do not fit the request."""
-    found = draft.found()
-    if found is None or found.workspace != workspace.log.workspace:
+    earlier = draft.load()
+    if earlier is None or earlier.workspace != workspace.log.workspace:
         return None
-    state = await principals.read(workspace, found.principal)
-    token = state.tokens.get(_token_id(found))
+    state = await principals.read(workspace, earlier.principal)
+    token = state.tokens.get(_token_id(earlier))
     is_issued = token is not None
     is_same = token is None or token.issued.on_behalf_of == request.on_behalf_of
     if (
-        _is_for(workspace, found, request)
+        _is_for(workspace, earlier, request)
         and is_same
-        and (not is_issued or _is_good(workspace, found, state))
+        and (not is_issued or _is_good(workspace, earlier, state))
     ):
-        return msgspec.structs.replace(found, url=url)
+        return msgspec.structs.replace(earlier, url=url)
     if is_issued:
         await principals.revoke(
-            workspace, found.principal, _token_id(found), reason=NEVER_HANDED_OVER, by=request.by
+            workspace,
+            earlier.principal,
+            _token_id(earlier),
+            reason=NEVER_HANDED_OVER,
+            by=request.by,
         )
     return None
 

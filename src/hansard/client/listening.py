@@ -78,8 +78,8 @@ def bearer(headers: Mapping[str, str]) -> bytes:
 
 
 def _host_name(host: str) -> str:
-    found = _HOST.fullmatch(host)
-    return "" if found is None else (found["v6"] or found["name"]).lower()
+    match = _HOST.fullmatch(host)
+    return "" if match is None else (match["v6"] or match["name"]).lower()
 
 
 _ADD = "is not a name of this server: --allow-host adds one"

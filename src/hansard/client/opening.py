@@ -42,12 +42,12 @@ OUTSIDE_CONNECT_TIMEOUT_S = 3.0
 """Seconds that the first connect to an outside server may take."""
 
 
-def settings_of(given: Mapping[str, Any]) -> Settings:
+def settings_of(options: Mapping[str, Any]) -> Settings:
     """Return the settings: arguments first, then the environment, then `hansard.toml`.
 
     Raises SettingsError, NotCopied, BadDataDir.
     """
-    fields = dict(given)
+    fields = dict(options)
     if fields.get("credentials") is not None:
         fields["credentials"] = os.fspath(fields["credentials"])
     settings = configuration.load(configuration.of_this_program(os.environ), **fields)
@@ -63,8 +63,8 @@ def readable(settings: Settings, tell: Callable[[str], None]) -> Settings:
     if settings.nats_url is not None or settings.credentials is not None:
         return settings
     folder = Path(settings.data_dir)
-    found = private_copy.readable(folder, tell)
-    return settings if found == folder else msgspec.structs.replace(settings, data_dir=found)
+    copy = private_copy.readable(folder, tell)
+    return settings if copy == folder else msgspec.structs.replace(settings, data_dir=copy)
 
 
 class Broker(msgspec.Struct):
@@ -232,10 +232,10 @@ def check_data_dir(settings: Settings) -> None:
 
 async def check_workspace(raw: RawWorkspace) -> None:
     """Raise NotFound if the broker has no such workspace, Corrupt if it once had it."""
-    found = await raw.workspaces()
-    if raw.workspace not in found:
+    names = await raw.workspaces()
+    if raw.workspace not in names:
         await raw.refuse_loss()
-        known = ", ".join(found) or "none yet"
+        known = ", ".join(names) or "none yet"
         raise NotFound(f"workspace {raw.workspace!r}", f"give --workspace; there are: {known}")
 
 

@@ -137,22 +137,22 @@ Searcher = Callable[[PromptSearch], Sequence[PromptCandidate]]
 
 def hill_climb(search: PromptSearch) -> list[PromptCandidate]:
     """Propose a text from the best one so far, until the budget is spent."""
-    found = [PromptCandidate(text=search.text, score=search.mean(search.text))]
+    candidates = [PromptCandidate(text=search.text, score=search.mean(search.text))]
     dull = 0
-    while len(found) < CANDIDATES_MAX and dull < DULL_MAX and search.left >= len(search.tasks):
-        best = _best(found)
-        text = search.propose(found[best].text)
-        if any(each.text == text for each in found):
+    while len(candidates) < CANDIDATES_MAX and dull < DULL_MAX and search.left >= len(search.tasks):
+        best = _best(candidates)
+        text = search.propose(candidates[best].text)
+        if any(each.text == text for each in candidates):
             dull += 1
             continue
         dull = 0
-        found.append(PromptCandidate(text=text, parents=(best,), score=search.mean(text)))
-    return found
+        candidates.append(PromptCandidate(text=text, parents=(best,), score=search.mean(text)))
+    return candidates
 
 
-def _best(found: Sequence[PromptCandidate]) -> int:
+def _best(candidates: Sequence[PromptCandidate]) -> int:
     """Return the index of the best candidate; of equal ones the first."""
-    return max(range(len(found)), key=lambda place: (found[place].score, -place))
+    return max(range(len(candidates)), key=lambda place: (candidates[place].score, -place))
 
 
 class Optimized(Brief, msgspec.Struct, kw_only=True):
@@ -350,9 +350,9 @@ async def optimize_async(request: OptimizeRequest, record_of: Callable[[Portal],
 def _waiting(portal: Portal, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for use in a thread; a coroutine function runs on the portal's loop."""
 
-    def call(*given: Any) -> Any:
+    def call(*args: Any) -> Any:
         async def awaited() -> Any:
-            return await function(*given)
+            return await function(*args)
 
         return portal.run(awaited())
 
@@ -373,9 +373,9 @@ class _Loop:
         """Search, compare and promote."""
         stage, request = self._stage, self._request
         search = self._search()
-        found = list(request.search(search))[:CANDIDATES_MAX]
-        versions = self._added(found)
-        best = versions[_best(found)]
+        candidates = list(request.search(search))[:CANDIDATES_MAX]
+        versions = self._added(candidates)
+        best = versions[_best(candidates)]
         experiment, evidence = "", None
         if best != stage.base:
             experiment = f"{stage.prompt} {self._session.run}"
@@ -383,7 +383,7 @@ class _Loop:
             evidence = self._evidence(experiment)
         better = evidence is not None and evidence.verdict == "better"
         promoted = better and self._promote(experiment, best)
-        means = {version: each.score for version, each in zip(versions, found, strict=True)}
+        means = {version: each.score for version, each in zip(versions, candidates, strict=True)}
         return Optimized(
             prompt=stage.prompt,
             run=self._session.run,
@@ -412,14 +412,14 @@ class _Loop:
             propose,
         )
 
-    def _added(self, found: Sequence[PromptCandidate]) -> list[int]:
+    def _added(self, candidates: Sequence[PromptCandidate]) -> list[int]:
         """Return the versions of the candidates, the base first. Adding a version again adds
         nothing.
         """
         stage = self._stage
         versions = [stage.base]
         base = self._record.prompts.get(f"{stage.prompt}@{stage.base}")
-        for each in found[1:]:
+        for each in candidates[1:]:
             parents = tuple(dict.fromkeys(versions[place] for place in each.parents))
             version = self._record.prompts.add(
                 stage.prompt,
@@ -468,19 +468,19 @@ class _Loop:
         """Move the alias if it names the base, or nothing; return whether it now names `best`."""
         request, name = self._request, self._stage.prompt
         try:
-            standing = self._record.prompts.get(f"{name}@{request.alias}").version
+            current = self._record.prompts.get(f"{name}@{request.alias}").version
         except Refused:
             because = f"better than version {self._stage.base} in experiment {experiment}"
             self._record.prompts.promote(
                 f"{name}@{best}", request.alias, reason=because, by=request.by
             )
             return True
-        if standing == self._stage.base:
+        if current == self._stage.base:
             self._record.prompts.promote(
                 f"{name}@{best}", request.alias, experiment=experiment, by=request.by
             )
             return True
-        return bool(standing == best)
+        return bool(current == best)
 
 
 @contextlib.contextmanager
@@ -543,8 +543,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return known
 
     def _trial(self, record: Any, run: str, arm: str, task: str, reference: str) -> float:
-        found: Prompt = record.prompts.get(reference)
-        text = PromptText(found.text, PromptUse(found.name, found.version), found.label)
+        prompt: Prompt = record.prompts.get(reference)
+        text = PromptText(prompt.text, PromptUse(prompt.name, prompt.version), prompt.label)
         with record.run(
             self.workflow, run=run, agent=AGENT, experiment=self.experiment, arm=arm, task=task
         ) as session:
@@ -572,9 +572,9 @@ def _named(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
         return evaluate
 
     def propose(text: str, results: Sequence[Mapping[str, Any]]) -> str:
-        found = function(text, results)
-        if not isinstance(found, str) or not found.strip():
-            raise BadValue("propose", f"{found!r:.80}", "give the new text")
-        return str(found)
+        proposal = function(text, results)
+        if not isinstance(proposal, str) or not proposal.strip():
+            raise BadValue("propose", f"{proposal!r:.80}", "give the new text")
+        return str(proposal)
 
     return propose

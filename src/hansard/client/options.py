@@ -263,14 +263,14 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _redact(given: Mapping[str, Any], of_settings: Mapping[str, str]) -> Mapping[str, Any]:
+def _redact(own: Mapping[str, Any], of_settings: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the secrets of a program and of its settings. Raises BadName, BadValue."""
-    for name in given.keys() & of_settings.keys():
-        if given[name] != of_settings[name]:
+    for name in own.keys() & of_settings.keys():
+        if own[name] != of_settings[name]:
             remedy = "give each secret a name of its own"
             raise BadValue(f"redact[{name!r}]", "not the text that HANSARD_REDACT names so", remedy)
-    Redaction.of(given)
-    return {**given, **of_settings}
+    Redaction.of(own)
+    return {**own, **of_settings}
 
 
 class BrokerSettings(TypedDict, total=False):
@@ -394,7 +394,7 @@ def program_name() -> str:
 
 
 def session_options(
-    defaults: Defaults, workflow: str | None, given: dict[str, Any], otherwise: str = ""
+    defaults: Defaults, workflow: str | None, options: dict[str, Any], otherwise: str = ""
 ) -> Options:
     """Return the options with which a trusted program opens a session.
 
@@ -409,8 +409,8 @@ def session_options(
         "mode": defaults.mode,
         "program": recordable(PurePath(sys.argv[0]).name if sys.argv else "", None),
     }
-    fields |= {key: value for key, value in given.items() if value is not None}
-    check_options("record.run", given, RunOptions.__annotations__)
+    fields |= {key: value for key, value in options.items() if value is not None}
+    check_options("record.run", options, RunOptions.__annotations__)
     check_rules(fields["gate"])
     return Options(workflow=workflow, otherwise=defaults.workflow or otherwise, **fields)
 

@@ -336,14 +336,14 @@ class AsyncRecord(_Trusted, AsyncCommonRecord[AsyncSession, TrustedAsync]):
         Raises:
             NotFound: No snapshot has this id.
         """
-        found = snapshot
-        if not isinstance(found, Snapshot):
-            found = await self.snapshot(found, run=options.get("run"))
+        origin = snapshot
+        if not isinstance(origin, Snapshot):
+            origin = await self.snapshot(origin, run=options.get("run"))
         named: Any = dict(options)
-        named["run"] = found.run
-        if not await snapshots.is_newest(self.workspace, found):
-            named["run"] = await self.fork(found.run, at=found.snapshot_id, effects=effects)
-        async with self.run(agent=found.agent, role=found.role, **named) as session:
+        named["run"] = origin.run
+        if not await snapshots.is_newest(self.workspace, origin):
+            named["run"] = await self.fork(origin.run, at=origin.snapshot_id, effects=effects)
+        async with self.run(agent=origin.agent, role=origin.role, **named) as session:
             yield session
 
 
@@ -450,12 +450,12 @@ class Record(_Trusted, CommonRecord[Session, TrustedSync]):
         Raises:
             NotFound: No snapshot has this id.
         """
-        found = snapshot
-        if not isinstance(found, Snapshot):
-            found = self.snapshot(found, run=options.get("run"))
+        origin = snapshot
+        if not isinstance(origin, Snapshot):
+            origin = self.snapshot(origin, run=options.get("run"))
         named: Any = dict(options)
-        named["run"] = found.run
-        if not self._portal.run(snapshots.is_newest(self.workspace, found)):
-            named["run"] = self.fork(found.run, at=found.snapshot_id, effects=effects)
-        with self.run(agent=found.agent, role=found.role, **named) as session:
+        named["run"] = origin.run
+        if not self._portal.run(snapshots.is_newest(self.workspace, origin)):
+            named["run"] = self.fork(origin.run, at=origin.snapshot_id, effects=effects)
+        with self.run(agent=origin.agent, role=origin.role, **named) as session:
             yield session

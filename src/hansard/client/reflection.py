@@ -94,15 +94,15 @@ async def judge(
         NotFound: No reflection of that run is on record.
     """
     memories = record.workspace.memories
-    found = [
+    reflections = [
         each.event
         for space in await memories.spaces()
         for each in await memories.history(space)
         if isinstance(each.event, MemoryReflected) and each.event.reflection == run
     ]
-    if not found:
+    if not reflections:
         raise NotFound(f"reflection {run!r:.80}", "see 'hansard memory proposals SPACE'")
-    value = upkeep.score_proposals([one for event in found for one in event.proposals], key)
+    value = upkeep.score_proposals([one for event in reflections for one in event.proposals], key)
     await record.experiments.score(run, value.scores, by=by)
     return value
 
@@ -167,8 +167,8 @@ async def reflect(
             del space, of
             return await _plain(runs, files, propose, ask, prompt)
 
-        found = await proposed(space, taken, text)
-        proposals = [msgspec.convert(each, MemoryProposal) for each in found]
+        answer = await proposed(space, taken, text)
+        proposals = [msgspec.convert(each, MemoryProposal) for each in answer]
         event = MemoryReflected(
             runs=tuple(taken), proposals=tuple(proposals), reflection=session.run
         )
@@ -188,9 +188,9 @@ async def _read(
     workspace: Workspace, taken: list[str], space: str, files: dict[str, str]
 ) -> tuple[list[RunInput], Label]:
     """Return the runs as input of a reflection, and the label of all of them and of the files."""
-    found = [await upkeep.run_input(workspace, run) for run in taken]
+    inputs = [await upkeep.run_input(workspace, run) for run in taken]
     label = await upkeep.label_of(workspace, space, files)
-    return [item for item, _ in found], join(label, *(label for _, label in found))
+    return [item for item, _ in inputs], join(label, *(label for _, label in inputs))
 
 
 async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
@@ -202,7 +202,7 @@ async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
     report = await upkeep.reflections(record.workspace, space)
     done = {event.reflection for event in report}
     taken = {run for event in report for run in event.runs}
-    found: list[str] = []
+    runs: list[str] = []
     for run, life in await record.runs(workflow=upkeep.WORKFLOW, status="open"):
         if life.labels.get("space") != space:
             continue
@@ -212,8 +212,8 @@ async def _begun(record: AsyncRecord, space: str, of: str | None) -> list[str]:
         elif life.labels.get("of") in taken:
             await record.cancel(run, by=AGENT, reason=CUT)
         elif life.labels.get("of") == of:
-            found.append(run)
-    return found
+            runs.append(run)
+    return runs
 
 
 async def _plain(
@@ -224,11 +224,11 @@ async def _plain(
     prompt: str,
 ) -> list[dict[str, Any]]:
     """Return checked proposals, from a function or from a model's response. Raises BadValue."""
-    given = ask(prompt) if ask is not None else propose(runs, dict(files))
-    found = await given if inspect.isawaitable(given) else given
+    answer = ask(prompt) if ask is not None else propose(runs, dict(files))
+    proposals = await answer if inspect.isawaitable(answer) else answer
     if ask is not None:
-        found = upkeep.proposals_in(found)
+        proposals = upkeep.proposals_in(proposals)
     made: list[dict[str, Any]] = msgspec.to_builtins(
-        list(upkeep.check_proposals(found, files, runs))
+        list(upkeep.check_proposals(proposals, files, runs))
     )
     return made

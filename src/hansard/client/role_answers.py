@@ -166,7 +166,7 @@ async def read_as(
                 raise ProjectionError(f"role {role!r} has no tables: ask again")
             store = await asyncio.to_thread(Store, generation.path, read_only=True)
             try:
-                found = await read(store, reads, READ_S)
+                answer = await read(store, reads, READ_S)
             except HansardError:  # its text may reveal what exists
                 if carried is not None:
                     await carried.shown(parse(kept.seen.label) if kept is not None else HIGHEST)
@@ -174,10 +174,12 @@ async def read_as(
             finally:
                 await asyncio.to_thread(store.close)
         later = load(place)
-    value = _AnswerRecord(roles.digest_of(question, ()), generation.position, len([*found.lines()]))
+    value = _AnswerRecord(
+        roles.digest_of(question, ()), generation.position, len([*answer.lines()])
+    )
     async with _opened(settings, within) as workspace:
         await _on_record(workspace, role, value, by, carried, (kept, later))
-    return found
+    return answer
 
 
 class _AnswerRecord(msgspec.Struct, frozen=True):

@@ -394,9 +394,9 @@ class _Session(Brief):
             BadValue: A figure is not a finite number.
         """
         self.engine.ledger.demand_open()
-        given: dict[str, Any] = dict(figures)
-        check_names("usage", {"name": list(given)}, self.engine.settings.scrub)
-        for name, amount in given.items():
+        amounts: dict[str, Any] = dict(figures)
+        check_names("usage", {"name": list(amounts)}, self.engine.settings.scrub)
+        for name, amount in amounts.items():
             ids.name("usage", name)
             if not isinstance(amount, int | float) or not math.isfinite(amount):
                 raise BadValue(f"usage({name})", f"{amount!r:.80}", "give a finite number")
@@ -477,8 +477,8 @@ class _Replaying(_Session):
             await self._flow(self.engine.outcomes.demand(states(ActionsHealed.tag)))
         if read.name:
             with contextlib.suppress(NotFound):  # a cache of another record has no label here
-                found = await self._io(artifacts.read, self.engine.workspace, ACTIONS, read.name)
-                self.engine.ledger.shown(found.label)
+                kept = await self._io(artifacts.read, self.engine.workspace, ACTIONS, read.name)
+                self.engine.ledger.shown(kept.label)
         request = replay.ReplayRequest(
             params=by_name("params", params),
             max_xpath_retries=max_xpath_retries,
@@ -540,9 +540,9 @@ class _Replaying(_Session):
             RoleRefused: The role may not state a result that this may have; nothing was done.
         """
         self.engine.ledger.demand_open()
-        value, given = by_name("params", params), replay.opened_experience(experience)
+        value, source = by_name("params", params), replay.opened_experience(experience)
         also = (ExperienceHealed.tag,) if fallback is not None else ()
-        learnt, version = await self._kept_experience(given, also, keeps=learn == "keep")
+        learnt, version = await self._kept_experience(source, also, keeps=learn == "keep")
         if task:
             value = replay.values_of(learnt, task, value)
         options = replay.ExperienceOptions(
@@ -594,22 +594,22 @@ class _Replaying(_Session):
         return msgspec.structs.replace(done, learned=further)
 
     async def _kept_experience(
-        self, given: Experience | str, also: Sequence[str], *, keeps: bool
+        self, source: Experience | str, also: Sequence[str], *, keeps: bool
     ) -> tuple[Experience, int]:
         """Return the experience to replay, and its version in the record; 0 if it has none.
 
         A resumed run gets the same version again. Raise if the role may not state the events that
         follow.
         """
-        name = given if isinstance(given, str) else given.name
-        question = {"experience": name, "version": 0 if isinstance(given, str) else given.version}
+        name = source if isinstance(source, str) else source.name
+        question = {"experience": name, "version": 0 if isinstance(source, str) else source.version}
         workspace = self.engine.workspace
 
         async def opens(**_: Any) -> int:
-            if isinstance(given, str):
-                number = await self._io(experiences.usable, workspace, given)
+            if isinstance(source, str):
+                number = await self._io(experiences.usable, workspace, source)
             else:
-                number = await self._io(experiences.number_of, workspace, given, usable=True)
+                number = await self._io(experiences.number_of, workspace, source, usable=True)
             stated = [ExperienceReplayed.tag, *also] if number else []
             for tag in (*stated, *((ExperienceDistilled.tag,) if keeps else ())):
                 await self._flow(self.engine.outcomes.demand(states(tag)))
@@ -617,11 +617,11 @@ class _Replaying(_Session):
 
         opened = pure("experience.opened", opens, question)
         version: int = await self._caller.call(opened, (), question)
-        if not isinstance(given, str) and not version:
-            return given, version
-        found = await self._io(experiences.get, workspace, name, version)
-        self.engine.ledger.shown(found.label)
-        return (found.experience if isinstance(given, str) else given), version
+        if not isinstance(source, str) and not version:
+            return source, version
+        kept = await self._io(experiences.get, workspace, name, version)
+        self.engine.ledger.shown(kept.label)
+        return (kept.experience if isinstance(source, str) else source), version
 
     async def _record_replay(
         self, learnt: Experience, version: int, fields: Mapping[str, Any]
@@ -642,8 +642,8 @@ class _Replaying(_Session):
             error=recordable(fields["error"], self.engine.settings.scrub),
         )
         label = ledger.label.stored
-        given = (self.engine.workspace, EXPERIENCES, learnt.name, stated)
-        await self._io(artifacts.change, *given, by=ledger.actor, label=label)
+        target = (self.engine.workspace, EXPERIENCES, learnt.name, stated)
+        await self._io(artifacts.change, *target, by=ledger.actor, label=label)
 
     async def _record_heal(self, version: int, moved: Experience, node: str, reason: str) -> int:
         """Record that a node's element was found elsewhere; return the experience's next version.
@@ -691,8 +691,8 @@ class _InPlace:
     async def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function = spec.function
 
-        def in_thread(**given: Any) -> Any:
-            return done(function(**given))
+        def in_thread(**arguments: Any) -> Any:
+            return done(function(**arguments))
 
         spec = msgspec.structs.replace(spec, function=in_thread)
         return self._session.call(spec, args, kwargs)
@@ -1052,8 +1052,8 @@ def _items(
         return []
 
     try:
-        while found := handed(following(), loop, tool):
-            yield found[0]
+        while batch := handed(following(), loop, tool):
+            yield batch[0]
     finally:
         handed(items.aclose(), loop, tool)
 
@@ -1096,8 +1096,8 @@ class AsyncCommonSession(AsyncMixin):
             NotFound: There is no such point.
             ViewDiffers: The view is on record, and derived again it differs.
         """
-        found: View = await self._flow(self._flows.views.view(at, key))
-        return found
+        result: View = await self._flow(self._flows.views.view(at, key))
+        return result
 
     async def checkpoint(self, name: str, /, **data: Any) -> None:
         """Record a named checkpoint, with data that can be read back."""
@@ -1105,8 +1105,8 @@ class AsyncCommonSession(AsyncMixin):
 
     async def checkpoint_data(self, name: str) -> dict[str, Any] | None:
         """Return the data of the newest checkpoint of a name; None without one."""
-        found: dict[str, Any] | None = await self._flow(self.facts.checkpoint_data(name))
-        return found
+        data: dict[str, Any] | None = await self._flow(self.facts.checkpoint_data(name))
+        return data
 
     async def decide(
         self,
@@ -1199,8 +1199,8 @@ class AsyncCommonSession(AsyncMixin):
 
     async def latest_checkpoint(self) -> Checkpoint | None:
         """Return the newest checkpoint of this agent, of any name; None without one."""
-        found: Checkpoint | None = await self._flow(self.facts.latest_checkpoint())
-        return found
+        checkpoint: Checkpoint | None = await self._flow(self.facts.latest_checkpoint())
+        return checkpoint
 
     def resumable(
         self, items: Iterable[T], *, every: int = 1, name: str = "items"
@@ -1409,8 +1409,8 @@ class AsyncSession(Trusted, AsyncCommonSession):
                 answer says so, and is not recorded.
         """
         flow = self._flows.windows.window(full=full, close=close)
-        found: list[dict[str, Any]] = await self._flow(flow)
-        return found
+        messages: list[dict[str, Any]] = await self._flow(flow)
+        return messages
 
     async def compact(
         self,
@@ -1508,8 +1508,8 @@ class AsyncSession(Trusted, AsyncCommonSession):
             UndeclaredEvent: It has an event on record whose tag is not declared.
             BadValue: The class is not declared.
         """
-        found: T = await self._flow(self._flows.aggregates.get(cls, aggregate_id, at, version))
-        return found
+        aggregate: T = await self._flow(self._flows.aggregates.get(cls, aggregate_id, at, version))
+        return aggregate
 
     def _items(self, call: Call) -> AsyncGenerator[Any, None]:
         return iterate_async(self.engine, call, self._drive)

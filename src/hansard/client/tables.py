@@ -51,14 +51,14 @@ class Tables:
 
         `tables` are the caller's own. Raises SqlError, ProjectionError, BusError, BadValue.
         """
-        given = await asyncio.to_thread(as_arrow, tables) if tables else {}
+        frames = await asyncio.to_thread(as_arrow, tables) if tables else {}
         if self._door is None:
             self._door = await self._open.enter_async_context(
                 Door(self._place, ONE_QUESTION, arrow=ARROW)
             )
         async with published(self._place, self._raw, _log.warning):
             return program_answer(
-                await self._door.ask(question, parameters=parameters, tables=given, arrow=ARROW)
+                await self._door.ask(question, parameters=parameters, tables=frames, arrow=ARROW)
             )
 
     async def read(self, reads: Callable[[Reader], T]) -> T:

@@ -181,11 +181,11 @@ class ProgramStart:
         """
         if self._is_alone:
             for path in sorted(self._folder.glob(f"*.{self._suffix}"), reverse=True)[:FILES_MAX]:
-                found = self._locked(path)
-                if isinstance(found, SessionFile):
-                    yield found
-                elif found:
-                    self.others.append(found)
+                result = self._locked(path)
+                if isinstance(result, SessionFile):
+                    yield result
+                elif result:
+                    self.others.append(result)
 
     def begin(self, run: str) -> SessionFile | None:
         """Create and lock the file of a new run. Return None and log why if that fails."""

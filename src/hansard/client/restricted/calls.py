@@ -222,9 +222,9 @@ class Callback:
         """Keep a result and return it in the form that is sent."""
         self.value = result
         returns = self.spec.returns if self.spec is not None else None
-        found = payloads.plain_result(result, returns, self.engine.settings.scrub)
-        self.inexact = found.inexact
-        return BodyResult(result=values.dump(found.plain), inexact=found.inexact)
+        payload = payloads.plain_result(result, returns, self.engine.settings.scrub)
+        self.inexact = payload.inexact
+        return BodyResult(result=values.dump(payload.plain), inexact=payload.inexact)
 
 
 class ResolveCallback(Callback):
@@ -259,7 +259,7 @@ class ToolCallback(Callback):
         spec = self.tool
         match request.what:
             case "body":
-                args, kwargs = spec.passed(self.given(request))
+                args, kwargs = spec.passed(self.tool_arguments(request))
                 if self.masker is not None:
                     scope.usage.update(self.masker.counts)
                 result, _ = yield Body(spec.function, args, kwargs, scope, spec.timeout_s)
@@ -270,13 +270,13 @@ class ToolCallback(Callback):
             case "ask" if spec.reconcile is not None:
                 fields = wire.load(request.arguments)
                 key = fields.get(spec.key_argument) if spec.key_argument is not None else None
-                given = spec.question(self.revealed(dict(self.arguments)), key)
-                answer, _ = yield Body(spec.reconcile, (), given, scope, spec.timeout_s)
+                arguments = spec.question(self.revealed(dict(self.arguments)), key)
+                answer, _ = yield Body(spec.reconcile, (), arguments, scope, spec.timeout_s)
                 return BodyResult(result=_verdict_text(answer, self.engine))
             case _:
                 return (yield from super().work(request, scope))
 
-    def given(self, request: Run) -> dict[str, Any]:
+    def tool_arguments(self, request: Run) -> dict[str, Any]:
         """Return the arguments for the tool: with placeholders, revealed secrets, and the key."""
         arguments = dict(self.arguments)
         if self.tool.placeholders is not None:
@@ -290,8 +290,8 @@ class ToolCallback(Callback):
         """Return arguments with the values of secrets."""
         if not self.hides:
             return arguments
-        found: dict[str, Any] = reveal(arguments, self.engine.settings.secrets, self.tool.name)
-        return found
+        plain: dict[str, Any] = reveal(arguments, self.engine.settings.secrets, self.tool.name)
+        return plain
 
 
 class StreamCallback(ToolCallback):
@@ -308,7 +308,7 @@ class StreamCallback(ToolCallback):
         match request.what:
             case "item":
                 if self._inner is None:
-                    args, kwargs = self.tool.passed(self.given(request))
+                    args, kwargs = self.tool.passed(self.tool_arguments(request))
                     self._inner = self.tool.function(*args, **kwargs)
                     if self.masker is not None:
                         self._inner = self.masker.items(self._inner)
@@ -546,9 +546,9 @@ class Flows:
             raise AttributeError(name)
         return functools.partial(ask, self.engine, f"{self._group}.{name}", self._context)
 
-    def change(self, name: str, *given: Any, **named: Any) -> Any:
+    def change(self, name: str, *args: Any, **named: Any) -> Any:
         """Make a change that is not conditional on a version."""
-        return getattr(self, name)(*given, **named)
+        return getattr(self, name)(*args, **named)
 
 
 class BoardFlows(Flows):
@@ -570,9 +570,9 @@ class TeamFlows(Flows):
         """Return a block that claims a task when it begins."""
         return Block(self.engine, "team.claimed")
 
-    def claim(self, *given: Any) -> Flow[tuple[Task | None, bool]]:
+    def claim(self, *args: Any) -> Flow[tuple[Task | None, bool]]:
         """Claim a task; only the service knows if it was claimed before."""
-        task = yield from ask(self.engine, "team.claim", 0, *given)
+        task = yield from ask(self.engine, "team.claim", 0, *args)
         return task, False
 
     def wait_for(
@@ -674,9 +674,9 @@ def prepared(
     operation = OPERATIONS[name]
     scrub = engine.settings.scrub
     local = Callback(engine)
-    given = {**dict(zip(operation.fields, args, strict=False)), **kwargs}
+    arguments = {**dict(zip(operation.fields, args, strict=False)), **kwargs}
     fields: dict[str, Any] = {}
-    for field, value in given.items():
+    for field, value in arguments.items():
         if callable(value):
             local = ResolveCallback(engine, value)
         kind = operation.fields.get(field, Kind.PLAIN)
@@ -684,7 +684,7 @@ def prepared(
     request = operation.request(**fields)
     verdict = None
     if operation.group == "memory" and engine.settings.rules:
-        verdict = verdict_of(engine, _SPECS.get(operation.method, MEMORY["change"]), given)
+        verdict = verdict_of(engine, _SPECS.get(operation.method, MEMORY["change"]), arguments)
     data = Do(operation=msgspec.Raw(wire.encode(request)), context=context, verdict=verdict)
     return Prepared(operation, data, local)
 
@@ -702,48 +702,48 @@ def _encoded(value: Any, kind: Kind, field: str, name: str, scrub: Scrub | None)
             return _typed(value, where, scrub)
 
 
-def _simple(given: Any) -> Any:
+def _simple(value: Any) -> Any:
     """Convert an argument to a type that values support."""
-    if isinstance(given, Mapping) and not isinstance(given, dict):
-        return dict(given)
-    plain = isinstance(given, str | bytes | list | tuple | dict | set | frozenset | msgspec.Struct)
-    if isinstance(given, Iterable) and not plain and not hasattr(given, "__fspath__"):
-        return list(given)
-    return given
+    if isinstance(value, Mapping) and not isinstance(value, dict):
+        return dict(value)
+    plain = isinstance(value, str | bytes | list | tuple | dict | set | frozenset | msgspec.Struct)
+    if isinstance(value, Iterable) and not plain and not hasattr(value, "__fspath__"):
+        return list(value)
+    return value
 
 
-def _typed(given: Any, where: str, scrub: Scrub | None) -> Any:
+def _typed(value: Any, where: str, scrub: Scrub | None) -> Any:
     """Convert an argument to its declared type, where values do not support it.
 
     One of another type keeps it, and the service refuses it.
     """
-    match given:
+    match value:
         case Task():
-            return Claim(given.id, given.number)
+            return Claim(value.id, value.number)
         case BaseException():
-            return Raised(faults.of_program(given, None, scrub))
+            return Raised(faults.of_program(value, None, scrub))
         case bytes():
-            return given
+            return value
         case Mapping():
             return {
                 values.plain(key, where, scrub): _typed(each, where, scrub)
-                for key, each in given.items()
+                for key, each in value.items()
             }
-        case _ if callable(given):
-            return Function(name_of(given))
-        case Iterable() if not isinstance(given, str):
-            return [_typed(each, where, scrub) for each in given]
+        case _ if callable(value):
+            return Function(name_of(value))
+        case Iterable() if not isinstance(value, str):
+            return [_typed(each, where, scrub) for each in value]
         case _:
-            plain = values.plain(given, where, scrub)
-            if isinstance(given, str) and isinstance(plain, dict) and "$secret" in plain:
+            plain = values.plain(value, where, scrub)
+            if isinstance(value, str) and isinstance(plain, dict) and "$secret" in plain:
                 return SecretName(plain["$secret"])
             return plain
 
 
 def request_operation(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[Any]:
     """Send an operation and return its result."""
-    found = yield from answered(engine, request, verb)
-    return shapes.decode_result(found.value, request.operation.result)
+    answer = yield from answered(engine, request, verb)
+    return shapes.decode_result(answer.value, request.operation.result)
 
 
 def answered(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[wire.Value]:
@@ -779,9 +779,9 @@ class Block:
     def begin(self, *args: Any) -> Flow[Any]:
         """Begin the block; return its value."""
         request = prepared(self._engine, self._name, 0, args)
-        found = yield from answered(self._engine, request, "enter")
-        self.number = found.context
-        self._gave = shapes.decode_result(found.value, request.operation.result)
+        answer = yield from answered(self._engine, request, "enter")
+        self.number = answer.context
+        self._gave = shapes.decode_result(answer.value, request.operation.result)
         return self._gave
 
     def end(self, error: BaseException | None) -> Flow[None]:
@@ -796,9 +796,9 @@ class Block:
         )
         if error is not None and engine.link.lost is not None:
             return
-        found = yield from exchange(engine, "exit", left, engine.ledger.here, Callback(engine))
+        answer = yield from exchange(engine, "exit", left, engine.ledger.here, Callback(engine))
         if error is not None:
-            for note in wire.load(found.value) or ():
+            for note in wire.load(answer.value) or ():
                 if note not in getattr(error, "__notes__", ()):
                     error.add_note(note)
 

@@ -89,9 +89,9 @@ class Loop:
     def begin(self) -> Flow[list[Any]]:
         """Find the items done before; return their results, in order."""
         request = prepared(self._engine, "loop.begin", 0, self._arguments)
-        found = yield from answered(self._engine, request)
-        self._number = found.context
-        results: list[Any] = shapes.decode_result(found.value, request.operation.result)
+        answer = yield from answered(self._engine, request)
+        self._number = answer.context
+        results: list[Any] = shapes.decode_result(answer.value, request.operation.result)
         return results
 
     def skips(self, item: object) -> Flow[bool]:
@@ -161,12 +161,12 @@ class AsyncRestrictedSession(Restricted, AsyncCommonSession):
         number = 0
         try:
             while True:
-                found = await self._drive(engine.item(call, number, busy=busy))
-                if found.end:
+                item = await self._drive(engine.item(call, number, busy=busy))
+                if item.end:
                     return
-                number = number or found.context
+                number = number or item.context
                 try:
-                    yield call.value(found)
+                    yield call.value(item)
                 except GeneratorExit:
                     await self._drive(engine.shut(call, number))
                     raise
@@ -185,12 +185,12 @@ class RestrictedSession(Restricted, CommonSession):
         number = 0
         try:
             while True:
-                found = self._drive(engine.item(call, number, busy=busy))
-                if found.end:
+                item = self._drive(engine.item(call, number, busy=busy))
+                if item.end:
                     return
-                number = number or found.context
+                number = number or item.context
                 try:
-                    yield call.value(found)
+                    yield call.value(item)
                 except GeneratorExit:
                     self._drive(engine.shut(call, number))
                     raise
@@ -263,23 +263,23 @@ def restricted_opening(
         settles=name_of(settle) if settle is not None else "",
         **place,
     )
-    given = EngineOptions(
+    engine_options = EngineOptions(
         mode=Mode.LIVE,
         rules=rules,
         scrub=scrub,
         secrets=taken.get("secrets", defaults.secrets),
         settle=settle,
     )
-    return RestrictedOpening(request, given)
+    return RestrictedOpening(request, engine_options)
 
 
 async def opened(link: Link, what: RestrictedOpening) -> RemoteEngine:
     """Open the session. Raises AccessRefused, ServiceGone, ServiceBusy, Refused."""
     session = await link.open_session(what.request, what.options.scrub)
-    given = msgspec.structs.replace(what.options, mode=Mode(session.opened.mode))
+    options = msgspec.structs.replace(what.options, mode=Mode(session.opened.mode))
     mine = link.credentials
     stream = AgentStream(session.opened.run, mine.role, mine.principal)
-    return RemoteEngine(session, stream, given)
+    return RemoteEngine(session, stream, options)
 
 
 async def closed(engine: RemoteEngine, report: str | None, error: BaseException | None) -> None:
