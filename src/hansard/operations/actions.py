@@ -100,10 +100,10 @@ class Actions(Noun[C_co], noun="actions"):
             BadName: The name is malformed.
         """
         label = await self._context.label_of_runs([checked(cache).run])
-        found = await kept_caches.save(
+        change = await kept_caches.save(
             self._workspace, name, cache, reason=reason, by=by, label=label
         )
-        return found.version
+        return change.version
 
     @operation(needs=lambda _: (permits.actions(),), shows=ACTIONS)
     async def get(self, name: Name, version: int | None = None) -> ActionCache:
@@ -153,8 +153,8 @@ class Actions(Noun[C_co], noun="actions"):
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        found = await kept_caches.revert(self._workspace, name, to, reason=reason, by=by)
-        return found.version
+        change = await kept_caches.revert(self._workspace, name, to, reason=reason, by=by)
+        return change.version
 
     @operation(needs=_states(ActionsLookedAt.tag), shows=ACTIONS)
     async def review(
@@ -174,8 +174,8 @@ class Actions(Noun[C_co], noun="actions"):
             NotFound: There is no such cache.
             Refused: There is no such version.
         """
-        found = await kept_caches.review(self._workspace, name, version, reason=reason, by=by)
-        return found.version
+        change = await kept_caches.review(self._workspace, name, version, reason=reason, by=by)
+        return change.version
 
     @trusted
     async def of_run(
@@ -193,10 +193,10 @@ class Actions(Noun[C_co], noun="actions"):
             BadValue: The actions of the other run differ, or a text already contains a slot's name.
         """
         fetch = Payloads(self._workspace)
-        found = await action_cache(self._workspace, run, fetch)
+        cache = await action_cache(self._workspace, run, fetch)
         if other is not None:
-            found = compared(found, await action_cache(self._workspace, other, fetch))
-        return with_slots(found, by_name("params", params))
+            cache = compared(cache, await action_cache(self._workspace, other, fetch))
+        return with_slots(cache, by_name("params", params))
 
 
 class Experiences(Noun[C_co], noun="experiences"):
@@ -213,8 +213,8 @@ class Experiences(Noun[C_co], noun="experiences"):
             Refused: There is no such version.
             BadName, BadValue: The name is malformed.
         """
-        found = await self._get(name, version)
-        return found.experience
+        kept = await self._get(name, version)
+        return kept.experience
 
     @operation(needs=lambda _: (permits.experiences(),), shows=EXPERIENCES)
     async def _get(self, name: Name, version: int | None = None) -> KeptVersion:
@@ -307,10 +307,10 @@ class Experiences(Noun[C_co], noun="experiences"):
             BadValue: No proposed check has that name, or a required digest is missing.
             Refused: No version has that digest.
         """
-        found = await kept_experiences.confirm(
+        change = await kept_experiences.confirm(
             self._workspace, name, [*checks], digest=digest, reason=reason, by=by
         )
-        return found.version
+        return change.version
 
     @operation(needs=_confirms(ExperienceRetired.tag), shows=EXPERIENCES)
     async def retire(self, name: Name, *, reason: Prose = "", by: By = OS_USER) -> bool:
@@ -324,8 +324,8 @@ class Experiences(Noun[C_co], noun="experiences"):
         Raises:
             NotFound: There is no such experience.
         """
-        found = await kept_experiences.retire(self._workspace, name, reason=reason, by=by)
-        return found.is_new
+        change = await kept_experiences.retire(self._workspace, name, reason=reason, by=by)
+        return change.is_new
 
     @trusted
     async def learn(
@@ -473,7 +473,7 @@ class Experiences(Noun[C_co], noun="experiences"):
             Refused: The name is in use by an experience that did not come in bundles of the same
                 key.
         """
-        given = Path(key) if key is not None else None
+        key_file = Path(key) if key is not None else None
         return await install(
-            self._workspace, Path(path), name=name, key=given, reason=reason, by=by
+            self._workspace, Path(path), name=name, key=key_file, reason=reason, by=by
         )

@@ -198,11 +198,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Ask:
         """Build the request of a call, without secrets. Raises TypeError, BadValue, NotOffered."""
         try:
-            given = self.here.bind(None, *args, **kwargs).arguments
+            arguments = self.here.bind(None, *args, **kwargs).arguments
         except TypeError as error:
             message = f"{self.called}(): {error}"
             raise TypeError(message) from None
-        for name, value in given.items():
+        for name, value in arguments.items():
             if (
                 name not in self.signature.parameters
                 and value != self.here.parameters[name].default
@@ -210,9 +210,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
                 raise NotOffered(f"{self.called}({name}=)", TRUSTED)
         return self.request(
             **{
-                name: codec.encode(given[name], name, scrub)
+                name: codec.encode(arguments[name], name, scrub)
                 for name, codec in self.codecs.items()
-                if name in given
+                if name in arguments
             }
         )
 
@@ -222,13 +222,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self, request: Ask, actor: object = None) -> dict[str, Any]:
         """Return the arguments of a request, and its author if one is given. Raises BadValue."""
-        given = {
+        values_by_name = {
             name: codec.decode(getattr(request, name), f"{self.called}({name})")
             for name, codec in self.codecs.items()
         }
-        if actor is not None and "by" in self.here.parameters and "by" not in given:
-            given["by"] = actor
-        return given
+        if actor is not None and "by" in self.here.parameters and "by" not in values_by_name:
+            values_by_name["by"] = actor
+        return values_by_name
 
     def method_of(self, record: Any) -> Any:
         """Return the method of a record that answers it."""
@@ -270,8 +270,8 @@ def _prose(value: Any, _: str, scrub: Scrub | None) -> Any:
     return recordable(value, scrub)
 
 
-def _proses(given: Any, _: str, scrub: Scrub | None) -> Any:
-    return [recordable(each, scrub) for each in given]
+def _proses(texts: Any, _: str, scrub: Scrub | None) -> Any:
+    return [recordable(each, scrub) for each in texts]
 
 
 def _exact(value: Any, name: str, scrub: Scrub | None) -> str:
@@ -292,10 +292,10 @@ def _named(value: Any, name: str, scrub: Scrub | None) -> msgspec.Raw:
 
 def data_of(raw: msgspec.Raw, where: str) -> dict[str, Any]:
     """Return a field's values by their names. Raises BadValue."""
-    found = values.load(raw)
-    if type(found) is not dict:
-        raise BadValue(where, f"{found!r:.80}", "give values by their names")
-    return found
+    fields = values.load(raw)
+    if type(fields) is not dict:
+        raise BadValue(where, f"{fields!r:.80}", "give values by their names")
+    return fields
 
 
 def _list(value: Any, *_: object) -> Any:
@@ -710,5 +710,5 @@ def documented(operation: Operation) -> tuple[str, dict[str, str]]:
     """Return an operation's description, and that of each parameter, from its docstring."""
     text, _, rest = (operation.request.__doc__ or "").partition("\nArgs:\n")
     listed = rest.partition("\n\n")[0]
-    found = {name: re.sub(r"\s+", " ", about) for name, about in _ARGUMENT.findall(listed)}
-    return text.strip(), found
+    arguments = {name: re.sub(r"\s+", " ", about) for name, about in _ARGUMENT.findall(listed)}
+    return text.strip(), arguments

@@ -79,16 +79,16 @@ class Spaces(Noun[C_co], noun="memory"):
     @operation(needs=free)
     async def entry(self, space: Name, path: Name, at: Point = None) -> MemoryEntry:
         """Return a file, now or at `at`: the id of a change that the role was shown, or a time."""
-        found = await (await self._space(space)).entry(path, at)
-        await self._shown(label_of(found.label))
-        return found
+        result = await (await self._space(space)).entry(path, at)
+        await self._shown(label_of(result.label))
+        return result
 
     @operation(needs=free)
     async def entries(self, space: Name, at: Point = None) -> list[MemoryEntry]:
         """Return all files that the role sees, by path."""
-        found = await (await self._space(space)).entries(at)
-        await self._shown(join(*(label_of(each.label) for each in found)).stored)
-        return found
+        result = await (await self._space(space)).entries(at)
+        await self._shown(join(*(label_of(each.label) for each in result)).stored)
+        return result
 
     @operation(needs=free)
     async def history(self, space: Name, path: Name | None = None) -> list[MemoryVersion]:

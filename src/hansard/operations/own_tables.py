@@ -116,10 +116,10 @@ def _json(path: Path) -> Any:
     """Read one list of objects, or one object a line."""
     data = path.read_bytes()
     try:
-        found = msgspec.json.decode(data)
+        content = msgspec.json.decode(data)
     except msgspec.DecodeError:
-        found = msgspec.json.Decoder().decode_lines(data)
-    return _of_rows(found if isinstance(found, list) else [found])
+        content = msgspec.json.Decoder().decode_lines(data)
+    return _of_rows(content if isinstance(content, list) else [content])
 
 
 def _arrow(path: Path) -> Any:

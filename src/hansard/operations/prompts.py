@@ -89,16 +89,18 @@ async def promoted(workspace: Workspace, read: Read, request: Promotion) -> Prom
         fact = f"{request.because!r:.80}, and experiment {request.experiment!r:.80}"
         raise BadValue("reason", fact, "give one of them")
     prompt_rules.check_alias(request.alias)
-    found = await store.get(workspace, request.reference)
-    state = (await versions.read(workspace, PROMPTS, found.name)).state
-    prompt_rules.demand_usable(state, found.version)
-    if state.aliases.get(request.alias) == found.version:
+    prompt = await store.get(workspace, request.reference)
+    state = (await versions.read(workspace, PROMPTS, prompt.name)).state
+    prompt_rules.demand_usable(state, prompt.version)
+    if state.aliases.get(request.alias) == prompt.version:
         return None
     statement: PromptEvidence | None = None
     if not request.because:
-        current = alias_version(state, request.alias, found.name)
+        current = alias_version(state, request.alias, prompt.name)
         statement = await read(
-            lambda reader: evidence(reader, found.name, found.version, current, request.experiment)
+            lambda reader: evidence(
+                reader, prompt.name, prompt.version, current, request.experiment
+            )
         )
         demand_better(statement)
     move = Move(
@@ -107,7 +109,7 @@ async def promoted(workspace: Workspace, read: Read, request: Promotion) -> Prom
         because=request.because,
         experiment=statement.experiment if statement is not None else "",
     )
-    await store.move(workspace, found.reference, move, by=request.by)
+    await store.move(workspace, prompt.reference, move, by=request.by)
     return statement
 
 
@@ -201,8 +203,8 @@ class Prompts(Noun[C_co], noun="prompts"):
             because=reason,
             metrics=metrics,
         )
-        found = await store.add(self._workspace, name, draft, by=by)
-        return found.version
+        change = await store.add(self._workspace, name, draft, by=by)
+        return change.version
 
     @operation(needs=_states(PromptAliased.tag), shows=PROMPTS)
     async def alias(
@@ -236,8 +238,8 @@ class Prompts(Noun[C_co], noun="prompts"):
             BadName: The alias or the reference is malformed.
         """
         move = Move(alias=alias, take_away=take_away, expected=expected, because=reason)
-        found = await store.move(self._workspace, reference, move, by=by)
-        return found.is_new
+        change = await store.move(self._workspace, reference, move, by=by)
+        return change.is_new
 
     @operation(needs=_states(PromptFeedbackGiven.tag), shows=PROMPTS)
     async def give_feedback(
@@ -263,10 +265,10 @@ class Prompts(Noun[C_co], noun="prompts"):
             Refused: There is no such version.
             BadValue: The rating is invalid, or neither text nor rating is given.
         """
-        found = await store.feed_back(
+        feedback = await store.feed_back(
             self._workspace, reference, text, rating=rating, run=run, by=by
         )
-        return found.version
+        return feedback.version
 
     @operation(needs=_states(PromptRetired.tag), shows=PROMPTS)
     async def retire(self, reference: str, *, reason: Prose = "", by: By = OS_USER) -> bool:
@@ -284,8 +286,8 @@ class Prompts(Noun[C_co], noun="prompts"):
             NotFound: There is no such prompt.
             BadValue: The reference names no version.
         """
-        found = await store.retire(self._workspace, reference, reason=reason, by=by)
-        return found.is_new
+        change = await store.retire(self._workspace, reference, reason=reason, by=by)
+        return change.is_new
 
     @operation(needs=_reports, takes=Takes.LONG)
     async def report(self, name: str | None = None, *, alpha: float = 0.05) -> PromptReport:
@@ -335,10 +337,10 @@ class Prompts(Noun[C_co], noun="prompts"):
 
         async def read(reads: Callable[[Reader], PromptEvidence]) -> PromptEvidence:
             words = (reference, experiment or "")
-            found = await self._context.read(
+            report = await self._context.read(
                 lambda each: _Verdict(verdict=reads(each)), "promote", *words
             )
-            return found.verdict
+            return report.verdict
 
         move = Promotion(reference, alias, experiment, reason, by)
         return await promoted(self._workspace, read, move)

@@ -73,23 +73,23 @@ TABLES_BYTES_MAX = 512 * 1024
 """Most bytes of tables sent with a query, which is one message."""
 
 
-def _parameters(given: Sequence[object], *_: object) -> list[Any]:
+def _parameters(items: Sequence[object], *_: object) -> list[Any]:
     from hansard.projections.sql_sandbox.answer import parameter  # noqa: PLC0415 -- needed by few queries
 
-    return [wire.dump(parameter(each), "a parameter of SQL") for each in given]
+    return [wire.dump(parameter(each), "a parameter of SQL") for each in items]
 
 
-def _frames(given: Mapping[str, Any], *_: object) -> dict[str, bytes]:
-    if not given:
+def _frames(tables: Mapping[str, Any], *_: object) -> dict[str, bytes]:
+    if not tables:
         return {}
     from hansard.operations.own_tables import as_arrow  # noqa: PLC0415 -- pyarrow is slow to import
 
-    return as_arrow(given, TABLES_BYTES_MAX)
+    return as_arrow(tables, TABLES_BYTES_MAX)
 
 
 Parameters = Annotated[
     Sequence[object],
-    Codec(list[Value], _parameters, lambda given, _: [wire.load(each) for each in given]),
+    Codec(list[Value], _parameters, lambda items, _: [wire.load(each) for each in items]),
 ]
 Frames = Annotated[Mapping[str, Any], Codec(dict[str, bytes], _frames)]
 

@@ -268,18 +268,18 @@ class DecisionList(Shown, Decisions, tag_field="kind", tag="decisions", kw_only=
         return {"run": self.run, "decisions": self.rows, "position": self.position}
 
 
-def shown(found: Answer, form: type[S]) -> S:
+def shown(answer: Answer, form: type[S]) -> S:
     """Convert an answer to a form that notebooks show."""
-    return form(**{name: getattr(found, name) for name in found.__struct_fields__})
+    return form(**{name: getattr(answer, name) for name in answer.__struct_fields__})
 
 
-def explained(found: Decisions | DecisionFacts) -> DecisionReport | DecisionList:
+def explained(explanation: Decisions | DecisionFacts) -> DecisionReport | DecisionList:
     """Convert the explanation of a decision, or the list of a run's."""
-    match found:
+    match explanation:
         case DecisionFacts():
-            return shown(found, DecisionReport)
+            return shown(explanation, DecisionReport)
         case Decisions():
-            return shown(found, DecisionList)
+            return shown(explanation, DecisionList)
 
 
 def _of_audit(made: Audit) -> Iterator[Block]:

@@ -73,11 +73,11 @@ class Roles(Noun[C_co], noun="roles"):
             BadName, BadValue: The file or a rule is invalid; the message names the place. No role
                 has changed.
         """
-        found = roles.read_file(path)
-        items = [_rules_of(rules) for rules in found.values()]
-        names = {"roles": [*found], "by": by, "rules": items}
+        rules_by_role = roles.read_file(path)
+        items = [_rules_of(rules) for rules in rules_by_role.values()]
+        names = {"roles": [*rules_by_role], "by": by, "rules": items}
         check_names("record.roles.apply_file", names, self._workspace.redaction)
-        return await roles.apply_all(self._workspace, found, by=by)
+        return await roles.apply_all(self._workspace, rules_by_role, by=by)
 
     @trusted
     async def declassify(
@@ -171,5 +171,5 @@ class Approvals(Noun[C_co], noun="approvals"):
 
         With `answered`, also those that were granted or denied, or that expired.
         """
-        found = await listed(self._workspace)
-        return [each for each in found if answered or each.standing is ApprovalStatus.PENDING]
+        approvals = await listed(self._workspace)
+        return [each for each in approvals if answered or each.standing is ApprovalStatus.PENDING]

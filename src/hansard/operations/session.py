@@ -705,5 +705,5 @@ def _wrong(operation: Operation, raw: msgspec.Raw, text: str) -> BadValue:
         remedy = f"give one of {', '.join(str(each.value) for each in hint)}"
     elif (expected := _EXPECTED.match(text)) is not None:
         remedy = f"give {expected[1]}"
-    given = bytes(msgspec.json.decode(raw, type=dict[str, msgspec.Raw])[at[1]])
-    return BadValue(f"{operation.called}({at[1]})", given[:80].decode(errors="replace"), remedy)
+    value = bytes(msgspec.json.decode(raw, type=dict[str, msgspec.Raw])[at[1]])
+    return BadValue(f"{operation.called}({at[1]})", value[:80].decode(errors="replace"), remedy)

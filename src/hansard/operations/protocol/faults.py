@@ -221,11 +221,11 @@ def rebuilt(fault: Fault) -> BaseException:
     Raises BadValue.
     """
     base = _BASES.get(fault.category)
-    given = wire.load(fault.arguments)
+    arguments = wire.load(fault.arguments)
     names_fit = all(
         0 < len(name) <= NAME_LENGTH_MAX and "\0" not in name for name in (fault.type, fault.module)
     )
-    if base is None or type(given) is not list or not names_fit:
+    if base is None or type(arguments) is not list or not names_fit:
         raise BadValue("error", f"a {fault.category!r:.40} of {fault.type!r:.40}", "give an error")
     about = {
         "__module__": sys.intern(fault.module),  # omitted from the record if it is the default
@@ -234,7 +234,7 @@ def rebuilt(fault: Fault) -> BaseException:
     }
     cls: Any = type(fault.type, (base,), about)
     error: BaseException = cls.__new__(cls)
-    error.args = tuple(given)
+    error.args = tuple(arguments)
     if fault.failure is not None:
         named = {"type": fault.type, "module": sys.intern(fault.module), "message": fault.message}
         vars(error)[TRANSFERRED] = msgspec.structs.replace(fault.failure, **named)
@@ -282,9 +282,9 @@ def notes_of(error: BaseException | None) -> tuple[str, ...]:
     """Return an error's notes, without the text of an error that may not be sent."""
     notes: list[str] = getattr(error, "__notes__", [])
     return tuple(
-        f"{before}{_UNRECORDED}" if found else note
+        f"{before}{_UNRECORDED}" if separator else note
         for note in notes
-        for before, found, _ in [note.partition(_UNRECORDED)]
+        for before, separator, _ in [note.partition(_UNRECORDED)]
     )
 
 
@@ -293,8 +293,8 @@ def _recorded(error: BaseException, notes: tuple[str, ...], steps: dict[int, Ste
     if isinstance(error, HansardError) and not isinstance(error, RecordedFailure):
         return None
     for note in reversed(notes):
-        found = _RECORDED.match(note)
-        step = steps.get(int(found.group(1))) if found else None
+        match = _RECORDED.match(note)
+        step = steps.get(int(match.group(1))) if match else None
         if step is not None and step.error is not None:
             return Fault(
                 category="recorded",

@@ -97,11 +97,11 @@ Work = Callable[[RemoteCall], Awaitable[Answer]]
 """The work of an operation."""
 
 
-def value(turn: RemoteCall, given: Any, *, end: bool = False) -> wire.Value:
+def value(turn: RemoteCall, content: Any, *, end: bool = False) -> wire.Value:
     """Return a program's value as a last answer; the client's own last result is not sent back."""
-    if turn.is_own(given):
+    if turn.is_own(content):
         return wire.Value(own=True, warning=turn.warning)
-    return wire.Value(wire.dump(given, "result"), end=end, warning=turn.warning)
+    return wire.Value(wire.dump(content, "result"), end=end, warning=turn.warning)
 
 
 # Proxies for what stays in a client's program: its gate's functions, its policy for doubt, and its

@@ -43,19 +43,19 @@ def decode_arm(raw: msgspec.Raw) -> Arm | None:
     return None if fields is None else Arm(**fields)
 
 
-async def encode_result(found: Any) -> msgspec.Raw:
+async def encode_result(result: Any) -> msgspec.Raw:
     """Encode the result of an operation; a view, which may be long, in slices.
 
     An action cache is encoded as in its file: a secret in it is a name, for the program that
     replays it.
     """
-    match found:
+    match result:
         case View():
-            return await _view(found)
+            return await _view(result)
         case ActionCache():
-            return msgspec.Raw(wire.encode(found))
+            return msgspec.Raw(wire.encode(result))
         case _:
-            return wire.dump(_fields(found))
+            return wire.dump(_fields(result))
 
 
 def decode_result(raw: msgspec.Raw, result: Any) -> Any:
@@ -63,47 +63,47 @@ def decode_result(raw: msgspec.Raw, result: Any) -> Any:
     try:
         if result in (View, ActionCache):
             return msgspec.json.decode(raw, type=result)
-        found = wire.load(raw)
-        return found if result is Any else msgspec.convert(found, result)
+        value = wire.load(raw)
+        return value if result is Any else msgspec.convert(value, result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadValue("the service's answer", str(error)[:200], wire.ONE_VERSION) from error
 
 
-def _fields(found: Any) -> Any:
-    match found:
+def _fields(result: Any) -> Any:
+    match result:
         case SqlAnswer():
-            return {k: v for k, v in msgspec.structs.asdict(found).items() if k != "ipc"}
+            return {k: v for k, v in msgspec.structs.asdict(result).items() if k != "ipc"}
         case BoardEntry() | Checkpoint() | Task() | TaskEntry() | Mail() | Savings():
-            fields = msgspec.structs.asdict(found)
+            fields = msgspec.structs.asdict(result)
             return {
                 name: value.value if isinstance(value, KeyKind) else value
                 for name, value in fields.items()
             }
         case Prompt():
-            label = msgspec.to_builtins(found.label)
-            return msgspec.structs.asdict(found) | {"label": label}
+            label = msgspec.to_builtins(result.label)
+            return msgspec.structs.asdict(result) | {"label": label}
         case SavingsAnswer():
-            return {"position": found.position, "rows": _fields(found.rows)}
+            return {"position": result.position, "rows": _fields(result.rows)}
         case PromptReport() | PromptEvidence():
-            return msgspec.to_builtins(found)
+            return msgspec.to_builtins(result)
         case MemoryEntry() | MemoryVersion() | MemoryNews() | BlamedLine() | SearchResult():
-            return msgspec.to_builtins(found)
+            return msgspec.to_builtins(result)
         case Shown() | KeptCaches() | ActionsLog():
-            return msgspec.to_builtins(found, builtin_types=(bytes, datetime, date, time, Decimal))
+            return msgspec.to_builtins(result, builtin_types=(bytes, datetime, date, time, Decimal))
         case list():
-            return [_fields(each) for each in found]
+            return [_fields(each) for each in result]
         case _:
-            return found
+            return result
 
 
-async def _view(given: View) -> msgspec.Raw:
+async def _view(view: View) -> msgspec.Raw:
     """Encode a view in slices, to the same bytes as at once."""
     lines: list[bytes] = []
     async with Slices() as slices:
-        for start in range(0, len(given.events), LINES_AT_ONCE):
-            lines.append(wire.encode(given.events[start : start + LINES_AT_ONCE])[1:-1])
+        for start in range(0, len(view.events), LINES_AT_ONCE):
+            lines.append(wire.encode(view.events[start : start + LINES_AT_ONCE])[1:-1])
             if slices.over:
                 await slices.pause()
-    fields = {name: getattr(given, name) for name in given.__struct_fields__}
+    fields = {name: getattr(view, name) for name in view.__struct_fields__}
     fields["events"] = msgspec.Raw(b"[" + b",".join(lines) + b"]")
     return msgspec.Raw(wire.encode(fields))

@@ -335,19 +335,19 @@ _request = msgspec.json.Decoder(Request)
 def request(payload: bytes) -> Request | None:
     """Decode a request; None if it is invalid."""
     try:
-        found = _request.decode(payload)
+        message = _request.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found
+    return message
 
 
 def answer(payload: bytes) -> Answer:
     """Decode an answer. Raises BadValue if it is invalid."""
     try:
-        found: Answer = _answer.decode(payload)
+        message: Answer = _answer.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadValue("the service's answer", str(error), ONE_VERSION) from error
-    return found
+    return message
 
 
 def read(raw: msgspec.Raw, kind: Any) -> Any:
