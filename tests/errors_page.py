@@ -59,11 +59,11 @@ def parts(kind: type) -> tuple[str, str, str]:
     text = inspect.getdoc(kind) or ""
     if text.startswith("Base of"):
         return " ".join(text.partition("\n\n")[0].split()), "", ""
-    found = _PARTS.fullmatch(text)
-    if found is None:
+    match = _PARTS.fullmatch(text)
+    if match is None:
         message = f"{kind.__name__}: write when it is raised, 'State: ...' and 'Remedy: ...'"
         raise ValueError(message)
-    when, state, remedy = (" ".join(text.split()).replace("|", "\\|") for text in found.groups())
+    when, state, remedy = (" ".join(text.split()).replace("|", "\\|") for text in match.groups())
     return when, state[0].upper() + state[1:], remedy[0].upper() + remedy[1:]
 
 

@@ -133,8 +133,8 @@ def call(
     """Run the command line in this process: `call("experiment", "list", "--json")`."""
 
     def run(*arguments: object) -> Ran:
-        given = ["--data-dir", data_dir, "-w", workspace, *arguments]
-        return ran(capsys, monkeypatch, given)
+        words = ["--data-dir", data_dir, "-w", workspace, *arguments]
+        return ran(capsys, monkeypatch, words)
 
     yield run
     structlog.reset_defaults()

@@ -13,12 +13,12 @@ EXAMPLES_MAX = 5_000
 
 
 def not_reached(
-    examples: SearchStrategy[Any], wanted: Iterable[Any], kinds: Callable[[Any], Iterable[Any]]
+    examples: SearchStrategy[Any], required: Iterable[Any], kinds: Callable[[Any], Iterable[Any]]
 ) -> set[Any]:
     """Draw until each wanted kind was seen; return the kinds missing after EXAMPLES_MAX
     examples.
     """
-    missing = set(wanted)
+    missing = set(required)
 
     def all_seen(example: Any) -> bool:
         missing.difference_update(kinds(example))

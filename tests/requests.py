@@ -12,7 +12,7 @@ from hansard.bus.jetstream import JetStreamLog
 WAIT_S = 30.0
 
 
-class Asked(_requests.Asked):
+class RequestLog(_requests.Asked):
     """`subjects` of messages sent by one log's connections, `received` messages of theirs."""
 
     def __init__(self, log: JetStreamLog) -> None:
@@ -35,9 +35,9 @@ class Asked(_requests.Asked):
 
 
 @contextlib.contextmanager
-def counted(log: object) -> Generator[Asked]:
+def counted(log: object) -> Generator[RequestLog]:
     """Count a log's requests while the block runs."""
     assert isinstance(log, JetStreamLog)
-    asked = Asked(log)
-    with _requests.counting(asked):
-        yield asked
+    log_requests = RequestLog(log)
+    with _requests.counting(log_requests):
+        yield log_requests

@@ -26,13 +26,13 @@ def test_a_benchmark_reports_one_line(capsys):
     )
     printed = capsys.readouterr()
     (line,) = printed.out.splitlines()
-    told = json.loads(line)
-    assert told["results"]["one"]["median_ms"] == 2.0
-    assert told["results"]["count"] == 3
-    assert told["ratios"] == {"slower": 1.235}
-    assert told["goals"] == {"under 20 ms": True}
-    assert told["machine"]["cpu"]
-    assert set(told["versions"]) >= {"python", "nats-server", "nats-py", "duckdb", "msgspec"}
+    report = json.loads(line)
+    assert report["results"]["one"]["median_ms"] == 2.0
+    assert report["results"]["count"] == 3
+    assert report["ratios"] == {"slower": 1.235}
+    assert report["goals"] == {"under 20 ms": True}
+    assert report["machine"]["cpu"]
+    assert set(report["versions"]) >= {"python", "nats-server", "nats-py", "duckdb", "msgspec"}
     assert "kept   under 20 ms" in printed.err
 
 
@@ -110,15 +110,15 @@ def test_a_benchmark_runs(module, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert told["quick"] is True
-    assert told["question"].endswith("?")
-    assert told["results"]
-    assert told["goals"]
-    assert all(isinstance(kept, bool) for kept in told["goals"].values())
-    assert all(ratio > 0 for ratio in told["ratios"].values())
-    assert set(told["load_1min"]) == {"start", "end"}
-    assert 0 <= told["stolen"] <= 1
+    report = json.loads(line)
+    assert report["quick"] is True
+    assert report["question"].endswith("?")
+    assert report["results"]
+    assert report["goals"]
+    assert all(isinstance(kept, bool) for kept in report["goals"].values())
+    assert all(ratio > 0 for ratio in report["ratios"].values())
+    assert set(report["load_1min"]) == {"start", "end"}
+    assert 0 <= report["stolen"] <= 1
     assert list(tmp_path.iterdir()) == []
     assert not [line for line in _command_lines() if str(tmp_path) in line]
 
@@ -136,8 +136,8 @@ def test_two_versions_take_turns():
         timeout=QUICK_S_MAX,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    [read] = [line for line in told if line["figure"] == "read, 10 commits"]
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    [read] = [line for line in reports if line["figure"] == "read, 10 commits"]
     assert read["before"].keys() == read["now"].keys() == {"median", "min", "max"}
     assert read["ratio"] == read["now"]["median"] / read["before"]["median"]
     assert done.stderr.count("== load, ") == 4

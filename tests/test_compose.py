@@ -58,8 +58,8 @@ def _free_port() -> int:
 
 def _healthz(port: int) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as answer:
-        told: dict[str, Any] = json.load(answer)
-        return told
+        status: dict[str, Any] = json.load(answer)
+        return status
 
 
 def _wait_until_healthy(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -84,8 +84,8 @@ def broker(compose, tmp_path_factory) -> Iterator[Broker]:
     ports = {"HANSARD_NATS_PORT": _free_port(), "HANSARD_NATS_HTTP_PORT": _free_port()}
     # Digits only: the hardest case for nats.conf, which would read it as a number.
     passwords = {name: str(secrets.randbelow(10**12) + 10**12) for name in PASSWORDS}
-    given = compose["services"]["nats"]["environment"]
-    env = {name: _expand(str(value), passwords) for name, value in given.items()}
+    declared = compose["services"]["nats"]["environment"]
+    env = {name: _expand(str(value), passwords) for name, value in declared.items()}
     env |= {name: str(port) for name, port in ports.items()}
     env |= {"HANSARD_NATS_STORE": str(folder / "store")}
     log = folder / "server.log"
@@ -105,9 +105,9 @@ def broker(compose, tmp_path_factory) -> Iterator[Broker]:
         server.wait(START_S_MAX)
 
 
-def _expand(value: str, given: dict[str, str]) -> str:
+def _expand(value: str, variables: dict[str, str]) -> str:
     """Expand `${NAME:?message}` as compose does."""
-    return re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: given[found[1]], value)
+    return re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: variables[found[1]], value)
 
 
 def test_every_service_can_start_and_comes_back(compose):
@@ -178,13 +178,13 @@ def test_every_copied_file_of_the_dockerfile_exists_and_reaches_the_build():
 def test_the_broker_is_healthy(broker):
     """The healthcheck's address answers ok on the shipped configuration."""
     end = time.monotonic() + START_S_MAX
-    told: dict[str, Any] = {}
-    while not told and time.monotonic() < end:
+    status: dict[str, Any] = {}
+    while not status and time.monotonic() < end:
         try:
-            told = _healthz(broker.http_port)
+            status = _healthz(broker.http_port)
         except urllib.error.HTTPError:
             time.sleep(0.05)
-    assert told == {"status": "ok"}
+    assert status == {"status": "ok"}
 
 
 def test_an_acknowledged_commit_is_on_disk(broker):
@@ -216,8 +216,8 @@ async def test_the_runtime_user_appends_but_removes_no_stream(broker):
 
 def test_the_worker_knows_that_an_acknowledged_commit_is_on_disk(broker, compose, tmp_path):
     """With the environment that compose gives it, durability is strict, not unknown."""
-    given = compose["services"]["worker"]["environment"]
-    settings = {name: _expand(str(value), broker.passwords) for name, value in given.items()}
+    declared = compose["services"]["worker"]["environment"]
+    settings = {name: _expand(str(value), broker.passwords) for name, value in declared.items()}
     settings["HANSARD_NATS_URL"] = broker.url("runtime")
     settings["HANSARD_DATA_DIR"] = str(tmp_path)
     loaded = configuration.load(settings)
@@ -239,17 +239,17 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
     worker = compose["services"]["worker"]
     program, *arguments = worker["healthcheck"]["test"][1:]
     assert program == "hansard"
-    given = {**os.environ, "HANSARD_NATS_URL": broker.url("runtime")}
-    given["HANSARD_DATA_DIR"] = str(tmp_path)
+    env = {**os.environ, "HANSARD_NATS_URL": broker.url("runtime")}
+    env["HANSARD_DATA_DIR"] = str(tmp_path)
 
     def healthy() -> int:
-        asked = [sys.executable, "-m", program, *arguments]
-        return subprocess.run(asked, env=given, capture_output=True, check=False).returncode
+        command = [sys.executable, "-m", program, *arguments]
+        return subprocess.run(command, env=env, capture_output=True, check=False).returncode
 
     assert healthy() == 1
     started = [sys.executable, "-m", program, *worker["command"]]
     process = subprocess.Popen(
-        started, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        started, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         until = time.monotonic() + START_S_MAX
@@ -275,11 +275,11 @@ def test_nobody_gets_in_without_a_password(broker):
     """There is no default account; a connection without a password is refused."""
     with socket.create_connection(("127.0.0.1", broker.port), timeout=2) as stranger:
         stranger.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
-        told = b""
+        received = b""
         while part := stranger.recv(4096):  # the server closes the connection
-            told += part
-    assert b"Authorization Violation" in told
-    assert b"PONG" not in told
+            received += part
+    assert b"Authorization Violation" in received
+    assert b"PONG" not in received
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the mode of a file is a POSIX notion")

@@ -64,10 +64,10 @@ def _run(
     )
 
 
-def _told(folder: Path, seed: int, demo: Sequence[str] = DEMO, **environment: str) -> Facts:
+def _demo_facts(folder: Path, seed: int, demo: Sequence[str] = DEMO, **environment: str) -> Facts:
     """Return the facts of a demo after checking them and that none of its processes still run."""
-    given = ("--json", "--data-dir", str(folder), "--seed", str(seed))
-    ended = _run(*given, demo=demo, **environment)
+    options = ("--json", "--data-dir", str(folder), "--seed", str(seed))
+    ended = _run(*options, demo=demo, **environment)
     assert ended.returncode == 0, ended.stdout[-2_000:] + ended.stderr[-2_000:]
     assert not ended.stderr
     _assert_gone(folder)
@@ -90,8 +90,8 @@ def _processes(folder: Path) -> list[str]:
 
 
 def _fact(facts: Facts, name: str) -> dict[str, Any]:
-    [found] = [fact for fact in facts if fact["fact"] == name]
-    return found
+    [match] = [fact for fact in facts if fact["fact"] == name]
+    return match
 
 
 def _claims(facts: Facts) -> list[str]:
@@ -162,7 +162,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def small_facts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """Return the facts of a demo about few modules that was killed somewhere on its way."""
     modules = tmp_path_factory.mktemp("modules")
     sizes = sorted((path.stat().st_size, path.stem) for path in STDLIB.glob("[a-z]*.py"))
@@ -170,37 +170,37 @@ def told(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
     large = [each for each in named if each[0] > LARGE_BYTES][:LARGE]
     for _, name in (*named[:SMALLEST], *large):
         shutil.copy(STDLIB / f"{name}.py", modules)
-    facts = _told(folder, SEED, [sys.executable, "-P", "-c", SMALL, str(modules)])
+    facts = _demo_facts(folder, SEED, [sys.executable, "-P", "-c", SMALL, str(modules)])
     _assert_story(facts, folder)
     return facts
 
 
 @pytest.fixture(scope="module")
-def told_whole(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def whole_facts(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """Return the facts of the demo as people start it."""
     folder = tmp_path_factory.mktemp("whole")
-    facts = _told(folder, SEED)
+    facts = _demo_facts(folder, SEED)
     _assert_story(facts, folder)
     return facts
 
 
 @pytest.mark.thorough(quick="test_the_team_is_shown_as_it_stood_halfway")
-def test_a_demo_says_what_its_files_say(told_whole):
+def test_a_demo_says_what_its_files_say(whole_facts):
     """Each fact agrees with the others and with the world; nothing is left running."""
-    assert _fact(told_whole, "end")["claims_held"] == len(_claims(told_whole))
+    assert _fact(whole_facts, "end")["claims_held"] == len(_claims(whole_facts))
 
 
 @pytest.mark.slow
-def test_the_team_is_shown_as_it_stood_halfway(told):
+def test_the_team_is_shown_as_it_stood_halfway(small_facts):
     """Halfway the researcher is done, the analyzer has measured half, the writer did nothing."""
-    agents = {fact["agent"]: fact for fact in told if fact["fact"] == "agent"}
+    agents = {fact["agent"]: fact for fact in small_facts if fact["fact"] == "agent"}
     assert agents["researcher"]["resources"] == agents["researcher"]["calls"]
-    assert agents["analyzer"]["calls"] == _fact(told, "middle")["measured"] == 18
+    assert agents["analyzer"]["calls"] == _fact(small_facts, "middle")["measured"] == 18
     assert agents["writer"]["calls"] == 0
 
 
 @pytest.mark.slow
-def test_every_event_of_its_record_is_what_the_published_schema_says(told, folder):
+def test_every_event_of_its_record_is_what_the_published_schema_says(small_facts, folder):
     """Each stored event of the demo is valid by `docs/schema`."""
     types: Counter[str] = Counter()
     with hansard.connect(WORKSPACE, data_dir=folder) as record:
@@ -213,7 +213,7 @@ def test_every_event_of_its_record_is_what_the_published_schema_says(told, folde
     checked = sum(map(check_commit, bodies))
     for body in bodies:
         types.update(event["type"] for event in msgspec.json.decode(body)["events"])
-    assert checked == types.total() > _fact(told, "undisturbed")["calls"]
+    assert checked == types.total() > _fact(small_facts, "undisturbed")["calls"]
     assert {"run.started.v1", "step.completed.v1", "run.forked.v1", "decision.made.v1"} <= {*types}
 
 
@@ -237,18 +237,18 @@ def _settled(facts: Facts, effect: str) -> list[str | None]:
 
 
 @pytest.mark.thorough
-def test_a_kill_inside_the_posting_is_settled_by_looking(told_whole, tmp_path):
+def test_a_kill_inside_the_posting_is_settled_by_looking(whole_facts, tmp_path):
     """Killed as the line is posted: the ledger is looked at, and has the line once."""
-    bodies = _fact(told_whole, "moment")["bodies"]
-    facts = _told(tmp_path, _seed(bodies, bodies, 0.1))
+    bodies = _fact(whole_facts, "moment")["bodies"]
+    facts = _demo_facts(tmp_path, _seed(bodies, bodies, 0.1))
     _assert_story(facts, tmp_path)
     assert set(_settled(facts, "post")) <= {"happened", "did_not_happen"}
 
 
 @pytest.mark.thorough
-def test_a_kill_at_the_first_call_leaves_little_to_answer(told_whole, tmp_path):
+def test_a_kill_at_the_first_call_leaves_little_to_answer(whole_facts, tmp_path):
     """A kill at the first call leaves all scenes in plain text and exit 0."""
-    seed = _seed(1, _fact(told_whole, "moment")["bodies"], 0.1)
+    seed = _seed(1, _fact(whole_facts, "moment")["bodies"], 0.1)
     ended = _run("--data-dir", str(tmp_path), "--seed", str(seed))
     assert ended.returncode == 0, ended.stderr
     assert "\x1b" not in ended.stdout
@@ -305,8 +305,8 @@ class Public:
         def inner():
             return [x for x in rest if x]
 """
-    found = {each.place: (each.lines, each.branches) for each in functions_of("m", source)}
-    assert found == {"m:2 tell": (7, 4), "m:7 inner": (2, 1)}
+    functions = {each.place: (each.lines, each.branches) for each in functions_of("m", source)}
+    assert functions == {"m:2 tell": (7, 4), "m:7 inner": (2, 1)}
 
 
 def test_threads_measure_side_by_side():

@@ -93,7 +93,7 @@ class Block(msgspec.Struct):
 
 def blocks(text: str) -> list[Block]:
     """Return the fenced blocks of a page, in order."""
-    found: list[Block] = []
+    parsed: list[Block] = []
     reason: str | None = None
     notebook = False
     file: str | None = None
@@ -107,7 +107,7 @@ def blocks(text: str) -> list[Block]:
             if fence and fence["ticks"] == ticks and not fence["language"]:
                 text = "\n".join(held) + "\n"
                 block = Block(language, first, text, reason, notebook, file, exit_code)
-                found.append(block)
+                parsed.append(block)
                 opened, reason, notebook, held = None, None, False, []
                 file, exit_code = None, 0
             else:
@@ -124,33 +124,33 @@ def blocks(text: str) -> list[Block]:
             exit_code = int(ends["code"])
         elif line.strip():
             reason, notebook, file, exit_code = None, False, None, 0
-    return found
+    return parsed
 
 
 def commands(block: Block) -> list[list[str]]:
     """Return the command lines that run, continued lines joined, each split into words."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    found = [line[2:].partition(" # ")[0] for line in lines if COMMAND.match(line)]
-    return [shlex.split(line) for line in found]
+    texts = [line[2:].partition(" # ")[0] for line in lines if COMMAND.match(line)]
+    return [shlex.split(line) for line in texts]
 
 
 def outputs(block: Block) -> list[list[str]]:
     """Return the lines written below each of these commands."""
-    found: list[list[str]] = []
+    written: list[list[str]] = []
     for line in block.text.replace("\\\n", " ").splitlines():
         if COMMAND.match(line):
-            found.append([])
-        elif found:
-            found[-1].append(line)
-    return found
+            written.append([])
+        elif written:
+            written[-1].append(line)
+    return written
 
 
 def runnable(page: Path) -> list[Block]:
     """Return the blocks of a page that are run."""
-    found = blocks(page.read_text(encoding="utf-8"))
+    parsed = blocks(page.read_text(encoding="utf-8"))
     return [
         block
-        for block in found
+        for block in parsed
         if block.reason is None
         and (block.language == "python" or (block.language == "console" and commands(block)))
     ]
@@ -200,9 +200,9 @@ def hansard(data, node_modules, capfd, monkeypatch):
             return _expect(command, page, exit_code)
         done = ran(capfd, monkeypatch, command[1:])
         structlog.reset_defaults()
-        said = f"{done.out[-3000:]}\n{done.err[-3000:]}"
-        assert done.code == exit_code, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
-        return said
+        output = f"{done.out[-3000:]}\n{done.err[-3000:]}"
+        assert done.code == exit_code, f"{name_of(page)}: {shlex.join(command)} failed:\n{output}"
+        return output
 
     with join(data):
         yield run
@@ -245,20 +245,20 @@ def test_the_code_of_a_page_runs(page, tmp_path, hansard, monkeypatch):
             *before, last = commands(block)
             ends = [(command, 0) for command in before] + [(last, block.exit_code)]
             for (command, exit_code), written in zip(ends, outputs(block), strict=True):
-                said = hansard(command, page, exit_code)
+                output = hansard(command, page, exit_code)
                 if name_of(page) in TOURS:
-                    _assert_shown(command, said, written)
+                    _assert_shown(command, output, written)
 
 
-def _assert_shown(command: list[str], said: str, written: list[str]) -> None:
+def _assert_shown(command: list[str], output: str, written: list[str]) -> None:
     """Check that a command prints the lines below it; `...` shortens."""
-    assert said.strip() or "python" in command, f"{shlex.join(command)} shows nothing"
-    found = EMPTY.search(said)
-    assert found is None, f"{shlex.join(command)} shows nothing: {said}"
+    assert output.strip() or "python" in command, f"{shlex.join(command)} shows nothing"
+    empty = EMPTY.search(output)
+    assert empty is None, f"{shlex.join(command)} shows nothing: {output}"
     at = 0
     for line in (each.removesuffix("...") for each in written):
-        assert line in said[at:], f"{shlex.join(command)} does not print {line!r}: {said}"
-        at = said.index(line, at) + len(line)
+        assert line in output[at:], f"{shlex.join(command)} does not print {line!r}: {output}"
+        at = output.index(line, at) + len(line)
 
 
 def _await_end(folder: Path) -> None:
@@ -286,28 +286,28 @@ def _expect(command: list[str], page: Path, exit_code: int = 0) -> str:
         timeout=RUN_S_MAX,
         stdin=subprocess.DEVNULL,
     )
-    said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    output = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     code = SIGNALLED - done.returncode if done.returncode < 0 else done.returncode
-    assert code == exit_code, f"{name_of(page)}: {shlex.join(command)} failed:\n{said}"
-    return said
+    assert code == exit_code, f"{name_of(page)}: {shlex.join(command)} failed:\n{output}"
+    return output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_block_that_is_not_run_says_why(page):
     """`<!-- not run: reason -->` without a reason is no excuse."""
-    reasons = [found["reason"] for found in NOT_RUN.finditer(page.read_text(encoding="utf-8"))]
+    reasons = [match["reason"] for match in NOT_RUN.finditer(page.read_text(encoding="utf-8"))]
     assert all(len(reason) >= REASON_LETTERS_MIN for reason in reasons), reasons
 
 
 def anchors(text: str) -> set[str]:
     """Return the anchors that a page's headings get when it is shown on a code host."""
-    found: set[str] = set()
+    names: set[str] = set()
     outside = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
     for line in outside.splitlines():
         if heading := HEADING.match(line):
             words = re.sub(r"[^\w\- ]", "", heading["words"].lower())
-            found.add(words.replace(" ", "-"))
-    return found
+            names.add(words.replace(" ", "-"))
+    return names
 
 
 def _anchors(page: Path) -> set[str]:
@@ -319,8 +319,8 @@ def test_every_internal_link_leads_somewhere(page):
     """A link inside the repository names a file that exists and a heading that is in it."""
     text = page.read_text(encoding="utf-8")
     broken = []
-    for found in LINK.finditer(text):
-        target = found["target"] or found["image"]
+    for link in LINK.finditer(text):
+        target = link["target"] or link["image"]
         if re.match(r"[a-z]+:", target):
             continue  # another site
         path, _, anchor = target.partition("#")
@@ -342,12 +342,12 @@ def test_every_named_module_exists(page):
 
 def test_the_pages_are_in_plain_words():
     """Prose has none of the words that mark a private dialect; code and names in it may."""
-    found = {}
+    dialect = {}
     for page in (*PAGES, *(ROOT / "examples").rglob("*.md")):
         text = re.sub(r"^ *(`{3,}).*?^ *\1", "", page.read_text(encoding="utf-8"), flags=PARTS)
         if words := DIALECT.findall(re.sub(r"`[^`]*`", "", text)):
-            found[name_of(page)] = words
-    assert not found
+            dialect[name_of(page)] = words
+    assert not dialect
 
 
 def test_there_is_a_readme():
@@ -405,7 +405,7 @@ def test_blocks_are_found_with_their_line_and_reason():
 
 
 @pytest.mark.parametrize(
-    ("said", "empty"),
+    ("output", "empty"),
     [
         ("0 decisions of run a, as of position 53", True),
         ("run a as of position 45\n\nada (researcher): 0 messages", True),
@@ -417,6 +417,6 @@ def test_blocks_are_found_with_their_line_and_reason():
         ("1 run, 17 commits, 0 blobs", False),
     ],
 )
-def test_an_empty_answer_is_known(said, empty):
+def test_an_empty_answer_is_known(output, empty):
     """An empty result is distinguished from an answer that reports nothing wrong."""
-    assert bool(EMPTY.search(said)) is empty
+    assert bool(EMPTY.search(output)) is empty

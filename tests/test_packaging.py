@@ -145,8 +145,8 @@ def test_the_locked_environment_has_all_extras():
     """Every extra is pinned, except that only tests have the framework of `agent`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {
-        extra: [re.split("[<>=~! ]", each)[0] for each in asked]
-        for extra, asked in project["optional-dependencies"].items()
+        extra: [re.split("[<>=~! ]", each)[0] for each in requirements]
+        for extra, requirements in project["optional-dependencies"].items()
     }
     for lock, kept in {"run": extras.keys() - {"agent"}, "dev": extras.keys()}.items():
         pinned = (ROOT / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")

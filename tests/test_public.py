@@ -73,21 +73,21 @@ def types_in(hint: object) -> Iterator[type]:
 def functions(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield a class's public methods and properties, as plain functions."""
     for name in dir(cls):
-        found: Any = inspect.getattr_static(cls, name)
-        found = getattr(found, "__func__", found)
-        found = found.fget if isinstance(found, property) else found
-        if name.startswith("_") or not isinstance(found, types.FunctionType):
+        member: Any = inspect.getattr_static(cls, name)
+        member = getattr(member, "__func__", member)
+        member = member.fget if isinstance(member, property) else member
+        if name.startswith("_") or not isinstance(member, types.FunctionType):
             continue
-        if OWN.match(found.__module__):
-            yield name, inspect.unwrap(found)
+        if OWN.match(member.__module__):
+            yield name, inspect.unwrap(member)
 
 
 def attributes(cls: type) -> dict[str, Any]:
     """Return the public attributes that a class declares with types."""
     shown = [base for base in cls.__mro__ if not base.__name__.startswith("_")]
     named = {name for base in shown for name in vars(base).get("__annotations__", {})}
-    told = typing.get_type_hints(cls)
-    return {name: told[name] for name in sorted(named & set(told)) if not name.startswith("_")}
+    hints = typing.get_type_hints(cls)
+    return {name: hints[name] for name in sorted(named & set(hints)) if not name.startswith("_")}
 
 
 def needed(name: str, value: object) -> Iterator[tuple[str, type]]:
@@ -141,11 +141,11 @@ def with_errors() -> set[str]:
         for was, named, name, value in ALIAS.findall(text)
     }
     known: set[str] = set()
-    found = {"HansardError"}
-    while found - known:
-        known |= found
-        found = {name for _, name, bases in made if bases & known}
-        found |= {named for was, named in others if was in known}
+    names = {"HansardError"}
+    while names - known:
+        known |= names
+        names = {name for _, name, bases in made if bases & known}
+        names |= {named for was, named in others if was in known}
     parts = {
         path.relative_to(source.parent).with_suffix("").parts
         for path, _, bases in made
@@ -189,5 +189,5 @@ def test_each_name_has_one_place():
     for module in (hansard, *(importlib.import_module(f"hansard.{name}") for name in MODULES)):
         for name in exported(module):
             places.setdefault(name, []).append(module.__name__)
-    for name, found in places.items():
-        assert len(found) == 1 or found == ["hansard", "hansard.errors"], name
+    for name, homes in places.items():
+        assert len(homes) == 1 or homes == ["hansard", "hansard.errors"], name

@@ -61,20 +61,20 @@ class Shown(msgspec.Struct):
 @functools.cache
 def shown() -> list[Shown]:
     """Return the targets of all pages."""
-    told = []
+    targets = []
     for page in PAGES:
-        for found in DIRECTIVE.finditer(page.read_text(encoding="utf-8")):
-            options = yaml.safe_load(found["options"] or "{}").get("options", {})
+        for directive in DIRECTIVE.finditer(page.read_text(encoding="utf-8")):
+            options = yaml.safe_load(directive["options"] or "{}").get("options", {})
             members = options.get("members")
-            told.append(Shown(found["name"], [] if isinstance(members, bool) else members))
+            targets.append(Shown(directive["name"], [] if isinstance(members, bool) else members))
     # A module that is shown whole shows each of its names, under its shortest one.
-    wholes = [each for each in told if each.name == "hansard.errors"]
+    wholes = [each for each in targets if each.name == "hansard.errors"]
     for each in wholes:
-        told.remove(each)
+        targets.remove(each)
         for name in exported(hansard.errors):
             home = "hansard" if name in exported(hansard) else each.name
-            told.append(Shown(f"{home}.{name}", []))
-    return told
+            targets.append(Shown(f"{home}.{name}", []))
+    return targets
 
 
 @functools.cache
@@ -83,12 +83,12 @@ def resolved(name: str) -> Any:
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(parts[:end]))
+            value: Any = importlib.import_module(".".join(parts[:end]))
         except ModuleNotFoundError:
             continue
         for part in parts[end:]:
-            found = inspect.getattr_static(found, part, None) or getattr(found, part)
-        return found
+            value = inspect.getattr_static(value, part, None) or getattr(value, part)
+        return value
     raise AssertionError(name)
 
 
@@ -140,10 +140,10 @@ def test_each_public_name_is_in_the_reference_once():
 def test_all_that_the_pages_show_is_there():
     """A page shows no name, and no member, that is gone."""
     for each in shown():
-        found = resolved(each.name)
-        assert found is not None, each.name
+        value = resolved(each.name)
+        assert value is not None, each.name
         for member in each.members or []:
-            assert hasattr(found, member) or member in _of_init(found), f"{each.name}.{member}"
+            assert hasattr(value, member) or member in _of_init(value), f"{each.name}.{member}"
 
 
 def _of_init(kind: type) -> set[str]:
@@ -195,13 +195,13 @@ def _parsed(module: str) -> dict[str, ast.ClassDef]:
 
 def _described(kind: type) -> set[str]:
     """Return the fields that have a text, in the class or in what it inherits from."""
-    found: set[str] = set()
+    names: set[str] = set()
     for base in kind.__mro__:
         if base.__module__.startswith("hansard"):
             text = inspect.getdoc(base) or ""
             named = re.findall(r"`(\w+)`|^    (\w+): ", text, re.MULTILINE)
-            found |= {"".join(pair) for pair in named}
+            names |= {"".join(pair) for pair in named}
             for field, below in pairwise(_parsed(base.__module__)[base.__name__].body):
                 if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                    found.add(ast.unparse(field.target))
-    return found
+                    names.add(ast.unparse(field.target))
+    return names

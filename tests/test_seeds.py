@@ -31,7 +31,7 @@ def drawn(folder: Path, **environment: str) -> list[str]:
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (folder / "test_law.py").write_text(LAW)
     plain = {name: value for name, value in os.environ.items() if name not in {"SEED", "ROUNDS"}}
-    asked = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-s", "-c", ROOT / "pyproject.toml", folder],
         cwd=ROOT,
         env=plain | environment | {"PYTHONPATH": str(ROOT)},
@@ -40,7 +40,7 @@ def drawn(folder: Path, **environment: str) -> list[str]:
         check=True,
         timeout=120,
     )
-    lines = [line.lstrip(".") for line in asked.stdout.splitlines()]
+    lines = [line.lstrip(".") for line in result.stdout.splitlines()]
     return [line for line in lines if line.startswith("drawn")]
 
 

@@ -40,11 +40,11 @@ def _files() -> list[Path]:
         text=True,
     )
     names = listed.stdout.split("\0") if listed.returncode == 0 else []
-    found = [ROOT / name for name in names if name] or [
+    paths = [ROOT / name for name in names if name] or [
         *ROOT.glob("*.*"),
         *(path for part in ("src", "tests", "docs") for path in (ROOT / part).rglob("*")),
     ]
-    return [path for path in found if path.is_file() and not path.is_symlink()]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 @functools.cache
@@ -106,17 +106,17 @@ def _may_be_long(text: str) -> bool:
     begun: list[tuple[int, int]] = []
     last, inside = 0, False
     for number, line in enumerate([*text.splitlines(), "the end"], 1):
-        said = line.strip()
+        words = line.strip()
         quotes = line.count('"""') + line.count("'''")
-        if said and not inside and said[0] not in "#)":
+        if words and not inside and words[0] not in "#)":
             far = len(line) - len(line.lstrip())
             while begun and begun[-1][0] >= far:
                 if last - begun.pop()[1] + 1 >= FUNCTION_LINES_MAX:
                     return True
-            if said.startswith(("def ", "async def ")):
+            if words.startswith(("def ", "async def ")):
                 begun.append((far, number))
         inside ^= quotes % 2 == 1
-        last = number if said else last
+        last = number if words else last
     return False
 
 
@@ -155,12 +155,12 @@ def test_each_package_says_what_it_is_for():
     offers.
     """
     packages = [path for path in SOURCES if path.name == "__init__.py"]
-    told = {path: ast.get_docstring(ast.parse(_text(path))) or "" for path in packages}
-    assert told
+    docstrings = {path: ast.get_docstring(ast.parse(_text(path))) or "" for path in packages}
+    assert docstrings
     assert not [
         str(path.relative_to(ROOT))
-        for path, said in told.items()
-        if len(said.splitlines()) < PACKAGE_LINES_MIN
+        for path, text in docstrings.items()
+        if len(text.splitlines()) < PACKAGE_LINES_MIN
     ]
 
 
@@ -173,11 +173,11 @@ DIRECTIVE = re.compile(
 
 def _unexplained(comment: str) -> bool:
     """Return whether a comment switches a check off without naming it or giving a reason."""
-    found = list(DIRECTIVE.finditer(comment))
-    if not any(re.match(r"#\s*$", comment[: match.start()][-2:]) for match in found):
+    directives = list(DIRECTIVE.finditer(comment))
+    if not any(re.match(r"#\s*$", comment[: match.start()][-2:]) for match in directives):
         return False  # words about a directive, not one
     reason = re.sub(r"[^A-Za-z]", "", DIRECTIVE.sub("", comment))
-    named = all(match["noqa"] or match["mypy"] or match["pyright"] for match in found)
+    named = all(match["noqa"] or match["mypy"] or match["pyright"] for match in directives)
     return not named or len(reason) < REASON_LETTERS_MIN
 
 
@@ -236,11 +236,11 @@ LATER = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + 
 def test_no_file_names_what_only_one_place_has(pattern):
     """No registry host, no absolute path of one machine, no note of work put off, in any file."""
     assert not [
-        f"{_at(path, number)} {found[0]}"
+        f"{_at(path, number)} {match[0]}"
         for path in _files()
         if pattern.search(_text(path))
         for number, line in enumerate(_text(path).splitlines(), 1)
-        if (found := pattern.search(line))
+        if (match := pattern.search(line))
     ]
 
 
@@ -303,8 +303,8 @@ def _imported(node: ast.AST) -> list[str]:
 def test_the_domain_is_pure():
     """The domain has no clock, randomness, I/O or `async`."""
     bad = []
-    for path, found in _domain_nodes():
-        node = cast("Any", found)  # every node named below has a line
+    for path, statement in _domain_nodes():
+        node = cast("Any", statement)  # every node named below has a line
         bad += [
             f"{_at(path, node.lineno)} import {name}" for name in _imported(node) if name in IMPURE
         ]

@@ -91,7 +91,7 @@ FULL = [
 
 
 @pytest.mark.parametrize(
-    ("given", "runs"),
+    ("options", "runs"),
     [
         (["-p", "no:xdist", "--tier", "fast"], FAST),
         pytest.param(["-p", "xdist", "-n", "1", "--tier", "slow"], SLOW, marks=pytest.mark.slow),
@@ -101,7 +101,7 @@ FULL = [
         pytest.param(["-p", "no:xdist"], FAST + SLOW, marks=pytest.mark.thorough),
     ],
 )
-def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
+def test_what_each_tier_runs(tmp_path: Path, options: list[str], runs: list[str]):
     """Each tier counts the tests and the unread files that it leaves, with the command that runs
     them.
     """
@@ -109,17 +109,17 @@ def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
     (tmp_path / "test_it.py").write_text(MODULE)
     for mark in ("slow", "later", "thorough"):
         (tmp_path / f"test_{mark}.py").write_text(OF_ALL.format(mark=mark))
-    told = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *given],
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:randomly", *options],
         cwd=tmp_path,
         env={"PATH": "", "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     passed = [
-        word for line in told.stdout.splitlines() if "PASSED" in line for word in line.split()
+        word for line in result.stdout.splitlines() if "PASSED" in line for word in line.split()
     ]
     names = [word.partition("::")[2] for word in passed if "::" in word]
     assert sorted(names) == sorted(runs)
@@ -133,12 +133,12 @@ def test_what_each_tier_runs(tmp_path: Path, given: list[str], runs: list[str]):
         unread = of_all[tier] - {*runs}
         left["files", tier] = len(unread)
         left["tests", tier] = len({*tests} - {*runs} - unread)
-    said = {
+    counts = {
         (words[1], words[4]): int(words[0])
-        for words in map(str.split, told.stdout.splitlines())
+        for words in map(str.split, result.stdout.splitlines())
         if "tier:" in words
     }
-    assert said == {what: number for what, number in left.items() if number}
+    assert counts == {what: number for what, number in left.items() if number}
 
 
 def test_each_tier_has_its_command():

@@ -191,19 +191,19 @@ def first_of(text: str) -> str:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skip files without a test of this tier; explicitly requested files are counted."""
-    wanted = _wanted(config)
-    if FULL in wanted or not collection_path.match("test_*.py"):
+    tiers = _tiers_of_run(config)
+    if FULL in tiers or not collection_path.match("test_*.py"):
         return None
     first = first_of(collection_path.read_text(encoding="utf-8"))
-    if first in {FAST, *wanted}:
+    if first in {FAST, *tiers}:
         return None
-    asked = {config.invocation_params.dir / _file(each) for each in config.args}
-    if not asked.isdisjoint((collection_path, *collection_path.parents)):
+    requested = {config.invocation_params.dir / _file(each) for each in config.args}
+    if not requested.isdisjoint((collection_path, *collection_path.parents)):
         config.stash[_LEFT][f"{first} files"] += 1
     return True
 
 
-def _wanted(config: pytest.Config) -> set[str]:
+def _tiers_of_run(config: pytest.Config) -> set[str]:
     tier = config.getoption("tier")
     return {None: {FAST, SLOW}, FULL: {FAST, SLOW, FULL}}.get(tier, {tier})
 
@@ -213,9 +213,9 @@ def tiers_of(items: Sequence[pytest.Item]) -> list[str]:
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in sorted(items, key=lambda item: item.nodeid):
         cases[_function(item)].append(item)
-    found = [(item, _tier(item, cases[_function(item)])) for item in items]
+    pairs = [(item, _tier(item, cases[_function(item)])) for item in items]
     return [
-        SLOW if tier == FAST and item.get_closest_marker("later") else tier for item, tier in found
+        SLOW if tier == FAST and item.get_closest_marker("later") else tier for item, tier in pairs
     ]
 
 
@@ -261,13 +261,13 @@ def _is_sync(item: pytest.Item) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests of other tiers."""
-    wanted = _wanted(config)
-    found = list(zip(items, tiers_of(items), strict=True))
-    left = [(item, tier) for item, tier in found if tier not in wanted]
+    tiers = _tiers_of_run(config)
+    pairs = list(zip(items, tiers_of(items), strict=True))
+    left = [(item, tier) for item, tier in pairs if tier not in tiers]
     if left:
         config.stash[_LEFT].update([f"{tier} tests" for _, tier in left])
         config.hook.pytest_deselected(items=[item for item, _ in left])
-        items[:] = [item for item, tier in found if tier in wanted]
+        items[:] = [item for item, tier in pairs if tier in tiers]
     files = {item: _file(item.nodeid) for item in items}
     many = Counter(files.values())
     begun = {file: number for number, file in enumerate(LONG)}
@@ -280,8 +280,8 @@ def pytest_testnodedown(node: object) -> None:
     equal.
     """
     seen: Any = node
-    found = cast("Counter[str]", getattr(node, "workeroutput", {}).get(_FROM_WORKER, {}))
-    seen.config.stash[_LEFT] = Counter(found)
+    counts = cast("Counter[str]", getattr(node, "workeroutput", {}).get(_FROM_WORKER, {}))
+    seen.config.stash[_LEFT] = Counter(counts)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -70,12 +70,12 @@ def checked(damage: Damage, files: Files, cli: Call) -> Ran:
     assert bool(refused) == damage.refused, refused
     if damage.refused:
         assert re.search("restore|put back", refused), refused
-    result = cli("sql", "--format", "csv", COUNT)
+    answer = cli("sql", "--format", "csv", COUNT)
     if damage.answered:
-        assert (result.code, int(result.out.split()[-1])) == (0, events), result.err
+        assert (answer.code, int(answer.out.split()[-1])) == (0, events), answer.err
     else:
-        assert result.code
-        assert re.search("lost|gone|holds messages|ends at|cannot be read", result.err), result.err
+        assert answer.code
+        assert re.search("lost|gone|holds messages|ends at|cannot be read", answer.err), answer.err
     verified = cli("rebuild", "--verify")
     assert bool(verified.code) == damage.wrong or damage in BLOBS, verified.err
     return cli("check")
