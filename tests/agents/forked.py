@@ -16,11 +16,11 @@ from tests.faults import _warm
 @functools.cache
 def python() -> str:
     """Return the Python of `tests.faults._warm` for supervisors, which start in `/`."""
-    found = _warm.python()
-    if found == sys.executable:
-        return found
-    script = Path(found).with_name("python-P")
-    script.write_text(f'#!/bin/sh\n[ "$1" = -P ] && shift\nexec {found} "$@"\n')
+    path = _warm.python()
+    if path == sys.executable:
+        return path
+    script = Path(path).with_name("python-P")
+    script.write_text(f'#!/bin/sh\n[ "$1" = -P ] && shift\nexec {path} "$@"\n')
     script.chmod(0o700)
     return str(script)
 

@@ -40,9 +40,9 @@ class RivalLog:
         if number in self._numbers:
             await self._rival()
         try:
-            found = await work()
+            result = await work()
         except Conflict:
             self.lost += 1
             raise
         self.won.set()
-        return found
+        return result

@@ -74,20 +74,20 @@ async def test_the_context_window_is_in_the_provider_s_form(lab: Lab):
 
 async def test_the_context_window_of_a_resume_is_that_of_its_place(lab: Lab):
     """A model's question about its context is answered from the record, without later messages."""
-    asked: list[int] = []
+    lengths: list[int] = []
     async with lab.connect() as record:
         for _ in range(2):
             async with record.run(run="r") as session:
 
                 @session.tool(effects="pure", kind="model")
                 async def ask(messages: list[dict[str, Any]]) -> str:
-                    asked.append(len(messages))
+                    lengths.append(len(messages))
                     return f"answer to {len(messages)}"
 
                 for question in ("one", "two"):
                     await session.message("user", question)
                     await session.message("assistant", await ask(await session.context()))
-    assert asked == [1, 3]
+    assert lengths == [1, 3]
 
 
 async def test_the_context_window_holds_what_a_resumable_loop_skips(lab: Lab):
@@ -284,7 +284,7 @@ async def test_a_loops_results_are_whole_after_a_resume(record: TwinRecord):
         assert replayed.raw.results == loop.raw.results
 
 
-async def test_the_newest_checkpoint_is_found_without_its_name(record: TwinRecord):
+async def test_the_newest_checkpoint_is_returned_without_its_name(record: TwinRecord):
     """Any name counts; the progress of a loop is no checkpoint."""
     async with record.run(run="r") as session:
         assert await session.latest_checkpoint() is None
@@ -292,8 +292,8 @@ async def test_the_newest_checkpoint_is_found_without_its_name(record: TwinRecor
         await session.checkpoint("second", at=(1, 2))
         assert [n async for n in session.resumable([1])] == [1]
     async with record.run(run="r") as session:
-        found = await session.latest_checkpoint()
-        assert found == hansard.types.Checkpoint("second", {"at": (1, 2)})
+        checkpoint = await session.latest_checkpoint()
+        assert checkpoint == hansard.types.Checkpoint("second", {"at": (1, 2)})
 
 
 async def test_other_items_are_refused(record: TwinRecord):

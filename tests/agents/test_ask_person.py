@@ -83,7 +83,7 @@ async def test_one_key_says_that_nothing_happened(lab: Lab):
     assert "Did it do anything?" in shown
 
 
-async def test_what_it_returned_is_asked_where_it_happened(lab: Lab):
+async def test_the_result_is_requested_where_it_happened(lab: Lab):
     """A result is JSON, or a text; other keys are ignored."""
     files = Files()
     await _failed(lab, files)
@@ -113,7 +113,7 @@ async def test_stopping_leaves_it_as_it_is(lab: Lab):
         assert "step.settled.v1" not in await record.tags("r")
 
 
-async def test_a_divergence_is_asked_about(lab: Lab):
+async def test_a_divergence_is_a_question(lab: Lab):
     """After an earlier edit the key decides: reuse the recorded step, or run it again."""
     sent = []
 
@@ -130,8 +130,8 @@ async def test_a_divergence_is_asked_about(lab: Lab):
                 return f"sent {len(sent)}"
 
             await look()
-            found: str = await send("bob")
-            return found
+            answer: str = await send("bob")
+            return answer
 
     async with lab.connect(settle=hansard.ask_person) as record:
         assert await program(record, 1) == "sent 1"
@@ -144,20 +144,20 @@ async def test_a_divergence_is_asked_about(lab: Lab):
             assert await program(record, 3) == "sent 2"
 
 
-async def test_a_setting_has_it_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch):
+async def test_a_setting_turns_the_question_on(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """The setting applies to programs without a policy; a program's own policy takes precedence."""
     files = Files()
     await _failed(lab, files)
-    asked: list[hansard.UnsettledStep] = []
+    unsettled: list[hansard.UnsettledStep] = []
 
     def policy(step: hansard.UnsettledStep) -> None:
-        asked.append(step)
+        unsettled.append(step)
 
     monkeypatch.setenv("HANSARD_SETTLE", "ask")
     async with lab.connect(settle=policy) as record:
         with pytest.raises(hansard.InDoubt):
             await _write(record, files)
-    [step] = asked
+    [step] = unsettled
     assert (step.run, step.agent, step.number, step.diverged) == ("r", "ada", 1, False)
     assert step.source_before == step.source_now != ""
     assert lab.workspace in step.command
@@ -184,8 +184,8 @@ async def test_what_is_raised_before_anything_is_done_asks_nobody(lab: Lab):
                     raise errors.pop(0)
                 return f"sent to {to}"
 
-            found: str = await send(*args)
-            return found
+            answer: str = await send(*args)
+            return answer
 
     async with lab.connect() as record:
         with pytest.raises(TypeError, match="missing a required argument: 'to'"):

@@ -21,19 +21,19 @@ sees = [{ name = "messages", kinds = ["message.*"] }]
 
 
 @pytest.mark.fast(cases=1, slow=0)
-async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
+async def test_sql_has_what_was_written_before_the_query(lab: Lab):
     """The answer has rows, column names, and the log position that was read completely."""
     async with lab.connect() as record, record.run("w", run="r") as session:
         await session.message("user", "hello", tokens=2)
-        found = await record.sql(
+        answer = await record.sql(
             "SELECT message_role, tokens FROM messages WHERE message_role = ?", "user"
         )
-        assert (found.columns, found.rows) == (["message_role", "tokens"], [("user", 2)])
-        assert found.dicts() == [{"message_role": "user", "tokens": 2}]
+        assert (answer.columns, answer.rows) == (["message_role", "tokens"], [("user", 2)])
+        assert answer.dicts() == [{"message_role": "user", "tokens": 2}]
         await session.message("assistant", "hi")
         later = await record.sql("SELECT count(*) FROM messages")
         assert later.rows == [(2,)]
-        assert later.position > found.position
+        assert later.position > answer.position
         assert later.cut is None
 
 
@@ -41,8 +41,10 @@ async def test_sql_has_what_was_written_before_it_was_asked(lab: Lab):
 async def test_sql_takes_parameters_of_every_plain_kind(record: TwinRecord):
     """A parameter is never part of the statement; a value that is not plain is refused."""
     hostile = "'; DROP TABLE events; --"
-    found = await record.sql("SELECT $1 AS a, $2 + 1 AS b, $3 AS c, $4 AS d", hostile, 1, None, [1])
-    assert found.rows == [(hostile, 2, None, [1])]
+    answer = await record.sql(
+        "SELECT $1 AS a, $2 + 1 AS b, $3 AS c, $4 AS d", hostile, 1, None, [1]
+    )
+    assert answer.rows == [(hostile, 2, None, [1])]
     for bad in (object(), float("nan"), 2**64, b"x"):
         with pytest.raises(hansard.BadValue, match="parameter"):
             await record.sql("SELECT ?", bad)
@@ -61,11 +63,11 @@ async def test_sql_that_cannot_be_answered_says_why(record: TwinRecord):
 
 
 @pytest.mark.fast(cases=1, slow=0)
-async def test_more_rows_than_an_answer_holds_are_told(record: TwinRecord):
+async def test_a_truncated_answer_is_marked(record: TwinRecord):
     """A truncated answer is marked as truncated."""
-    found = await record.sql("SELECT * FROM range(10_001)")
-    assert (len(found.rows), found.cut) == (10_000, "rows")
-    for form in (found.arrow, found.df, found.pl):
+    answer = await record.sql("SELECT * FROM range(10_001)")
+    assert (len(answer.rows), answer.cut) == (10_000, "rows")
+    for form in (answer.arrow, answer.df, answer.pl):
         with pytest.warns(
             hansard.errors.AnswerCut, match="the first 10,000 rows, and there are more"
         ):
@@ -79,52 +81,54 @@ TYPED = """
 
 
 @pytest.mark.slow(cases=1)
-async def test_an_answer_is_given_as_analysts_have_tables(lab: Lab):
+async def test_an_answer_converts_to_the_tables_of_analysts(lab: Lab):
     """An answer is Arrow with DuckDB's types, pandas, polars, and a notebook or terminal table."""
     async with lab.connect() as record:
-        found = await record.sql(TYPED)
-    table = found.arrow()
+        answer = await record.sql(TYPED)
+    table = answer.arrow()
     assert [str(field.type) for field in table.schema] == [
         *("int32", "decimal128(9, 2)", "timestamp[us]", "string", "list<l: int32>")
     ]
     assert table.schema.metadata == {
-        b"hansard.position": str(found.position).encode(),
+        b"hansard.position": str(answer.position).encode(),
         b"hansard.cut": b"no",
     }
-    frame = found.df()
-    assert (list(frame.columns), frame["i"][0], frame["at"].dtype.kind) == (found.columns, 7, "M")
-    polars = found.pl()
-    assert (polars.columns, polars["d"][0]) == (found.columns, Decimal("1.50"))
-    shown = found._repr_html_()
+    frame = answer.df()
+    assert (list(frame.columns), frame["i"][0], frame["at"].dtype.kind) == (answer.columns, 7, "M")
+    polars = answer.pl()
+    assert (polars.columns, polars["d"][0]) == (answer.columns, Decimal("1.50"))
+    shown = answer._repr_html_()
     assert "<td>&lt;b&gt;&amp;</td>" in shown
-    assert f"<p>1 row, as of position {found.position}</p>" in shown
-    said = io.StringIO()
-    rich.console.Console(file=said, width=100).print(found)
-    assert "2026-01-02" in said.getvalue()
-    assert "1 row, as of position" in said.getvalue()
+    assert f"<p>1 row, as of position {answer.position}</p>" in shown
+    output = io.StringIO()
+    rich.console.Console(file=output, width=100).print(answer)
+    assert "2026-01-02" in output.getvalue()
+    assert "1 row, as of position" in output.getvalue()
 
 
-@pytest.mark.thorough(quick="test_an_answer_is_given_as_analysts_have_tables")
+@pytest.mark.thorough(quick="test_an_answer_converts_to_the_tables_of_analysts")
 async def test_an_empty_answer_has_its_columns(lab: Lab):
     """In every form."""
     async with lab.connect() as record:
-        found = await record.sql("SELECT 1 AS a, 'x' AS b WHERE false")
-    assert found.arrow().column_names == ["a", "b"]
-    assert (found.df().shape, found.pl().shape) == ((0, 2), (0, 2))
-    assert "<th>a</th><th>b</th>" in found._repr_html_()
+        answer = await record.sql("SELECT 1 AS a, 'x' AS b WHERE false")
+    assert answer.arrow().column_names == ["a", "b"]
+    assert (answer.df().shape, answer.pl().shape) == ((0, 2), (0, 2))
+    assert "<th>a</th><th>b</th>" in answer._repr_html_()
 
 
-def test_an_answer_that_was_only_told_is_a_table_too():
+def test_a_restricted_agents_answer_is_a_table_too():
     """A restricted agent's answer is a table whose types are those of the values."""
-    told = hansard.types.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")
+    answer = hansard.types.SqlAnswer(["n", "s"], [(1, "a"), (None, "\x1b[31m")] * 15, 9, "rows")
     with pytest.warns(hansard.errors.AnswerCut):
-        table = told.arrow()
+        table = answer.arrow()
     assert [str(field.type) for field in table.schema] == ["int64", "string"]
     assert table.schema.metadata[b"hansard.cut"] == b"rows"
-    assert "30 rows, the first 20 shown, as of position 9, and there are more" in told._repr_html_()
-    said = io.StringIO()
-    rich.console.Console(file=said, width=100).print(told)
-    assert "\x1b" not in said.getvalue()
+    assert (
+        "30 rows, the first 20 shown, as of position 9, and there are more" in answer._repr_html_()
+    )
+    output = io.StringIO()
+    rich.console.Console(file=output, width=100).print(answer)
+    assert "\x1b" not in output.getvalue()
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):

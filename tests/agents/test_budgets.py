@@ -25,9 +25,9 @@ class Counting:
 
     async def read(self, *args: Any, **kwargs: Any) -> Sequence[Stored]:
         """Read the log."""
-        found: Sequence[Stored] = await self._log.read(*args, **kwargs)
-        self.read_count += len(found)
-        return found
+        commits: Sequence[Stored] = await self._log.read(*args, **kwargs)
+        self.read_count += len(commits)
+        return commits
 
 
 async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
@@ -57,8 +57,8 @@ async def test_what_another_process_gave_back_is_there_at_once(lab: Lab):
         assert refused == ["t"]
         assert await work(2) == 2
     async with lab.connect() as record:
-        found = [step.status.value for step in await record.steps("r", "bob")]
-        assert found == ["blocked", "completed"]
+        statuses = [step.status.value for step in await record.steps("r", "bob")]
+        assert statuses == ["blocked", "completed"]
 
 
 @pytest.mark.thorough(quick="test_what_another_process_gave_back_is_there_at_once")

@@ -94,10 +94,10 @@ class Program:
         @session.tool(effects="composite")
         async def composite(children: list) -> Any:
             ran.append(("composite", len(children)))
-            found = [await self.run(child) for child in children]
+            results = [await self.run(child) for child in children]
             if len(children) == 3:
-                raise ValueError(repr(found))
-            return found
+                raise ValueError(repr(results))
+            return results
 
         self.tools = {t.raw.spec.name if hasattr(t, "raw") else t.spec.name: t for t in (
             pure, once, idempotent, fail, stream, composite)}  # fmt: skip
@@ -133,10 +133,10 @@ class Program:
 async def _play(record, run, tree, mode=None):
     ran: list[Any] = []
     async with record.run(run=run, mode=mode) as session:
-        found = await Program(session, ran).run(tree)
+        result = await Program(session, ran).run(tree)
         # The program continued after the last failure, which therefore does not run again.
         await session.checkpoint("end")
-    return found, ran
+    return result, ran
 
 
 async def _check(lab: Lab, tree: Any) -> None:

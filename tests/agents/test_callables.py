@@ -121,7 +121,7 @@ async def test_every_callable_is_a_tool(record: TwinRecord, options):
     ]
 
 
-async def test_a_tool_without_a_name_of_its_own_is_given_one(lab: Lab):
+async def test_a_tool_without_a_name_of_its_own_gets_one(lab: Lab):
     """Two partials of one function are two tools, so neither is called like the function."""
     async with lab.connect() as record, record.run(run="r") as session:
         for name in ("partial", "object", "async object"):
@@ -193,9 +193,9 @@ async def test_a_plain_body_calls_tools_as_a_plain_function_does(lab: Lab):
             return [part(x), sum(parts(x % 5)), threading.get_ident() != here]
 
         here = threading.get_ident()
-        found = await session.gather(*[functools.partial(_whole, whole, x) for x in range(count)])
+        results = await session.gather(*[functools.partial(_whole, whole, x) for x in range(count)])
         away = lab.is_async or count > 1
-        assert found == [[x + 1, sum(range(x % 5)), away] for x in range(count)]
+        assert results == [[x + 1, sum(range(x % 5)), away] for x in range(count)]
         steps = (await record.state("r")).agent("ada").steps.values()
         assert {step.status.value for step in steps} == {"completed"}
         assert len(steps) == count * 3
@@ -228,7 +228,7 @@ def test_a_call_that_nobody_awaited_is_named(data_dir, workspace):
     asyncio.run(play())
 
 
-async def test_who_is_asked_answers_at_once(lab: Lab):
+async def test_rules_and_secret_providers_answer_at_once(lab: Lab):
     """A rule or provider of secrets that returns an awaitable is refused, and nothing runs."""
     ran: list[Any] = []
 
@@ -296,18 +296,18 @@ KINDS = sorted(
 def signatures(draw: st.DrawFn) -> inspect.Signature:
     """Draw parameters of every kind, with and without defaults, in an order that Python allows."""
     some = st.lists(st.tuples(st.sampled_from(KINDS), st.booleans()), max_size=len(NAMES))
-    found: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     for name, (kind, has_default) in zip(NAMES, sorted(draw(some)), strict=False):
         follows = any(
             each.default is not inspect.Parameter.empty and each.kind is not KINDS[-1]
-            for each in found
+            for each in parameters
         )
         default = name.upper() if has_default or follows else inspect.Parameter.empty
-        found.append(inspect.Parameter(name, kind, default=default))
+        parameters.append(inspect.Parameter(name, kind, default=default))
     rest = draw(st.booleans())
     if rest:
-        found.append(inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(found)
+        parameters.append(inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters)
 
 
 PLAIN = inspect.signature(double)

@@ -77,10 +77,10 @@ async def test_both_fingerprints_are_columns_of_steps(record: TwinRecord):
     await _three(record, ran, run="one", chain="result")
     await _three(record, ran, run="two", chain="full")
     await _three(record, ran, "a", run="three")
-    told = {run: (await record.sql(question, run)).dicts() for run in ("one", "two", "three")}
-    assert told["one"] == told["two"]  # two of them are made at once, in either order
-    assert None not in {value for row in told["one"] for value in row.values()}
-    pairs = list(zip(told["one"], told["three"], strict=True))[1:]  # after the edited one
+    rows_of = {run: (await record.sql(question, run)).dicts() for run in ("one", "two", "three")}
+    assert rows_of["one"] == rows_of["two"]  # two of them are made at once, in either order
+    assert None not in {value for row in rows_of["one"] for value in row.values()}
+    pairs = list(zip(rows_of["one"], rows_of["three"], strict=True))[1:]  # after the edited one
     assert all(a["fingerprint_result"] == b["fingerprint_result"] for a, b in pairs)
     assert all(a["fingerprint_full"] != b["fingerprint_full"] for a, b in pairs)
     await _three(record, ran, run="one", items=2)

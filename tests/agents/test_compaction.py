@@ -22,7 +22,7 @@ def brief(messages: Forms) -> str:
     return f"{len(messages)} earlier"
 
 
-def _said(messages: Forms) -> list[str]:
+def _contents(messages: Forms) -> list[str]:
     return [message["content"] for message in messages]
 
 
@@ -36,7 +36,7 @@ def _full(*texts: str) -> list[str]:
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_summary_stands_in_the_place_of_the_earlier_messages(record: TwinRecord):
+async def test_a_summary_takes_the_place_of_the_earlier_messages(record: TwinRecord):
     """The window is summary and newest messages; the record has what the summary replaces."""
     async with record.run(run="r") as session:
         await session.message("system", "be kind", tokens=2)
@@ -45,16 +45,16 @@ async def test_a_summary_stands_in_the_place_of_the_earlier_messages(record: Twi
         assert await session.compact(brief, keep=2, max_tokens=22) is None
         made = await session.compact(brief, keep=1, max_tokens=21, count=lambda _: 5)
         assert (made.summary, made.tokens_before, made.tokens_after) == ("3 earlier", 25, 15)
-        assert _said(made.dropped) == _full(*"abc")
-        assert _said(made.window) == ["be kind", "3 earlier", *_full("d")]
+        assert _contents(made.dropped) == _full(*"abc")
+        assert _contents(made.window) == ["be kind", "3 earlier", *_full("d")]
         assert made.window[1]["role"] == "system"
         await _talk(session, "e")
-        assert _said(await session.window()) == ["be kind", "3 earlier", *_full(*"de")]
-        assert _said(await session.context()) == ["be kind", "3 earlier", *_full(*"de")]
-        assert _said(await session.window(full=True)) == ["be kind", *_full(*"abcde")]
+        assert _contents(await session.window()) == ["be kind", "3 earlier", *_full(*"de")]
+        assert _contents(await session.context()) == ["be kind", "3 earlier", *_full(*"de")]
+        assert _contents(await session.window(full=True)) == ["be kind", *_full(*"abcde")]
         twice = await session.compact(brief, keep=1)
-        assert _said(twice.dropped) == ["3 earlier", *_full("d")]
-        assert _said(twice.window) == ["be kind", "2 earlier", *_full("e")]
+        assert _contents(twice.dropped) == ["3 earlier", *_full("d")]
+        assert _contents(twice.window) == ["be kind", "2 earlier", *_full("e")]
         assert twice.tokens_before == 2 + 5 + 5 + 5
         assert twice.tokens_after is None  # the summary's tokens were not counted
     state = (await record.state("r")).agent("ada")
@@ -81,28 +81,28 @@ async def test_a_conversation_goes_on_with_the_summary(record: TwinRecord):
     async with record.run(run="one", conversation="c") as session:
         await _talk(session, *"abc")
     async with record.run(run="two", conversation="c", agent="bob") as session:
-        assert _said(await session.window()) == _full(*"abc")
+        assert _contents(await session.window()) == _full(*"abc")
         await _talk(session, "d")
         made = await session.compact(brief, keep=2)
-        assert _said(made.dropped) == _full(*"ab")
-        assert _said(made.window) == ["2 earlier", *_full(*"cd")]
-        assert _said(await session.context()) == ["2 earlier", *_full("d")]
+        assert _contents(made.dropped) == _full(*"ab")
+        assert _contents(made.window) == ["2 earlier", *_full(*"cd")]
+        assert _contents(await session.context()) == ["2 earlier", *_full("d")]
     async with record.run(run="three", conversation="c") as session:
         await _talk(session, "e")
-        assert _said(await session.window()) == ["2 earlier", *_full(*"cde")]
-        assert _said(await session.window(full=True)) == _full(*"abcde")
+        assert _contents(await session.window()) == ["2 earlier", *_full(*"cde")]
+        assert _contents(await session.window(full=True)) == _full(*"abcde")
         made = await session.compact(brief, keep=1)
-        assert _said(made.dropped) == ["2 earlier", *_full(*"cd")]
-    found = await record.conversation("c")
-    assert _said(found.messages) == _full(*"abcde")
-    assert _said(found.window) == ["3 earlier", *_full("e")]
+        assert _contents(made.dropped) == ["2 earlier", *_full(*"cd")]
+    conversation = await record.conversation("c")
+    assert _contents(conversation.messages) == _full(*"abcde")
+    assert _contents(conversation.window) == ["3 earlier", *_full("e")]
     early = await record.conversation("c", before="three")
-    assert _said(early.window) == ["2 earlier", *_full(*"cd")]
+    assert _contents(early.window) == ["2 earlier", *_full(*"cd")]
     fork = await record.fork("three")
     async with record.run(run=fork) as session:
         await _talk(session, "e")
         made = await session.compact(brief, keep=1)
-        assert _said(made.window) == ["3 earlier", *_full("e")]
+        assert _contents(made.window) == ["3 earlier", *_full("e")]
         assert [step.tool for step in session.state.steps.values()] == ["brief"]
 
 
@@ -114,19 +114,19 @@ async def test_a_resumed_run_is_answered_its_summary(lab: Lab):
         async with record.run(run="r", **options) as session:
             await _talk(session, *"abc")
 
-            def told(messages: Forms) -> str:
+            def summarize(messages: Forms) -> str:
                 calls.append(len(messages))
                 return "so far"
 
-            assert _said(await session.window()) == _full(*"abc")
-            await session.compact(told, keep=1)
+            assert _contents(await session.window()) == _full(*"abc")
+            await session.compact(summarize, keep=1)
             await _talk(session, "d")
-            found: Forms = await session.window()
-            return found
+            window: Forms = await session.window()
+            return window
 
     async with lab.connect() as record:
         first = await play(record)
-        assert _said(first) == ["so far", *_full(*"cd")]
+        assert _contents(first) == ["so far", *_full(*"cd")]
         assert await play(record) == first
         before = len(await record.commits("r"))
         assert await play(record, mode="strict") == first
@@ -157,12 +157,12 @@ async def test_what_cannot_be_compacted_is_refused(lab: Lab):
         def none(messages: Forms) -> None:
             return None
 
-        for tool, said in ((nothing, "non-empty"), (none, "non-empty"), (endless, "1,000 char")):
-            with pytest.raises(hansard.BadValue, match=said):
+        for tool, message in ((nothing, "non-empty"), (none, "non-empty"), (endless, "1,000 char")):
+            with pytest.raises(hansard.BadValue, match=message):
                 await session.compact(tool, keep=0)
-        assert _said(await session.window()) == ["be kind", *_full(*"ab")]
+        assert _contents(await session.window()) == ["be kind", *_full(*"ab")]
         made = await session.compact(brief, keep=0)
-        assert _said(made.window) == ["be kind", "2 earlier"]
+        assert _contents(made.window) == ["be kind", "2 earlier"]
         with pytest.raises(hansard.errors.Refused, match="nothing to compact"):
             await session.compact(brief, keep=0)
 
@@ -178,8 +178,8 @@ async def test_one_agent_of_a_run_compacts_a_conversation(record: TwinRecord):
         await ada.compact(brief, keep=1)
         with pytest.raises(hansard.errors.Refused, match="'ada' compacted 2 of these messages"):
             await bob.compact(brief, keep=0)
-    found = await record.conversation("c")
-    assert _said(found.window) == ["2 earlier", *_full("c")]
+    conversation = await record.conversation("c")
+    assert _contents(conversation.window) == ["2 earlier", *_full("c")]
 
 
 async def test_an_answer_stays_with_its_call(lab: Lab):
@@ -249,20 +249,20 @@ def test_killed_at_any_point_the_window_is_one_or_the_other(data_dir, tmp_path, 
     killed = run([str(program), where], cwd=tmp_path, env=env, timeout=60)
     assert killed.returncode == -signal.SIGKILL
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        window = _said(record.conversation("c").window)
+        window = _contents(record.conversation("c").window)
     assert window == (["3 earlier", *_full("d")] if where == "after" else _full(*"abcd"))
     program.write_text(PROGRAM)
     done = run([str(program), "never"], cwd=tmp_path, env=env, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(["3 earlier", *_full("d")])
     with hansard.connect(workspace, data_dir=data_dir) as record:
-        assert _said(record.conversation("c").window) == ["3 earlier", *_full("d")]
+        assert _contents(record.conversation("c").window) == ["3 earlier", *_full("d")]
         steps = record.state("r").agent("agent").steps.values()
     assert [step.tool for step in steps] == ["brief"]
 
 
 @pytest.mark.fast(cases=0)
-def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, workspace: str):
+def test_sql_has_the_window_and_what_a_summary_replaces(data_dir: Path, workspace: str):
     """`knew` has the window at each decision, and all messages are still in the tables."""
     with hansard.connect(workspace, data_dir=data_dir) as record:
         with record.run("w", run="r", agent="ada", role="writer") as session:
@@ -272,7 +272,7 @@ def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, worksp
             session.message("user", "c, please, at length")
             session.compact(brief, keep=1)
             session.decide("Second?", selected="yes")
-        found = {}
+        known = {}
         for question in ("First?", "Second?"):
             decided = "SELECT decision FROM decisions WHERE question = $1"
             [[decision]] = record.sql(decided, question).rows
@@ -281,10 +281,10 @@ def test_sql_has_the_window_and_what_a_summary_stands_for(data_dir: Path, worksp
                 "WHERE h.what <> 'got' ORDER BY h.position",
                 decision,
             ).rows
-            found[question] = [f"{what} {words}" for what, words in rows]
+            known[question] = [f"{what} {words}" for what, words in rows]
         windows = record.sql("SELECT part, text FROM context_windows ORDER BY version").rows
         [[messages]] = record.sql("SELECT count(*) FROM messages").rows
-    assert found["First?"] == [f"message user: {text}" for text in _full(*"ab")]
-    assert found["Second?"] == [f"message user: {_full('c')[0]}", "compacted system: 2 earlier"]
+    assert known["First?"] == [f"message user: {text}" for text in _full(*"ab")]
+    assert known["Second?"] == [f"message user: {_full('c')[0]}", "compacted system: 2 earlier"]
     assert windows == [("message", _full("c")[0]), ("summary", "2 earlier")]
     assert messages == 3

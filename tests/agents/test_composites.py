@@ -27,10 +27,10 @@ async def test_a_composite_is_entered_and_its_children_are_answered(lab: Lab):
                     @session.tool(effects="composite")
                     async def top(attempt: None = None) -> list[int]:
                         ran.append("top")
-                        found = [await middle(1), await leaf(1), await leaf(1)]
+                        results = [await middle(1), await leaf(1), await leaf(1)]
                         if ran.count("top") == 1:
                             raise KeyboardInterrupt
-                        return [*found, await middle(2)]
+                        return [*results, await middle(2)]
 
                     assert await top() == [11, 10, 10, 21]
             except KeyboardInterrupt:

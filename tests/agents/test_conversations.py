@@ -23,10 +23,15 @@ async def test_a_conversation_goes_on_over_runs(lab: Lab):
         before = await record.conversation("c")
         second = await _turn(record, "and?", [{"type": "text", "text": "so"}], agent="bob")
         await _turn(record, "else", "where", conversation="other")
-        found = await record.conversation("c")
+        conversation = await record.conversation("c")
     assert before.turns == 1
-    assert (found.id, found.runs, found.turns, found.total_tokens) == ("c", [first, second], 2, 14)
-    assert found.messages == [
+    assert (conversation.id, conversation.runs, conversation.turns, conversation.total_tokens) == (
+        "c",
+        [first, second],
+        2,
+        14,
+    )
+    assert conversation.messages == [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "hello"},
         {"role": "user", "content": "and?"},
@@ -34,7 +39,7 @@ async def test_a_conversation_goes_on_over_runs(lab: Lab):
     ]
 
 
-async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(record: TwinRecord):
+async def test_the_turns_before_a_run_are_the_same_when_it_is_resumed(record: TwinRecord):
     """`before=` leaves out the run and all after it; a run outside it leaves out nothing."""
     first, second, _ = [await _turn(record, f"q{i}", "a") for i in range(3)]
     before = await record.conversation("c", before=second)
@@ -43,7 +48,7 @@ async def test_what_came_before_a_run_is_the_same_when_it_is_resumed(record: Twi
     assert len((await record.conversation("c", before="new")).runs) == 3
 
 
-async def test_an_agent_knows_how_many_turns_came_before(record: TwinRecord):
+async def test_an_agent_knows_the_number_of_earlier_turns(record: TwinRecord):
     """The number of earlier turns is in the agents' state, and is the same on resume."""
     runs = [await _turn(record, f"q{i}", "a") for i in range(3)]
     states = [(await record.state(run)).agent("ada") for run in runs]
@@ -87,8 +92,8 @@ async def test_any_other_name_is_carried(record: TwinRecord, name):
 async def test_large_messages_come_back_whole(record: TwinRecord):
     """A message kept as a blob is restored in its place."""
     await _turn(record, "x" * 200_000, "y")
-    found = await record.conversation("c")
-    assert found.messages[0]["content"] == "x" * 200_000
+    conversation = await record.conversation("c")
+    assert conversation.messages[0]["content"] == "x" * 200_000
 
 
 def _call(name):
@@ -108,9 +113,9 @@ async def test_a_call_that_was_cut_off_is_answered_in_the_window(record: TwinRec
             "tool",
         ]
     async with record.run(conversation="c", run="two") as session:
-        found = await session.window()
-        assert [each.get("tool_call_id") for each in found] == [None, None, "a", "b"]
-        assert found[-1]["content"].startswith("[no answer")
+        window = await session.window()
+        assert [each.get("tool_call_id") for each in window] == [None, None, "a", "b"]
+        assert window[-1]["content"].startswith("[no answer")
         assert len(await session.window(close=False)) == 3
         await session.message("user", "are you there?")
         await session.message("assistant", [{"type": "tool_use", "id": "t", "name": "find"}])

@@ -93,8 +93,12 @@ async def test_a_person_says_that_it_happened(lab: Lab, step):
         await record.settle("r", step, "happened", result=("ok", {1}), by="eve")
         assert await _send(record, world) == ("ok", {1})
         assert await _send(record, world, mode="strict") == ("ok", {1})
-        [found] = await record.steps("r")
-        assert (found.status, found.verdict, found.settled_by) == ("completed", "happened", "eve")
+        [settled] = await record.steps("r")
+        assert (settled.status, settled.verdict, settled.settled_by) == (
+            "completed",
+            "happened",
+            "eve",
+        )
         assert (await record.tags("r")).count("step.settled.v1") == 1
     assert world.effects == ["bob"]
 
@@ -106,8 +110,8 @@ async def test_a_person_says_that_it_did_not_happen(lab: Lab):
         await _lost(record, world)
         await record.settle("r", "1", "did_not_happen")
         assert await _send(record, world) == "sent to bob"
-        [found] = await record.steps("r")
-        assert (found.status, found.attempt, found.verdict) == ("completed", 2, None)
+        [repeated] = await record.steps("r")
+        assert (repeated.status, repeated.attempt, repeated.verdict) == ("completed", 2, None)
     assert world.effects == ["bob", "bob"]
 
 
@@ -199,10 +203,10 @@ async def test_idempotent_runs_again_by_itself(lab: Lab):
 async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
     """`reconcile(fn)` gets the arguments; if it does not know or fails, a person must settle."""
     world = World()
-    asked = []
+    recipients = []
 
     async def ask(to: str):
-        asked.append(to)
+        recipients.append(to)
         if answer == "raises":
             raise LookupError("no such mailbox")
         if answer == "unknown":
@@ -222,25 +226,25 @@ async def test_a_reconciling_tool_asks_the_world(lab: Lab, answer):
             assert await _send(record, world, hansard.reconcile(ask)) == expected
             assert await _send(record, world, hansard.reconcile(ask), mode="strict") == expected
             assert len(world.effects) == (1 if answer == "happened" else 2)
-    assert asked == ["bob"]
+    assert recipients == ["bob"]
 
 
-async def test_a_reconciling_tool_is_asked_by_the_key_that_its_call_had(lab: Lab):
+async def test_a_reconciling_tool_gets_the_key_that_its_call_had(lab: Lab):
     """A reconciling function gets the key of the call in doubt; another call has another key."""
-    given: list[str] = []
-    asked: list[tuple[str, str]] = []
+    keys: list[str] = []
+    questions: list[tuple[str, str]] = []
 
     async def ask(to: str, key: str):
-        asked.append((to, key))
-        return Happened("found") if key in given else DID_NOT_HAPPEN
+        questions.append((to, key))
+        return Happened("found") if key in keys else DID_NOT_HAPPEN
 
     async def both(record):
         async with record.run(run="r") as session:
 
             @session.tool(effects=hansard.reconcile(ask), key_argument="key")
             async def send(to: str, key: str = "") -> str:
-                given.append(key)
-                if to == "bob" and len(given) == 2:
+                keys.append(key)
+                if to == "bob" and len(keys) == 2:
                     raise ConnectionResetError
                 return f"sent to {to}"
 
@@ -250,9 +254,9 @@ async def test_a_reconciling_tool_is_asked_by_the_key_that_its_call_had(lab: Lab
         with pytest.raises(ConnectionError):
             await both(record)
         assert await both(record) == ["sent to eve", "found"]
-        assert [step.key for step in await record.steps("r")] == given
-    assert asked == [("bob", given[1])]
-    assert len({*given}) == 2
+        assert [step.key for step in await record.steps("r")] == keys
+    assert questions == [("bob", keys[1])]
+    assert len({*keys}) == 2
 
 
 @pytest.mark.parametrize("verdict", [Happened("known"), DID_NOT_HAPPEN, None])
@@ -273,12 +277,12 @@ async def test_a_policy_may_settle(lab: Lab, verdict):
         else:
             expected = "sent to bob" if verdict is DID_NOT_HAPPEN else "known"
             assert await _send(record, world, settle=by_rule) == expected
-            [found] = await record.steps("r")
-            assert found.settled_by == "policy:by_rule"
+            [settled] = await record.steps("r")
+            assert settled.settled_by == "policy:by_rule"
     assert seen == [("send", "in_doubt")]
 
 
-async def test_an_open_intent_is_in_doubt_for_whoever_resumes(lab: Lab):
+async def test_an_open_intent_is_in_doubt_for_a_second_session(lab: Lab):
     """A second session finds the open intent in doubt, and fences the first one."""
     async with lab.connect() as record, lab.connect() as elsewhere:
         inside = []

@@ -234,7 +234,7 @@ def test_no_edit_repeats_an_effect(record: Record, edit: Any, policy: str):
 
 
 @pytest.mark.parametrize("edit", SAME_CALL, ids=lambda edit: edit.__name__)
-def test_records_with_every_argument_in_the_key_are_found(record, edit, monkeypatch):
+def test_records_with_every_argument_in_the_key_still_answer(record, edit, monkeypatch):
     """Earlier versions recorded arguments at their default; such calls are still answered."""
     world, run = World(), f"old-{edit.__name__}"
     with monkeypatch.context() as patch:
@@ -452,7 +452,7 @@ async def test_calls_side_by_side_come_in_any_order(data_dir: Path, workspace: s
 
 
 @pytest.mark.parametrize("edit", ["renamed", "moved into it", "moved out of it"])
-def test_effects_in_bodies_are_found(record: Record, edit: str):
+def test_edited_effects_in_bodies_stop_the_run(record: Record, edit: str):
     """An effect moved into or out of a composite's body, or renamed, stops the run."""
     sent: list[str] = []
 
@@ -482,7 +482,7 @@ def test_effects_in_bodies_are_found(record: Record, edit: str):
 
 
 @pytest.mark.parametrize("edit", ["into", "out of", "after another"])
-def test_effects_that_moved_between_branches_are_found(record: Record, edit: str):
+def test_effects_that_moved_between_branches_stop_the_run(record: Record, edit: str):
     """An effect that moved into, out of or between branches of `session.gather` stops."""
     sent: list[str] = []
 
@@ -577,11 +577,11 @@ def test_a_choice_is_good_for_one_call(record: Record):
 
 def test_a_stream_is_an_effect_like_others(record: Record):
     """A tool that gives items is answered with another optional parameter, and stops renamed."""
-    given: list[str] = []
+    sent: list[str] = []
 
     def program(session: Session, name: str, options: dict[str, Any]) -> list[str]:
         def lines(to: str, **more: str) -> Iterator[str]:
-            given.append(to)
+            sent.append(to)
             yield from (to, *more)
 
         return [*session.tool(name=name)(lines)("ada", **options)]
@@ -592,7 +592,7 @@ def test_a_stream_is_an_effect_like_others(record: Record):
     for name, options in (("rows", {}), ("lines", {"cc": "bob"})):
         with pytest.raises(hansard.Diverged):
             _session(record, "stream", partial(program, name=name, options=options))()
-    assert given == ["ada"]
+    assert sent == ["ada"]
 
 
 def test_an_effect_in_doubt_is_settled_first(record: Record):
@@ -678,5 +678,5 @@ def test_the_audit_finds_effects_that_were_made_again(record: Record, monkeypatc
         'send (agent#2) {"to":"ada"} was called in epoch 2 and is completed, though the effect of '
         'send (agent#1) {"to":"ada"} was on record and not replayed'
     )
-    found = record.audit("audit-name").found
-    assert [(row["topic"], row["severity"]) for row in found] == [("effects", "high")]
+    findings = record.audit("audit-name").found
+    assert [(row["topic"], row["severity"]) for row in findings] == [("effects", "high")]

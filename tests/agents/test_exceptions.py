@@ -270,7 +270,7 @@ def test_an_exception_comes_back_whole(kind, mode):
 
 def _recorded(error: BaseException) -> Any:
     """Return an error as a strict replay raises it."""
-    found: Any = None
+    restored: Any = None
     with memory() as record:
         for options in ({}, {"mode": "strict"}):
             with record.run(None if options else "w", run="r", **options) as session:
@@ -282,22 +282,22 @@ def _recorded(error: BaseException) -> Any:
                 try:
                     fail()
                 except Exception as raised:  # noqa: BLE001 -- the exception is compared
-                    found = raised
-    return found
+                    restored = raised
+    return restored
 
 
 def test_what_cannot_be_restored_is_of_both_classes():
     """Such an error is caught as its class and as RecordedFailure, and names what is missing."""
     error = RateLimited("slow", retry_after=7)
     error.lock = threading.Lock()  # type: ignore[attr-defined] # what a client's error may hold
-    found: Any = _recorded(error)
-    assert {RateLimited, hansard.errors.RecordedFailure} <= set(type(found).__mro__)
-    assert (str(found), found.retry_after, found.type_name) == ("slow", 7, "RateLimited")
+    restored: Any = _recorded(error)
+    assert {RateLimited, hansard.errors.RecordedFailure} <= set(type(restored).__mro__)
+    assert (str(restored), restored.retry_after, restored.type_name) == ("slow", 7, "RateLimited")
     with pytest.raises(AttributeError, match="lock is not recorded"):
-        _ = found.lock
-    found = _recorded(ValueError(object()))
-    assert isinstance(found, ValueError)
-    assert isinstance(found, hansard.errors.RecordedFailure)
+        _ = restored.lock
+    restored = _recorded(ValueError(object()))
+    assert isinstance(restored, ValueError)
+    assert isinstance(restored, hansard.errors.RecordedFailure)
 
 
 def test_a_class_that_is_nowhere_is_a_recorded_failure():
@@ -340,18 +340,18 @@ def test_no_constructor_runs_and_nothing_is_imported():
     globals()["Loud"] = Loud
     Loud.__qualname__ = "Loud"
     try:
-        found = _recorded(Loud("x"))
+        restored = _recorded(Loud("x"))
     finally:
         del globals()["Loud"]
-    assert (type(found), found.args, ran) == (Loud, ("x",), [("x",)])
+    assert (type(restored), restored.args, ran) == (Loud, ("x",), [("x",)])
 
 
 def test_what_is_recorded_of_an_exception_is_bounded():
     """Large attributes, long chains and wide groups are cut, with a note."""
     error = RateLimited("slow", retry_after=7)
     error.body = "x" * 200_000  # type: ignore[attr-defined] # a page of an error
-    told = failure(error)
-    assert (values.load(told.attributes), told.lost) == ({"retry_after": 7}, ("body",))
+    recorded = failure(error)
+    assert (values.load(recorded.attributes), recorded.lost) == ({"retry_after": 7}, ("body",))
     chain = ValueError("0")
     for number in range(50):
         above = ValueError(str(number))
@@ -373,8 +373,8 @@ def test_a_secret_in_an_attribute_is_taken_out():
     error.key = "sk-hunter2"  # type: ignore[attr-defined] # what a client's error may hold
     error.add_note("with sk-hunter2")
     error.__cause__ = ValueError("sk-hunter2")
-    told = failure(error, lambda text: text.replace("sk-hunter2", "<secret>"))
-    raw = bytes(values.dump(told))
+    recorded = failure(error, lambda text: text.replace("sk-hunter2", "<secret>"))
+    raw = bytes(values.dump(recorded))
     assert b"hunter2" not in raw
     assert raw.count(b"<secret>") >= 3
 

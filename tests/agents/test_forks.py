@@ -24,11 +24,11 @@ async def _work(record, world, names="abc", *, shadow=None, effects="once", **op
             world.effects.append(to)
             return f"sent to {to}, {len(world.effects)}"
 
-        found = []
+        results = []
         for name in names:
-            found.append(await send(name))
+            results.append(await send(name))
             await session.checkpoint("sent", to=name)
-        return found
+        return results
 
 
 @pytest.mark.slow(cases=1)
@@ -54,10 +54,10 @@ async def test_a_fork_replays_what_lies_before_the_cut(lab: Lab):
     async with lab.connect() as record:
         live = await _work(record, world, run="r")
         child = await record.fork("r", at="ada@8")
-        found = await _work(record, world, "abx", run=child, shadow=_shadow)
-        assert found == [*live[:2], "shadow of x"]
-        assert await _work(record, world, "abx", run=child, mode="strict") == found
-        assert await _work(record, world, "abx", run=child, shadow=_shadow) == found
+        results = await _work(record, world, "abx", run=child, shadow=_shadow)
+        assert results == [*live[:2], "shadow of x"]
+        assert await _work(record, world, "abx", run=child, mode="strict") == results
+        assert await _work(record, world, "abx", run=child, shadow=_shadow) == results
         assert await _work(record, world, run="r", mode="strict") == live
         life = (await record.state(child)).life
         assert (life.status, life.workflow, life.roster) == ("completed", "w", {"ada": "writer"})
@@ -95,8 +95,8 @@ async def test_an_effect_that_the_parent_never_had_is_refused(lab: Lab, effects)
             await _work(record, world, "abcx", run=child, effects=policy)
         assert world.effects == ["a", "b", "c"]
         alive = await record.fork("r", effects="live")
-        found = await _work(record, world, "abcx", run=alive, effects=policy)
-        assert found[-1] == "sent to x, 4"
+        results = await _work(record, world, "abcx", run=alive, effects=policy)
+        assert results[-1] == "sent to x, 4"
     assert world.effects == ["a", "b", "c", "x"]
 
 
@@ -127,12 +127,12 @@ async def test_a_withheld_effect_is_an_event(lab: Lab):
         [_, second] = await record.steps(child)
         assert (second.withheld, second.status, second.attempt) == ("shadow", "completed", 2)
         assert world.effects == ["a"]
-        told = [tag for tag in await _events(record, child) if tag.startswith("step.")]
-        assert told[:6] == [
+        tags = [tag for tag in await _events(record, child) if tag.startswith("step.")]
+        assert tags[:6] == [
             *("step.requested.v1", "step.withheld.v1", "step.completed.v1"),
             *("step.requested.v1", "step.withheld.v1", "step.blocked.v1"),
         ]
-        assert told[6:] == ["step.attempted.v1", "step.withheld.v1", "step.completed.v1"]
+        assert tags[6:] == ["step.attempted.v1", "step.withheld.v1", "step.completed.v1"]
         alive = await record.fork("r", effects="live")
         await _work(record, world, "ax", run=alive)
         assert [step.withheld for step in await record.steps(alive)] == [None, None]
@@ -160,8 +160,8 @@ async def test_a_shadow_that_fails_did_nothing(lab: Lab):
             await _work(record, world, "ax", run=child, shadow=broken)
         [_, failed] = await record.steps(child)
         assert (failed.withheld, failed.status, failed.safe) == ("shadow", "failed", True)
-        found = await _work(record, world, "ax", run=child, shadow=_shadow)
-        assert found[-1] == "shadow of x"
+        results = await _work(record, world, "ax", run=child, shadow=_shadow)
+        assert results[-1] == "shadow of x"
     assert world.effects == ["a"]
 
 
@@ -297,7 +297,7 @@ async def test_streams_of_a_parent_come_back_in_a_fork(record: TwinRecord):
     assert (step.reused, len(step.items), step.streamed) == (1, 2, True)
 
 
-async def test_the_gate_is_asked_before_a_parent_s_outcome_is_taken(lab: Lab):
+async def test_the_gate_comes_before_a_parent_s_outcome(lab: Lab):
     """A rule refuses a parent's outcome too, unrecorded; budgets are not spent twice."""
     world = World()
     async with lab.connect() as record:

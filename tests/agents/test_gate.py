@@ -62,8 +62,10 @@ async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
     """A rule gets arguments by name, with defaults, in their own types."""
     seen = []
 
-    def look(asked):
-        seen.append((dict(asked.arguments), asked.tool, asked.agent, asked.role, asked.effects))
+    def look(request):
+        seen.append(
+            (dict(request.arguments), request.tool, request.agent, request.role, request.effects)
+        )
 
     async with lab.connect(gate=[look]) as record, record.run(run="r") as session:
 
@@ -78,7 +80,7 @@ async def test_rules_see_the_values_that_the_tool_gets(lab: Lab):
 async def test_a_rule_s_reason_is_recorded_whatever_it_is(record: TwinRecord, reason):
     """A reason of any length and any characters blocks as any other does, and replays."""
     for mode in (None, "strict"):
-        async with record.run(run="r", gate=[lambda asked: reason], mode=mode) as session:
+        async with record.run(run="r", gate=[lambda request: reason], mode=mode) as session:
 
             @session.tool(effects="once")
             async def send() -> None: ...
@@ -93,7 +95,7 @@ async def test_a_rule_s_reason_is_recorded_whatever_it_is(record: TwinRecord, re
 async def test_a_rule_that_breaks_stops_the_call(lab: Lab):
     """An error in a rule is no consent: it is raised, and the tool does not run."""
 
-    def broken(asked):
+    def broken(request):
         raise ZeroDivisionError
 
     async with lab.connect() as record, record.run(run="r", gate=[broken]) as session:

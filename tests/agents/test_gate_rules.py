@@ -82,16 +82,16 @@ def test_a_verdict_names_its_rule():
 def test_a_function_may_be_a_rule():
     """A text or False refuses, anything else passes on; its name is the rule's."""
 
-    def no_bob(asked):
-        return "bob is away" if asked.arguments.get("to") == "bob" else None
+    def no_bob(request):
+        return "bob is away" if request.arguments.get("to") == "bob" else None
 
     verdict = ask([no_bob, deny()], call(to="bob"))
     assert (verdict.allowed, verdict.rule, verdict.reason) == (False, "no_bob", "bob is away")
-    assert not allowed(lambda asked: False)
-    assert ask([lambda asked: False], call()).reason == "<lambda> denied the call"
+    assert not allowed(lambda request: False)
+    assert ask([lambda request: False], call()).reason == "<lambda> denied the call"
     passing: list[Any] = [True, None, 0, [], {}]
-    for said in passing:
-        assert allowed(lambda asked, said=said: said)
+    for passed in passing:
+        assert allowed(lambda request, passed=passed: passed)
     assert not allowed(no_bob, deny(), to="cy")
 
 

@@ -90,7 +90,7 @@ def test_a_workspace_by_no_name_is_refused(data_dir, name):
 
 
 @pytest.mark.fast(cases=99, slow=0)
-async def test_agents_and_roles_with_slashes_are_told_apart(record: TwinRecord):
+async def test_agents_and_roles_with_slashes_are_distinct(record: TwinRecord):
     """Role `a/b` agent `c` and role `a` agent `b/c` are two agents, of one run."""
     for role, agent in (("a/b", "c"), ("a", "b/c"), ("a.b", "d"), ("a", "b.d")):
         async with record.run(run="r", role=role, agent=agent) as session:
@@ -199,7 +199,7 @@ ODD = "caf\u00e9 \ud83d half an emoji, \\ud83d in letters"
 @pytest.mark.parametrize("effects", ["pure", "idempotent", "once"])
 async def test_an_answer_with_half_a_pair_is_paid_for_once(lab: Lab, effects):
     """In a text, a key, and an exception; as an argument it is one call with itself alone."""
-    asked = []
+    questions = []
     async with lab.connect() as record:
         for mode in (None, "resume", "strict"):
             options = {"mode": mode} if mode == "strict" else {}
@@ -207,7 +207,7 @@ async def test_an_answer_with_half_a_pair_is_paid_for_once(lab: Lab, effects):
 
                 @session.tool(effects=effects, kind="model")
                 async def ask(question: str) -> object:
-                    asked.append(question)
+                    questions.append(question)
                     if question == "refuse":
                         raise ValueError(ODD)
                     return {"text": ODD, ODD: [ODD]}
@@ -218,7 +218,7 @@ async def test_an_answer_with_half_a_pair_is_paid_for_once(lab: Lab, effects):
                     await ask("refuse")
                 await ask("after")
         steps = await record.steps("r")
-    assert asked == [ODD, "\ud83d", "plain", "refuse", "after"]
+    assert questions == [ODD, "\ud83d", "plain", "refuse", "after"]
     assert "caf\u00e9 \\\\ud83d half" in bytes(steps[0].result).decode()
 
 

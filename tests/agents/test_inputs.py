@@ -30,13 +30,13 @@ async def decisions(record: Any, run: str = "r") -> list[list[str]]:
 
 async def ids(record: Any, run: str = "r") -> dict[tuple[str, int], str]:
     """Return the ids of step outcomes, by agent and step."""
-    found: dict[tuple[str, int], str] = {}
+    event_ids: dict[tuple[str, int], str] = {}
     for stored in await record.commits(run):
         for event in stored.commit.events:
             if event.type in ("step.completed.v1", "step.failed.v1"):
                 step = json.loads(bytes(event.data))["step"]
-                found[stored.stream.agent, step] = event.id
-    return found
+                event_ids[stored.stream.agent, step] = event.id
+    return event_ids
 
 
 async def events(record: Any, type_: str, run: str = "r") -> list[str]:
@@ -79,7 +79,7 @@ async def test_an_input_is_whatever_the_program_has_at_hand(record: TwinRecord):
             profile, score, items = tools(session)
             ann = await profile("ann")
             best = await score("X")
-            told = [item async for item in items(3)]
+            numbers = [item async for item in items(3)]
             entry = await now(session.raw.board.entry("plan"))
             view = await now(session.raw.view())
 
@@ -87,7 +87,7 @@ async def test_an_input_is_whatever_the_program_has_at_hand(record: TwinRecord):
                 await session.decide("Which?", selected="X", inputs=inputs)
 
             await decide(ann, best)
-            await decide(told, entry, view)
+            await decide(numbers, entry, view)
             await decide(ann["likes"], "item 2", entry.value["product"])
             await decide("ada#1", "bob#1", "plan@1", "plan")
             await decide(bob, commit, put)
@@ -113,8 +113,8 @@ async def test_an_equal_value_of_two_steps_names_both(record: TwinRecord):
         half = await score("two")
         await score("X")
         await session.decide("Which?", selected="two", inputs=[half])
-    told = await ids(record)
-    assert await decisions(record) == [[told["ada", 1], told["ada", 2]]]
+    event_ids = await ids(record)
+    assert await decisions(record) == [[event_ids["ada", 1], event_ids["ada", 2]]]
 
 
 WRONG = [
@@ -168,7 +168,7 @@ async def test_a_part_of_too_many_results_is_refused(lab: Lab):
             await session.decide("Which?", selected="X", inputs=[1])
 
 
-async def test_a_value_is_looked_for_where_the_decision_stands(record: TwinRecord):
+async def test_a_value_is_looked_for_in_the_scope_of_the_decision(record: TwinRecord):
     """An equal value of a parallel branch is not an input of the decision."""
     for _ in range(2):
         async with record.run(run="r") as session:
@@ -182,11 +182,11 @@ async def test_a_value_is_looked_for_where_the_decision_stands(record: TwinRecor
             await session.gather(lambda: branch("a"), lambda: branch("b"))
             await session.decide("all", selected="a", inputs=[0.5])
     state = (await record.state("r")).agent("ada")
-    told = await ids(record)
+    event_ids = await ids(record)
     steps = {json.loads(bytes(s.arguments))["product"]: n for n, s in state.steps.items()}
-    mine = {name: told["ada", number] for name, number in steps.items()}
-    found = {decision.question: set(decision.inputs) for decision in state.decisions}
-    assert found == {
+    mine = {name: event_ids["ada", number] for name, number in steps.items()}
+    inputs = {decision.question: set(decision.inputs) for decision in state.decisions}
+    assert inputs == {
         "a": {mine["before"], mine["a"]},
         "b": {mine["before"], mine["b"]},
         "all": set(mine.values()),
@@ -205,8 +205,8 @@ async def test_a_fork_s_inputs_are_its_parent_s_events(record: TwinRecord):
         ann = await profile("ann")
         best = await score("X")
         await session.decide("Which?", selected="X", inputs=[ann, best, "ada#1"])
-    told = [(await ids(record))["ada", 1], (await ids(record, fork))["ada", 2]]
-    assert await decisions(record, fork) == [told]
+    expected = [(await ids(record))["ada", 1], (await ids(record, fork))["ada", 2]]
+    assert await decisions(record, fork) == [expected]
 
 
 async def test_an_event_of_another_run_is_an_input(record: TwinRecord):

@@ -88,7 +88,7 @@ async def race(data_dir: Path, workspace: str) -> AsyncIterator[Race]:
 # ---------------------------------------------------------------- runs
 
 
-async def test_a_score_that_another_gave_meanwhile_is_not_given_again(race: Race):
+async def test_a_score_that_another_added_meanwhile_is_not_added_again(race: Race):
     """The same judge has already given the same score."""
     async with race.record.run("w", run="r"):
         pass
@@ -252,7 +252,7 @@ async def test_a_question_is_answered_once(race: Race):
     async with race.record.run("w", run="r", agent="ada"):
         pass
     approval = ids.marked(race.record.workspace.clock.new_id(), "r")
-    asked = ApprovalRequested(
+    question = ApprovalRequested(
         approval=approval,
         agent="ada",
         role="agent",
@@ -264,7 +264,7 @@ async def test_a_question_is_answered_once(race: Race):
         rule="ask",
         timeout_ms=600_000,
     )
-    await Approvals(race.early.states, "r").record(asked, "ada")
+    await Approvals(race.early.states, "r").record(question, "ada")
 
     async def deny(workspace: Workspace) -> None:
         await approvals.answer(workspace, approval, granted=False, by="eve")

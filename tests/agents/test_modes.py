@@ -130,7 +130,7 @@ async def test_a_strict_replay_that_makes_fewer_calls_fails(lab: Lab):
     assert [each for each in ran if not each.startswith("None")] == []
 
 
-async def test_what_a_later_session_left_behind_is_not_asked_for(lab: Lab):
+async def test_what_a_later_session_left_behind_is_not_required(lab: Lab):
     """A strict replay is compared with the newest session, its answers included."""
     ran: list[str] = []
     async with lab.connect() as record:
@@ -238,7 +238,7 @@ async def test_a_resume_picks_up_where_the_record_ends(record: TwinRecord):
     assert (life.status, life.epochs) == ("completed", {"ada": 2})
 
 
-async def test_a_failure_that_the_agent_went_on_from_stands(record: TwinRecord):
+async def test_a_caught_failure_is_raised_again_on_resume(record: TwinRecord):
     """A resume raises a caught failure again, but runs the last failed call of a chain again."""
     ran: list[str] = []
     last = ""
@@ -308,7 +308,7 @@ async def test_what_cannot_be_opened_says_why(record: TwinRecord):
     assert await record.commits("r") == before
 
 
-async def test_a_run_id_may_be_given(record: TwinRecord):
+async def test_a_run_id_may_be_chosen(record: TwinRecord):
     """A caller's id is the run's id; a run without one gets a UUID version 7; both are listed."""
     async with record.run("first", run="my run/1", labels={"team": "a"}) as session:
         assert (session.run, session.mode, session.agent) == ("my run/1", "live", "ada")
@@ -316,15 +316,15 @@ async def test_a_run_id_may_be_given(record: TwinRecord):
         assert session.run[14] == "7"
     async with record.run(None, run="my run/1") as again:
         assert again.mode == "resume"
-    found = await record.runs()
-    assert [(run, life.workflow) for run, life in found] == [
+    runs = await record.runs()
+    assert [(run, life.workflow) for run, life in runs] == [
         (session.run, "second"),
         ("my run/1", "first"),
     ]
-    assert found[1][1].labels == {"team": "a"}
+    assert runs[1][1].labels == {"team": "a"}
 
 
-async def test_an_answer_of_a_source_before_the_last_is_told_of(record: TwinRecord):
+async def test_an_answer_of_an_earlier_source_is_a_warning(record: TwinRecord):
     """A resume warns of an answer that another source of the tool than the present one gave."""
 
     def tool(session, factor: int, version: str = ""):
@@ -352,9 +352,9 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(record: TwinReco
         async with record.run(run="r") as session:
             with pytest.warns(
                 hansard.errors.ToolChanged, match="source of times has changed"
-            ) as told:
+            ) as caught:
                 assert await tool(session, factor)(1) == 2
-            assert len(told) == 1
+            assert len(caught) == 1
     for _ in range(2):
         async with record.run(run="r") as session:
             with warnings.catch_warnings():
@@ -362,7 +362,7 @@ async def test_an_answer_of_a_source_before_the_last_is_told_of(record: TwinReco
                 assert await tool(session, 3, version="2")(1) == 3
 
 
-async def test_a_changed_tool_is_told_of(record: TwinRecord):
+async def test_a_changed_tool_is_a_warning(record: TwinRecord):
     """A changed tool warns once on resume, is a miss in strict, and passes offline."""
     async with record.run(run="r") as session:
 
@@ -381,9 +381,9 @@ async def test_a_changed_tool_is_told_of(record: TwinRecord):
 
             return [await answer(), await answer() if version else None]
 
-    with pytest.warns(hansard.errors.ToolChanged, match="source of answer has changed") as told:
+    with pytest.warns(hansard.errors.ToolChanged, match="source of answer has changed") as caught:
         assert await edited() == [41, None]
-    assert len(told) == 1
+    assert len(caught) == 1
     with pytest.raises(hansard.errors.Miss, match="other source"):
         await edited(mode="strict")
     assert await edited(mode="offline") == [41, None]

@@ -66,9 +66,9 @@ async def _usage(session: Any) -> None:
     session.raw.usage(**{NAME: 1.0})
 
 
-async def come(found: Any) -> Any:
+async def come(result: Any) -> Any:
     """Return the value of a method of either client."""
-    return await found if hasattr(found, "__await__") else found
+    return await result if hasattr(result, "__await__") else result
 
 
 SAYING: dict[str, Callable[[Any], Awaitable[Any]]] = {
@@ -92,8 +92,8 @@ PLAN = hansard.experiments.plan(arms=["a", "b"], metrics=["m"])
 
 
 async def _evaluated(record: Any) -> None:
-    found = await record.experiments.evaluate(["r"], lambda _: {NAME: 1.0}, by="me")
-    raise found.failed["r"]
+    evaluation = await record.experiments.evaluate(["r"], lambda _: {NAME: 1.0}, by="me")
+    raise evaluation.failed["r"]
 
 
 WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
@@ -164,7 +164,7 @@ async def test_a_session_says_no_name_that_holds_a_secret(lab: Lab, what):
 
 
 @pytest.mark.parametrize("what", WORKSPACE)
-async def test_nothing_is_said_of_a_workspace_by_such_a_name(lab: Lab, what):
+async def test_no_workspace_fact_is_stored_under_such_a_name(lab: Lab, what):
     """Plans, judgements, prices, roles and their authors are refused, and not stored."""
     async with lab.connect(redact=REDACT) as record:
         async with record.run(run="r"):

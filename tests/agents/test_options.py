@@ -26,15 +26,15 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("where", "given"), [(name, *case[:1]) for name, case in OPTIONS.items()])
-def test_an_option_that_there_is_not_names_the_right_one(where: str, given: Callable[[], Any]):
+@pytest.mark.parametrize(("where", "call"), [(name, *case[:1]) for name, case in OPTIONS.items()])
+def test_an_option_that_there_is_not_names_the_right_one(where: str, call: Callable[[], Any]):
     """An unknown option is a TypeError, as Python's own, and a Hansard error."""
     with pytest.raises(
         hansard.errors.BadOption, match=f"did you mean '{OPTIONS[where][1]}'"
-    ) as told:
-        given()
-    assert where in str(told.value)
-    assert isinstance(told.value, TypeError)
+    ) as refused:
+        call()
+    assert where in str(refused.value)
+    assert isinstance(refused.value, TypeError)
 
 
 def test_an_option_that_is_like_none_lists_all():
@@ -67,17 +67,17 @@ async def test_a_verdict_that_is_none_names_those_there_are(record: TwinRecord):
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("options", "meant"),
     [
         ({"workspce": "lab"}, "workspace"),
         ({"durability": "stict"}, "strict"),
         ({"mode": "ofline"}, "offline"),
     ],
 )
-def test_a_setting_that_is_none_names_the_right_one(tmp_path, given, meant):
+def test_a_setting_that_is_none_names_the_right_one(tmp_path, options, meant):
     """Before anything is started."""
     with pytest.raises(hansard.HansardError, match=f"did you mean '{meant}'"):
-        hansard.connect(data_dir=tmp_path / "d", **given)
+        hansard.connect(data_dir=tmp_path / "d", **options)
 
 
 def test_a_policy_that_is_none_names_the_right_one():
@@ -87,7 +87,7 @@ def test_a_policy_that_is_none_names_the_right_one():
 
 
 @pytest.mark.slow
-def test_a_server_that_is_not_there_is_told_within_three_seconds():
+def test_an_absent_server_is_reported_within_three_seconds():
     """A refused connection and a missing answer are reported alike, with the address."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -123,5 +123,5 @@ def test_a_doubt_says_what_to_type(tmp_path: Path):
     assert error == "TimeoutError: no answer from the mail server"
     assert "sender#1 (send_mail) is now in doubt" in doubt
     assert happened.endswith("--happened RESULT")
-    told = run(["-m", *shlex.split(did_not)], cwd=tmp_path, env=os.environ, timeout=170)
-    assert told.returncode == 0, told.stderr
+    output = run(["-m", *shlex.split(did_not)], cwd=tmp_path, env=os.environ, timeout=170)
+    assert output.returncode == 0, output.stderr

@@ -25,9 +25,9 @@ def needed(name: str) -> Any:
     return importlib.import_module(name)
 
 
-async def come(found: Any) -> Any:
+async def come(result: Any) -> Any:
     """Return the result of a tool of either client."""
-    return await found if asyncio.iscoroutine(found) else found
+    return await result if asyncio.iscoroutine(result) else result
 
 
 def known_as(value: Any) -> str:
@@ -37,9 +37,9 @@ def known_as(value: Any) -> str:
 
 def same(back: Any, value: Any) -> bool:
     """Return whether values are equal and of one type, by their package's own comparison."""
-    found = value_types.of_class(type(value))
-    assert found is not None
-    return type(back) is type(value) and found.compares(back, value)
+    declared = value_types.of_class(type(value))
+    assert declared is not None
+    return type(back) is type(value) and declared.compares(back, value)
 
 
 NUMPY: dict[str, Callable[[], Any]] = {
@@ -322,8 +322,8 @@ async def test_models_that_cannot_be_found_by_name_need_a_tag(lab: Lab):
         async with record.run(run="before") as session:
             tool = session.raw.tool(effects="once")(ask)
             with pytest.warns(hansard.errors.ResultInexact, match=r"hansard\.value_type"):
-                found = await come(tool(0))
-            assert found == ask(0)
+                answer = await come(tool(0))
+            assert answer == ask(0)
         for cls in (Yes, No):
             hansard.value_type(cls, tag=f"tests.{cls.__name__}.v1")
         for mode in (None, "offline"):
@@ -390,14 +390,14 @@ def test_a_package_that_is_not_loaded_is_not_loaded(data_dir, workspace):
 
         give()
     text = CHILD.format(workspace=workspace, data_dir=str(data_dir))
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", text],
         capture_output=True,
         text=True,
         check=True,
         timeout=170,
     )
-    told, loaded, total = found.stdout.splitlines()
-    assert "numpy is not loaded in this process" in told
-    assert "import numpy" in told
+    message, loaded, total = process.stdout.splitlines()
+    assert "numpy is not loaded in this process" in message
+    assert "import numpy" in message
     assert (loaded, total) == ("[]", "6")

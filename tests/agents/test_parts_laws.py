@@ -35,7 +35,7 @@ VALUE_CHARACTERS_MAX = 8_000
 """Largest value that others are made of, in characters."""
 
 
-class Told:
+class WrittenSteps:
     """Steps of an agent, written one after the other, as a session writes them."""
 
     def __init__(self) -> None:
@@ -43,12 +43,12 @@ class Told:
         self.shared = Shared()
         self.events: list[Any] = []
         self.blobs: dict[str, bytes] = {}
-        self.given: list[tuple[dict[str, Any], Any]] = []
+        self.pairs: list[tuple[dict[str, Any], Any]] = []
 
     def step(self, arguments: dict[str, Any], result: Any) -> None:
         """Write a step with arguments and a result."""
-        number = len(self.given) + 1
-        self.given.append((arguments, result))
+        number = len(self.pairs) + 1
+        self.pairs.append((arguments, result))
         packed = payloads.pack_arguments(arguments, "tool", self.shared)
         self._tell(
             StepRequested(
@@ -107,16 +107,16 @@ recipes = st.tuples(
 steps = st.lists(st.tuples(recipes, recipes, leaves, st.booleans()), min_size=1, max_size=8)
 
 
-class Said:
+class EarlierValues:
     """Values made of earlier values, in any structure, and of something new."""
 
     def __init__(self) -> None:
-        self._said: list[Any] = ["It was said at the very beginning, and at some length. " * 12]
+        self._values: list[Any] = ["It was said at the very beginning, and at some length. " * 12]
 
     def value(self, recipe: tuple[int, list[int], int, Any]) -> Any:
         """Build a value by a recipe."""
         kind, which, at, fresh = recipe
-        some = [self._said[number % len(self._said)] for number in which]
+        some = [self._values[number % len(self._values)] for number in which]
         made: Any = fresh
         match kind:
             case 0:
@@ -132,66 +132,66 @@ class Said:
             case _:
                 pass
         if len(str(made)) < VALUE_CHARACTERS_MAX:
-            self._said.append(made)
+            self._values.append(made)
         return made
 
 
 @pytest.mark.slow
 @given(steps)
 @settings(max_examples=settings().max_examples if THOROUGH else 15, deadline=None)
-def test_every_value_reads_back_as_it_was_given(drawn: list[Any]):
+def test_every_value_reads_back_unchanged(drawn: list[Any]):
     """Arguments and results stored by parts read back exactly at every point, in any order."""
-    told, said = Told(), Said()
+    history, values = WrittenSteps(), EarlierValues()
     for prompt, result, small, resumes in drawn:
-        told.step({"prompt": said.value(prompt), "k": small}, said.value(result))
-        reader = payloads.Reader(lambda: told.state)
-        for number in (len(told.given), 1):
-            step = told.state.steps[number]
-            read = (told.read(reader.arguments(step)), told.read(reader.result(step)))
-            assert _same(read, told.given[number - 1])
+        history.step({"prompt": values.value(prompt), "k": small}, values.value(result))
+        reader = payloads.Reader(lambda: history.state)
+        for number in (len(history.pairs), 1):
+            step = history.state.steps[number]
+            read = (history.read(reader.arguments(step)), history.read(reader.result(step)))
+            assert _same(read, history.pairs[number - 1])
         if resumes:
-            told.resume()
-    _told_in_full(told)
+            history.resume()
+    _check_in_full(history)
 
 
-def _told_in_full(told: Told) -> None:
+def _check_in_full(history: WrittenSteps) -> None:
     """Check the values of a sequence of events, and of the steps that they make."""
     line = PartsLine()
-    for version, event in enumerate(told.events, 1):
+    for version, event in enumerate(history.events, 1):
         recorded = record(event, "e")
         line.note(recorded.type, version, bytes(recorded.data))
         whole = json.loads(line.whole(recorded.type, version, bytes(recorded.data)))
-        arguments, result = told.given[event.step - 1]
-        found = whole["arguments" if isinstance(event, StepRequested) else "result"]
-        assert _same(found, arguments if isinstance(event, StepRequested) else result)
-    payload.in_full(told.state.steps)
-    for number, (arguments, result) in enumerate(told.given, 1):
-        step = told.state.steps[number]
+        arguments, result = history.pairs[event.step - 1]
+        read_back = whole["arguments" if isinstance(event, StepRequested) else "result"]
+        assert _same(read_back, arguments if isinstance(event, StepRequested) else result)
+    payload.in_full(history.state.steps)
+    for number, (arguments, result) in enumerate(history.pairs, 1):
+        step = history.state.steps[number]
         read = (msgspec.json.decode(step.arguments), msgspec.json.decode(step.result))
         assert _same(read, (arguments, result))
 
 
-def test_arguments_and_results_are_told_in_full():
+def test_arguments_and_results_read_back_in_full():
     """The law above holds for one history with arguments and results in parts."""
-    told = Told()
+    history = WrittenSteps()
     for n in range(3):
-        said = [f"message {i} " * 40 for i in range(n + 1)]
-        told.step({"prompt": said}, {"said": said})
-    last = told.state.steps[3]
+        messages = [f"message {i} " * 40 for i in range(n + 1)]
+        history.step({"prompt": messages}, {"said": messages})
+    last = history.state.steps[3]
     assert all(payload.MARK in bytes(raw) for raw in (last.arguments, last.result))
-    _told_in_full(told)
+    _check_in_full(history)
 
 
 def _same(read: Any, given_: Any) -> bool:
     return msgspec.json.encode(read) == msgspec.json.encode(given_)
 
 
-def test_shared_values_are_told_by_parts():
+def test_shared_values_are_stored_by_parts():
     """The law above is of parts, and not of values in full."""
-    told = Told()
+    history = WrittenSteps()
     for n in range(4):
-        told.step({"prompt": [f"message {i} " * 40 for i in range(n + 1)]}, "yes")
-    assert [payload.MARK in bytes(step.arguments) for step in told.state.steps.values()] == [
+        history.step({"prompt": [f"message {i} " * 40 for i in range(n + 1)]}, "yes")
+    assert [payload.MARK in bytes(step.arguments) for step in history.state.steps.values()] == [
         False,
         True,
         True,
@@ -224,8 +224,8 @@ def _state(values: dict[int, Any]) -> AgentState:
 
 def _parts(text: str, *of: Any, **other: Any) -> dict[str, Any]:
     data = text.encode()
-    told = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "of": list(of)}
-    return {"$parts": {**told, **other}}
+    fields = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "of": list(of)}
+    return {"$parts": {**fields, **other}}
 
 
 def _read(state: AgentState, number: int) -> Any:
@@ -348,22 +348,25 @@ def test_ranges_that_multiply_are_bounded(monkeypatch: pytest.MonkeyPatch):
 
 def test_reading_costs_what_is_read(rounds):
     """Thousands of prompts in a chain are read without recursion, the last one alone, too."""
-    told = Told()
-    said: list[str] = []
+    history = WrittenSteps()
+    messages: list[str] = []
     for n in range(rounds(300, 1_500)):
-        said.append(f"turn {n}: " + "so it went " * 3)
-        told.step({"prompt": said[-400:]}, None)
-    last = told.state.steps[len(told.given)]
-    assert told.read(payloads.Reader(lambda: told.state).arguments(last))["prompt"] == said[-400:]
+        messages.append(f"turn {n}: " + "so it went " * 3)
+        history.step({"prompt": messages[-400:]}, None)
+    last = history.state.steps[len(history.pairs)]
+    assert (
+        history.read(payloads.Reader(lambda: history.state).arguments(last))["prompt"]
+        == messages[-400:]
+    )
 
 
-def test_events_of_a_history_are_told_in_full():
+def test_events_of_a_history_read_back_in_full():
     """A run's history for the judgement by roles has every value as the agent passed it."""
-    told = Told()
+    history = WrittenSteps()
     for n in range(6):
-        told.step({"prompt": [f"message {i} " * 40 for i in range(n + 1)]}, f"reply {n} " * 90)
+        history.step({"prompt": [f"message {i} " * 40 for i in range(n + 1)]}, f"reply {n} " * 90)
     in_full = RunInFull()
-    for version, event in enumerate(told.events, 1):
+    for version, event in enumerate(history.events, 1):
         commit = Commit(
             id=f"c{version}",
             version=version,

@@ -73,8 +73,8 @@ async def test_parallel_large_results_fit_their_commits(lab: Lab):
         async def make(i: int) -> str:
             return str(i) * 60_000
 
-        found = await session.gather(*(lambda i=i: make(i) for i in range(9)))
-        assert found == [str(i) * 60_000 for i in range(9)]
+        results = await session.gather(*(lambda i=i: make(i) for i in range(9)))
+        assert results == [str(i) * 60_000 for i in range(9)]
 
 
 async def test_a_prompt_of_tagged_values_grows_too(record: TwinRecord):

@@ -63,22 +63,22 @@ class Program:
                 self.ran.append("mail")
                 return f"sent to {to}"
 
-            found = await customer(1)
-            most = await limit(found["income"])
+            profile = await customer(1)
+            most = await limit(profile["income"])
             if self.addresses:
-                await address(found["gender"])
+                await address(profile["gender"])
             if self.model:
-                await judge(self.model.format(**found))
+                await judge(self.model.format(**profile))
             if self.look_twice:
-                found = await customer(1)
+                profile = await customer(1)
             if self.mails:
-                await mail(found["name"])
-            chosen = "approve" if found["gender"] == "male" or most > 20 else "decline"
+                await mail(profile["name"])
+            chosen = "approve" if profile["gender"] == "male" or most > 20 else "decline"
             await session.decide(
                 "Approve?",
                 selected=chosen,
                 alternatives=[{"id": "approve"}, {"id": "decline"}],
-                inputs=[found] if not self.look_twice else [],
+                inputs=[profile] if not self.look_twice else [],
             )
             return chosen
 
@@ -86,9 +86,9 @@ class Program:
 async def _forked(record, run: str, value: str, *, live: bool = False) -> str:
     """Return the fork of a run in which the customer's gender is another one."""
     workspace = record.workspace
-    found = await search(workspace, run, "customer.gender")
-    site = found.site
-    assert site is not None, found.why
+    search_result = await search(workspace, run, "customer.gender")
+    site = search_result.site
+    assert site is not None, search_result.why
     swap = Swap(
         probe="p",
         path="customer.gender",
@@ -159,7 +159,7 @@ async def test_the_fork_decides_by_the_swapped_value_alone(alone, options, value
         assert program.ran == ["limit"]
 
 
-async def test_a_model_that_is_asked_something_else_is_not_answered(alone: Lab):
+async def test_a_model_call_with_another_prompt_is_not_answered(alone: Lab):
     """Without `live` such a call is refused, on record, also on resume; with it, it runs."""
     program = Program(model="Is this {gender} fine?")
     async with alone.connect() as record:
@@ -224,9 +224,9 @@ async def test_a_path_names_a_value_that_a_call_returned(alone: Lab):
             site = (await search(workspace, "r", path)).site
             assert site is not None
             assert site.value == "female"
-        found = await search(workspace, "r", "customer.gendre")
-        assert found.site is None
-        assert {"customer.gender", "limit"} <= found.paths
+        search_result = await search(workspace, "r", "customer.gendre")
+        assert search_result.site is None
+        assert {"customer.gender", "limit"} <= search_result.paths
         assert (await search(workspace, "r", "number")).argument == "ada#1 customer"
         assert (await search(workspace, "r", "gender", "Decline")).why.startswith("no decision")
 

@@ -81,7 +81,7 @@ def test_a_mended_reader_asks_where_the_tool_has_an_effect(world):
 
 
 @pytest.mark.parametrize("world", ["pure"], indirect=True)
-def test_a_tool_that_gives_other_items_the_second_time_is_found_out(world):
+def test_other_items_the_second_time_are_detected(world):
     """The reader never gets a mixture of two streams."""
     run = world.stopped()
     world.offset = 10

@@ -25,8 +25,8 @@ async def _stored(record, run) -> bytes:
     raw = b"\n".join(bodies)
     for sha256, size in set(re.findall(rb'"sha256":"([0-9a-f]{64})","size":(\d+)', raw)):
         raw += await record.io(record.raw.workspace.blobs.get(sha256.decode(), int(size)))
-    for found in re.findall(rb'"\$bytes(?:array)?":"([^"]*)"', raw):
-        raw += base64.b64decode(found)
+    for encoded in re.findall(rb'"\$bytes(?:array)?":"([^"]*)"', raw):
+        raw += base64.b64decode(encoded)
     return raw
 
 
@@ -36,8 +36,8 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
     options = {"redact": {"key": SECRET, "pin": PIN}}
     async with lab.connect(**options) as record:
 
-        def refuse(asked):
-            return f"not with {SECRET}" if asked.tool == "blocked" else None
+        def refuse(request):
+            return f"not with {SECRET}" if request.tool == "blocked" else None
 
         with pytest.raises(TimeoutError):
             labels = {"key": SECRET}
@@ -87,9 +87,9 @@ async def test_a_secret_is_in_no_stored_byte(lab: Lab):
                     f"use {SECRET}?", selected=SECRET, reason=SECRET, alternatives=[SECRET],
                     inputs=[f"it is {SECRET}!"],
                 )  # fmt: skip
-                with pytest.raises(hansard.BadValue, match="returned by no call") as told:
+                with pytest.raises(hansard.BadValue, match="returned by no call") as refused:
                     await session.decide("which?", selected="x", inputs=[f"not {SECRET}"])
-                assert SECRET not in str(told.value)
+                assert SECRET not in str(refused.value)
                 await session.resource(f"https://x/?key={SECRET}", SECRET)
                 await session.resource(SECRET, "PIN-0001")
                 await session.hand_off("bob", {"key": SECRET}, reason=f"PIN-1111 {SECRET}")

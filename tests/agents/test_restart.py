@@ -145,17 +145,17 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
         [listed] = call(*at, "runs", "--json").lines
         assert listed["gone"] == []
         assert (listed["under_way_steps"], listed["in_doubt_steps"]) == (1, 0)
-        [found, *_] = call(*at, "audit", "--kind", "intents", "--json").lines
-        assert (found["what"], found["severity"]) == ("under way", "low")
-        assert "no outcome: its process is at work" in found["fact"]
+        [finding, *_] = call(*at, "audit", "--kind", "intents", "--json").lines
+        assert (finding["what"], finding["severity"]) == ("under way", "low")
+        assert "no outcome: its process is at work" in finding["fact"]
         assert "no process" not in call(*at, "run", "show", run).out
     [listed] = call(*at, "runs", "--json").lines
     assert listed["gone"] == listed["at_work"] == ["agent"]
     assert (listed["under_way_steps"], listed["in_doubt_steps"]) == (0, 1)
-    [found, *_] = call(*at, "audit", "--kind", "intents", "--json").lines
-    assert (found["what"], found["severity"]) == ("in doubt", "high")
-    assert "no outcome: its process has ended" in found["fact"]
-    assert found["next"].startswith(f"hansard run settle {run}")
+    [finding, *_] = call(*at, "audit", "--kind", "intents", "--json").lines
+    assert (finding["what"], finding["severity"]) == ("in doubt", "high")
+    assert "no outcome: its process has ended" in finding["fact"]
+    assert finding["next"].startswith(f"hansard run settle {run}")
     assert "agent (gone)" in call(*at, "runs").out
     shown = call(*at, "run", "show", run).out
     assert "no process of agent since 2" in shown

@@ -130,7 +130,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 def test_a_record_that_nothing_annotates_comes_back(kind):
     """Its class is found by name, the same fields are set, and nothing runs again."""
     paid = []
-    given = RESULTS[kind]()
+    result = RESULTS[kind]()
     with memory() as record:
         for mode in (None, "resume", "strict", "offline"):
             options = {"mode": mode} if mode not in (None, "resume") else {}
@@ -139,12 +139,12 @@ def test_a_record_that_nothing_annotates_comes_back(kind):
                 @session.tool(effects="once")
                 def ask():
                     paid.append(1)
-                    return given
+                    return result
 
                 back = ask()
-                assert values.same(back, given)
-                if isinstance(given, Reply):
-                    assert back.model_dump(exclude_unset=True) == given.model_dump(
+                assert values.same(back, result)
+                if isinstance(result, Reply):
+                    assert back.model_dump(exclude_unset=True) == result.model_dump(
                         exclude_unset=True
                     )
     assert paid == [1]
@@ -216,19 +216,19 @@ def test_a_constructor_does_not_run():
 # ---------------------------------------------------------------- classes that changed
 
 
-def _replayed(before: Any, given: Any, after: Any) -> Any:
+def _replayed(before: Any, value: Any, after: Any) -> Any:
     """Return a result of a class, as a strict replay gives it to a tool that names another one."""
-    found = None
+    result = None
     with memory() as record:
         for options, cls in (({}, before), ({"mode": "strict"}, after)):
             with record.run(None if options else "w", run="r", **options) as session:
 
                 def buy():
-                    return given
+                    return value
 
                 buy.__annotations__["return"] = cls
-                found = session.tool(effects="once")(buy)()
-    return found
+                result = session.tool(effects="once")(buy)()
+    return result
 
 
 def _dataclass(**fields: Any) -> Any:
@@ -268,24 +268,24 @@ def _struct(**fields: Any) -> Any:
 def test_a_class_that_changed_is_an_error_that_says_what(make, fields, what):
     """The error names tool, step, field and remedy; no object lacks a field."""
     before = make(cents=(int, ...))
-    given = before(cents=5)
+    result = before(cents=5)
     with pytest.raises(hansard.errors.ResultMismatch) as caught:
-        _replayed(before, given, make(**fields))
-    said = str(caught.value)
-    assert "agent#1 (buy)" in said
-    assert what in said
-    assert "change version= of buy" in said
+        _replayed(before, result, make(**fields))
+    message = str(caught.value)
+    assert "agent#1 (buy)" in message
+    assert what in message
+    assert "change version= of buy" in message
     assert (caught.value.run, caught.value.step.number) == ("r", 1)
     with pytest.raises(hansard.errors.ResultMismatch):
-        _replayed(_list_of(before), [given], _list_of(make(**fields)))
+        _replayed(_list_of(before), [result], _list_of(make(**fields)))
 
 
 @pytest.mark.parametrize("make", [_dataclass, _model, _struct])
 def test_a_new_field_with_a_default_is_no_change(make):
     """The object is whole."""
     before = make(cents=(int, ...))
-    found = _replayed(before, before(cents=5), make(cents=(int, ...), to=(str, "you")))
-    assert (found.cents, found.to) == (5, "you")
+    result = _replayed(before, before(cents=5), make(cents=(int, ...), to=(str, "you")))
+    assert (result.cents, result.to) == (5, "you")
 
 
 def test_an_enum_value_that_is_gone_is_an_error():
@@ -340,17 +340,17 @@ def test_a_class_named_in_the_record_may_change_too():
 def test_a_shared_structure_is_bounded(monkeypatch):
     """A result whose parts are used so often that it would fill the memory completes its step."""
     monkeypatch.setattr(values, "SIZE_MAX", 100_000)
-    given: list[Any] = []
+    nested: list[Any] = []
     for _ in range(60):
-        given = [given, given]
+        nested = [nested, nested]
     with memory() as record, record.run("w", run="r") as session:
 
         @session.tool(effects="once")
         def ask():
-            return given
+            return nested
 
         with pytest.warns(hansard.errors.ResultInexact, match="once it is written out"):
-            assert ask() is given
+            assert ask() is nested
         [step] = session.state.steps.values()
         assert step.status == "completed"
 
@@ -359,7 +359,7 @@ def test_a_shared_structure_is_bounded(monkeypatch):
             raise AssertionError
 
         with pytest.raises(hansard.BadValue, match="once it is written out"):
-            take(given)
+            take(nested)
 
 
 def test_a_result_that_its_annotation_denies_is_recorded():
@@ -375,6 +375,6 @@ def test_a_result_that_its_annotation_denies_is_recorded():
                     return {"cents": 5}  # type: ignore[return-value] # what it should not
 
                 with pytest.warns(hansard.errors.ResultInexact):
-                    found: Any = ask()
-                assert found == {"cents": 5}
+                    result: Any = ask()
+                assert result == {"cents": 5}
     assert ran == [1]

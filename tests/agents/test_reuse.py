@@ -61,29 +61,29 @@ def test_a_key_is_that_of_equal_calls_alone(one, other):
 
 def offered(stale=0, **fields) -> AnswerOffered:
     """Return an offer, with the stale marks of its time."""
-    told: dict[str, Any] = {"key": "k0", "tool": "t0", "run": "r0", **fields}
-    told |= {"role": "a", "agent": "a", "step": 1, "outcome": 2, "digest": "d"}
-    return AnswerOffered(stale=stale, **told)
+    values: dict[str, Any] = {"key": "k0", "tool": "t0", "run": "r0", **fields}
+    values |= {"role": "a", "agent": "a", "step": 1, "outcome": 2, "digest": "d"}
+    return AnswerOffered(stale=stale, **values)
 
 
 words = st.tuples(st.sampled_from(["tool", "run", "key"]), st.integers(0, 1))
 
 
 @given(st.lists(words, max_size=8), st.integers(0, 8), st.integers(0, 8))
-def test_an_answer_counts_where_nothing_that_concerns_it_is_stale_since(told, seen, cut):
+def test_an_answer_counts_where_nothing_that_concerns_it_is_stale_since(declarations, seen, cut):
     """An answer counts if nothing stale since its lookup names its tool, run or key."""
-    events = [AnswersInvalidated(**{kind: f"{kind[0]}{number}"}) for kind, number in told]
+    events = [AnswersInvalidated(**{kind: f"{kind[0]}{number}"}) for kind, number in declarations]
     state = decider.fold(decider.fold(reuse.Stale(), events[:cut]), events[cut:])
     assert state.version == len(events)
-    since = told[seen:]
+    since = declarations[seen:]
     assert state.holds(offered(seen)) is not any(number == 0 for _, number in since)
 
 
 def test_one_thing_is_declared_stale_at_a_time():
     """None, several or an invalid name is an error that says what to name."""
-    for told in ({}, {"tool": "a", "run": "b"}):
+    for fields in ({}, {"tool": "a", "run": "b"}):
         with pytest.raises(BadValue, match="name one tool, one run or one key"):
-            reuse.decide(AnswersInvalidated(**told))
+            reuse.decide(AnswersInvalidated(**fields))
     with pytest.raises(BadName):
         reuse.decide(AnswersInvalidated(tool="a\n"))
 
@@ -106,7 +106,7 @@ def test_what_is_no_time_or_scope_is_refused(given_, remedy):
 
 def test_only_what_may_run_again_is_answered_by_others():
     """A tool that does something once, a generator, or no `Reuse`: refused where it is declared."""
-    wanted = hansard.reuse(ttl_s=1)
+    policy = hansard.reuse(ttl_s=1)
 
     def plain() -> int:
         return 1
@@ -116,15 +116,15 @@ def test_only_what_may_run_again_is_answered_by_others():
 
     for effects in ("once", "composite", hansard.reconcile(lambda: None)):
         with pytest.raises(hansard.ToolError, match="pure or idempotent"):
-            hansard.tool(effects=effects, reuse=wanted)(plain)
+            hansard.tool(effects=effects, reuse=policy)(plain)
     with pytest.raises(hansard.ToolError, match="generator"):
-        hansard.tool(effects="pure", reuse=wanted)(items)
+        hansard.tool(effects="pure", reuse=policy)(items)
     with pytest.raises(hansard.ToolError, match=r"hansard\.reuse\(ttl_s="):
         hansard.tool(effects="pure", reuse=60)(plain)  # type: ignore[call-overload] # it is refused
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(record: TwinRecord):
+async def test_a_later_run_gets_the_answer_and_names_its_source(record: TwinRecord):
     """An equal call of a later run is answered and names its source, within one workflow."""
     ran: list[str] = []
 
@@ -155,12 +155,12 @@ async def test_a_later_run_is_given_the_answer_and_names_whose_it_is(record: Twi
     assert await work(record, "b") == await work(record, "b", mode="strict") == first
     assert len(ran) == 5
     steps = (await record.state("b")).agent("ada").steps
-    found = [
+    sources = [
         (s.reused_from.run, s.reused_from.step, s.usage)
         for s in steps.values()
         if s.reused_from is not None
     ]
-    assert found == [("a", 2, {}), ("a", 2, {}), ("a", 3, {})]
+    assert sources == [("a", 2, {}), ("a", 2, {}), ("a", 3, {})]
     assert {s.digest for s in steps.values()} == {
         s.digest for s in (await record.state("a")).agent("ada").steps.values()
     }
@@ -180,21 +180,21 @@ def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **opti
     """Run `flow` with one call, which adds itself to `ran` if it runs."""
     named = {name: options.pop(name) for name in ("agent", "role") if name in options}
     gate, decides = options.pop("gate", ()), options.pop("decides", False)
-    wanted = options.pop("reuse", hansard.reuse(ttl_s=HOUR_S))
+    policy = options.pop("reuse", hansard.reuse(ttl_s=HOUR_S))
     given_ = options.pop("given", {"text": "x"})
     with record.run("flow", run=run, gate=gate, **named) as session:
 
-        @session.tool(effects="pure", name="ask", reuse=wanted, **options)
+        @session.tool(effects="pure", name="ask", reuse=policy, **options)
         def ask(text: object) -> object:
             ran.append(run)
             if stop:
                 raise ValueError("no answer")
             return text
 
-        found = ask(**given_)
+        answer = ask(**given_)
         if decides:
             session.decide("which?", selected="this")
-        return found
+        return answer
 
 
 @pytest.mark.slow
@@ -230,8 +230,8 @@ def test_what_is_stale_old_failed_or_secret_runs(record: Record):
 
             login(**secret)
     assert ran[8:] == ["h", "i"]
-    told = record.sql("SELECT kind, count(*) FROM odd_reuse GROUP BY kind").rows
-    assert told == [("stale answer in use", 3)]
+    rows = record.sql("SELECT kind, count(*) FROM odd_reuse GROUP BY kind").rows
+    assert rows == [("stale answer in use", 3)]
 
 
 def test_what_ran_while_it_was_declared_stale_is_stale(record: Record):
@@ -264,7 +264,7 @@ def test_what_must_be_passed_to_run_is_passed_to_be_answered(record: Record):
     assert ran == ["a"]
 
 
-def test_an_answer_that_is_given_is_one_call_of_a_budget(record: Record):
+def test_a_reused_answer_is_one_call_of_a_budget(record: Record):
     """It counts as exactly one: the rest of its reservation is free again."""
     ran: list[str] = []
     texts = [{"text": text} for text in "xyz"]
@@ -295,9 +295,9 @@ def test_an_answer_of_another_source_is_none(record: Record):
 
 def source(record: Record, run: str, agent: str) -> str:
     """Return the run whose answer an agent's first call reused."""
-    found = record.state(run).agent(agent).steps[1].reused_from
-    assert found is not None
-    return found.run
+    origin = record.state(run).agent(agent).steps[1].reused_from
+    assert origin is not None
+    return origin.run
 
 
 ROLES = """
@@ -315,7 +315,7 @@ may = { tools = ["**"] }
 
 
 @pytest.mark.slow
-def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
+def test_a_role_gets_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
     """A role gets only answers that it sees whole, and otherwise no trace that one exists."""
     for name, rules in role_file.parse(ROLES).items():
         record.roles.apply(name, rules)
@@ -337,8 +337,8 @@ def test_a_role_is_given_what_it_sees_whole_and_of_the_rest_no_hint(record: Reco
     assert ran[5:] == []  # of its own role's run, and of all runs
     given_ = [source(record, run, name) for run, name in (("blind-2", "blind"), ("sees-1", "sees"))]
     assert given_ == ["blind-1", "blind-1"]
-    told = record.sql("SELECT DISTINCT role FROM offered_answers ORDER BY 1").rows
-    assert told == [("agent",), ("blind",)]
+    rows = record.sql("SELECT DISTINCT role FROM offered_answers ORDER BY 1").rows
+    assert rows == [("agent",), ("blind",)]
     plan = {"text": "plan"}
     once(record, "s", ran, given=plan, gives="secret untrusted")
     once(record, "t", ran, given=plan, gives="secret untrusted")
@@ -410,8 +410,8 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     assert (total["calls"], total["cost_saved"]) == (1, None)
     assert "1 call answered by earlier runs" in call("reuse", "used", "--run", "b").out
     assert "no call of tool 'none' was given" in call("reuse", "used", "--tool", "none").out
-    said = call("reuse", "invalidate", "--key", answer["key"], "--reason", "new index")
-    assert "are stale" in said.out
+    output = call("reuse", "invalidate", "--key", answer["key"], "--reason", "new index")
+    assert "are stale" in output.out
     assert call("reuse", "invalidate").code == 2
     assert "1 answer," in call("reuse", "list").out
     [answer, _] = call("reuse", "list", "--json").lines
@@ -424,8 +424,8 @@ def test_the_command_lists_answers_and_declares_them_stale(record: Record, call:
     assert ran == ["a", "c"]
 
 
-@pytest.mark.thorough(quick="test_a_later_run_is_given_the_answer_and_names_whose_it_is")
-def test_what_was_given_stands_without_the_run_that_it_came_from(record, call, workspace, tmp_path):
+@pytest.mark.thorough(quick="test_a_later_run_gets_the_answer_and_names_its_source")
+def test_a_reused_answer_lasts_without_its_source_run(record, call, workspace, tmp_path):
     """Copied alone, the run derives and forks; the audit reports its source as missing."""
     ran: list[str] = []
     large = {"text": "x" * 100_000}
@@ -453,8 +453,10 @@ BEGUN_S_MAX = 60.0
 def offers(stage: Stage, workflow: str) -> list[AnswerOffered]:
     """Return the answers offered by the runs of a workflow."""
     commits = portal().run(stage.record.workspace.log.read_kind(KIND))
-    found = [revive(recorded) for stored in commits for recorded in stored.commit.events]
-    return [each for each in found if isinstance(each, AnswerOffered) and each.workflow == workflow]
+    events = [revive(recorded) for stored in commits for recorded in stored.commit.events]
+    return [
+        each for each in events if isinstance(each, AnswerOffered) and each.workflow == workflow
+    ]
 
 
 def stopped(child: Child) -> bool:
@@ -468,7 +470,7 @@ def stopped(child: Child) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["after", pytest.param("before", marks=pytest.mark.thorough)])
-def test_killed_at_each_append_an_answer_is_given_whole_and_offered_once(stage: Stage, when: str):
+def test_killed_at_each_append_an_answer_is_reused_whole_and_offered_once(stage: Stage, when: str):
     """Killed around each append, an answered call never runs and an offer is made once or never."""
     number = 1
     while True:
@@ -476,28 +478,28 @@ def test_killed_at_each_append_an_answer_is_given_whole_and_offered_once(stage: 
         stage.begin(f"seed-{flow}")
         assert stage.go_on(REUSING, workflow=flow, texts=["one"]).results == ["ONE"]
         stage.begin(f"run-{flow}")
-        wanted: dict[str, Any] = {"workflow": flow, "texts": ["one", "two"]}
-        child = stage.start(REUSING, number=number, when=when, **wanted)
+        arguments: dict[str, Any] = {"workflow": flow, "texts": ["one", "two"]}
+        child = stage.start(REUSING, number=number, when=when, **arguments)
         if not stopped(child):
             assert child.end().error == ""
             break
         child.kill()
-        told = offers(stage, flow)
+        offered_answers = offers(stage, flow)
         state = stage.record.state(f"run-{flow}") if stage.commits() else None
-        for each in told:
+        for each in offered_answers:
             if each.run == f"run-{flow}":
                 assert state is not None
                 step = state.agent("agent").steps[each.step]
                 assert (step.status, step.digest) == (StepStatus.COMPLETED, each.digest)
-        assert stage.go_on(REUSING, **wanted).results == ["ONE", "TWO"]
-        given = stage.view().agent("agent").steps
-        assert [step.reused_from is not None for step in given.values()] == [True, False]
+        assert stage.go_on(REUSING, **arguments).results == ["ONE", "TWO"]
+        steps = stage.view().agent("agent").steps
+        assert [step.reused_from is not None for step in steps.values()] == [True, False]
         assert not stage.world.read("ran", text="one")
         assert 1 <= len(stage.world.read("ran", text="two")) <= 2
         mine = [each.run for each in offers(stage, flow)]
         assert mine.count(f"run-{flow}") <= 1
         stage.begin(f"later-{flow}")
-        assert stage.go_on(REUSING, **wanted).results == ["ONE", "TWO"]
+        assert stage.go_on(REUSING, **arguments).results == ["ONE", "TWO"]
         ran = len(stage.world.read("ran", text="two"))
         assert ran == (0 if f"run-{flow}" in mine else 1)
         number += 1

@@ -26,14 +26,14 @@ async def _bodies(record, run="r"):
 
 async def _missing(record, run="r"):
     """Return the blobs that a run's events name and the broker does not have."""
-    found = re.findall(rb'"sha256":"([0-9a-f]{64})","size":([0-9]+)', await _bodies(record, run))
+    blobs = re.findall(rb'"sha256":"([0-9a-f]{64})","size":([0-9]+)', await _bodies(record, run))
     missing = []
-    for sha256, size in found:
+    for sha256, size in blobs:
         try:
             await record.io(record.raw.workspace.blobs.get(sha256.decode(), int(size)))
         except hansard.NotFound:
             missing.append(sha256)
-    assert found
+    assert blobs
     return missing
 
 
@@ -188,19 +188,19 @@ def test_of_secrets_inside_secrets_the_longest_goes_first(record):
     }
 
 
-@pytest.mark.parametrize("said", [hansard.Happened("ok"), hansard.DID_NOT_HAPPEN])
+@pytest.mark.parametrize("verdict", [hansard.Happened("ok"), hansard.DID_NOT_HAPPEN])
 @pytest.mark.parametrize("effects", ["once", "reconcile"])
-async def test_a_doubt_settled_after_an_edit_stands_where_the_edit_put_it(lab: Lab, said, effects):
+async def test_a_doubt_settled_after_an_edit_replays_without_a_question(lab: Lab, verdict, effects):
     """Once settled after an edit, the program replays without another question."""
     sent: list[int] = []
 
     async def ask(**_: object) -> object:
-        return said
+        return verdict
 
     policy = hansard.reconcile(ask) if effects == "reconcile" else effects
     async with lab.connect() as record:
         for first, mode in ((1, None), (2, None), (2, None), (2, "strict")):
-            settle = (lambda _: said) if not mode and first == 2 and len(sent) < 2 else None
+            settle = (lambda _: verdict) if not mode and first == 2 and len(sent) < 2 else None
             async with record.run(run="r", mode=mode, settle=settle) as session:
 
                 @session.tool(effects="pure")
@@ -220,7 +220,7 @@ async def test_a_doubt_settled_after_an_edit_stands_where_the_edit_put_it(lab: L
                         await send()
                 else:
                     assert await send() == "ok"
-    assert sent == ([1] if isinstance(said, hansard.Happened) else [1, 2])
+    assert sent == ([1] if isinstance(verdict, hansard.Happened) else [1, 2])
 
 
 async def test_a_budget_counts_a_call_that_a_dead_session_may_have_made(lab: Lab):
@@ -240,7 +240,7 @@ async def test_a_budget_counts_a_call_that_a_dead_session_may_have_made(lab: Lab
     assert ran == [0, 1]
 
 
-async def test_the_gate_is_asked_before_a_shadow(record: TwinRecord):
+async def test_the_gate_comes_before_a_shadow(record: TwinRecord):
     """A fork asks its own gate before it takes its parent's outcome or runs a shadow."""
 
     async def shadow(n: int) -> int:
@@ -298,7 +298,7 @@ async def test_a_retry_that_the_gate_refuses_is_no_doubt(record: TwinRecord):
     assert (step.status, step.attempt) == ("blocked", 3)
 
 
-async def test_the_number_of_a_step_that_a_fact_names_is_not_given_again(record: TwinRecord):
+async def test_the_number_of_a_step_that_a_fact_names_is_not_used_again(record: TwinRecord):
     """A resource that a call used before it was cut off names that call, never a later one."""
     for n in (1, 2):
         async with record.run(run="r") as session:

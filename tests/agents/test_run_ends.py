@@ -19,16 +19,16 @@ async def life(record, run="r"):
 
 async def ends(record, run="r"):
     """Return the events by which a run was left and ended, in order."""
-    found = []
+    events = []
     for stored in await record.commits(run):
         if stored.stream == RunStream(run):
             tags = [each.type.removesuffix(".v1") for each in stored.commit.events]
-            found += [
+            events += [
                 tag
                 for tag in tags
                 if tag not in ("run.started", "run.forked", "run.agent_joined", "run.resumed")
             ]
-    return found
+    return events
 
 
 async def _fails(record, **options):
@@ -127,8 +127,8 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(record: Tw
     for run, end, other in (("r1", "finish", "cancel"), ("r2", "cancel", "finish")):
         status = RunStatus.COMPLETED if end == "finish" else RunStatus.CANCELLED
         async with record.run(run=run, agent="ada") as ada:
-            said = {"by": "paula", "reason": "enough"}
-            assert await getattr(record, end)(run, **said) is True
+            statement = {"by": "paula", "reason": "enough"}
+            assert await getattr(record, end)(run, **statement) is True
             assert await getattr(record, end)(run, by="quentin") is False
             with pytest.raises(Refused, match=f"is {status.value} and cannot become"):
                 await getattr(record, other)(run)
@@ -136,8 +136,8 @@ async def test_somebody_ends_a_run_and_its_late_agents_change_nothing(record: Tw
             state = await life(record, run)
             assert (state.status, state.missing) == (status, [])
         assert (await life(record, run)).status is status
-        told = [each for each in await record.commits(run) if each.stream == RunStream(run)]
-        [word] = [each for each in told if each.commit.actor.agent == "paula"]
+        commits = [each for each in await record.commits(run) if each.stream == RunStream(run)]
+        [word] = [each for each in commits if each.commit.actor.agent == "paula"]
         assert b"enough" in word.body
         assert (await ends(record, run))[-1] == "run.agent_left"
     with pytest.raises(hansard.errors.BusError, match="run never was not found"):

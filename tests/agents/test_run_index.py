@@ -29,22 +29,22 @@ BY = "ada"
 
 def _commit(run: str, version: int, *events: Event) -> Append:
     """Return a commit of a run's life."""
-    told = tuple(recorded(event, _clock.new_id()) for event in events)
+    records = tuple(recorded(event, _clock.new_id()) for event in events)
     commit = Commit(
-        id=_clock.new_id(), version=version, at=_clock.now(), actor=Actor(BY), events=told
+        id=_clock.new_id(), version=version, at=_clock.now(), actor=Actor(BY), events=records
     )
     return Append(RunStream(run), commit)
 
 
 async def one_by_one(workspace: Workspace) -> list[tuple[str, RunState]]:
     """Return every run with its life, each read separately."""
-    found: list[tuple[int, str, RunState]] = []
+    lives: list[tuple[int, str, RunState]] = []
     for run in await workspace.log.runs():
         commits: list[Stored] = await workspace.states.commits(RunStream(run))
         own = [stored for stored in commits if stored.stream == RunStream(run)]
         if own:
-            found.append((own[0].position, run, fold_life(commits)))
-    return [(run, life) for _, run, life in sorted(found, key=lambda item: -item[0])]
+            lives.append((own[0].position, run, fold_life(commits)))
+    return [(run, life) for _, run, life in sorted(lives, key=lambda item: -item[0])]
 
 
 def _history(seed: int, runs: int) -> list[Append]:
@@ -116,9 +116,9 @@ async def test_requests_do_not_grow_with_runs(data_dir: Path, workspace: str):
                 made.append(_commit(f"p{number}", 1 if number % 3 else 2, begun))
             for append in made:
                 await log.append(append)
-            with counted(log) as asked:
+            with counted(log) as traffic:
                 assert len(await record.runs()) == some.stop
-            took.append(len(asked.subjects))
+            took.append(len(traffic.subjects))
         assert took == [took[0]] * 2
         assert took[0] <= 4
         for number in range(150):
@@ -126,9 +126,9 @@ async def test_requests_do_not_grow_with_runs(data_dir: Path, workspace: str):
                 scored = lives.RunScored(metrics={"m": 1.0}, by="j")
                 at = version if number % 3 == 0 else version - 1
                 await log.append(_commit(f"p{number}", at, scored))
-        with counted(log) as asked:
+        with counted(log) as traffic:
             assert len(await record.runs()) == 150
-        assert len(asked.subjects) <= 10
+        assert len(traffic.subjects) <= 10
 
 
 async def test_damage_leaves_the_others(data_dir: Path, workspace: str):
@@ -137,9 +137,9 @@ async def test_damage_leaves_the_others(data_dir: Path, workspace: str):
         log = record.workspace.log
         await log.append(_commit("sound", 1, lives.RunStarted(workflow="w")))
         await log.append(_commit("cut", 3, lives.RunCompleted()))
-        found = {life.run: life for life in await read_lives(log)}
-        assert found["sound"].state.status is RunStatus.OPEN
-        assert "its life begins at version 3" in (found["cut"].problem or "")
+        by_run = {life.run: life for life in await read_lives(log)}
+        assert by_run["sound"].state.status is RunStatus.OPEN
+        assert "its life begins at version 3" in (by_run["cut"].problem or "")
         with pytest.raises(hansard.HansardError, match="its life begins at version 3"):
             await record.runs()
 
@@ -165,29 +165,29 @@ async def test_runs_are_found_by_what_they_are(record: TwinRecord):
         async with record.run("w", run="three", agent="ada", role="critic"):
             raise ZeroDivisionError
 
-    async def found(**wanted: object) -> list[str]:
-        return [run for run, _ in await record.runs(**wanted)]
+    async def run_names(**options: object) -> list[str]:
+        return [run for run, _ in await record.runs(**options)]
 
-    assert await found() == ["three", fork, "two", "one"]
-    assert await found(status=None) == ["three", fork, "two", "one"]
-    assert await found(workflow="w") == ["three", fork, "two"]
-    assert await found(agent="ada") == ["three", "one"]
-    assert await found(role="writer") == [fork, "two", "one"]
-    assert await found(agent="ada", role="writer") == ["one"]
-    assert await found(agent="bob", role="critic") == []
-    assert await found(experiment="e") == ["two"]  # a fork is no trial of its own
-    assert await found(status="failed") == ["three"]
-    assert await found(status=RunStatus.OPEN) == [fork]
+    assert await run_names() == ["three", fork, "two", "one"]
+    assert await run_names(status=None) == ["three", fork, "two", "one"]
+    assert await run_names(workflow="w") == ["three", fork, "two"]
+    assert await run_names(agent="ada") == ["three", "one"]
+    assert await run_names(role="writer") == [fork, "two", "one"]
+    assert await run_names(agent="ada", role="writer") == ["one"]
+    assert await run_names(agent="bob", role="critic") == []
+    assert await run_names(experiment="e") == ["two"]  # a fork is no trial of its own
+    assert await run_names(status="failed") == ["three"]
+    assert await run_names(status=RunStatus.OPEN) == [fork]
     index = await record.io(read_lives(record.raw.workspace.log))
     began = {life.run: life.began_at for life in index}
-    assert await found(since=began["two"]) == ["three", fork, "two"]
-    assert await found(until=began["two"]) == ["two", "one"]
+    assert await run_names(since=began["two"]) == ["three", fork, "two"]
+    assert await run_names(until=began["two"]) == ["two", "one"]
     text = began["two"].isoformat()
-    assert await found(since=text, until=text, workflow="w", agent="bob") == ["two"]
+    assert await run_names(since=text, until=text, workflow="w", agent="bob") == ["two"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("options", "message"),
     [
         ({"status": "done"}, r"record.runs\(status\).*give one of .*open, completed, failed"),
         ({"status": "fail"}, "did you mean 'failed'"),
@@ -197,15 +197,15 @@ async def test_runs_are_found_by_what_they_are(record: TwinRecord):
         ({"agents": "ada"}, "did you mean 'agent'"),
     ],
 )
-def test_what_cannot_be_asked_for(wanted: dict[str, object], told: str):
+def test_an_invalid_filter_is_refused(options: dict[str, object], message: str):
     """Wrong options name the right one, wrong values their choices."""
-    with pytest.raises((hansard.BadValue, hansard.errors.BadOption), match=told):
-        RunFilter.of(wanted)
+    with pytest.raises((hansard.BadValue, hansard.errors.BadOption), match=message):
+        RunFilter.of(options)
 
 
 def test_a_filter_says_what_it_asks_for():
     """In words, in UTC."""
-    wanted = RunFilter.of({"status": "open", "agent": "ada", "since": "2026-11-21T10:00:00+01:00"})
-    assert str(wanted) == "status open, agent 'ada', begun since 2026-11-21T09:00:00+00:00"
+    filters = RunFilter.of({"status": "open", "agent": "ada", "since": "2026-11-21T10:00:00+01:00"})
+    assert str(filters) == "status open, agent 'ada', begun since 2026-11-21T09:00:00+00:00"
     assert msgspec.structs.asdict(RunFilter()) == dict.fromkeys(RunFilter.__struct_fields__)
     assert not str(RunFilter())

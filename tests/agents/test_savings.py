@@ -56,18 +56,18 @@ async def test_savings_are_of_what_was_answered_as_it_is_recorded(record: TwinRe
     answer = await record.savings("r")
     assert answer.position == (await record.sql("SELECT 1")).position > 0
     assert (len(answer), answer[0]) == (1, answer.rows[0])
-    [found] = answer
-    assert (found.of, found.sessions, found.sessions_unknown) == ("r", 1, 0)
-    assert {name: getattr(found, name) for name in hansard.types.Saved.__struct_fields__} == {
+    [entry] = answer
+    assert (entry.of, entry.sessions, entry.sessions_unknown) == ("r", 1, 0)
+    assert {name: getattr(entry, name) for name in hansard.types.Saved.__struct_fields__} == {
         name: getattr(saved, name) for name in hansard.types.Saved.__struct_fields__
     } | {"seconds": pytest.approx(saved.seconds)}
     amounts = {"input_tokens": 1.0, "output_tokens": 3.0}
     await record.experiments.price("small", amounts, since=datetime(2020, 1, 1, tzinfo=UTC))
-    [found] = await record.savings(workflow="w", by="workflow")
-    assert (found.of, found.cost, found.calls_with_cost) == ("w", 0.5 + 2 + 3, 2)
+    [entry] = await record.savings(workflow="w", by="workflow")
+    assert (entry.of, entry.cost, entry.calls_with_cost) == ("w", 0.5 + 2 + 3, 2)
     month = datetime.now(UTC).strftime("%Y-%m")
-    [found] = await record.savings(month=month, by="month")
-    assert (found.of, found.calls) == (month, 6)
+    [entry] = await record.savings(month=month, by="month")
+    assert (entry.of, entry.calls) == (month, 6)
     assert list(await record.savings(month="1999-01")) == []
     with pytest.raises(hansard.BadValue, match="2026-01"):
         await record.savings(month="May")
@@ -88,13 +88,13 @@ def test_writes_to_the_record_are_no_effects(tmp_path: Path):
                 session.team.send("hi", role="r")
                 mail("ada")
                 saved = session.saved
-        [found] = record.savings("r")
-        assert saved.effects == found.effects == 1
-        assert saved.calls == found.calls == 3
+        [of_run] = record.savings("r")
+        assert saved.effects == of_run.effects == 1
+        assert saved.calls == of_run.calls == 3
 
 
 @pytest.mark.slow(cases=1)
-async def test_a_session_that_has_not_left_has_told_nothing(record: TwinRecord):
+async def test_the_savings_of_an_open_session_are_unknown(record: TwinRecord):
     """The savings of an open or killed session are unknown, not 0."""
     async with record.run(run="empty"):
         pass
@@ -104,8 +104,8 @@ async def test_a_session_that_has_not_left_has_told_nothing(record: TwinRecord):
     fork = await record.fork("r")
     await _work(record, fork)
     async with record.run(run="r"):
-        told = {each.of: each for each in await record.savings()}
-        assert (told["empty"].calls, told["empty"].sessions_unknown) == (0, 0)
-        assert (told["r"].calls, told["r"].sessions_unknown) == (None, 1)
-        assert "not known" in told["r"].line()
-        assert (told[fork].calls, told[fork].effects, told[fork].cost) == (7, 3, 0.5)
+        savings = {each.of: each for each in await record.savings()}
+        assert (savings["empty"].calls, savings["empty"].sessions_unknown) == (0, 0)
+        assert (savings["r"].calls, savings["r"].sessions_unknown) == (None, 1)
+        assert "not known" in savings["r"].line()
+        assert (savings[fork].calls, savings[fork].effects, savings[fork].cost) == (7, 3, 0.5)

@@ -36,8 +36,8 @@ async def test_gathered_branches_are_scopes_joined_in_spawn_order(lab: Lab):
                     return await work(name) + await work(name + name)
 
                 assert await work("before") == "BEFORE"
-                found = await session.gather(*(lambda n=n: branch(n) for n in "abc"))
-                assert found == ["AAA", "BBB", "CCC"]
+                results = await session.gather(*(lambda n=n: branch(n) for n in "abc"))
+                assert results == ["AAA", "BBB", "CCC"]
                 assert await work("after") == "AFTER"
             assert bool(ran) is (mode is None)
         steps = {bytes(step.arguments): step for step in await record.steps("r")}
@@ -84,7 +84,7 @@ async def test_the_first_error_of_a_gather_is_raised_when_all_have_ended(record:
             assert len(_steps(session)) == 3
 
 
-def test_threads_are_scopes_joined_when_their_result_is_asked_for(record):
+def test_threads_are_scopes_joined_at_their_result(record):
     """Threads join in the order in which `.result()` is called, which the program decides."""
     for mode in (None, "strict"):
         slow = threading.Event()
@@ -102,9 +102,9 @@ def test_threads_are_scopes_joined_when_their_result_is_asked_for(record):
             one = session.thread(late, function="late")
 
             def early() -> str:
-                found = work("early")
+                result = work("early")
                 slow.set()
-                return found
+                return result
 
             two = session.thread(early)
             assert one.result() == "late"
@@ -118,7 +118,7 @@ def test_threads_are_scopes_joined_when_their_result_is_asked_for(record):
     assert by_name[b'{"name":"after"}'].after == (by_name[b'{"name":"early"}'].number,)
 
 
-def test_a_thread_s_error_is_raised_where_its_result_is_asked_for(record):
+def test_a_thread_s_error_is_raised_at_its_result(record):
     """An error in a thread is not lost and not raised twice elsewhere."""
     with record.run("w") as session:
 
@@ -185,8 +185,8 @@ def test_a_bare_gather_replays_by_its_arguments(data_dir, workspace):
                 await asyncio.sleep(0.01 * (3 - x))
                 return x * 2
 
-            found = await asyncio.gather(*(work(x) for x in order))
-            return [*found, await work(9)]
+            results = await asyncio.gather(*(work(x) for x in order))
+            return [*results, await work(9)]
 
     assert asyncio.run(main(None, [0, 1, 2])) == [0, 2, 4, 18]
     for mode in ("strict", "offline", "resume"):
@@ -235,12 +235,12 @@ async def test_branches_may_begin_while_a_stream_is_read(record: TwinRecord):
                 ran.append(name)
                 return name * 2
 
-            found = []
+            results = []
             async for name in read():
                 branch = partial(work, name)
-                found += await session.gather(branch, branch)
-                found.append(await work(name))
-            assert found == ["aa"] * 3 + ["bb"] * 3 + ["cc"] * 3
+                results += await session.gather(branch, branch)
+                results.append(await work(name))
+            assert results == ["aa"] * 3 + ["bb"] * 3 + ["cc"] * 3
             await work("after")
             await session.gather(lambda: work("last"))
         assert len(ran) == (11 if mode is None else 0)
@@ -250,11 +250,11 @@ def _root() -> Scope:
     return Scope(OpenCalls(AgentStream("r", "writer", "ada")), "", "begin", (), None)
 
 
-def _told(scope: Scope) -> list[Join]:
+def _unrecorded(scope: Scope) -> list[Join]:
     return [join for _, join in unrecorded_joins(scope.junction)]
 
 
-def test_a_scope_tells_of_the_joins_that_its_head_came_of():
+def test_a_scope_reports_the_joins_that_led_to_its_head():
     """A scope reports each join once, after those that it needs, and the last gives the head."""
     root = _root()
     first, second = root.spawn(2)
@@ -263,21 +263,21 @@ def test_a_scope_tells_of_the_joins_that_its_head_came_of():
     first.join(inner)
     root.join([first, second])
     ends = joined("begin", ["result"]), "begin"
-    assert _told(root) == [Join("begin", ("result",)), Join("begin", ends)]
-    assert _told(root)[-1].result() == root.head
+    assert _unrecorded(root) == [Join("begin", ("result",)), Join("begin", ends)]
+    assert _unrecorded(root)[-1].result() == root.head
     [child] = root.spawn(1)
-    assert _told(child) == _told(root)
+    assert _unrecorded(child) == _unrecorded(root)
     for junction, _ in unrecorded_joins(child.junction):
         junction.mark_recorded()
-    assert (_told(root), _told(child)) == ([], [])
+    assert (_unrecorded(root), _unrecorded(child)) == ([], [])
     before = root.head
     root.join([child])
-    assert _told(root) == [Join(before, (before,))]
+    assert _unrecorded(root) == [Join(before, (before,))]
     root.go_on("another", (2,))
-    assert _told(root) == []
+    assert _unrecorded(root) == []
 
 
-def test_idle_children_one_after_the_other_are_told_together(monkeypatch: pytest.MonkeyPatch):
+def test_successive_idle_children_are_reported_together(monkeypatch: pytest.MonkeyPatch):
     """Any number of them is recorded at once, and others continue from their head."""
     times_max = JOIN_TIMES_MAX // 100
     monkeypatch.setattr(scope, "JOIN_TIMES_MAX", times_max)
@@ -285,26 +285,26 @@ def test_idle_children_one_after_the_other_are_told_together(monkeypatch: pytest
     for _ in range(times_max + 7):
         root.join(root.spawn(1))
     root.join(root.spawn(2))
-    assert [(join.times, len(join.ends)) for join in _told(root)] == [
+    assert [(join.times, len(join.ends)) for join in _unrecorded(root)] == [
         (times_max, 1),
         (7, 1),
         (1, 2),
     ]
-    heads = [join.result() for join in _told(root)]
-    assert [join.head for join in _told(root)] == ["begin", *heads[:-1]]
+    heads = [join.result() for join in _unrecorded(root)]
+    assert [join.head for join in _unrecorded(root)] == ["begin", *heads[:-1]]
     assert heads[-1] == root.head
 
 
-def test_of_too_many_joins_only_the_head_is_told():
+def test_of_too_many_joins_only_the_head_is_recorded():
     """Only the head is recorded, so that a step stays small; later steps continue from it."""
     root = _root()
     children = root.spawn(JOIN_ENDS_MAX + 1)
     root.join(children)
-    assert _told(root) == [Join(root.head)]
+    assert _unrecorded(root) == [Join(root.head)]
     for junction, _ in unrecorded_joins(root.junction):
         junction.mark_recorded()
     head = root.head
     [child] = root.spawn(1)
     child.go_on("result", (1,))
     root.join([child])
-    assert _told(root) == [Join(head, ("result",))]
+    assert _unrecorded(root) == [Join(head, ("result",))]

@@ -33,11 +33,11 @@ def _program(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _doubled(lab: Lab, number: int) -> int:
-    found = doubled(number)
-    return await found if lab.is_async else found  # type: ignore[misc] # a coroutine of the async client
+    result = doubled(number)
+    return await result if lab.is_async else result  # type: ignore[misc] # a coroutine of the async client
 
 
-async def test_it_works_as_it_stands(lab: Lab):
+async def test_it_works_without_any_setting(lab: Lab):
     """Names have defaults, and the run ends with its block, on record as with a record."""
     session = lab.session()
     async with lab.begun(session) as entered:
@@ -47,12 +47,12 @@ async def test_it_works_as_it_stands(lab: Lab):
         await entered.checkpoint("half", done=1)
         run = session.run
     async with lab.connect() as record:
-        [(found, life)] = await record.runs()
-        assert (found, life.workflow, life.status) == (run, "digest", RunStatus.COMPLETED)
+        [(name, life)] = await record.runs()
+        assert (name, life.workflow, life.status) == (run, "digest", RunStatus.COMPLETED)
         assert [step.tool for step in await record.steps(run, "agent")] == ["doubled"]
 
 
-async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
+async def test_arguments_win_over_settings_and_those_over_defaults(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """All four can be set in each of them; `record.run` takes the same defaults."""
@@ -66,12 +66,12 @@ async def test_what_is_given_wins_over_the_settings_and_those_over_defaults(
     monkeypatch.setenv("HANSARD_ROLE", "editor")
     async with lab.begun(lab.session()) as entered:
         assert (entered.raw.agent, entered.raw.role) == ("bob", "editor")
-        said = entered.raw.run
+        unnamed = entered.raw.run
     async with lab.begun(lab.session("given", agent="ada", role="r", run="mine")) as entered:
         assert (entered.raw.agent, entered.raw.role, entered.raw.run) == ("ada", "r", "mine")
     async with lab.connect(data_dir=None) as record:  # that of the file
         lives = dict(await record.runs())
-        assert (lives[said].workflow, lives["mine"].workflow) == ("of-file", "given")
+        assert (lives[unnamed].workflow, lives["mine"].workflow) == ("of-file", "given")
         async with record.run(None, agent=None, role=None) as entered:
             assert (entered.raw.agent, entered.raw.role) == ("bob", "editor")
             begun = entered.raw.run
@@ -116,8 +116,8 @@ async def test_before_and_after_its_block_it_says_so(lab: Lab):
             use()
     for call in (session.checkpoint, session.close):
         with pytest.raises(hansard.errors.NotBegun):
-            found = call("x") if call == session.checkpoint else call()
-            await found if inspect.isawaitable(found) else None
+            result = call("x") if call == session.checkpoint else call()
+            await result if inspect.isawaitable(result) else None
     async with lab.begun(session) as entered:
         with pytest.raises(hansard.errors.Refused, match="is open already"):
             async with lab.begun(session):
@@ -163,7 +163,9 @@ def _check_at_work(lab: Lab, before: set[asyncio.Task[object]]) -> None:
     assert [each for each in before - now if each.cancelled()] == []
 
 
-async def test_what_cannot_be_is_said(lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+async def test_a_wrong_option_is_refused_where_passed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     """A misspelt option fails where passed; restricted credentials, at the session's start."""
     with pytest.raises(hansard.errors.BadOption, match="did you mean 'conversation'"):
         lab.session(conversatoin="c")

@@ -55,53 +55,53 @@ ALWAYS = ("close", "use", "snapshot")
 def operations(session, tool):
     """Return every public operation of a session and of its attributes, ready to call."""
     parts = {"": session, "board.": session.board, "team.": session.team}
-    found = {"a tool": functools.partial(tool, 1)}
+    calls = {"a tool": functools.partial(tool, 1)}
     plain = {"gather": (), "thread": (tool,), "checkpoint": ("n",)}
     for part, holder in parts.items():
         for name, function in inspect.getmembers(type(holder), callable):
             if name.startswith("_") or name in ALWAYS:
                 continue
-            given = {"spec": tool.spec}
+            arguments = {"spec": tool.spec}
             if name in ("send", "hand_off") and part == "team.":
-                given["agent"] = "bob"
+                arguments["agent"] = "bob"
             if name == "usage":
-                given["tokens"] = 1
+                arguments["tokens"] = 1
             if name in plain:
-                found[name] = functools.partial(getattr(session, name), *plain[name])
+                calls[name] = functools.partial(getattr(session, name), *plain[name])
                 continue
             for parameter in list(inspect.signature(function).parameters.values())[1:]:
                 required = parameter.default is inspect.Parameter.empty
                 if required and parameter.name in GIVEN:
-                    given[parameter.name] = GIVEN[parameter.name]
+                    arguments[parameter.name] = GIVEN[parameter.name]
             if name == "reopen":
-                given["task"] = "t1"
+                arguments["task"] = "t1"
             if name == "wait_for":
-                given["key"] = "k"
+                arguments["key"] = "k"
             accepted = inspect.signature(function).parameters
             takes = any(each.kind is each.VAR_KEYWORD for each in accepted.values())
-            given = {
+            arguments = {
                 key: value
-                for key, value in given.items()
+                for key, value in arguments.items()
                 if key in accepted or (takes and key == "tokens")
             }
-            found[part + name] = functools.partial(getattr(holder, name), **given)
-    return found
+            calls[part + name] = functools.partial(getattr(holder, name), **arguments)
+    return calls
 
 
 async def begun(operation):
     """Return the result of an operation: called, awaited, entered or advanced to its first item."""
-    found = operation()
-    if inspect.isawaitable(found):
-        return await found
-    if hasattr(found, "__anext__"):
-        return await anext(found)
-    if hasattr(found, "__next__"):
-        return next(found)
-    if hasattr(found, "__aenter__"):
-        return await found.__aenter__()
-    if hasattr(found, "__enter__"):
-        return found.__enter__()
-    return found
+    result = operation()
+    if inspect.isawaitable(result):
+        return await result
+    if hasattr(result, "__anext__"):
+        return await anext(result)
+    if hasattr(result, "__next__"):
+        return next(result)
+    if hasattr(result, "__aenter__"):
+        return await result.__aenter__()
+    if hasattr(result, "__enter__"):
+        return result.__enter__()
+    return result
 
 
 async def test_every_operation_of_an_ended_session_says_so(lab: Lab):
@@ -235,15 +235,15 @@ class Held:
 
 
 @pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])
-def test_what_comes_late_from_a_running_body_is_recorded_as_that(record, effects):
+def test_a_late_outcome_of_a_running_body_is_recorded_as_late(record, effects):
     """In doubt when the session ends, with effects; its outcome then is on record, and late."""
     held = Held()
     with record.run("w", run="r", agent="ada", role="writer") as session:
         held.call(session.tool(effects=effects, name="send")(held.body))
-    found = record.state("r").agent("ada").steps
+    steps = record.state("r").agent("ada").steps
     if effects != "pure":
-        assert found[1].status is StepStatus.IN_DOUBT
-        assert "SessionEnded" in repr(found[1].error)
+        assert steps[1].status is StepStatus.IN_DOUBT
+        assert "SessionEnded" in repr(steps[1].error)
     assert held.end() == "sent to eve"
     [step] = record.state("r").agent("ada").steps.values()
     assert (step.status, step.late) == (StepStatus.COMPLETED, True)
@@ -285,7 +285,7 @@ def test_a_call_that_a_late_body_makes_is_refused(record):
     assert (step.tool, step.status, sent) == ("outer", StepStatus.REQUESTED, [])
 
 
-def test_a_late_body_of_a_closed_record_is_told_at_once(data_dir, workspace):
+def test_a_late_body_of_a_closed_record_fails_at_once(data_dir, workspace):
     """Its outcome cannot be recorded: it stays in doubt, and no call waits for a broker."""
     held = Held()
     with hansard.connect(workspace, data_dir=data_dir) as record:  # noqa: SIM117 -- one is left first
@@ -332,23 +332,23 @@ async def _begun(record):
         pass
 
 
-def test_who_waits_when_the_session_ends_is_told(record):
+def test_a_wait_ends_with_its_session(record):
     """A wait for a write that never happens ends with the session."""
-    began, came = threading.Event(), []
+    began, outcomes = threading.Event(), []
     with record.run("w", run="r", agent="ada", role="writer") as session:
 
         def work():
             began.set()
             try:
-                came.append(session.wait_for(key="never"))
+                outcomes.append(session.wait_for(key="never"))
             except SessionEnded as error:
-                came.append(error)
+                outcomes.append(error)
 
         thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
         thread.start()
         assert began.wait(WAIT_S)
     thread.join(WAIT_S)
-    assert isinstance(came[0], SessionEnded)
+    assert isinstance(outcomes[0], SessionEnded)
 
 
 def test_a_claim_is_not_kept_alive_by_an_ended_session(data_dir, workspace):

@@ -87,9 +87,9 @@ async def arguments_of(record, run: str, number: int):
     state = (await record.state(run)).agent("ada")
     fetch = payloads.Reader(lambda: state).arguments(state.steps[number])
     try:
-        wanted = next(fetch)
+        request = next(fetch)
         while True:
-            wanted = fetch.send(await record.io(record.raw.workspace.blobs.get(*wanted)))
+            request = fetch.send(await record.io(record.raw.workspace.blobs.get(*request)))
     except StopIteration as stop:
         return stop.value
 
@@ -99,27 +99,27 @@ async def _stored(record) -> int:
     commits = await record.commits("r")
     blobs: dict[str, int] = {}
     for stored in commits:
-        for found in msgspec.json.decode(stored.body)["events"]:
-            blobs.update(_blobs(found["data"]))
+        for event in msgspec.json.decode(stored.body)["events"]:
+            blobs.update(_blobs(event["data"]))
     return sum(len(stored.body) for stored in commits) + sum(blobs.values())
 
 
 def _blobs(value) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     if isinstance(value, dict):
         if value.keys() == {"$blob"}:
             return {value["$blob"]["sha256"]: value["$blob"]["size"]}
         for item in value.values():
-            found.update(_blobs(item))
+            sizes.update(_blobs(item))
     elif isinstance(value, list):
         for item in value:
-            found.update(_blobs(item))
-    return found
+            sizes.update(_blobs(item))
+    return sizes
 
 
 @pytest.mark.fast(cases=3, slow=0)
 @pytest.mark.parametrize("form", FORMS)
-async def test_what_is_said_again_is_not_stored_again(record: TwinRecord, form):
+async def test_repeated_text_is_not_stored_again(record: TwinRecord, form):
     """Calls with shared prompt text store at most twice the distinct text, after resumes too."""
     for first, last in ((0, CALLS // 2), (0, CALLS)):
         async with record.run(run="r") as session:
@@ -133,8 +133,8 @@ async def test_what_is_said_again_is_not_stored_again(record: TwinRecord, form):
     stored = await _stored(record) - CALLS * EVENT_BYTES_MAX
     assert stored <= RATIO_MAX * _distinct(form)
     for i in (0, 1, CALLS // 2, CALLS - 1):
-        given = await arguments_of(record, "r", i + 1)
-        assert given == {"prompt": FORMS[form](i), "temperature": 0.5}
+        arguments = await arguments_of(record, "r", i + 1)
+        assert arguments == {"prompt": FORMS[form](i), "temperature": 0.5}
 
 
 @pytest.mark.fast(cases=1, slow=0)
@@ -175,24 +175,24 @@ async def test_prompts_beyond_what_an_event_holds_are_shared_too(record: TwinRec
         assert await arguments_of(record, "r", number) == {"prompt": prompt}
 
 
-async def test_a_state_at_any_position_tells_what_was_said_whole(record: TwinRecord):
+async def test_a_state_at_any_position_has_the_messages_whole(record: TwinRecord):
     """This holds for steps in the chunk that a state begins with and for later ones."""
-    told = _messages(80, size=150)
+    prompt = _messages(80, size=150)
     async with record.run(run="r") as session:
 
         @session.tool(effects="pure", kind="model")
         async def think(messages: list) -> int:
             return len(messages)
 
-        for count in range(1, len(told) + 1):
-            assert await think(told[:count]) == count
+        for count in range(1, len(prompt) + 1):
+            assert await think(prompt[:count]) == count
     commits = await record.commits("r")
     own = [each.position for each in commits if isinstance(each.stream, AgentStream)]
     for position in own[-1::-17]:
         state = (await record.state("r", position)).agent("ada")
-        assert position != own[-1] or len(state.steps) == len(told)
+        assert position != own[-1] or len(state.steps) == len(prompt)
         for number, step in state.steps.items():
-            assert msgspec.json.decode(step.arguments) == {"messages": told[:number]}
+            assert msgspec.json.decode(step.arguments) == {"messages": prompt[:number]}
 
 
 async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(record: TwinRecord):
@@ -203,17 +203,17 @@ async def test_a_reply_that_comes_back_in_the_prompt_is_stored_once(record: Twin
         async def think(messages: list) -> str:
             return _text(len(messages), 3_000)
 
-        said = [{"role": "user", "content": "Begin."}]
+        prompt = [{"role": "user", "content": "Begin."}]
         for _ in range(16):
-            said.append({"role": "assistant", "content": await think(list(said))})
+            prompt.append({"role": "assistant", "content": await think(list(prompt))})
     stored = await _stored(record) - 16 * EVENT_BYTES_MAX
     assert stored <= 1.25 * 16 * 3_000
 
 
-async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(record: TwinRecord):
+async def test_a_fork_refers_to_its_parents_texts_before_the_cut(record: TwinRecord):
     """A fork in the middle of a growing prompt keeps sharing; both read back."""
 
-    async def told(record, run: str, prompts: list[list]) -> None:
+    async def think_all(record, run: str, prompts: list[list]) -> None:
         async with record.run(run=run) as session:
 
             @session.tool(effects="pure", kind="model")
@@ -225,14 +225,14 @@ async def test_a_fork_refers_to_what_its_parent_told_before_the_cut(record: Twin
 
     grown = [SAID[: i + 1] for i in range(8)]
     other = [[*SAID[:4], *OTHER[:i]] for i in range(1, 7)]
-    await told(record, "r", grown)
+    await think_all(record, "r", grown)
     [cut] = [
         stored.commit.id
         for stored in await record.commits("r")
         if b'"step":6,"result"' in stored.body
     ]
     fork = await record.fork("r", at=cut)
-    await told(record, fork, [*grown[:6], *other])
+    await think_all(record, fork, [*grown[:6], *other])
     for run, prompts in (("r", grown), (fork, [*grown[:6], *other])):
         for number, prompt in enumerate(prompts, 1):
             assert await arguments_of(record, run, number) == {"messages": prompt}

@@ -70,9 +70,9 @@ async def test_the_state_at_every_version_is_a_fresh_fold(record: TwinRecord):
         for at in points:
             view = await record.state("r", at)
             assert view.agent("ada") == states[last], at
-        found = (await record.state("r", stored.time + timedelta(microseconds=1))).agent("ada")
-        assert found == states[found.version]
-        assert found.version >= (last if whole else last - 1)
+        at_time = (await record.state("r", stored.time + timedelta(microseconds=1))).agent("ada")
+        assert at_time == states[at_time.version]
+        assert at_time.version >= (last if whole else last - 1)
     newest = (await record.state("r")).agent("ada")
     assert newest == states[-1]
     for step in newest.steps.values():
@@ -86,7 +86,7 @@ async def test_the_state_at_every_version_is_a_fresh_fold(record: TwinRecord):
         assert read == state
 
 
-async def test_what_no_point_is_found_at_says_why(record: TwinRecord):
+async def test_an_unknown_point_is_refused_with_the_reason(record: TwinRecord):
     """An agent that is not there, or was not yet, is named with those that are."""
     await _busy(record)
     view = await record.state("r")

@@ -15,15 +15,15 @@ async def _all(items):
 
 
 async def _take(items, count):
-    found = []
+    taken = []
     try:
         async for item in items:
-            found.append(item)
-            if len(found) == count:
+            taken.append(item)
+            if len(taken) == count:
                 break
     finally:
         await items.aclose()
-    return found
+    return taken
 
 
 @pytest.mark.parametrize("mode", ["strict", "offline", "resume"])
@@ -111,11 +111,11 @@ async def test_a_stream_that_fails_midway_fails_so_again(record: TwinRecord, eff
                 yield 1
                 raise Torn("torn")
 
-            found = []
+            taken = []
             with pytest.raises(Torn, match="torn"):
                 async for item in read():
-                    found.append(item)
-            assert found == [1]
+                    taken.append(item)
+            assert taken == [1]
     [step] = await record.steps("r")
     assert (step.status, len(step.items)) == ("failed", 1)
 
@@ -180,8 +180,8 @@ async def test_an_item_that_cannot_be_recorded_is_recorded_in_part(lab: Lab, eff
                     yield object()
 
                 with pytest.warns(hansard.errors.ResultInexact, match="item 2: result: a builtins"):
-                    found = [item async for item in read()]
-                assert (found[0], type(found[1])) == (1, str if again else object)
+                    taken = [item async for item in read()]
+                assert (taken[0], type(taken[1])) == (1, str if again else object)
         [step] = await record.steps("r")
     assert (step.status, opened) == ("completed", [1])
 
@@ -198,10 +198,10 @@ async def test_two_streams_may_be_read_by_turns(record: TwinRecord):
                     yield start + i
 
             one, two = count(0), count(10)
-            found = []
+            taken = []
             for _ in range(3):
-                found += [await anext(one), await anext(two)]
-            assert found == [0, 10, 1, 11, 2, 12]
+                taken += [await anext(one), await anext(two)]
+            assert taken == [0, 10, 1, 11, 2, 12]
             await one.aclose()
             await two.aclose()
 

@@ -167,7 +167,7 @@ def test_a_call_that_the_function_would_refuse_is_a_type_error(record):
         assert session.state.steps == {}
 
 
-def test_what_a_tool_is_told_by_is_kept(record):
+def test_name_docstring_and_signature_of_a_tool_are_kept(record):
     """Name, docstring and signature stay on the tool; `name=` renames it in the record."""
     with record.run("w") as session:
 

@@ -29,9 +29,9 @@ class Counting(MemoryLog):
     async def last(self, stream: Any) -> Stored | None:
         """Return the newest commit, a turn of the loop later."""
         self.reads += 1
-        found = await super().last(stream)
+        stored = await super().last(stream)
         await asyncio.sleep(0)
-        return found
+        return stored
 
 
 def following(by: str, last: Stored | None) -> Append:
@@ -44,12 +44,12 @@ def following(by: str, last: Stored | None) -> Append:
     return Append(STREAM, commit)
 
 
-async def told(log: Any, by: str, tries_max: int = TRIES_MAX) -> Stored | None:
+async def append_statement(log: Any, by: str, tries_max: int = TRIES_MAX) -> Stored | None:
     """Append a statement, at any version."""
 
     async def read() -> Stored | None:
-        found: Stored | None = await log.last(STREAM)
-        return found
+        stored: Stored | None = await log.last(STREAM)
+        return stored
 
     return await transact(read, lambda last: following(by, last), log.append, tries_max)
 
@@ -57,8 +57,8 @@ async def told(log: Any, by: str, tries_max: int = TRIES_MAX) -> Stored | None:
 async def test_it_reads_again_after_each_lost_race():
     """The final append follows the others' writes."""
     log = Counting("w")
-    late = RivalLog(log, lambda: told(log, "early"), times=3)
-    stored = await told(late, "late")
+    late = RivalLog(log, lambda: append_statement(log, "early"), times=3)
+    stored = await append_statement(late, "late")
     assert stored is not None
     assert (stored.commit.version, late.lost, log.reads) == (4, 3, 3 + 4)
     authors = [each.commit.actor.agent for each in await log.read(STREAM)]
@@ -68,9 +68,9 @@ async def test_it_reads_again_after_each_lost_race():
 async def test_its_tries_are_bounded_and_the_error_says_so():
     """The error has the number of tries, the stream, the last winner and the remedy."""
     log = Counting("w")
-    late = RivalLog(log, lambda: told(log, "early"), times=1_000)
+    late = RivalLog(log, lambda: append_statement(log, "early"), times=1_000)
     with pytest.raises(Conflict) as lost:
-        await told(late, "late", tries_max=3)
+        await append_statement(late, "late", tries_max=3)
     assert (lost.value.tries, lost.value.stream, lost.value.version) == (3, STREAM, 3)
     assert str(lost.value) == (
         f"3 tries in a row to write stream {STREAM} were lost to others: version 3 of stream "
@@ -98,16 +98,16 @@ async def test_nothing_to_append_appends_nothing():
 async def test_a_bound_that_was_reached_below_is_not_multiplied():
     """An inner transaction that used up its tries is not retried by the outer one."""
     log = Counting("w")
-    late = RivalLog(log, lambda: told(log, "early"), times=1_000)
+    late = RivalLog(log, lambda: append_statement(log, "early"), times=1_000)
     with pytest.raises(Conflict) as lost:
-        await retry(lambda: told(late, "late", tries_max=3), tries_max=3)
+        await retry(lambda: append_statement(late, "late", tries_max=3), tries_max=3)
     assert (lost.value.tries, len(late.tries)) == (3, 3)
 
 
 async def test_a_race_of_somebody_else_s_is_raised_at_once():
     """Another transaction's lost race is raised unchanged."""
     log = Counting("w")
-    late = RivalLog(log, lambda: told(log, "early"))
+    late = RivalLog(log, lambda: append_statement(log, "early"))
 
     async def attempt() -> Stored:
         return await late.append(following("late", await late.last(STREAM)))
@@ -136,7 +136,7 @@ async def test_many_at_once_each_get_through():
 
     async def work(name: str) -> None:
         for _ in range(10):
-            await told(log, name)
+            await append_statement(log, name)
 
     await asyncio.gather(*(work(f"a{number}") for number in range(5)))
     authors = [each.commit.actor.agent for each in await log.read(STREAM)]
@@ -144,10 +144,10 @@ async def test_many_at_once_each_get_through():
     assert log.reads > len(authors)  # some races were lost
 
 
-def test_a_client_of_the_service_is_told_how_often_it_was_tried():
+def test_a_client_of_the_service_gets_the_number_of_tries():
     """The winner is not included."""
     fault = faults.of_service(Conflict(STREAM, 3, None, 50), {})
-    found = faults.ours(fault)
-    assert isinstance(found, Conflict)
-    assert found.tries == 50
-    assert "50 tries in a row" in str(found)
+    restored = faults.ours(fault)
+    assert isinstance(restored, Conflict)
+    assert restored.tries == 50
+    assert "50 tries in a row" in str(restored)

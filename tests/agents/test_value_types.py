@@ -40,8 +40,8 @@ hansard.value_type(
     Money,
     tag="tests.money.v2",
     encode=lambda money: {"cents": money.cents, "currency": money.currency},
-    decode=lambda told: Money(told["cents"], told["currency"]),
-    older={"tests.money.v1": lambda told: Money(round(told * 100), "EUR")},
+    decode=lambda data: Money(data["cents"], data["currency"]),
+    older={"tests.money.v1": lambda data: Money(round(data * 100), "EUR")},
 )
 
 
@@ -61,7 +61,7 @@ class Point(NamedTuple):
     y: int
 
 
-class Told(TypedDict):
+class Order(TypedDict):
     name: str
     lines: list[Line]
 
@@ -90,7 +90,7 @@ class Paper:
     size: tuple[int, int] = (0, 0)
 
 
-class Found(msgspec.Struct):
+class Shelf(msgspec.Struct):
     papers: list[Paper]
     best: Paper | None = None
 
@@ -113,9 +113,9 @@ Cents = NewType("Cents", int)
 LINE = Line("tea", Money(250, "EUR"))
 
 
-async def come(found: Any) -> Any:
+async def come(result: Any) -> Any:
     """Return the result of a tool of either client."""
-    return await found if asyncio.iscoroutine(found) else found
+    return await result if asyncio.iscoroutine(result) else result
 
 
 GIVEN: list[tuple[Any, Any]] = [
@@ -129,10 +129,10 @@ GIVEN: list[tuple[Any, Any]] = [
     (Line | None, None),
     (Annotated[Line, "a note"], LINE),
     (dict[str, Line], {"a": LINE}),
-    (Told, {"name": "a", "lines": [LINE]}),
+    (Order, {"name": "a", "lines": [LINE]}),
     (Point, Point(1, 2)),
     (tuple[Point, ...], (Point(1, 2),)),
-    (Found, Found([Paper(frozenset("ab"), (1, 2))], Paper())),
+    (Shelf, Shelf([Paper(frozenset("ab"), (1, 2))], Paper())),
     (Color, Color.BLUE),
     (Literal[Color.RED, Color.BLUE], Color.BLUE),
     (Literal["a", "b"], "a"),
@@ -249,17 +249,17 @@ async def test_what_may_be_recorded_is_declared(lab: Lab):
     def many(*odd: Odd, **more: Odd) -> Iterator[int]:
         yield 1
 
-    def said_nothing(x, y: Any, z: object):
+    def unannotated(x, y: Any, z: object):
         return x
 
     async with lab.connect() as record, record.run(run="r") as session:
-        given = (quacks, maybe, either, later, defaulted, many, said_nothing)
-        tools = {each.__name__: session.raw.tool(effects="pure")(each) for each in given}
+        functions = (quacks, maybe, either, later, defaulted, many, unannotated)
+        tools = {each.__name__: session.raw.tool(effects="pure")(each) for each in functions}
         assert await come(tools["maybe"]()) is None
         assert await come(tools["either"]()) == "x"
         assert await come(tools["later"]()) == 1
         assert await come(tools["defaulted"](2)) == 2
-        assert await come(tools["said_nothing"](3, 4, 5)) == 3
+        assert await come(tools["unannotated"](3, 4, 5)) == 3
 
 
 @pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])
@@ -273,7 +273,7 @@ async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: 
             return f"<Receipt 17 {secret}>"
 
     async with lab.connect(redact={"key": secret}) as record:
-        found: Any = None
+        results: Any = None
         for kind in (Receipt, str):
             async with record.run(run="r") as session:
 
@@ -283,9 +283,9 @@ async def test_an_effect_whose_result_cannot_be_recorded_is_not_made_again(lab: 
                     return Receipt() if cents else {1: [2, object()]}
 
                 with pytest.warns(hansard.errors.ResultInexact, match=r"hansard\.value_type"):
-                    found = [await pay(100), await pay(0)]
-            assert type(found[0]) is kind
-        assert found == ["<Receipt 17 <secret:key>>", {1: [2, "<builtins.object>"]}]
+                    results = [await pay(100), await pay(0)]
+            assert type(results[0]) is kind
+        assert results == ["<Receipt 17 <secret:key>>", {1: [2, "<builtins.object>"]}]
         assert paid == [100, 0]
         steps = await record.steps("r")
         assert [step.status for step in steps] == ["completed"] * 2
@@ -301,7 +301,7 @@ async def test_a_type_that_is_not_registered_is_named(record: TwinRecord):
             return Money(1, "EUR")
 
         await pay()
-    found = value_types.BY_TAG.pop("tests.money.v2")
+    declared = value_types.BY_TAG.pop("tests.money.v2")
     try:
         async with record.run(run="r", mode="offline") as session:
 
@@ -312,12 +312,12 @@ async def test_a_type_that_is_not_registered_is_named(record: TwinRecord):
             with pytest.raises(hansard.BadValue, match=r"'tests\.money\.v2'.*value_type\("):
                 await pay()
     finally:
-        value_types.BY_TAG["tests.money.v2"] = found
+        value_types.BY_TAG["tests.money.v2"] = declared
     [step] = await record.steps("r")
     with value_types.reading():
-        told = values.load(step.result)
-    assert told == Tagged("tests.money.v2", {"cents": 1, "currency": "EUR"})
-    assert values.dump(values.plain(told)) == step.result
+        restored = values.load(step.result)
+    assert restored == Tagged("tests.money.v2", {"cents": 1, "currency": "EUR"})
+    assert values.dump(values.plain(restored)) == step.result
 
 
 async def test_an_older_version_of_a_type_is_read(record: TwinRecord):
@@ -416,7 +416,7 @@ def test_a_value_that_would_change_is_refused_before_the_call(record):
         assert session.state.steps == {}
 
 
-def test_a_class_made_anew_takes_the_place_of_the_one_before():
+def test_a_redefined_class_takes_the_place_of_the_one_before():
     """A notebook's cell that runs again registers its class again."""
     for _ in range(2):
 
@@ -430,8 +430,8 @@ def test_a_class_made_anew_takes_the_place_of_the_one_before():
 
 def test_no_dict_of_the_user_s_is_taken_for_a_tag():
     """A dict that looks like a value of a type is a dict."""
-    told = {"$value": {"tag": "tests.money.v2", "data": {}}}
-    assert values.revive(values.plain(told)) == told
+    plain = {"$value": {"tag": "tests.money.v2", "data": {}}}
+    assert values.revive(values.plain(plain)) == plain
     with pytest.raises(hansard.BadValue):
         values.revive({"$value": {"tag": 1, "data": None}})
     with pytest.raises(hansard.BadValue):
@@ -465,8 +465,8 @@ def test_who_only_reads_sees_the_tag_and_the_data(record, call, tmp_path):
             lost()
     taken = {tag: value_types.BY_TAG.pop(tag) for tag in ("tests.money.v2", "tests.note.v1")}
     try:
-        said = '{"$value":{"tag":"tests.money.v2","data":{"cents":4,"currency":"EUR"}}}'
-        call("run", "settle", "r", "ada#3", "--happened", said)
+        money = '{"$value":{"tag":"tests.money.v2","data":{"cents":4,"currency":"EUR"}}}'
+        call("run", "settle", "r", "ada#3", "--happened", money)
         page = tmp_path / "run.html"
         call("run", "html", "r", "--output", page)
         for command, shows in (
@@ -477,9 +477,9 @@ def test_who_only_reads_sees_the_tag_and_the_data(record, call, tmp_path):
             (("board", "r", "k", "--json"), True),
             (("check",), False),
         ):
-            found = call(*command)
-            assert found.code == 0, found
-            assert "tests.money.v2" in found.out or not shows, command
+            output = call(*command)
+            assert output.code == 0, output
+            assert "tests.money.v2" in output.out or not shows, command
         assert "tests.money.v2" in page.read_text()
     finally:
         value_types.BY_TAG.update(taken)

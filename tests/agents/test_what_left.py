@@ -23,7 +23,7 @@ def test_a_call_that_is_under_way_may_have_left(record: hansard.Record):
 
 
 @pytest.mark.parametrize("url", ["https://[example.org](https://example.org)", "http://["])
-def test_an_address_that_is_none_is_told_as_that(record: hansard.Record, url: str):
+def test_an_invalid_address_is_reported_as_such(record: hansard.Record, url: str):
     """An invalid address that an agent gives to its browser does not break the report."""
     with record.run("w", agent="a", role="r") as session:
 
@@ -33,5 +33,5 @@ def test_an_address_that_is_none_is_told_as_that(record: hansard.Record, url: st
 
         goto("https://example.org/x")
         goto(url)
-    told = [each.destination for each in record.egress(session.run)]
-    assert told == ["example.org", "an address that is none"]
+    destinations = [each.destination for each in record.egress(session.run)]
+    assert destinations == ["example.org", "an address that is none"]

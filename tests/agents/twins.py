@@ -92,14 +92,14 @@ class Twin:
         self.is_async = is_async
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.raw, name)
+        attribute = getattr(self.raw, name)
         if self.is_async or not self._waits(name):
-            return found
-        if isinstance(found, Noun):
-            return Twin(found, is_async=False)
+            return attribute
+        if isinstance(attribute, Noun):
+            return Twin(attribute, is_async=False)
 
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return found(*args, **kwargs)
+            return attribute(*args, **kwargs)
 
         return awaited
 
@@ -122,16 +122,16 @@ class TwinSession(Twin):
                 return self.raw.tool(**options)(function)
             for name in ("shadow", "effects"):  # anything called like a tool is awaited like one
                 options[name] = _plain_option(options.get(name))
-            given = {name: value for name, value in options.items() if value is not None}
-            return SyncTool(self.raw.tool(**given)(plain(function)))
+            arguments = {name: value for name, value in options.items() if value is not None}
+            return SyncTool(self.raw.tool(**arguments)(plain(function)))
 
         return declare
 
     async def gather(self, *branches: Callable[[], Any]) -> list[Any]:
         """Run branches (functions that give something to await) side by side."""
         if self.is_async:
-            found: list[Any] = await self.raw.gather(*(branch() for branch in branches))
-            return found
+            results: list[Any] = await self.raw.gather(*(branch() for branch in branches))
+            return results
         return list(self.raw.gather(*(functools.partial(_run, branch) for branch in branches)))
 
     def resumable(self, items: Any, **options: Any) -> "TwinLoop":
@@ -221,8 +221,8 @@ class TwinRecord(Twin):
 
     async def commits(self, run: str) -> list[Stored]:
         """Return a run's own commits from the log."""
-        found: list[Stored] = await self.io(self.raw.workspace.log.read_run(run))
-        return found
+        stored: list[Stored] = await self.io(self.raw.workspace.log.read_run(run))
+        return stored
 
     async def tags(self, run: str, agent: str | None = "ada") -> list[str]:
         """Return the tags of an agent's events in order (of every event, for None)."""

@@ -135,7 +135,7 @@ def test_an_interrupted_cell_can_be_run_again(book: Notebook) -> None:
     assert ran(book) == ["a", "a", "eve"]
 
 
-@pytest.mark.thorough(quick="agents/test_modes.py::test_a_changed_tool_is_told_of")
+@pytest.mark.thorough(quick="agents/test_modes.py::test_a_changed_tool_is_a_warning")
 def test_running_its_cell_again_declares_a_tool_again(book: Notebook) -> None:
     """A redeclared tool runs its new source; recorded answers warn of the change."""
     begun(book)
