@@ -333,9 +333,11 @@ class BoardWrite(JointWrite):
             board.check_merge("union", theirs)
             board.check_merge("union", mine)
             return board.joined("union", theirs, mine)
-        return await asyncio.to_thread(self._asked, values.revive(mine), values.revive(theirs))
+        return await asyncio.to_thread(
+            self._resolve_conflict, values.revive(mine), values.revive(theirs)
+        )
 
-    def _asked(self, mine: Any, theirs: Any) -> Plain:
+    def _resolve_conflict(self, mine: Any, theirs: Any) -> Plain:
         enter(self.scope)  # a scope that allows no call
         resolve: Any = self._resolve
         return values.plain(resolve(mine, theirs), "resolved value", self._scrub)
@@ -496,8 +498,8 @@ class BoardFlows(JointSteps):
         """Return the present keys, sorted. Costs a read of all of the run's shared state."""
         call = self.begin("keys")
         recorded = yield from self.ask(call, self._list)
-        found: list[str] = recorded
-        return found
+        present: list[str] = recorded
+        return present
 
     def _read(self, call: Call) -> Flow[Any]:
         """Read a key and record the result."""
@@ -638,8 +640,8 @@ class BoardFlows(JointSteps):
         recorded = yield from self.ask(call, run)
         for of_key in recorded.get("keys", [recorded]):
             self._seen[of_key["key"]] = of_key["version"]
-        found: dict[str, Any] = recorded
-        return found
+        result: dict[str, Any] = recorded
+        return result
 
     def _write(
         self,

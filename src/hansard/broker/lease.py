@@ -383,8 +383,8 @@ def _raise_recorded(place: ServerFiles) -> None:
     except OSError as error:
         if _is_full(error):
             raise NotWritable(place.root, why or error) from error
-    if why is not None and (found := _NO_MEMORY.search(why)):
-        fact = f"nats-server got no memory ({found[1]})"
+    if why is not None and (match := _NO_MEMORY.search(why)):
+        fact = f"nats-server got no memory ({match[1]})"
         remedy = "Raise the limit of its address space (ulimit -v), or free memory; more in"
         raise NotStarted(place, fact, f"{remedy} {place.log}.")
     if why is not None:

@@ -795,11 +795,11 @@ async def check(
     progress: Progress = _silent,
     *,
     known: Sequence[Known] = (),
-    found: Sequence[Finding] = (),
+    findings: Sequence[Finding] = (),
 ) -> Summary:
     """Recheck a workspace up to its current position. Raises Unreachable, BrokerError.
 
-    `known` are marks of its log from before this call, `found` are faults known from elsewhere.
+    `known` are marks of its log from before this call, `findings` are faults known from elsewhere.
     """
     summary = Summary(source.workspace)
     summary.marks = {each.who: each.mark.position for each in known}
@@ -812,7 +812,7 @@ async def check(
     def count(kind: str, fact: str, where: Mapping[str, object], *, wrong: bool = True) -> None:
         take(msgspec.convert({"kind": kind, "fact": fact, "wrong": wrong, **where}, Finding))
 
-    for finding in found:
+    for finding in findings:
         take(finding)
     for fact in await source.contradictions():
         count(Kind.SETTINGS, fact, {})

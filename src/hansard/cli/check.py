@@ -55,7 +55,7 @@ async def check() -> int:
         known = await collect(raw, data_dir_of(config), embedded=config.nats_url is None)
         with _progress() as progress:
             summary = await rechecking.check(
-                raw, tell, progress, known=known.known, found=known.findings
+                raw, tell, progress, known=known.known, findings=known.findings
             )
     output.show(RecheckResult(summary), _words(summary))
     return 1 if summary.wrong else 0

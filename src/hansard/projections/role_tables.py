@@ -624,7 +624,7 @@ class _Work:
         """
 
         def ids() -> Iterable[str]:
-            return [found for (found,) in store.all_committed(_IDS)]
+            return [event_id for (event_id,) in store.all_committed(_IDS)]
 
         feed = Feed(self._rules, self._key, start.seen, Ids(ids))
         in_full = InFull(self._source)

@@ -274,25 +274,25 @@ class States:
                 agents[stream.agent] = state
                 vector[str(stream)] = state.version
                 streams[str(stream)] = stream
-        standing = await self._standing(boards, position, up_to)
+        present = await self._present_boards(boards, position, up_to)
         team = fold_team(boards)
-        return RunView(run, life, agents, streams, vector, position, standing, team)
+        return RunView(run, life, agents, streams, vector, position, present, team)
 
     async def boards(self, run: str, up_to: UpTo = None) -> dict[str, BoardState]:
         """Return the present keys of a run's shared state at a point, by key."""
         position = await self.log.end(up_to)
         *_, boards, _ = await self._skeleton_at(run, position, newest=up_to is None)
-        return await self._standing(boards, position, up_to)
+        return await self._present_boards(boards, position, up_to)
 
-    async def _standing(
+    async def _present_boards(
         self, commits: list[Stored], position: int, up_to: UpTo
     ) -> dict[str, BoardState]:
         """Fold boards' commits up to a point, without removed and expired keys."""
-        found = fold_boards(commits)
+        folded = fold_boards(commits)
         now = up_to.stamp if isinstance(up_to, AtTime) else 0
-        if not now and any(state.expires is not None for state in found.values()):
+        if not now and any(state.expires is not None for state in folded.values()):
             now = (await self.log.at(min(position, await self.log.head()))).stamp
-        return {key: state for key, state in found.items() if not state.absent(now)}
+        return {key: state for key, state in folded.items() if not state.absent(now)}
 
     async def vector(self, run: str, up_to: UpTo = None) -> tuple[RunState, dict[str, int]]:
         """Return a run's life and the version of each of its streams at a point, without their

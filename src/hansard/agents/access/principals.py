@@ -111,8 +111,8 @@ def is_id(text: str) -> bool:
 
 def parse(token: str) -> tuple[str, str] | None:
     """Return a token's id and secret; None for a text that is no token."""
-    found = _TOKEN.fullmatch(token)
-    return (found["id"], found["secret"]) if found is not None else None
+    match = _TOKEN.fullmatch(token)
+    return (match["id"], match["secret"]) if match is not None else None
 
 
 def matches(secret: str, digest: str | None) -> bool:
@@ -211,10 +211,10 @@ class Authenticator:
         state = self._principals.get(name)
         parsed = parse(token)
         token_id, secret = parsed if parsed is not None else ("", "")
-        found = state.tokens.get(token_id) if state is not None else None
-        proven = matches(secret, found.issued.digest if found is not None else None)
-        reason = self._why_not(name, role, found, proven=proven)
-        if reason is not None or state is None or state.kind is None or found is None:
+        issued_token = state.tokens.get(token_id) if state is not None else None
+        proven = matches(secret, issued_token.issued.digest if issued_token is not None else None)
+        reason = self._why_not(name, role, issued_token, proven=proven)
+        if reason is not None or state is None or state.kind is None or issued_token is None:
             raise AccessDenied(
                 reason or "it is not registered", name, role, known=name in self._principals
             )
@@ -223,15 +223,15 @@ class Authenticator:
             kind=state.kind,
             role=role,
             token_id=token_id,
-            expires=expiry(found.issued),
-            on_behalf_of=found.issued.on_behalf_of,
+            expires=expiry(issued_token.issued),
+            on_behalf_of=issued_token.issued.on_behalf_of,
         )
 
     def admits(self, who: Principal) -> bool:
         """Return whether the token of an admitted principal is still valid."""
         state = self._principals.get(who.name)
-        found = state.tokens.get(who.token_id) if state is not None else None
-        return self._why_not(who.name, who.role, found, proven=True) is None
+        token = state.tokens.get(who.token_id) if state is not None else None
+        return self._why_not(who.name, who.role, token, proven=True) is None
 
     def carried(self, who: Principal, log: EventLog) -> AccumulatedLabel:
         """Return the accumulated label of an admitted principal, and a log that writes under it."""
@@ -499,9 +499,9 @@ async def revoke_all(
 
     Raises NotFound.
     """
-    found = await known(workspace)
+    states = await known(workspace)
     ending: list[tuple[str, str, str]] = []
-    for name, state in found.items():
+    for name, state in states.items():
         for token_id, token in state.tokens.items():
             if which in (name, token_id):
                 ending.append((name, token_id, reason))
@@ -509,7 +509,9 @@ async def revoke_all(
                 why = f"it acts on behalf of {which}" + (f": {reason}" if reason else "")
                 ending.append((name, token_id, why))
     if not ending:
-        fact = "which has no tokens, and no principal acts for it" if which in found else "or token"
+        fact = (
+            "which has no tokens, and no principal acts for it" if which in states else "or token"
+        )
         raise NotFound(f"principal {which!r}, {fact},", "see 'hansard principals'")
     return [
         RevokedToken(name, token, await revoke(workspace, name, token, reason=why, by=by))
@@ -604,23 +606,23 @@ class Denials:
             operation=what,
             because=denied.reason,
         )
-        found = self._counted.get((who, what))
-        if found is None:
+        counted = self._counted.get((who, what))
+        if counted is None:
             self._counted[who, what] = _Counted(self._now() + self._window_s)
             if self._flushing is None or self._flushing.done():
                 self._flushing = asyncio.create_task(self._flush())
             await self._write(who, event)
         else:
-            found.count += 1
-            found.last = event
+            counted.count += 1
+            counted.last = event
 
     async def close(self) -> None:
         """Write the pending counts."""
         self._closing.set()  # not cancelled: an interrupted write might be made twice
         if self._flushing is not None:
             await self._flushing
-        for (who, _), found in self._counted.items():
-            await self._write_counted(who, found)
+        for (who, _), counted in self._counted.items():
+            await self._write_counted(who, counted)
         self._counted.clear()
 
     def _now(self) -> float:
@@ -629,19 +631,19 @@ class Denials:
     async def _flush(self) -> None:
         """Write each minute's count when it ends; return when none is left."""
         while self._counted and not self._closing.is_set():
-            ends_s = min(found.ends_s for found in self._counted.values())
+            ends_s = min(counted.ends_s for counted in self._counted.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, ends_s - self._now())):
                     await self._closing.wait()
-            for (who, what), found in list(self._counted.items()):
-                if found.ends_s > self._now():
+            for (who, what), counted in list(self._counted.items()):
+                if counted.ends_s > self._now():
                     continue
-                if found.count == 0:
+                if counted.count == 0:
                     del self._counted[who, what]
                     continue
-                found.ends_s = self._now() + self._window_s
+                counted.ends_s = self._now() + self._window_s
                 with contextlib.suppress(BusError):  # stays counted for the next one
-                    await self._write_counted(who, found)
+                    await self._write_counted(who, counted)
 
     async def _write_counted(self, who: str, counted: _Counted) -> None:
         if counted.last is None or not counted.count:
@@ -657,8 +659,8 @@ class Denials:
             last = await self._workspace.log.last(stream)
             return (last.commit.last_version if last is not None else 0), await self._under(who)
 
-        def next_append(found: tuple[int, tuple[Label | None, Expected]]) -> Append:
-            version, (label, expected) = found
+        def next_append(current: tuple[int, tuple[Label | None, Expected]]) -> Append:
+            version, (label, expected) = current
             commit = self._workspace.commit(version + 1, BY, [event], label=label)
             return Append(stream, commit, expected)
 

@@ -182,12 +182,14 @@ def facts_of(
     actor, label = stored.commit.actor.agent, stored.commit.label
     if life.label:
         label = join(label, parse(life.label)).stored
-    found = facts(recorded.type, stored.stream, actor, life.roster, life.labels, fields, label)
+    event_facts = facts(
+        recorded.type, stored.stream, actor, life.roster, life.labels, fields, label
+    )
     data = bytes(recorded.data)
     about, files = aggregate_of(stored.stream, data), files_of(stored.stream, data)
     if not about and not files:
-        return found
-    return msgspec.structs.replace(found, aggregate=about, paths=files)
+        return event_facts
+    return msgspec.structs.replace(event_facts, aggregate=about, paths=files)
 
 
 # Views: the part of a run that a role may see at a point, and the record that it was served.
@@ -324,9 +326,9 @@ def _shown(
             places.append(place)
             labels.add(label)
         yield
-    found = View(run, name, lines, folding.state(), serving.served.digest)
+    view = View(run, name, lines, folding.state(), serving.served.digest)
     at, shown_label = history[-1].commit.id, join(*labels).stored
-    return DerivedView(found, position, at, said_by, places, shown_label)
+    return DerivedView(view, position, at, said_by, places, shown_label)
 
 
 def _places(history: Sequence[Stored]) -> Iterator[tuple[str, int]]:

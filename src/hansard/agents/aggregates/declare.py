@@ -36,14 +36,14 @@ def aggregate_type(
     if getattr(cls, "INITIAL_VERSION", None) != 1:
         fact = f"{cls.__qualname__} has INITIAL_VERSION {getattr(cls, 'INITIAL_VERSION', None)!r}"
         raise BadValue(where, fact, "give an aggregate of the library, whose versions begin at 1")
-    found = {tag: _class_of(cls, each) for tag, each in events.items()}
-    check_events(where, found)
+    classes = {tag: _class_of(cls, each) for tag, each in events.items()}
+    check_events(where, classes)
     aggregate_types.register(
         AggregateType(
             cls=cls,
             name=name,
             topic=topic_of(where, cls),
-            events=found,
+            events=classes,
             older=dict(older or {}),
         )
     )

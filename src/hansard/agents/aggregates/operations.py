@@ -80,17 +80,17 @@ def pending_events(aggregate: Any, scrub: Scrub | None) -> PendingAggregate:
     """Return the pending events of an aggregate. Raises BadValue, BadName."""
     made = aggregate_types.declared(type(aggregate))
     pending = list(aggregate.pending_events)
-    found = PendingAggregate(
+    changed = PendingAggregate(
         aggregate, made, stream_of(aggregate.id), aggregate.version - len(pending), []
     )
     if len(pending) > MERGE_EVENTS_MAX:
         fact = f"{len(pending):,} events in one save, the limit is {MERGE_EVENTS_MAX:,}"
-        raise BadValue(found.what, fact, "save it more often")
+        raise BadValue(changed.what, fact, "save it more often")
     for event in pending:
         tag, plain = aggregate_types.checked_state(made, event, scrub)
-        found.events.append((tag, plain))
-        found.packed.append(payloads.pack(plain, f"{tag} of {found.what}"))
-    return found
+        changed.events.append((tag, plain))
+        changed.packed.append(payloads.pack(plain, f"{tag} of {changed.what}"))
+    return changed
 
 
 def check_sizes(saves: Sequence[PendingAggregate]) -> None:
@@ -138,7 +138,7 @@ class AggregateWrite(JointWrite):
         return [each.stream for each in self._saves]
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
-        await self._demand_standing()
+        await self._demand_current()
         saved = [
             {"aggregate": each.made.name, "id": each.stream.id, "version": each.version}
             for each in self._saves
@@ -146,7 +146,7 @@ class AggregateWrite(JointWrite):
         outcome = await self._completed({"saved": saved})
         return outcome, [self._draft(each) for each in self._saves]
 
-    async def _demand_standing(self) -> None:
+    async def _demand_current(self) -> None:
         """Raise AggregateConflict if an aggregate is at another version than it was changed from,
         and Blocked if the agent is not cleared for its events.
         """
@@ -219,8 +219,8 @@ class AggregateFlows(JointSteps):
         """Save the pending events of aggregates; return their new versions."""
         self.engine.ledger.demand_open()
         scrub = self.engine.settings.scrub
-        found = [pending_events(each, scrub) for each in aggregates]
-        changed = [each for each in found if each.events]
+        pending = [pending_events(each, scrub) for each in aggregates]
+        changed = [each for each in pending if each.events]
         check_sizes(changed)
         if changed:
             call = self.engine.begin(SAVE, (_save_record(changed),), {})
@@ -233,7 +233,7 @@ class AggregateFlows(JointSteps):
                     del each.aggregate.pending_events[: len(each.events)]
             else:
                 yield from self._take_over(changed, recorded["saved"])
-        return [each.aggregate.version for each in found]
+        return [each.aggregate.version for each in pending]
 
     def _save(self, call: Call, saves: Sequence[PendingAggregate], live: list[bool]) -> Flow[Any]:
         write = AggregateWrite(self.engine, call, saves, self._known)
@@ -249,8 +249,8 @@ class AggregateFlows(JointSteps):
         for each, one in zip(pending, items, strict=True):
             kept = one["id"] if isinstance(each.aggregate.id, str) else UUID(one["id"])
             point = f"@{one['version']}"
-            found = yield from self._history(kept, point)
-            made = aggregate_types.rebuilt(each.made, kept, found.changes)
+            past = yield from self._history(kept, point)
+            made = aggregate_types.rebuilt(each.made, kept, past.changes)
             if made is None or made.version != one["version"]:
                 fact = f"version {one['version']}, which a step saved, is not in its stream"
                 raise Corrupt(f"{each.made.name} {kept}", fact)
@@ -284,10 +284,10 @@ class AggregateFlows(JointSteps):
             raise NotFound(
                 f"{made.name} {named}{where}", "see its id, or save a new one under it first"
             )
-        found = read[0] if read else (yield from self._history(named, f"@{recorded['version']}"))
+        past = read[0] if read else (yield from self._history(named, f"@{recorded['version']}"))
         if (at, version) == (None, None):
             self._known[stream_of(named)] = recorded["version"]
-        return aggregate_types.rebuilt(made, named, found.changes)
+        return aggregate_types.rebuilt(made, named, past.changes)
 
     def _get(
         self, call: Call, made: AggregateType, named: UUID | str, read: list[History]
@@ -298,20 +298,20 @@ class AggregateFlows(JointSteps):
         self, call: Call, made: AggregateType, named: UUID | str, read: list[History]
     ) -> Flow[Any]:
         """Return the fields that a read records: the version of the aggregate."""
-        found = yield from self._history(named, call.arguments["at"])
-        if not found.changes:
+        past = yield from self._history(named, call.arguments["at"])
+        if not past.changes:
             return None
-        yield from demand_cleared(self.engine, call, found.label, f"{made.name} {named}")
-        read.append(found)
-        return {"aggregate": made.name, "id": str(named), "version": found.version}
+        yield from demand_cleared(self.engine, call, past.label, f"{made.name} {named}")
+        read.append(past)
+        return {"aggregate": made.name, "id": str(named), "version": past.version}
 
     def _history(self, named: UUID | str, at: object) -> Flow[History]:
         engine = self.engine
         work = functools.partial(
             history, engine.boards.states.log, engine.outcomes.blobs, named, at=at
         )
-        found: History = yield Io(work)
-        return found
+        past: History = yield Io(work)
+        return past
 
 
 def _at(at: object, version: int | None) -> object:

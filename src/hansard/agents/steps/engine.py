@@ -269,7 +269,7 @@ class StepEngine(Gated):
             done = self.ledger.state.steps.get(call.number)
             if done is not None and is_final(done):
                 was_received = not isinstance(error, NeedsSettling)
-                self.ledger.advance(call.place.scope, done, given=was_received)
+                self.ledger.advance(call.place.scope, done, was_received=was_received)
             elif done is not None or isinstance(error, NeedsSettling) or comes_from_outside(error):
                 self._uncount(call)
             raise

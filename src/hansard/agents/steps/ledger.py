@@ -411,10 +411,10 @@ class Ledger(OpenCalls):
         with self.lock:
             return step.number in self._followed
 
-    def advance(self, scope: Scope, step: Step, *, given: bool = True) -> None:
-        """Advance a scope past a step's outcome; `given`: the caller received the outcome."""
+    def advance(self, scope: Scope, step: Step, *, was_received: bool = True) -> None:
+        """Advance a scope past a step's outcome, which the caller may have received."""
         with self.lock:
-            if given:
+            if was_received:
                 self.received[step.number] = None
             if step.unordered:
                 scope.beside.append(step.number)

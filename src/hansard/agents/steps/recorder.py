@@ -295,9 +295,9 @@ class StepRecorder:
         newest.sort(key=lambda one: one[1].version, reverse=True)
         texts: list[tuple[Key, str, str]] = []
         left = REMEMBERED_CHARACTERS_MAX
-        for key, standing, tool in newest[:REMEMBERED_MAX]:
+        for key, stored, tool in newest[:REMEMBERED_MAX]:
             try:
-                text: str = yield from self.fetch(self.reader.texts.text(key, standing))
+                text: str = yield from self.fetch(self.reader.texts.text(key, stored))
             except (NotFound, Corrupt):
                 continue
             texts.append((key, text, tool))

@@ -422,14 +422,14 @@ class MailFlows(JointSteps):
         record counts only the agent's own messages, to hide how many others there are.
         """
         if self._before is None:
-            found, outcomes = 0, self.engine.outcomes
+            version, outcomes = 0, self.engine.outcomes
             for step in list(self.engine.ledger.state.steps.values()):
                 if step.tool == INBOX.name and step.status is StepStatus.COMPLETED:
                     reply = yield from outcomes.fetch(outcomes.reader.result(step))
                     up_to = box.up_to(reply["given"]) if "given" in reply else reply["up_to"]
-                    found = max(found, up_to)
-            self._before = found
-            return found
+                    version = max(version, up_to)
+            self._before = version
+            return version
         return self._before
 
 
@@ -552,9 +552,11 @@ class TeamFlows(JointSteps):
         call = self.engine.begin(SPECS[name], arguments, {})
         for field in ("task", "role", "agent", "title", "because"):
             if type(call.plain.get(field, "")) is not str:
-                given = "reason" if field == "because" else field
+                parameter = "reason" if field == "because" else field
                 raise BadValue(
-                    f"team.{name}({given})", "it is not a text, or holds a secret", "give a text"
+                    f"team.{name}({parameter})",
+                    "it is not a text, or holds a secret",
+                    "give a text",
                 )
         for field in NAMES:
             if call.plain.get(field) != call.arguments.get(field):
@@ -793,9 +795,9 @@ def _lease(lease: float) -> float:
 
 def names(what: str, items: Iterable[str]) -> list[str]:
     """Return a list of names. Raises BadValue for a text, which would be split into letters."""
-    found = [] if isinstance(items, str) else list(items)
-    if isinstance(items, str) or any(type(each) is not str for each in found):
+    listed = [] if isinstance(items, str) else list(items)
+    if isinstance(items, str) or any(type(each) is not str for each in listed):
         raise BadValue(what, f"{items!r:.80}", "give a list of names")
-    if values.plain(found, what) != found:
+    if values.plain(listed, what) != listed:
         raise BadValue(what, f"{items!r:.80}", "give a list of names")
-    return found
+    return listed

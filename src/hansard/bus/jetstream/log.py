@@ -289,8 +289,8 @@ class Reader:
         else:
             listed = [(int(n.rpartition(".")[2]), n) for n in (await self.names(f"{prefix}.*"))[0]]
             names = [name for version, name in sorted(listed) if after < version <= end]
-        found = await self._direct.named(self._stream, names, target)
-        return _by_version(self._decoded(found), to)
+        raw_commits = await self._direct.named(self._stream, names, target)
+        return _by_version(self._decoded(raw_commits), to)
 
 
 def _by_version(commits: list[Stored], to: int | None) -> list[Stored]:
