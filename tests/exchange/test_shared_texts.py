@@ -48,7 +48,7 @@ def _reply(count: int) -> str:
     return f"Reply {count}: " + f"nobody else may know of {count * 13}. " * 20
 
 
-def run_with_replies(
+def _run_with_replies(
     home: Path, workspace: str, run: str | None, calls: int, size: int = 90
 ) -> str:
     """Begin or resume a run whose agent also receives its own replies."""
@@ -69,15 +69,15 @@ def run_with_replies(
         return session.run
 
 
-def arguments_of(number: int, size: int = 90) -> dict[str, Any]:
+def _arguments_of(number: int, size: int = 90) -> dict[str, Any]:
     return {"chat": _chat(number, size), "replies": [_reply(n) for n in range(number - 1)]}
 
 
 @pytest.fixture
 def resumed_run(home: Path, workspace: str) -> str:
     """Return a run that was resumed in the middle."""
-    run = run_with_replies(home, workspace, None, 4)
-    return run_with_replies(home, workspace, run, CALLS)
+    run = _run_with_replies(home, workspace, None, 4)
+    return _run_with_replies(home, workspace, run, CALLS)
 
 
 def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
@@ -89,11 +89,11 @@ def _trace(call: Any, workspace: str, run: str) -> list[tuple[Any, Any]]:
 @pytest.mark.thorough(quick="test_a_role_reads_nothing_through_a_reference")
 def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, resumed_run):
     """An import has the same bytes and values, also for a fork in the middle of a prompt."""
-    expected = [(arguments_of(n), _reply(n - 1)) for n in range(1, CALLS + 1)]
+    expected = [(_arguments_of(n), _reply(n - 1)) for n in range(1, CALLS + 1)]
     [at] = [s.commit.id for s in log_of(home, workspace) if b'"step":5,"result"' in s.body]
     with hansard.connect(workspace, data_dir=home) as record:
         fork = record.fork(resumed_run, at=at)
-    run_with_replies(home, workspace, fork, CALLS + 3)
+    _run_with_replies(home, workspace, fork, CALLS + 3)
     assert any(MARK in s.body for s in log_of(home, workspace))
     data = exported(home, workspace, fork)
     other = f"{workspace}-copy"
@@ -102,7 +102,7 @@ def test_an_export_carries_what_is_referred_to(home, workspace, tmp_path, call, 
     for name in (workspace, other):
         assert _trace(call, name, resumed_run)[:CALLS] == expected
         assert [arguments for arguments, _ in _trace(call, name, fork)] == [
-            arguments_of(n) for n in range(1, CALLS + 4)
+            _arguments_of(n) for n in range(1, CALLS + 4)
         ]
         checked = call(name, "check")
         assert (checked.code, checked.out.count("nothing is wrong")) == (0, 1), checked.out
@@ -120,7 +120,7 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, resumed_ru
     """SQL and search see whole values, projected at once, in two parts or again."""
     assert call(workspace, "rebuild").code == 0
     assert call(workspace, "search", "agreed", "--json").code == 0
-    run_with_replies(home, workspace, resumed_run, CALLS + 3)
+    _run_with_replies(home, workspace, resumed_run, CALLS + 3)
     assert call(workspace, "sql", "SELECT 1").code == 0  # which brings the tables up
     store = Store(TableFiles.of(home, workspace).path, read_only=True)
     try:
@@ -131,7 +131,7 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, resumed_ru
         assert store.all("SELECT * FROM problems") == []
     finally:
         store.close()
-    expected = [(arguments_of(n), _reply(n - 1)) for n in range(1, CALLS + 4)]
+    expected = [(_arguments_of(n), _reply(n - 1)) for n in range(1, CALLS + 4)]
     assert [(json.loads(a), json.loads(r)) for a, r in rows] == expected
     assert [json.loads(hits)["arguments"] for (hits,) in data] == [a for a, _ in expected]
     verified = call(workspace, "rebuild", "--verify")
@@ -143,7 +143,7 @@ def test_tables_and_search_have_the_whole_text(home, workspace, call, resumed_ru
 
 def test_a_role_reads_nothing_through_a_reference(home, workspace, resumed_run):
     """Masks apply to the resolved value, also above the inline size, and hide no more."""
-    large = run_with_replies(home, workspace, None, 6, 30_000)
+    large = _run_with_replies(home, workspace, None, 6, 30_000)
     with hansard.connect(workspace, data_dir=home) as record:
         record.roles.apply("auditor", RULES)
 
@@ -155,7 +155,7 @@ def test_a_role_reads_nothing_through_a_reference(home, workspace, resumed_run):
     requests = [json.loads(bytes(s.data)) for _, s in small_view if s.type == "step.requested.v1"]
     assert len(requests) == CALLS
     for number, event in enumerate(requests, 1):
-        expected = arguments_of(number)
+        expected = _arguments_of(number)
         del expected["chat"]["key"]
         assert event["arguments"] == expected
     for view in (small_view, large_view):

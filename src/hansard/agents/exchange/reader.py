@@ -176,12 +176,12 @@ def _inherited(first: Commit) -> dict[str, int]:
     return event.at if isinstance(event, RunForked) else {}
 
 
-def _difference(stream: StreamId, commit: Commit, standing: Stored) -> str:
-    mine = f"{standing.commit.id} by {standing.commit.actor.agent!r} of {standing.commit.at:%FT%TZ}"
+def _difference(stream: StreamId, commit: Commit, stored: Stored) -> str:
+    mine = f"{stored.commit.id} by {stored.commit.actor.agent!r} of {stored.commit.at:%FT%TZ}"
     its = f"{commit.id} by {commit.actor.agent!r} of {commit.at:%FT%TZ}"
     return (
         f"{_named(_unit_of(stream))} differs here: version {commit.version} of stream "
-        f"{stream} is commit {mine} here (position {standing.position}), and commit {its} in the "
+        f"{stream} is commit {mine} here (position {stored.position}), and commit {its} in the "
         "file: import it into another workspace"
     )
 
