@@ -313,10 +313,10 @@ def signatures(draw: st.DrawFn) -> inspect.Signature:
 PLAIN = inspect.signature(double)
 
 
-def outcome(bind: Callable[..., dict[str, Any]], *given: Any) -> Any:
+def outcome(bind: Callable[..., dict[str, Any]], *arguments: Any) -> Any:
     """Return the arguments by name, in order, or the error."""
     try:
-        return [*bind(*given).items()]
+        return [*bind(*arguments).items()]
     except TypeError as error:
         return str(error)
 

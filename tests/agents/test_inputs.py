@@ -92,8 +92,8 @@ async def test_an_input_is_whatever_the_program_has_at_hand(record: TwinRecord):
             await decide("ada#1", "bob#1", "plan@1", "plan")
             await decide(bob, commit, put)
             await decide(session.raw.state.steps[2])
-    told_ids = await ids(record)
-    mine = {step: event for (agent, step), event in told_ids.items() if agent == "ada"}
+    event_ids = await ids(record)
+    mine = {step: event for (agent, step), event in event_ids.items() if agent == "ada"}
     [served] = await events(record, "view.served.v1")
     assert await decisions(record) == [
         [mine[1], mine[2]],

@@ -135,9 +135,9 @@ async def test_what_a_later_session_left_behind_is_not_required(lab: Lab):
     ran: list[str] = []
     async with lab.connect() as record:
 
-        async def go(mode=None, **given):
+        async def go(mode=None, **options):
             async with record.run(run="r", mode=mode) as session:
-                return await _three(session, ran, **given)
+                return await _three(session, ran, **options)
 
         await go()
         await go(edits=("b", "same"))  # a, b! and, since the result is equal, the old c

@@ -182,8 +182,8 @@ def test_arguments_and_results_read_back_in_full():
     _check_in_full(history)
 
 
-def _same(read: Any, given_: Any) -> bool:
-    return msgspec.json.encode(read) == msgspec.json.encode(given_)
+def _same(read: Any, expected: Any) -> bool:
+    return msgspec.json.encode(read) == msgspec.json.encode(expected)
 
 
 def test_shared_values_are_stored_by_parts():

@@ -47,8 +47,8 @@ calls = st.tuples(st.sampled_from(["x", "xy"]), names, names, arguments)
 
 def key(call) -> str:
     """Return the key of (tool, version, workflow, arguments)."""
-    tool, version, workflow, given_ = call
-    return reuse.key_of(tool, version, workflow, canonical(given_))
+    tool, version, workflow, arguments = call
+    return reuse.key_of(tool, version, workflow, canonical(arguments))
 
 
 @given(calls, calls)
@@ -89,7 +89,7 @@ def test_one_thing_is_declared_stale_at_a_time():
 
 
 @pytest.mark.parametrize(
-    ("given_", "remedy"),
+    ("options", "remedy"),
     [
         ({"ttl_s": 0}, "seconds"),
         ({"ttl_s": float("nan")}, "seconds"),
@@ -98,10 +98,10 @@ def test_one_thing_is_declared_stale_at_a_time():
         ({"ttl_s": 1, "scope": "run"}, "workflow, workspace"),
     ],
 )
-def test_what_is_no_time_or_scope_is_refused(given_, remedy):
+def test_what_is_no_time_or_scope_is_refused(options, remedy):
     """The error has the value and the accepted ones."""
     with pytest.raises(BadValue, match=remedy):
-        hansard.reuse(**given_)
+        hansard.reuse(**options)
 
 
 def test_only_what_may_run_again_is_answered_by_others():
@@ -181,7 +181,7 @@ def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **opti
     named = {name: options.pop(name) for name in ("agent", "role") if name in options}
     gate, decides = options.pop("gate", ()), options.pop("decides", False)
     policy = options.pop("reuse", hansard.reuse(ttl_s=HOUR_S))
-    given_ = options.pop("given", {"text": "x"})
+    arguments = options.pop("arguments", {"text": "x"})
     with record.run("flow", run=run, gate=gate, **named) as session:
 
         @session.tool(effects="pure", name="ask", reuse=policy, **options)
@@ -191,7 +191,7 @@ def once(record: Record, run: str, ran: list[str], *, stop: bool = False, **opti
                 raise ValueError("no answer")
             return text
 
-        answer = ask(**given_)
+        answer = ask(**arguments)
         if decides:
             session.decide("which?", selected="this")
         return answer
@@ -260,7 +260,7 @@ def test_what_must_be_passed_to_run_is_passed_to_be_answered(record: Record):
     budget = hansard.budget("one", limit=1, unit="calls", tool="ask")
     once(record, "c", ran, gate=[budget])
     with pytest.raises(hansard.Blocked, match="one"):
-        once(record, "c", ran, gate=[budget], given={"text": "another"})
+        once(record, "c", ran, gate=[budget], arguments={"text": "another"})
     assert ran == ["a"]
 
 
@@ -269,12 +269,12 @@ def test_a_reused_answer_is_one_call_of_a_budget(record: Record):
     ran: list[str] = []
     texts = [{"text": text} for text in "xyz"]
     for each in texts:
-        once(record, f"a-{each['text']}", ran, given=each)
+        once(record, f"a-{each['text']}", ran, arguments=each)
     gate = [hansard.budget("two", limit=2, unit="calls", tool="ask")]
     for each in texts[:2]:
-        assert once(record, "b", ran, gate=gate, given=each) == each["text"]
+        assert once(record, "b", ran, gate=gate, arguments=each) == each["text"]
     with pytest.raises(hansard.Blocked, match="two"):
-        once(record, "b", ran, gate=gate, given=texts[2])
+        once(record, "b", ran, gate=gate, arguments=texts[2])
     assert ran == ["a-x", "a-y", "a-z"]
 
 
@@ -324,7 +324,7 @@ def test_a_role_gets_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
     for role in ("blind", "masked"):
         once(record, f"{role}-1", ran, agent=role, role=role)
         state = record.state(f"{role}-1").agent(role)
-        once(record, f"{role}-0", ran, agent=role, role=role, given={"text": "unheard"})
+        once(record, f"{role}-0", ran, agent=role, role=role, arguments={"text": "unheard"})
         alone = record.state(f"{role}-0").agent(role)
         assert [msgspec.structs.asdict(s).keys() for s in state.steps.values()] == [
             msgspec.structs.asdict(s).keys() for s in alone.steps.values()
@@ -335,16 +335,18 @@ def test_a_role_gets_what_it_sees_whole_and_of_the_rest_no_hint(record: Record):
     once(record, "blind-2", ran, agent="blind", role="blind")
     once(record, "sees-1", ran, agent="sees", role="sees")
     assert ran[5:] == []  # of its own role's run, and of all runs
-    given_ = [source(record, run, name) for run, name in (("blind-2", "blind"), ("sees-1", "sees"))]
-    assert given_ == ["blind-1", "blind-1"]
+    sources = [
+        source(record, run, name) for run, name in (("blind-2", "blind"), ("sees-1", "sees"))
+    ]
+    assert sources == ["blind-1", "blind-1"]
     rows = record.sql("SELECT DISTINCT role FROM offered_answers ORDER BY 1").rows
     assert rows == [("agent",), ("blind",)]
     plan = {"text": "plan"}
-    once(record, "s", ran, given=plan, gives="secret untrusted")
-    once(record, "t", ran, given=plan, gives="secret untrusted")
+    once(record, "s", ran, arguments=plan, gives="secret untrusted")
+    once(record, "t", ran, arguments=plan, gives="secret untrusted")
     assert source(record, "t", "agent") == "s"
     assert record.state("t").agent("agent").label == "secret untrusted"
-    once(record, "u", ran, agent="sees", role="sees", given=plan)
+    once(record, "u", ran, agent="sees", role="sees", arguments=plan)
     assert ran[5:] == ["s", "u"]
     assert record.state("u").agent("sees").label == ""
 
@@ -364,13 +366,13 @@ def test_an_answer_whose_bytes_were_erased_is_none(record: Record, workspace: st
     """A large answer whose blob was erased is lost in every run that has it: the call runs."""
     ran: list[str] = []
     large = {"text": "x" * 100_000}
-    once(record, "a", ran, given=large)
-    once(record, "b", ran, given=large)
+    once(record, "a", ran, arguments=large)
+    once(record, "b", ran, arguments=large)
     assert ran == ["a"]
     step = record.state("a").agent("agent").steps[1]
     [sha256] = re.findall(rb'"sha256":"([0-9a-f]{64})"', bytes(step.result))
     record._portal.run(erase(data_dir, workspace, sha256.decode()))
-    once(record, "c", ran, given=large)
+    once(record, "c", ran, arguments=large)
     assert ran == ["a", "c"]
 
 
@@ -429,8 +431,8 @@ def test_a_reused_answer_lasts_without_its_source_run(record, call, workspace, t
     """Copied alone, the run derives and forks; the audit reports its source as missing."""
     ran: list[str] = []
     large = {"text": "x" * 100_000}
-    once(record, "a", ran, given=large)
-    once(record, "b", ran, given=large)
+    once(record, "a", ran, arguments=large)
+    once(record, "b", ran, arguments=large)
     file = tmp_path / "b.jsonl"
     assert call("export", "b", "-o", file).code == 0
     other = f"{workspace}-other"

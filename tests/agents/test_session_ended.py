@@ -20,7 +20,7 @@ from tests.agents.twins import Lab, TwinRecord
 pytestmark = pytest.mark.fast(cases=99, slow=0)
 
 WAIT_S = 30.0
-GIVEN = {
+SAMPLES = {
     "name": "n",
     "question": "?",
     "selected": "a",
@@ -71,8 +71,8 @@ def operations(session, tool):
                 continue
             for parameter in list(inspect.signature(function).parameters.values())[1:]:
                 required = parameter.default is inspect.Parameter.empty
-                if required and parameter.name in GIVEN:
-                    arguments[parameter.name] = GIVEN[parameter.name]
+                if required and parameter.name in SAMPLES:
+                    arguments[parameter.name] = SAMPLES[parameter.name]
             if name == "reopen":
                 arguments["task"] = "t1"
             if name == "wait_for":
@@ -202,7 +202,7 @@ class Held:
         self.go = threading.Event()
         self.raises = raises
         self.calls = 0
-        self.came = []
+        self.outcomes = []
 
     def body(self, to):
         """The tool."""
@@ -218,9 +218,9 @@ class Held:
 
         def work():
             try:
-                self.came.append(function("eve"))
+                self.outcomes.append(function("eve"))
             except BaseException as error:  # noqa: BLE001 -- the caller's exception is compared
-                self.came.append(error)
+                self.outcomes.append(error)
 
         self.thread = threading.Thread(target=copy_context().run, args=(work,), daemon=True)
         self.thread.start()
@@ -231,7 +231,7 @@ class Held:
         self.go.set()
         self.thread.join(WAIT_S)
         assert not self.thread.is_alive()
-        return self.came[0]
+        return self.outcomes[0]
 
 
 @pytest.mark.parametrize("effects", ["once", "idempotent", "pure"])

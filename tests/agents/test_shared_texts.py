@@ -42,23 +42,24 @@ def _messages(count: int, begin: int = 0, size: int = 1_500) -> list[dict[str, s
 
 
 HISTORY = _text(7, 60_000)
-SAID = _messages(40)
+MESSAGES = _messages(40)
 OTHER = _messages(40, 1_000)
 RESULT = {"rows": [{"name": _text(i, 40), "value": i} for i in range(200)]}
 
 FORMS = {
-    "a list": lambda i: SAID[: i + 1],
-    "messages in a dict": lambda i: {"model": "m", "messages": SAID[: i + 1], "top_p": 0.5},
-    "messages deeper": lambda i: {"body": {"input": [{"turns": SAID[: i + 1]}, "end"]}},
+    "a list": lambda i: MESSAGES[: i + 1],
+    "messages in a dict": lambda i: {"model": "m", "messages": MESSAGES[: i + 1], "top_p": 0.5},
+    "messages deeper": lambda i: {"body": {"input": [{"turns": MESSAGES[: i + 1]}, "end"]}},
     "a string that grows": lambda i: HISTORY[: 1_500 * (i + 1)],
     "a template around a history": lambda i: (
         f"{HISTORY[-4_000:-2_000]}\n{HISTORY[: 1_500 * (i + 1)]}\n{HISTORY[-2_000:]}"
     ),
-    "a window over messages": lambda i: [SAID[0], *SAID[max(1, i - 8) : i + 1]],
+    "a window over messages": lambda i: [MESSAGES[0], *MESSAGES[max(1, i - 8) : i + 1]],
     "a window over a string": lambda i: HISTORY[1_200 * i : 1_200 * i + 12_000],
-    "two prompts in turn": lambda i: (SAID if i % 2 else OTHER)[: i // 2 + 1],
+    "two prompts in turn": lambda i: (MESSAGES if i % 2 else OTHER)[: i // 2 + 1],
     "a tool's result again and again": lambda i: (
-        [{"role": "tool", "call": n, "content": RESULT} for n in range(i // 3 + 1)] + SAID[: i + 1]
+        [{"role": "tool", "call": n, "content": RESULT} for n in range(i // 3 + 1)]
+        + MESSAGES[: i + 1]
     ),
     "a head that changes": lambda i: f"It is {i} past nine.\n{HISTORY[: 1_500 * (i + 1)]}",
 }
@@ -71,13 +72,13 @@ def _distinct(form: str) -> int:
     once = len(msgspec.json.encode(last))
     match form:
         case "a window over messages":
-            return len(msgspec.json.encode(SAID[:CALLS]))
+            return len(msgspec.json.encode(MESSAGES[:CALLS]))
         case "a window over a string":
             return 1_200 * (CALLS - 1) + 12_000
         case "two prompts in turn":
             return once * 2
         case "a tool's result again and again":
-            return len(msgspec.json.encode(SAID[:CALLS])) + len(msgspec.json.encode(RESULT))
+            return len(msgspec.json.encode(MESSAGES[:CALLS])) + len(msgspec.json.encode(RESULT))
         case _:
             return once
 
@@ -158,7 +159,9 @@ async def test_results_that_grow_are_not_stored_again(record: TwinRecord, form):
 async def test_prompts_beyond_what_an_event_holds_are_shared_too(record: TwinRecord):
     """Prompts over 64 KiB, and additions over 64 KiB, are stored once as blobs."""
     large = [{"role": "tool", "content": _text(n, BLOB_BYTES_MIN + 9_000)} for n in range(3)]
-    prompts = [[*SAID[:4], *large[:n], *SAID[4 : 4 + i]] for n in range(4) for i in range(4)]
+    prompts = [
+        [*MESSAGES[:4], *large[:n], *MESSAGES[4 : 4 + i]] for n in range(4) for i in range(4)
+    ]
     for upto in (6, len(prompts)):
         async with record.run(run="r") as session:
 
@@ -168,7 +171,7 @@ async def test_prompts_beyond_what_an_event_holds_are_shared_too(record: TwinRec
 
             for prompt in prompts[:upto]:
                 assert await think(prompt) == len(prompt)
-    whole = len(msgspec.json.encode([*large, *SAID[:8]]))
+    whole = len(msgspec.json.encode([*large, *MESSAGES[:8]]))
     stored = await _stored(record) - len(prompts) * EVENT_BYTES_MAX
     assert stored <= RATIO_MAX * whole
     for number, prompt in enumerate(prompts, 1):
@@ -223,8 +226,8 @@ async def test_a_fork_refers_to_its_parents_texts_before_the_cut(record: TwinRec
             for prompt in prompts:
                 assert await think(prompt) == len(prompt)
 
-    grown = [SAID[: i + 1] for i in range(8)]
-    other = [[*SAID[:4], *OTHER[:i]] for i in range(1, 7)]
+    grown = [MESSAGES[: i + 1] for i in range(8)]
+    other = [[*MESSAGES[:4], *OTHER[:i]] for i in range(1, 7)]
     await think_all(record, "r", grown)
     [cut] = [
         stored.commit.id

@@ -118,7 +118,7 @@ async def come(result: Any) -> Any:
     return await result if asyncio.iscoroutine(result) else result
 
 
-GIVEN: list[tuple[Any, Any]] = [
+CASES: list[tuple[Any, Any]] = [
     (Money, Money(1, "EUR")),
     (Any, [Money(1, "EUR"), {"a": (Money(2, "USD"),)}]),
     (Any, {Money(1, "EUR"), Money(1, "USD")}),
@@ -148,11 +148,11 @@ GIVEN: list[tuple[Any, Any]] = [
 ]
 
 
-IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(GIVEN)]
+IDS = [f"{n} {annotation!s:.40}" for n, (annotation, _) in enumerate(CASES)]
 
 
 @pytest.mark.fast(cases=12, slow=0)
-@pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
+@pytest.mark.parametrize(("annotation", "value"), CASES, ids=IDS)
 async def test_a_value_comes_back_equal(record: TwinRecord, annotation, value):
     """A result has its type in an offline replay, and is an equal argument."""
     for mode in (None, "offline"):

@@ -38,16 +38,19 @@ def facts(*events: tuple[StreamId, Event]) -> list[str]:
     return [fact for stream, event in events for fact in checked.event(stream, event)]
 
 
-ASKED: list[tuple[StreamId, ApprovalRequested | ApprovalGranted]] = [(TEAM, asks()), (TEAM, GRANT)]
+REQUESTED: list[tuple[StreamId, ApprovalRequested | ApprovalGranted]] = [
+    (TEAM, asks()),
+    (TEAM, GRANT),
+]
 AGAIN = StepAttempted(step=1, attempt=1, error=Failure("E", "e"), approval="b")
 WRONG = [
     ([(ADA, intent())], "which was never requested"),
     ([(TEAM, asks()), (ADA, intent())], "which was not granted before"),
-    ([*ASKED, (BOB, intent())], "'ada' requested for another call"),
-    ([*ASKED, (ADA, intent(fingerprint="g"))], "for another call"),
-    ([*ASKED, (ADA, intent()), (ADA, intent(2))], "which step 1 of 'ada' went by already"),
-    ([*ASKED, (ADA, intent()), (ADA, AGAIN)], "approval b, which was never requested"),
-    ([*ASKED, (AgentStream("other", "writer", "ada"), intent())], "which was never requested"),
+    ([*REQUESTED, (BOB, intent())], "'ada' requested for another call"),
+    ([*REQUESTED, (ADA, intent(fingerprint="g"))], "for another call"),
+    ([*REQUESTED, (ADA, intent()), (ADA, intent(2))], "which step 1 of 'ada' went by already"),
+    ([*REQUESTED, (ADA, intent()), (ADA, AGAIN)], "approval b, which was never requested"),
+    ([*REQUESTED, (AgentStream("other", "writer", "ada"), intent())], "which was never requested"),
 ]
 
 
@@ -61,7 +64,7 @@ def test_an_approval_that_was_not_granted_for_a_call_is_reported(events, fact):
 def test_a_requested_and_granted_approval_is_sound():
     """This includes an attempt under the next grant, and calls without a question."""
     second = [(TEAM, asks("b")), (TEAM, ApprovalGranted(approval="b", by="eva"))]
-    assert facts(*ASKED, (ADA, intent()), *second, (ADA, AGAIN)) == []
+    assert facts(*REQUESTED, (ADA, intent()), *second, (ADA, AGAIN)) == []
     assert facts((ADA, intent(approval=None))) == []
 
 

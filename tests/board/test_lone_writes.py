@@ -19,7 +19,7 @@ from tests.faults._inside import Point
 from tests.faults.support import Stage
 
 WRITING = PROGRAMS / "writing.py"
-TOLD = [1, 3, 1, 1, 1, 7, True]
+RESULTS = [1, 3, 1, 1, 1, 7, True]
 """Results of the program, however often it is killed."""
 
 WRITES = [
@@ -95,16 +95,16 @@ def test_so_is_a_write_of_another_kind(stage, tool, point, there):
 def check_killed(stage: Stage, point: Point, tool: str, there: int) -> None:
     """Kill a program at the first call of a tool, check the record, and resume it."""
     stage.killed_at(WRITING, point, tool)
-    assert len(writes(stage)) == TOLD_BEFORE[tool] + there
+    assert len(writes(stage)) == WRITES_BEFORE[tool] + there
     status = {Point.BEFORE_INTENT: None, Point.AFTER_RECEIPT: "completed"}.get(point, "requested")
     assert steps_by_tool(stage).get(tool) == status
     report = stage.go_on(WRITING)
-    assert (report.error, report.results) == ("", TOLD)
+    assert (report.error, report.results) == ("", RESULTS)
     check_whole(stage)
     assert not stage.settlements()
 
 
-TOLD_BEFORE = {"board.add": 0, "board.put": 2, "board.append": 3, "board.merge": 5}
+WRITES_BEFORE = {"board.add": 0, "board.put": 2, "board.append": 3, "board.merge": 5}
 """Number of writes before each tool's first."""
 
 
@@ -112,7 +112,7 @@ def test_a_late_commit_of_one_who_was_fenced_is_refused(stage):
     """Paused before its write and fenced, the old session gets Fenced, the new one writes."""
     old = stage.frozen_at(WRITING, Point.AFTER_INTENT, "board.add")
     report = stage.go_on(WRITING)
-    assert (report.error, report.results) == ("", TOLD)
+    assert (report.error, report.results) == ("", RESULTS)
     old.signal(signal.SIGCONT)
     assert old.end().error == "Fenced"
     check_whole(stage)
@@ -123,7 +123,7 @@ def test_a_write_of_a_fenced_session_is_adopted_by_the_new_one(stage):
     """Paused after its write and fenced, the new session adopts the write."""
     old = stage.frozen_at(WRITING, Point.BEFORE_RECEIPT, "board.add")
     report = stage.go_on(WRITING)
-    assert (report.error, report.results) == ("", TOLD)
+    assert (report.error, report.results) == ("", RESULTS)
     old.signal(signal.SIGCONT)
     assert old.end().error == "Fenced"
     check_whole(stage)
@@ -139,7 +139,7 @@ def test_a_fork_and_a_replay_go_by_what_was_written(stage):
     for at, inherited in ((key.position, 1), (key.position - 1, 0)):
         child = stage.record.fork("r1", at=at)
         report = stage.go_on(WRITING, run=child)
-        assert (report.error, report.results) == ("", TOLD)
+        assert (report.error, report.results) == ("", RESULTS)
         assert len(writes(stage, child)) == len(WRITES) - inherited
         assert stage.record.state(child).boards["hits"].plain == 3
     assert len(writes(stage)) == 1
@@ -151,7 +151,7 @@ def test_nobody_says_that_a_write_which_is_there_is_not(stage):
     for verdict in ("did_not_happen", "happened"):
         with pytest.raises(Refused, match="version 1 of key 'hits'"):
             stage.record.settle("r1", "m#1", verdict)
-    assert stage.go_on(WRITING).results == TOLD
+    assert stage.go_on(WRITING).results == RESULTS
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_write_that_comes_while_somebody_says_it_did_not_happen_is_made_once(s
         patched.setattr("hansard.agents.runs.find_write", looked_before)
         stage.record.settle("r1", "m#1", "did_not_happen")
     report = stage.go_on(WRITING)
-    assert (report.error, report.results) == ("", TOLD)
+    assert (report.error, report.results) == ("", RESULTS)
     check_whole(stage)
 
 

@@ -123,9 +123,9 @@ async def opened(data_dir: Path, workspace: str) -> AsyncIterator[AsyncRecord]:
 
 class Writing:
     def __init__(
-        self, record: AsyncRecord, version: int, epoch: int = 1, *, tells: bool = True
+        self, record: AsyncRecord, version: int, epoch: int = 1, *, notes: bool = True
     ) -> None:
-        written = record.workspace.states.written(STREAM) if tells else None
+        written = record.workspace.states.written(STREAM) if notes else None
         identity = Identity(Actor("ada"), epoch)
         self._writer = StreamWriter(
             record.workspace.log, STREAM, version, identity, Clock(), None, written
@@ -198,7 +198,7 @@ async def test_one_large_commit_has_one_chunk_and_the_next_goes_on_from_there(op
 
 async def test_who_goes_on_where_a_chunk_ends_begins_the_next_one(opened):
     """The next chunk begins there even if the known part ends inside the requested one."""
-    before = Writing(opened, 2, tells=False)
+    before = Writing(opened, 2, notes=False)
     await before.facts(60)
     facts = [CheckpointSaved(name="at", data=NULL, fingerprint=f"f{n}") for n in range(2)]
     await before.put(*facts)

@@ -398,8 +398,8 @@ async def test_an_api_call_outlives_a_connection(nats, monkeypatch, before):
     met = getattr(broker, before)
     lost: list[bool] = []
 
-    async def lost_once(*given: Any) -> None:
-        await met(*given)
+    async def lost_once(*arguments: Any) -> None:
+        await met(*arguments)
         if not lost:
             lost.append(True)
             await broker._nc._process_op_err(ConnectionResetError())

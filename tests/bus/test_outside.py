@@ -77,7 +77,7 @@ def outside(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Outside]
     server.stop()
 
 
-SAID = {"always": "strict", "10ms": "relaxed", "2m": "unknown"}
+DURABILITY_OF = {"always": "strict", "10ms": "relaxed", "2m": "unknown"}
 
 
 def test_a_server_over_tls_with_an_nkey(outside, request):
@@ -95,7 +95,7 @@ def test_a_server_over_tls_with_an_nkey(outside, request):
             assert double(21) == 42
     system: dict[str, Any] = {"nats_system_user": "sys", "nats_system_password": "s3cret-system"}
     with hansard.connect(workspace="lab", nats=outside.url, **login, **system) as record:
-        assert record.workspace.log.durability == SAID[sync]
+        assert record.workspace.log.durability == DURABILITY_OF[sync]
         assert record.state(session.run).life.status == "completed"
 
 

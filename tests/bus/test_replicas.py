@@ -225,8 +225,8 @@ async def test_a_server_that_hangs_is_not_waited_for(servers: Cluster, monkeypat
     monkeypatch.setattr(direct, "READ_WAIT_S", 120.0)
     async with contextlib.AsyncExitStack() as opened:
 
-        async def connected(**given: Any) -> Broker:
-            broker = await Broker.open(servers.options("admin", **given))
+        async def connected(**options: Any) -> Broker:
+            broker = await Broker.open(servers.options("admin", **options))
             opened.push_async_callback(broker.close)
             return broker
 

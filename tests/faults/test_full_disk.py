@@ -69,7 +69,9 @@ def call_there(
     with hansard.connect("lab", data_dir=data_dir) as record:
         with record.run("w", run="r1", agent="a", role="r") as session:
             session.message("user", "a letter", tokens=3)
-        yield lambda *given: ran(capsys, monkeypatch, ["--data-dir", data_dir, "-w", "lab", *given])
+        yield lambda *arguments: ran(
+            capsys, monkeypatch, ["--data-dir", data_dir, "-w", "lab", *arguments]
+        )
     structlog.reset_defaults()
 
 

@@ -124,8 +124,8 @@ def test_a_handler_that_records_amid_a_commit_is_refused(
         class Interrupted(writer.Held):
             """Raises the signal at one of the lines that hold the lock."""
 
-            def __init__(self, *given: Any) -> None:
-                super().__init__(*given)
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
                 self.hit("hold")
 
             def __setattr__(self, name: str, value: Any) -> None:

@@ -8,7 +8,7 @@ from tests.faults._warm import python
 
 pytestmark = pytest.mark.slow
 
-ASKED_S = 30
+FORK_S = 30
 KILLED_AFTER_S = [number / 500 for number in range(25)]
 
 
@@ -22,6 +22,6 @@ def test_who_is_killed_while_it_asks_for_a_program_ends_nothing_but_that():
             asking.kill()
         assert asking.wait() == -9
     process = subprocess.run(
-        [python(), "-c", "print(7)"], capture_output=True, check=True, timeout=ASKED_S
+        [python(), "-c", "print(7)"], capture_output=True, check=True, timeout=FORK_S
     )
     assert process.stdout == b"7\n"

@@ -46,7 +46,7 @@ masks = st.builds(
     fields=st.just(("value",)),
     keys=st.none() | st.just(("other",)),
 )
-rules_given = st.builds(
+definitions = st.builds(
     RoleDefined,
     sees=st.lists(sees, max_size=3).map(tuple),
     masks=st.lists(masks, max_size=1).map(tuple),
@@ -93,7 +93,7 @@ OPERATIONS: list[tuple[str, Callable[[Any], None]]] = [
     max_examples=settings().max_examples if THOROUGH else 20,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(rules_given, st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=10))
+@given(definitions, st.lists(st.sampled_from(OPERATIONS), min_size=3, max_size=10))
 def test_nothing_that_is_refused_is_on_record(record, definition, operations):
     """Under any rules each recorded event was allowed, and each refused one was not."""
     number = next(_numbers)

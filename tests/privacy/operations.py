@@ -76,7 +76,7 @@ class Place:
         self.number = 0
         self.session: Any = None
         self.waiting: list[threading.Thread] = []
-        self.asked: set[str] = set()
+        self.approved: set[str] = set()
         record.memory("agent/a").set_policy("off", by="me")
         record.memory("agent/ada").set_policy("off", by="me")
         record.memory("org").set_policy("off", by="me")
@@ -190,8 +190,8 @@ class Place:
         self.waiting.append(waiting)
         while True:
             for each in self.record.approvals.list():
-                if each.standing == "pending" and each.approval.id not in self.asked:
-                    self.asked.add(each.approval.id)
+                if each.standing == "pending" and each.approval.id not in self.approved:
+                    self.approved.add(each.approval.id)
                     return str(each.approval.id)
 
     def labelled(self) -> str:

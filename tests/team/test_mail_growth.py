@@ -64,5 +64,5 @@ async def test_a_box_takes_no_message_twice(data_dir: Path, workspace: str):
     assert [mail.version for mail in box.between(0, 9)] == [2, 4]
     assert [mail.version for mail in box.between(2, 4)] == [4]
     assert [box.count_to(version) for version in range(5)] == [0, 0, 1, 1, 2]
-    assert [box.up_to(given) for given in range(3)] == [0, 2, 4]
+    assert [box.up_to(count) for count in range(3)] == [0, 2, 4]
     assert (box.version, box.sent) == (4, 0)

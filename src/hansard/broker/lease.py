@@ -418,19 +418,19 @@ async def join_in_thread(data_dir: Path, durability: Durability | None = None) -
     closes the lease that it gets by itself, since the loop may be closed already.
     """
     answers: list[Lease] = []
-    given_up = threading.Event()
+    is_abandoned = threading.Event()
 
     def joining() -> Lease:
         lease = join(data_dir, durability)
         answers.append(lease)
-        if given_up.is_set():
+        if is_abandoned.is_set():
             lease.close()
         return lease
 
     try:
         return await asyncio.to_thread(joining)
     except BaseException:
-        given_up.set()  # first, so that at least one of the two sees the other's result
+        is_abandoned.set()  # first, so that at least one of the two sees the other's result
         for lease in answers:
             lease.close()
         raise

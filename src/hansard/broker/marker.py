@@ -175,13 +175,13 @@ class _Keeper:
         self._durability = durability
         self._folder = data_dir.stat()
         self._kept: dict[str, Kept] = {}
-        self._said = ""
+        self._written = ""
 
     def say(self, text: str) -> None:
         """Write a text to the server's log, once."""
-        if text == self._said:
+        if text == self._written:
             return
-        self._said = text
+        self._written = text
         now = time.strftime("%Y/%m/%d %H:%M:%S")
         line = f"[{os.getpid()}] {now} [marks] {text}\n"
         os.write(2, line.encode(errors="surrogateescape"))

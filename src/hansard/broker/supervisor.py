@@ -118,7 +118,7 @@ class Supervisor:
         self._alone_since: float | None = None
         self._over = False
         self._look_at_log = 0.0
-        self._said = b""
+        self._unfinished = b""
         self._obstacle = ""
         self._room_poll_s = ROOM_POLL_S
         self._look_for_room = 0.0
@@ -259,8 +259,8 @@ class Supervisor:
             return
         text = server_process.read_output(self._server)
         _write(text)
-        whole, newline, rest = (self._said + text).rpartition(b"\n")
-        self._said = rest
+        whole, newline, rest = (self._unfinished + text).rpartition(b"\n")
+        self._unfinished = rest
         obstacle = server_process.obstacle(whole) if newline else ""
         if obstacle and not self._over:
             self._hinder(obstacle)
@@ -305,7 +305,7 @@ class Supervisor:
     def _stop(self, server: subprocess.Popen[bytes]) -> None:
         server_process.stop(server)
         _write(server_process.read_output(server))
-        self._said = b""
+        self._unfinished = b""
         if server.stderr is not None:
             server.stderr.close()
 

@@ -421,11 +421,11 @@ async def knew(
 
     Raises NotFound, BadName, BadValue, UnknownEvent, Corrupt.
     """
-    rules, said_by = await views.rules_at(
+    rules, rules_event = await views.rules_at(
         workspace.states, where.role, await _rules_end(workspace, rules_at, where.position)
     )
     made = views.derive_from(
-        where.role, where.run, where.history, rules, said_by, where.position, key
+        where.role, where.run, where.history, rules, rules_event, where.position, key
     )
     data = await _state(workspace, where)
     entries = await views.on_record(

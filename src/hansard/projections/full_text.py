@@ -261,7 +261,7 @@ LIMIT ?
 _position, _event_index, _data = (
     list(COLUMNS).index(n) for n in ("position", "event_index", "data")
 )
-_told = itemgetter(*(list(COLUMNS).index(n) for n in ("id", "type", "run", "agent", "role")))
+_of_event = itemgetter(*(list(COLUMNS).index(n) for n in ("id", "type", "run", "agent", "role")))
 _membership = itemgetter(
     *(list(COLUMNS).index(n) for n in ("run", "version", "known_as", "lifted", "data"))
 )
@@ -433,7 +433,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def _row(row: Row) -> tuple[Any, ...]:
-    return (row[_position] << EVENT_BITS | row[_event_index], text_of(row[_data]), *_told(row))
+    return (row[_position] << EVENT_BITS | row[_event_index], text_of(row[_data]), *_of_event(row))
 
 
 def _hit(row: Sequence[Any]) -> Hit:

@@ -54,10 +54,10 @@ async def history(
     one for each large payload. Raises BadName, NotFound for a missing point, Corrupt.
     """
     stream = stream_of(aggregate_id)
-    to, up_to, version_wanted = point_in(at)
+    to, up_to, point_id = point_in(at)
     commits = await log.read(stream, after=after, to=to, up_to=up_to)
-    if version_wanted:
-        commits = commits_until(commits, version_wanted, f"aggregate {aggregate_id}")
+    if point_id:
+        commits = commits_until(commits, point_id, f"aggregate {aggregate_id}")
     changes = [
         await _change(blobs, stored, version, index)
         for index, (stored, version) in enumerate(_versions(commits, to))

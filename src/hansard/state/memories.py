@@ -289,7 +289,7 @@ class Memories:
         """
         if at is None:
             return await self.state(space)
-        to, up_to, version_wanted = point_in(at)
+        to, up_to, point_id = point_in(at)
         known = self._known.get(space)
         begin = spaces.MemoryState()
         if to is not None and known is not None and known.version == to:
@@ -299,8 +299,8 @@ class Memories:
             if begin.version == to:
                 return begin
         commits = await self.log.read(stream_of(space), after=begin.version, to=to, up_to=up_to)
-        if version_wanted:
-            commits = commits_until(commits, version_wanted, f"memory {space}")
+        if point_id:
+            commits = commits_until(commits, point_id, f"memory {space}")
         state = await self._walked(space, begin, commits)
         if to is not None and state.version < to:
             raise NotFound(f"version @{to} of memory {space}", "see 'hansard memory log'")

@@ -512,8 +512,8 @@ class _Opened(msgspec.Struct, frozen=True):
 class _Watched(Record):
     """A record that keeps the sessions it opened."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.opened: list[_Opened] = []
 
     def _begin(
@@ -527,8 +527,8 @@ class _Watched(Record):
 class _WatchedAsync(AsyncRecord):
     """The async counterpart of `_Watched`."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.opened: list[_Opened] = []
 
     async def _begin(

@@ -21,7 +21,7 @@ def main(inside: Inside) -> int:
 
 async def _main(inside: Inside) -> int:
     settings = inside.job.settings
-    told_to_stop = Path(settings["stop"]).exists
+    is_stopped = Path(settings["stop"]).exists
     async with hansard.connect_async(workspace=inside.job.workspace) as record:
         workspace = record.workspace
 
@@ -41,7 +41,7 @@ async def _main(inside: Inside) -> int:
 
         async def appends(stream: AgentStream) -> int:
             version = count = 0
-            while not told_to_stop():
+            while not is_stopped():
                 following = next_commit(stream, version, count)
                 note(await workspace.log.append(following))
                 version = following.commit.last_version
@@ -50,7 +50,7 @@ async def _main(inside: Inside) -> int:
 
         async def transacts(pair: list[AgentStream]) -> int:
             version = count = 0
-            while not told_to_stop():
+            while not is_stopped():
                 both = [next_commit(stream, version, count) for stream in pair]
                 for stored in await workspace.log.append_all(both):
                     note(stored)

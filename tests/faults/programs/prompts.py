@@ -41,12 +41,12 @@ def _killed(cls: Any, name: str, at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    async def killed(*given: Any, **more: Any) -> Any:
-        return counted(await done(*given, **more))
+    async def killed(*arguments: Any, **more: Any) -> Any:
+        return counted(await done(*arguments, **more))
 
     setattr(cls, name, killed)
     if here is not None:
-        setattr(cls, f"{name}_here", lambda *given: counted(here(*given)))
+        setattr(cls, f"{name}_here", lambda *arguments: counted(here(*arguments)))
 
 
 def main(folder: str, workspace: str, run: str, kill: str) -> None:

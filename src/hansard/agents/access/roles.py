@@ -255,10 +255,10 @@ async def derive(
     """
     position = await states.log.end(await Points(states).up_to(run, at))
     end = AtPosition(position)
-    (rules, said_by), history = await asyncio.gather(
+    (rules, rules_event), history = await asyncio.gather(
         rules_at(states, name, end), states.history(run, end)
     )
-    steps = _shown(name, run, history, rules, said_by, position, key)
+    steps = _shown(name, run, history, rules, rules_event, position, key)
     async with Slices() as slices:
         while True:
             try:
@@ -275,14 +275,14 @@ def derive_from(
     run: str,
     history: Sequence[Stored],
     rules: RoleDefined | None,
-    said_by: str,
+    rules_event: str,
     position: int,
     key: bytes | None,
 ) -> DerivedView:
     """Return the part of a run's history, from its first commit, that a role with these rules may
-    see. `said_by`: id of the event that set the rules.
+    see. `rules_event`: id of the event that set the rules.
     """
-    steps = _shown(name, run, history, rules, said_by, position, key)
+    steps = _shown(name, run, history, rules, rules_event, position, key)
     while True:
         try:
             next(steps)
@@ -296,7 +296,7 @@ def _shown(
     run: str,
     history: Sequence[Stored],
     rules: RoleDefined | None,
-    said_by: str,
+    rules_event: str,
     position: int,
     key: bytes | None,
 ) -> Generator[None, None, DerivedView]:
@@ -328,7 +328,7 @@ def _shown(
         yield
     view = View(run, name, lines, folding.state(), serving.served.digest)
     at, shown_label = history[-1].commit.id, join(*labels).stored
-    return DerivedView(view, position, at, said_by, places, shown_label)
+    return DerivedView(view, position, at, rules_event, places, shown_label)
 
 
 def _places(history: Sequence[Stored]) -> Iterator[tuple[str, int]]:
@@ -356,20 +356,20 @@ def _rules(
     """Return a role's rules, the newest or those of a given event, and the id of the event. Raises
     NotFound.
     """
-    state, said_by = RoleState(), ""
+    state, rules_event = RoleState(), ""
     for stored in commits:
         for recorded in stored.commit.events:
             event = revive(recorded)
             evolve(state, event)
-            said_by = "" if isinstance(event, RoleWithdrawn) else recorded.id
+            rules_event = "" if isinstance(event, RoleWithdrawn) else recorded.id
             if of_event == recorded.id:
-                return state.rules, said_by
+                return state.rules, rules_event
     if of_event:
         raise NotFound(
             f"event {of_event}, the rules of a view",
             "a copy of a run has none: ask the log that it was copied from",
         )
-    return state.rules, said_by
+    return state.rules, rules_event
 
 
 # ---------------------------------------------------------------- served views
@@ -410,14 +410,14 @@ async def derive_again(states: States, one: OnRecord, key: bytes | None = None) 
     """
     run = run_of(one.stored.stream) or ""
     report = await states.log.read(_rules_of(one.event.role))
-    rules, said_by = _rules(report, one.event.rules)
+    rules, rules_event = _rules(report, one.event.rules)
     if not one.event.rules:
-        rules, said_by = None, ""
+        rules, rules_event = None, ""
     history = await states.history(run)
     ends = [index for index, each in enumerate(history) if each.commit.id == one.event.at]
     if not ends:
         raise Corrupt(f"view {one.id}", f"run {run} has no commit {one.event.at}")
-    return derive_from(one.event.role, run, history[: ends[0] + 1], rules, said_by, 0, key)
+    return derive_from(one.event.role, run, history[: ends[0] + 1], rules, rules_event, 0, key)
 
 
 async def next_version(states: States, stream: KeyStream) -> int:

@@ -603,9 +603,9 @@ class Annotations:
         """Return a value as it is recorded. Raises BadValue."""
         return values.plain(value, where, self.engine.settings.scrub)
 
-    def _fields(self, what: str, **given: Any) -> list[Any]:
+    def _fields(self, what: str, **fields: Any) -> list[Any]:
         """Return a statement's fields as plain values. Raises BadValue, which names the field."""
-        return [self.plain(value, f"{what}({name})") for name, value in given.items()]
+        return [self.plain(value, f"{what}({name})") for name, value in fields.items()]
 
     def _mark(self, scope: Scope, kind: str, content: Any) -> tuple[str, bool]:
         """Return a fact's fingerprint, and whether it is recorded."""

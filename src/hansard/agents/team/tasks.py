@@ -229,24 +229,24 @@ class TeamWrite(JointWrite):
         super().__init__(engine, call)
         self._engine = engine
         self._store = store
-        self._wanted = request
+        self._request = request
 
     def _streams(self) -> list[KeyStream]:
         return [self._store.tasks]
 
     async def _outcome(self) -> tuple[Outcome, list[Draft]]:
         state = await self._store.team()
-        if isinstance(self._wanted, Claim):
-            self._wanted = await self._clearances.claim(state, self._wanted)
-        if self._lost and isinstance(self._wanted, Claim):
+        if isinstance(self._request, Claim):
+            self._request = await self._clearances.claim(state, self._request)
+        if self._lost and isinstance(self._request, Claim):
             self.now = max(self.now, await self._store.log_time())
         sight = await self._store.sight(self._engine)
         if sight is None:
-            events = decide(state, self._wanted, self.now)
+            events = decide(state, self._request, self.now)
         else:
-            events = authorize.decide_task(sight, state, self._wanted, self.now)
+            events = authorize.decide_task(sight, state, self._request, self.now)
         self.shown = _label(state, events)
-        outcome = await self._completed(_operation_record(state, self._wanted, events))
+        outcome = await self._completed(_operation_record(state, self._request, events))
         recorded = [record(event, self._clock.new_id()) for event in events]
         return outcome, [Draft(self._store.tasks, state.version, recorded)]
 

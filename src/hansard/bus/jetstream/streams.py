@@ -56,7 +56,7 @@ class _Servers:
     def __init__(self) -> None:
         self.promises: dict[str, str] = {}
         self.quorum = 1
-        self.all_came = asyncio.Event()
+        self.all_answered = asyncio.Event()
 
     def receive(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receiver
         with contextlib.suppress(msgspec.DecodeError):
@@ -69,10 +69,10 @@ class _Servers:
             self.quorum = max(self.quorum, size // 2 + 1)
             self.promises[str(server.get("id", ""))] = _promise(held["config"])
             if len(self.promises) >= size:
-                self.all_came.set()
+                self.all_answered.set()
 
     def lost(self, error: BusError) -> None:  # noqa: ARG002 -- a Receiver
-        self.all_came.set()
+        self.all_answered.set()
 
 
 async def _ask_servers(broker: Broker) -> str:
@@ -81,7 +81,7 @@ async def _ask_servers(broker: Broker) -> str:
     try:
         await broker.send("$SYS.REQ.SERVER.PING.JSZ", b'{"config":true}', inbox)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(servers.all_came.wait(), ASK_S)
+            await asyncio.wait_for(servers.all_answered.wait(), ASK_S)
     finally:
         broker.forget(inbox)
     if len(servers.promises) < servers.quorum:
