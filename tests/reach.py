@@ -15,7 +15,7 @@ EXAMPLES_MAX = 5_000
 def not_reached(
     examples: SearchStrategy[Any], required: Iterable[Any], kinds: Callable[[Any], Iterable[Any]]
 ) -> set[Any]:
-    """Draw until each wanted kind was seen; return the kinds missing after EXAMPLES_MAX
+    """Draw until each required kind was seen; return the kinds missing after EXAMPLES_MAX
     examples.
     """
     missing = set(required)

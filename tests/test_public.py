@@ -30,12 +30,12 @@ NAMES = {
 OFFERED = {id(value): name for name, value in NAMES.items()}
 
 UNRAISED = {
-    "hansard.agents.access.principals": "what the broker's logins are told",
+    "hansard.agents.access.principals": "what the broker's logins receive",
     "hansard.agents.exchange": "`hansard import` and `export`",
     "hansard.agents.importers": "`hansard import`",
     "hansard.agents.memory": "`hansard memory`",
-    "hansard.agents.runs": "the service, which was asked twice",
-    "hansard.broker.access": "the service, whose server is not told yet",
+    "hansard.agents.runs": "the service, at a repeated call",
+    "hansard.broker.access": "the service, before its server knows of a change",
     "hansard.broker.repair": "`hansard repair`",
     "hansard.bus.file_lock": "commands",
     "hansard.bus.jetstream": "the log, which raises others in their place",
@@ -47,7 +47,7 @@ UNRAISED = {
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.errors.BadQuery": "`hansard search`",
     "hansard.projections.errors.Index": "`hansard search`",
-    "hansard.service.mcp": "the MCP server's tools, whose clients are told in words",
+    "hansard.service.mcp": "the MCP server's tools, whose clients get a text",
     "hansard.demo": "the demo",
 }
 """Modules of errors that no call of the API raises, and what raises them."""

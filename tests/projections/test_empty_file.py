@@ -8,7 +8,7 @@ import pytest
 from hansard.projections import store as module
 from hansard.projections.store import empty_file
 
-MADE = b"what stands in a file"
+MADE = b"content of a file"
 
 
 class Maker:

@@ -95,11 +95,12 @@ class Nothing:
     def find_spec(self, name, path=None, target=None):
         raise ImportError(name)
 
-path, position, asked, given = json.loads(sys.argv[1])
+path, position, statement, parameters = json.loads(sys.argv[1])
 engine = worker._Engine(arrow=False)
 sys.meta_path.insert(0, Nothing())
-said, body = engine.answer(Query("", position, asked, Limits(), given), Path(path), {}, None)
-sys.stdout.write(f"{said.wrong} {said.rows} {said.text}")
+query = Query("", position, statement, Limits(), parameters)
+result, body = engine.answer(query, Path(path), {}, None)
+sys.stdout.write(f"{result.wrong} {result.rows} {result.text}")
 """
 
 
