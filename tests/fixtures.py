@@ -82,8 +82,9 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         return
     with contextlib.suppress(Exception, pytest.skip.Exception):  # reported when it is collected
         module = collector.obj
-        twin_types = (getattr(module, "Lab", None), getattr(module, "TwinRecord", None))
-        for name, test in [*vars(module).items()] if any(twin_types) else ():
+        # Other folders have a `Lab` of their own.
+        has_twins = getattr(module, "Lab", None) is Lab or hasattr(module, "TwinRecord")
+        for name, test in [*vars(module).items()] if has_twins else ():
             if name.startswith("test") and inspect.iscoroutinefunction(test) and is_scenario(test):
                 setattr(module, name, twins(test))
 
