@@ -34,7 +34,7 @@ class Child:
     def ended(self) -> tuple[int, Any]:
         """Return the exit status (as in `subprocess`) and the client's output, None without any."""
         report = self._nursery.ask(self.pid)
-        answer = report.get("said")
+        answer = report.get("results")
         while "status" not in report:
             report = self._nursery.hear()
         return report["status"], answer

@@ -77,4 +77,4 @@ async def placed(session: TwinSession, answers: list[Any]) -> None:
     await session.message("user", f"as {arm.name}")
 
 
-GIVEN = {function.__name__: function for function in (budgets, settled, placed)}
+WITH_OPTIONS = {function.__name__: function for function in (budgets, settled, placed)}

@@ -28,12 +28,12 @@ class Tags(html.parser.HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: set[str] = set()
+        self.tags: set[str] = set()
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note it."""
-        self.found.add(" ".join([tag, *(f"{name}={value}" for name, value in attrs)]))
+        self.tags.add(" ".join([tag, *(f"{name}={value}" for name, value in attrs)]))
 
 
 HARMLESS = {"table", "caption", "b", "tr", "th style=text-align:left", "td style=text-align:left"}
@@ -46,7 +46,7 @@ def looked_at(value: Any) -> tuple[str, str]:
     assert len(line) < LINE_MAX
     assert page.isprintable()
     assert len(page) < PAGE_MAX
-    assert Tags(page).found <= {*HARMLESS, "br"}
+    assert Tags(page).tags <= {*HARMLESS, "br"}
     return line, page
 
 

@@ -12,10 +12,10 @@ import pytest
 import hansard
 from tests.agents.twins import at_once
 from tests.service.scenarios import SCENARIOS, caught, done
-from tests.service.scenarios_given import GIVEN, by_rule
+from tests.service.scenarios_given import WITH_OPTIONS, by_rule
 from tests.service.support import House, Lab
 
-PROGRAMS = SCENARIOS | GIVEN
+PROGRAMS = SCENARIOS | WITH_OPTIONS
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 COMMAND = re.compile(r"hansard( --[a-z-]+ \S+)* run settle")
 """Settle command, whose record location differs: only trusted programs learn the folder."""

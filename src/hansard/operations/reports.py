@@ -33,7 +33,7 @@ SHOWN_ROWS = 50
 SHOWN_CHARACTERS = 200
 """Characters of a text that they show."""
 
-FOUND_MAX = 3
+FINDINGS_MAX = 3
 """Findings of one kind in one experiment that they show."""
 
 S = TypeVar("S", bound=Answer)
@@ -291,7 +291,7 @@ def _of_audit(made: Audit) -> Iterator[Block]:
         yield Paragraph(group.question)
         rows = [
             tuple(row[name] or "" for name in ("kind", "run", "fact", "address", "next"))
-            for row in group.found[:FOUND_MAX]
+            for row in group.found[:FINDINGS_MAX]
         ]
         more = len(group.found) - len(rows)
         left_out = f"and {more:,} more: found has all" if more else ""

@@ -253,7 +253,7 @@ async def test_three_kinds_of_clients_do_the_teams_job(setup: Setup, house: Hous
             await job.go_on()
             await job.check()
             await job.pry()
-            heard = await ben.ask("heard", wanted=f"board://{job.run}/findings/2")
+            heard = await ben.ask("heard", uri=f"board://{job.run}/findings/2")
             assert heard["result"] == [f"board://{job.run}/findings/2"]
             async with asking(url, TOKEN, "auto") as lena:
                 await job.publish(lena)

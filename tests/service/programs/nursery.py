@@ -1,7 +1,7 @@
 """Fast starter of services and clients: each is a fork of this process, which has all imported.
 
 A line of JSON on stdin is a `Job`, or a number: wait for that process. The answers on stdout: the
-started process (`{"pid": n}`), its output (`{"up": true}` of a service, `{"said": ...}` of a
+started process (`{"pid": n}`), its output (`{"up": true}` of a service, `{"results": ...}` of a
 client), its end (`{"status": n}`).
 
 A process kills itself at its `dies`th point, counted from 0. The points of a service are before and
@@ -162,7 +162,7 @@ def client(job: Job) -> None:
     """Go through the program once."""
     point_requests(Points(job))
     with hansard.connect(credentials=Path(job.credentials)) as record:
-        say(said=small.attempt(record, job.run, Path(job.file), []))
+        say(results=small.attempt(record, job.run, Path(job.file), []))
 
 
 def say(**what: Any) -> None:

@@ -1,6 +1,6 @@
-// One of a team, with npm's client of MCP: NODE_MODULES. It reads a JSON object a line, does what it
-// says with the client, and answers with one: connect {url, token}, call {tool, arguments},
-// read {uri}, subscribe {uri}, heard {wanted}: once it was told of an address, all it was told of.
+// A member of a team, with the MCP client of npm: NODE_MODULES. Reads one JSON object a line, runs it
+// with the client, and prints one answer each: connect {url, token}, call {tool, arguments},
+// read {uri}, subscribe {uri}, heard {uri}: waits for an update of a URI, returns all updated URIs.
 import path from "node:path";
 import readline from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -13,13 +13,13 @@ const { ResourceUpdatedNotificationSchema } = await from("types.js");
 
 const timeout = 8000; // a server that ended is noticed by nothing else: the client would reconnect
 let client;
-const told = [];
+const updates = [];
 
 const verbs = {
   connect: async ({ url, token }) => {
     client = new Client({ name: "member", version: "1" });
     client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => {
-      told.push(params.uri);
+      updates.push(params.uri);
     });
     const headers = { Authorization: `Bearer ${token}` };
     await client.connect(
@@ -27,23 +27,23 @@ const verbs = {
     );
     return client.getServerVersion().name;
   },
-  call: ({ tool, ...given }) =>
-    client.callTool({ name: tool, arguments: given.arguments }, undefined, { timeout }),
+  call: ({ tool, ...request }) =>
+    client.callTool({ name: tool, arguments: request.arguments }, undefined, { timeout }),
   read: ({ uri }) => client.readResource({ uri }),
   subscribe: ({ uri }) => client.subscribeResource({ uri }),
-  heard: async ({ wanted }) => {
-    while (!told.includes(wanted)) {
+  heard: async ({ uri }) => {
+    while (!updates.includes(uri)) {
       await new Promise((wake) => setTimeout(wake, 50));
     }
-    return [...new Set(told)];
+    return [...new Set(updates)];
   },
 };
 
 for await (const line of readline.createInterface({ input: process.stdin })) {
-  const { verb, ...given } = JSON.parse(line);
+  const { verb, ...request } = JSON.parse(line);
   let answer;
   try {
-    answer = { result: await verbs[verb](given) };
+    answer = { result: await verbs[verb](request) };
   } catch (error) {
     answer = { error: String(error) };
   }
