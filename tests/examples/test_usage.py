@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from tests.examples.support import EXAMPLES
-from tests.notebooks.support import Notebook, CellResult
+from tests.notebooks.support import CellResult, Notebook
 
 SCRIPTS = sorted(EXAMPLES.glob("*/*.py"))
 NEEDS = {"pipeline.py": (), "team.py": ("word", "boss"), "desk.py": ("no-such.txt",)}

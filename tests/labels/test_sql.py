@@ -108,7 +108,7 @@ def test_the_tables_say_what_the_log_says(team, rows):
 @pytest.mark.thorough(quick="test_a_decision_names_its_sources")
 def test_a_declassified_decision_says_so(team, rows):
     """A declassified decision names its sources and approver; new untrusted input taints again."""
-    team.declassify("r", agent="bob", to="", **WHY)
+    team.roles.declassify("r", agent="bob", to="", **WHY)
     with team.run(run="r", agent="bob", role="analyzer") as bob:
         bob.decide("again?", selected="yes")
         bob.message("user", "now this", label="untrusted")

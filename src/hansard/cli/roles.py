@@ -42,12 +42,12 @@ from hansard.inspect.find import find_run, role_names
 from hansard.inspect.roles import (
     Approvals,
     Knowledge,
-    LoginStatus,
     Moment,
     Question,
     RoleExplanation,
     Roles,
     RoleView,
+    Validity,
     find_approval,
     list_approvals,
     list_logins,
@@ -378,11 +378,7 @@ def _render_knowledge(knowledge: Knowledge) -> Iterator[Part]:
 
 Kind = Literal["agent", "person", "service"]
 
-LOGIN_STYLES = {
-    LoginStatus.VALID: "green",
-    LoginStatus.EXPIRED: "yellow",
-    LoginStatus.REVOKED: "red",
-}
+LOGIN_STYLES = {Validity.VALID: "green", Validity.EXPIRED: "yellow", Validity.REVOKED: "red"}
 
 LOGINS = (
     Column("principal", whole=True),

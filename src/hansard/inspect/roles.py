@@ -39,7 +39,7 @@ from hansard.inspect.trace import recorded
 # Principals, their tokens, and the label that each carries.
 
 
-class LoginStatus(StrEnum):
+class Validity(StrEnum):
     """Validity of a token."""
 
     VALID = "valid"
@@ -59,7 +59,7 @@ class Login(msgspec.Struct, kw_only=True):
     role: str | None = None
     on_behalf_of: tuple[str, ...] = ()
     token: str | None = None
-    standing: LoginStatus | None = None
+    standing: Validity | None = None
     expires: str | None = None
     because: str = ""
 
@@ -75,13 +75,13 @@ async def list_logins(workspace: Workspace) -> list[Login]:
 
 def _login(workspace: Workspace, own: Login, token: Token) -> Login:
     issued = token.issued
-    valid = LoginStatus.VALID if token.is_valid(workspace.clock.now()) else LoginStatus.EXPIRED
+    valid = Validity.VALID if token.is_valid(workspace.clock.now()) else Validity.EXPIRED
     return msgspec.structs.replace(
         own,
         role=issued.role,
         on_behalf_of=issued.on_behalf_of,
         token=issued.token,
-        standing=LoginStatus.REVOKED if token.revoked else valid,
+        standing=Validity.REVOKED if token.revoked else valid,
         expires=issued.expires,
         because=token.because,
     )
