@@ -112,7 +112,7 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
                 answers = [
                     await bob.outside("view", RecordView("r1")),
                     await bob.outside("sql", RecordSql("SELECT 1")),
-                    await bob.outside("approve", RecordApprove("0" * 32)),
+                    await bob.outside("approvals_approve", RecordApprove("0" * 32)),
                     await bob.outside("finish", RecordFinish("r1")),
                     await ada.outside("view", RecordView("r1")),
                 ]
