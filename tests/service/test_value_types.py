@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard.domain import value_types
-from tests.agents.test_value_types import GIVEN, IDS, Line, Money, Odd, come
+from tests.agents.test_value_types import CASES, IDS, Line, Money, Odd, come
 from tests.agents.twins import at_once
 from tests.service.support import House, Lab
 
@@ -16,7 +16,7 @@ MONEY = value_types.BY_CLASS[Money]
 
 
 @pytest.mark.slow(cases=3)
-@pytest.mark.parametrize(("annotation", "value"), GIVEN, ids=IDS)
+@pytest.mark.parametrize(("annotation", "value"), CASES, ids=IDS)
 def test_a_value_comes_back_equal(lab: Lab, annotation: Any, value: Any) -> None:
     """A value of any supported type comes back equal on resume."""
 
