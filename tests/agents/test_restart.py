@@ -158,8 +158,8 @@ def test_a_killed_process_is_not_at_work(start: Start, tmp_path: Path, call: Cal
     assert finding["next"].startswith(f"hansard run settle {run}")
     assert "agent (gone)" in call(*at, "runs").out
     shown = call(*at, "run", "show", run).out
-    assert "no process of agent since 2" in shown
-    assert "Z; resume it, or end it: hansard run finish " in shown
+    assert "no process of agent (last event 2" in shown
+    assert "Z); resume it, or end it: hansard run finish " in shown
     assert f"hansard run finish {run} [--failed REASON]" in shown
     ended = call(*at, "run", "finish", run, "--failed", "its machine was switched off")
     assert ended.code == 0, ended.err
@@ -192,7 +192,7 @@ def test_a_named_run_is_not_taken_from_a_live_process(start: Start, tmp_path: Pa
         second = start(HANSARD_RUN="invoice")
         assert second.returncode != 0
         assert "agent 'agent' of run invoice is at work in process " in second.stderr
-        assert "Wait for its end, or end it: kill " in second.stderr
+        assert "Wait for its end, or end it (kill " in second.stderr
         resumed = call(*at, "run", "resume", run, "--", sys.executable, tmp_path / "pay.py")
         assert resumed.code != 0
         with hansard.connect(data_dir=tmp_path / "record") as record:
@@ -200,6 +200,8 @@ def test_a_named_run_is_not_taken_from_a_live_process(start: Start, tmp_path: Pa
                 pass
             with record.run(run=run, agent="another"):
                 pass
+            with pytest.raises(Refused, match="is at work in process"):
+                record.settle(run, "agent#2", "did_not_happen")
         assert call(*at, "runs", "--json").lines[0]["gone"] == []
     assert call(*at, "runs", "--json").lines[0]["gone"] == ["agent"]
     assert start(HANSARD_RUN="invoice").returncode == 0

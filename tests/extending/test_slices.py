@@ -89,6 +89,8 @@ def test_commands_follow_from_the_operations(run: Run, opened: str):
     """Arguments, options, help, JSON and errors come from the declaration."""
     assert opened == "True\n"
     assert run("tickets", "open", "t1", "again", hansard=True).stdout == "False\n"
+    assert run("tickets", "open", "a b/c", "odd id", hansard=True).stdout == "True\n"
+    assert '"id":"a b/c"' in run("tickets", "find", "--json", hansard=True).stdout
     shown = run("tickets", "open", "--help", hansard=True).stdout
     assert "The problem in one line." in shown
     assert "[default: 3]" in shown
@@ -181,7 +183,32 @@ def test_mcp_clients_have_the_operations_as_tools(run: Run, opened: str):
     assert "1" in steps.stdout.split()
 
 
+VIEW = """
+from hansard.extending import Slice
+SLICE = Slice(name="view", schema="CREATE VIEW odd AS SELECT split_prt(stream, '/', 2) FROM events")
+"""
+PARAMETER = """
+from hansard.extending import Noun, free, operation
+class Books(Noun, noun="books"):
+    @operation(needs=free)
+    async def lend(self, to) -> bool: ...
+"""
+
+
+@pytest.mark.slow
+def test_arguments_are_checked_by_their_types(run: Run, opened: str):
+    """A wrong type is refused before anything is recorded, in Python as on the wire."""
+    assert opened
+    call = "hansard.connect() as record: record.noun(Tickets).open('t8', 'x', priority='high')"
+    program = f"import hansard\nfrom tickets import Tickets\nwith {call}"
+    done = run("-c", program)
+    assert "record.tickets.open(priority): 'high'; give `int`" in done.stderr
+    assert "t8" not in run("tickets", "find", hansard=True).stdout
+
+
 BROKEN = {
+    "view": VIEW,
+    "parameter": PARAMETER,
     "raises": "raise LookupError('no such library')",
     "taken": (
         "from hansard.extending import Slice\nSLICE = Slice(name='taken', streams={'prompt': ()})"
@@ -204,7 +231,13 @@ def test_a_slice_that_cannot_be_loaded_is_left_out(
     (info / "entry_points.txt").write_text(f"[hansard.slices]\n{name} = {name}:SLICE\n")
     both = f"{packages}{os.pathsep}{tmp_path}"
     done = run("tickets", "find", "--json", hansard=True, PYTHONPATH=both)
-    assert done.returncode == 0
+    assert done.returncode == 0, done.stderr
     assert '"id":"t1"' in done.stdout
-    assert "a slice cannot be loaded" in done.stderr
-    assert f"{name}:SLICE" in done.stderr
+    if name == "view":
+        assert "the views of a slice cannot be created" in done.stderr
+        assert "split_prt" in done.stderr
+    else:
+        assert "a slice cannot be loaded" in done.stderr
+        assert f"{name}:SLICE" in done.stderr
+    if name == "parameter":
+        assert "Books.lend: annotate 'to', as Name, Prose or a type" in done.stderr

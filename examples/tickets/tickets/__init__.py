@@ -119,7 +119,7 @@ class Tickets(Noun[C_co], noun="tickets"):
 SCHEMA = """
 CREATE VIEW tickets AS
 SELECT
-    split_part(stream, '/', 2) AS id,
+    url_decode(split_part(stream, '/', 2)) AS id,
     arg_max(data->>'title', position) FILTER (type = 'ticket.opened.v1') AS title,
     arg_max(coalesce((data->>'priority')::INTEGER, 3), position)
         FILTER (type = 'ticket.opened.v1') AS priority,

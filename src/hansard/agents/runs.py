@@ -7,10 +7,11 @@ Long because all of them decide on the same life of a run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -184,10 +185,11 @@ async def settle(
     reason: str = "",
 ) -> str:
     """Settle a step as `happened` (with its result), `did_not_happen`, `reuse` or `run_again`;
-    return it as `agent#number`. Takes the agent's next epoch, which fences a session still at work.
+    return it as `agent#number`. Takes the agent's next epoch, which fences a session still at work
+    on another machine.
 
-    Raises Refused if the step cannot be settled in this way, or if its write to shared state is
-    stored; NotFound, BadName.
+    Raises Refused if another process here is at work as the agent, if the step cannot be settled
+    in this way, or if its write to shared state is stored; NotFound, BadName.
     """
     text = chosen(Verdict, verdict, "verdict")
     plain = values.plain(result, "result", workspace.redaction)
@@ -227,20 +229,37 @@ async def settle(
     view = await workspace.points.view(run)
     step = await workspace.points.step_name(run, step)
     agent, target = find_step(view, step)
-    wrote = await find_write(workspace.states, view.stream_of(agent), target)
+    await _demand_unwritten(workspace, view.stream_of(agent), target)
+    async with _at_rest(workspace, view.stream_of(agent)):
+        try:
+            await transact(functools.partial(workspace.points.view, run), settled, append)
+        except Refused as error:
+            if not target.settled_by:
+                raise
+            raise await _refused(error, workspace, view.stream_of(agent), target) from error
+    return f"{agent}#{target.number}"
+
+
+async def _demand_unwritten(workspace: Workspace, stream: AgentStream, step: Step) -> None:
+    """Raise Refused for a step whose write to shared state is stored."""
+    wrote = await find_write(workspace.states, stream, step)
     if wrote is not None:
         message = (
-            f"step {target.number} of {agent!r} is not in doubt: it wrote version "
+            f"step {step.number} of {stream.agent!r} is not in doubt: it wrote version "
             f"{wrote.state.version} of key {wrote.key!r}; resume the run to go on there"
         )
         raise Refused(message)
+
+
+@contextlib.asynccontextmanager
+async def _at_rest(workspace: Workspace, stream: AgentStream) -> AsyncGenerator[None]:
+    """Keep other processes here from working as an agent. Raises Refused if one does."""
+    held = await workspace.hold(stream) if workspace.hold is not None else None
     try:
-        await transact(functools.partial(workspace.points.view, run), settled, append)
-    except Refused as error:
-        if not target.settled_by:
-            raise
-        raise await _refused(error, workspace, view.stream_of(agent), target) from error
-    return f"{agent}#{target.number}"
+        yield
+    finally:
+        if held is not None:
+            held.close(is_done=False)
 
 
 async def _refused(
@@ -835,22 +854,22 @@ async def close_agent(workspace: Workspace, opened: Opened, error: BaseException
         ledger.end()
         _demand_equal(ledger, error)
         return
-    is_done = False
+    is_left = False
     try:
-        await _leave(workspace, opened, writer, error)
-        is_done = error is None
+        is_left = await _leave(workspace, opened, writer, error)
     finally:
         if opened.held is not None:
-            opened.held.close(is_done=is_done)
+            opened.held.close(is_done=is_left and error is None, is_left=is_left)
 
 
 async def _leave(
     workspace: Workspace, opened: Opened, writer: StreamWriter, error: BaseException | None
-) -> None:
+) -> bool:
+    """Record the end of a session; return whether it is on record."""
     ledger = opened.engine.ledger
     if error is not None and writer.lost is not None:
         ledger.end()
-        return
+        return False
     scrub = opened.engine.settings.scrub
     failure_record = failure(error, scrub) if error is not None else None
     outcome = "completed" if error is None else "failed"
@@ -870,8 +889,10 @@ async def _leave(
         if error is None:
             raise
         error.add_note(f"the end of the session could not be recorded: {failed}")
+        return False
     finally:
         ledger.end()
+    return True
 
 
 def _demand_equal(ledger: Ledger, error: BaseException | None) -> None:

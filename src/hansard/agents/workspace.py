@@ -304,8 +304,10 @@ class Held(Protocol):
     def begun(self) -> None:
         """Note that the session is on record."""
 
-    def close(self, *, is_done: bool) -> None:
-        """End the note; `is_done` if nothing of the session is left to resume."""
+    def close(self, *, is_done: bool, is_left: bool = False) -> None:
+        """End the note; `is_done` if nothing of the session is left to resume, `is_left` if its
+        end is on record.
+        """
 
 
 Hold = Callable[[AgentStream], Awaitable[Held | None]]

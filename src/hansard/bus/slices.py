@@ -57,12 +57,15 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 def load() -> None:
     """Import the slices of the installed packages; one that fails is left out with a warning."""
     for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        before = {*_slices}
         try:
             loaded = entry.load()
             why = "" if isinstance(loaded, Slice) else f"it is a {type(loaded).__name__}, no Slice"
         except Exception as error:  # noqa: BLE001 -- a package of others may raise anything
             why = repr(error)
         if why:
+            for name in {*_slices} - before:
+                del _slices[name]
             _log.warning("a slice cannot be loaded", slice=entry.value, error=why)
 
 

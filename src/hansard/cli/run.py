@@ -532,7 +532,9 @@ def _at_work(run: RunState) -> str:
     remedy = f"resume it, or end it: hansard run finish {run.run} [--failed REASON]"
     items = []
     if run.gone:
-        items.append(f"no process of {listed(run.gone)} since {output.moment(last)}; {remedy}")
+        items.append(
+            f"no process of {listed(run.gone)} (last event {output.moment(last)}); {remedy}"
+        )
     if rest:
         age = output.duration((datetime.now(UTC) - last).total_seconds() * 1_000)
         killed = f"; if it was killed, {remedy}" if not run.gone else ""

@@ -95,13 +95,16 @@ class SessionFile:
     def begun(self) -> None:
         """Note that the run is on record, so that its loss is noticed, and the time of this."""
         self._note = replace(self._note, is_begun=True)
+        self.is_begun = True
         self._write()
         now = time.time_ns()
         os.utime(self._fd, ns=(now, now))  # the kernel's own time of a write lags by some ms
 
-    def close(self, *, is_done: bool) -> None:
-        """Release the lock; remove the file if no restart of the program resumes the run."""
-        if is_done or not self._note.start:
+    def close(self, *, is_done: bool, is_left: bool = False) -> None:
+        """Release the lock. Remove the file if the session is done; also if no restart of the
+        program resumes its run, and its end is on record (`is_left`) or it never began.
+        """
+        if is_done or (not self._note.start and (is_left or not self.is_begun)):
             self.path.unlink(missing_ok=True)
         _held.discard(self._identity)
         file_lock.release(self._fd)
@@ -129,8 +132,9 @@ async def hold(settings: Settings, stream: AgentStream) -> SessionFile | None:
         _log.warning("cannot note that a session is open", run=stream.run, error=str(error))
         return None
     message = (
-        f"agent {stream.agent!r} of run {stream.run} is at work in process {pid}: a second session "
-        f"would end that one amid its calls. Wait for its end, or end it: kill {pid}"
+        f"agent {stream.agent!r} of run {stream.run} is at work in process {pid}, and would be "
+        "ended amid its calls. Wait for its end, or end it "
+        f"(kill {pid}), which may leave a call in doubt"
     )
     raise Refused(message)
 

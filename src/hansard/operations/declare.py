@@ -216,6 +216,19 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
             }
         )
 
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Check the types of a call's arguments as the service does. Raises TypeError, BadValue."""
+        given = self.here.bind(None, *args, **kwargs).arguments
+        for name, codec in self.codecs.items():
+            if name in given and self.fields[name] in (Kind.NAME, Kind.PLAIN):
+                try:
+                    plain = msgspec.to_builtins(codec.encode(given[name], name, None))
+                    msgspec.convert(plain, codec.wire)
+                except (msgspec.ValidationError, TypeError) as error:
+                    fact = f"{given[name]!r:.80}"
+                    remedy = str(error).partition(",")[0].replace("Expected", "give")
+                    raise BadValue(f"{self.called}({name})", fact, remedy) from error
+
     async def answer(self, record: Any, request: Ask, actor: object) -> Any:
         """Run a request of `actor` on `record`. Raises BadValue, and the operation's errors."""
         return await self.method_of(record)(**self.arguments(request, actor))
@@ -424,6 +437,8 @@ class Noun(Generic[C_co]):
     `Prompts[Async]` it is awaited.
     """
 
+    _checks: ClassVar[bool] = False
+    """True if local calls check the types of arguments, as requests do."""
     _path: ClassVar[str] = ""
     """The attribute of a record that has it; empty for the record itself."""
 
@@ -593,6 +608,18 @@ class OperationMethod(Method[P, T]):
         """The operation, as derived from the method."""
         return _derived(self.full_name, self._owner, self.attribute, self.method, self._declared)
 
+    @functools.cached_property
+    def _here(self) -> Any:
+        if not self._owner._checks:  # noqa: SLF001 -- its own class
+            return self._guarded(self.method)
+
+        @functools.wraps(self.method)
+        async def checked(noun: Any, /, *args: Any, **kwargs: Any) -> Any:
+            self.operation.check(args, kwargs)
+            return await self.method(noun, *args, **kwargs)
+
+        return self._guarded(checked)
+
     def _of(self, noun: Noun[Any]) -> Any:
         is_sent = noun._context.is_remote and noun._portal is None  # noqa: SLF001 -- its own descriptor
         return self._sends if is_sent else super()._of(noun)
@@ -647,7 +674,16 @@ def operation(
         begins: True if the artifact may begin with it.
     """
     declared = _Declared(needs, takes, shows, begins)
-    return lambda method: OperationMethod(method, declared)
+
+    def declare(method: Any) -> Any:
+        code, hints = method.__code__, method.__annotations__
+        for name in code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]:
+            if name not in hints:
+                message = f"{method.__qualname__}: annotate {name!r}, as Name, Prose or a type"
+                raise TypeError(message)
+        return OperationMethod(method, declared)
+
+    return declare
 
 
 def of_record(*nouns: type[Noun[Any]]) -> dict[str, Operation]:

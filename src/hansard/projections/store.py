@@ -26,8 +26,10 @@ from typing import Any
 import msgspec
 import platformdirs
 
+from hansard.bus import slices
 from hansard.bus.file_lock import PRIVATE_DIR, replace_private
 from hansard.bus.log import RawMessage
+from hansard.bus.loggers import logger
 from hansard.domain.integrity import MEMBERSHIP_TAGS, MembershipEvent
 from hansard.projections._engine import engine as duckdb
 from hansard.projections.errors import REBUILD, Newer, Older, Unusable, unusable, unwritten
@@ -56,6 +58,8 @@ from hansard.projections.table_files import (
 
 LABELLED = "labelled"
 """Pattern of loaders for events with a label, whatever their type."""
+
+_log = logger(__name__)
 
 _HERE = Path(__file__).parent
 
@@ -655,9 +659,24 @@ def _blank(*, partial: bool) -> bytes:
                 con.close()
             return path.read_bytes()
 
+    if slices.installed():  # made each time, so that a faulty view is warned of each time
+        return make()
     from duckdb import __version__  # noqa: PLC0415 -- slow to import, and readers need none of it
 
     return empty_file(make, __version__, schema_digest(), partial)
+
+
+def _create_views(run: Callable[[Any], object], slice_: slices.Slice) -> None:
+    """Create the views of a slice: all, or none with a warning, so that it hurts no other."""
+    run("BEGIN")
+    try:
+        for statement in duckdb.extract_statements(slice_.schema):
+            run(statement)
+    except duckdb.Error as error:
+        run("ROLLBACK")
+        _log.warning("the views of a slice cannot be created", slice=slice_.name, error=str(error))
+    else:
+        run("COMMIT")
 
 
 def _create(con: duckdb.DuckDBPyConnection, *, partial: bool) -> None:
@@ -669,6 +688,10 @@ def _create(con: duckdb.DuckDBPyConnection, *, partial: bool) -> None:
     run("BEGIN")
     for statement in duckdb.extract_statements(schema_sql()):
         run(statement)
+    run("COMMIT")
+    for each in slices.installed():
+        _create_views(run, each)
+    run("BEGIN")
     for relation, column in run(_NAMED):
         text = meaning(relation, column)
         if text is not None:

@@ -44,8 +44,7 @@ def schema_files() -> list[Path]:
 @cache
 def schema_sql() -> str:
     """Return the statements that create every table, view and macro, in order."""
-    texts = [path.read_text(encoding="utf-8") for path in schema_files()]
-    return "\n".join([*texts, *(each.schema for each in slices.installed())])
+    return "\n".join(path.read_text(encoding="utf-8") for path in schema_files())
 
 
 @cache
