@@ -34,10 +34,10 @@ async def test_a_granted_call_runs_and_its_intent_names_the_grant(lab: Lab):
         [listed] = await questions(record)
         question = listed.approval
         assert (question.given, question.by, question.because) == ("granted", "eva", "because")
-        assert (question.asked.agent, question.asked.tool) == ("ada", "send_mail")
-        assert msgspec.json.decode(question.asked.arguments) == {"to": "bob"}
+        assert (question.request.agent, question.request.tool) == ("ada", "send_mail")
+        assert msgspec.json.decode(question.request.arguments) == {"to": "bob"}
         [step] = await record.steps("r")
-        assert (step.approvals, step.call) == ((question.id,), question.asked.call)
+        assert (step.approvals, step.call) == ((question.id,), question.request.call)
 
 
 async def test_a_denied_call_is_blocked_and_stays_so(lab: Lab):
@@ -149,8 +149,8 @@ async def test_an_edited_earlier_step_needs_a_new_approval(lab: Lab):
             await story(record, "two")
         assert sent == ["bob"]
         first, second = await questions(record)
-        assert first.approval.asked.call == second.approval.asked.call
-        assert first.approval.asked.fingerprint != second.approval.asked.fingerprint
+        assert first.approval.request.call == second.approval.request.call
+        assert first.approval.request.fingerprint != second.approval.request.fingerprint
 
 
 async def test_a_grant_is_of_no_use_to_another_agent_or_run(lab: Lab):
@@ -206,7 +206,7 @@ async def test_rules_apply_in_order(lab: Lab):
             with person(lab, True) as eva:
                 await send("boss")
         assert sent == ["bob", "boss"]
-        assert [each.approval.asked.rule for each in eva.seen] == ["ask first send_* where to"]
+        assert [each.approval.request.rule for each in eva.seen] == ["ask first send_* where to"]
 
 
 async def test_writes_to_shared_state_can_need_approval(lab: Lab):

@@ -113,7 +113,7 @@ def grant_one(record: Record) -> None:
     until = time.monotonic() + GRANT_S_MAX
     while time.monotonic() < until:
         for each in record.approvals.list():
-            assert each.approval.asked.tool == "send"
+            assert each.approval.request.tool == "send"
             record.approvals.approve(each.approval.id, by="ann")
             return
         time.sleep(0.1)

@@ -225,7 +225,7 @@ def answer(record: Record, tries: int = 200, *, deny: bool = False) -> str:
         if waits:
             approval = waits[0].approval
             (record.approvals.deny if deny else record.approvals.approve)(approval.id, by="eve")
-            return bytes(approval.asked.arguments).decode()
+            return bytes(approval.request.arguments).decode()
         time.sleep(0.02)
     message = "nobody asked"
     raise AssertionError(message)

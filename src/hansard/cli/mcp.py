@@ -413,7 +413,7 @@ def _print_run(config: Serving, run: str) -> None:
 
 def _print_approval(approval: Approval) -> None:
     grant = f"hansard approvals grant {approval.id}"
-    output.hint(f"{approval.asked.tool} is waiting for approval {approval.id}: {grant}")
+    output.hint(f"{approval.request.tool} is waiting for approval {approval.id}: {grant}")
 
 
 def _print_url(url: str) -> None:
@@ -463,7 +463,7 @@ def run_agent(
 def _print_pending(approval: Approval) -> None:
     """Print a run's pending approval on stderr."""
     if approval.given is ApprovalStatus.PENDING:
-        call = f"{approval.asked.tool} of {approval.asked.agent} (approval {approval.id})"
+        call = f"{approval.request.tool} of {approval.request.agent} (approval {approval.id})"
         remedy = f"see 'hansard approvals', then 'hansard approvals grant {approval.id}'"
         typer.echo(f"waiting for a person to approve {call}: {remedy}", err=True)
 

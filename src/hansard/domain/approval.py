@@ -185,16 +185,16 @@ class ApprovalStatus(StrEnum):
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as folded so far. `asked_at`, `answered_at` and `expires` are log times in ns; `by`
-    answered it, `because` is the reason, `label` the label of the answer.
+    """A request as folded so far. `requested_at`, `answered_at` and `expires` are log times in ns;
+    `by` answered it, `because` is the reason, `label` the label of the answer.
 
     Attributes:
-        asked: The request.
+        request: The request.
         given: The answer on record; `standing` also takes the timeout into account.
     """
 
-    asked: ApprovalRequested
-    asked_at: int
+    request: ApprovalRequested
+    requested_at: int
     answered_at: int | None = None
     given: ApprovalStatus = ApprovalStatus.PENDING
     by: str = ""
@@ -204,12 +204,12 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """The request's id."""
-        return self.asked.approval
+        return self.request.approval
 
     @property
     def expires(self) -> int:
         """The log time from which on an answer is ignored, in ns."""
-        return self.asked_at + self.asked.timeout_ms * 1_000_000
+        return self.requested_at + self.request.timeout_ms * 1_000_000
 
     def standing(self, now: int) -> ApprovalStatus:
         """Return the status at a log time in ns."""
@@ -229,7 +229,7 @@ class ApprovalsState(State, kw_only=True):
         """Apply one event, stored at log time `by.stamp`, in place."""
         match event:
             case ApprovalRequested():
-                self.requests[event.approval] = Approval(asked=event, asked_at=by.stamp)
+                self.requests[event.approval] = Approval(request=event, requested_at=by.stamp)
             case ApprovalGranted():
                 self._answered(event, ApprovalStatus.GRANTED, by)
             case ApprovalDenied():
@@ -249,7 +249,7 @@ class ApprovalsState(State, kw_only=True):
         requesting agent; all others are ignored.
         """
         request = self.requests.get(event.approval)
-        if request is None or request.asked.agent in (event.by, by.author):
+        if request is None or request.request.agent in (event.by, by.author):
             return
         if request.standing(by.stamp) is ApprovalStatus.PENDING:
             self.requests[event.approval] = msgspec.structs.replace(
@@ -315,7 +315,7 @@ def _answer(state: ApprovalsState, command: Answer, now: int) -> Sequence[Approv
     ids.name("by", command.by)
     values.demand_text(command.because, "reason")
     request = find(state, command.approval)
-    if command.by == request.asked.agent:
+    if command.by == request.request.agent:
         message = (
             f"approval {request.id} was requested by agent {command.by!r}, who may not answer it: "
             "let another person answer"
@@ -339,7 +339,8 @@ def same_call(state: ApprovalsState, agent: str, call: str, fingerprint: str) ->
     return [
         each
         for each in state.requests.values()
-        if (each.asked.agent, each.asked.call, each.asked.fingerprint) == (agent, call, fingerprint)
+        if (each.request.agent, each.request.call, each.request.fingerprint)
+        == (agent, call, fingerprint)
     ]
 
 

@@ -137,9 +137,9 @@ def question(each: ListedApproval) -> Question:
     return by_name(
         Question,
         each,
-        it.asked,
+        it.request,
         approval=it.id,
-        asked_at=_time(it.asked_at),
+        asked_at=_time(it.requested_at),
         until=_time(it.expires),
         answered_at=None if it.answered_at is None else _time(it.answered_at),
         by=it.by or None,

@@ -327,7 +327,7 @@ async def listed(workspace: Workspace, runs: Iterable[str] | None = None) -> lis
             requests += [
                 ListedApproval(run, each, each.standing(now)) for each in state.requests.values()
             ]
-    return sorted(requests, key=lambda each: (each.approval.asked_at, each.run))
+    return sorted(requests, key=lambda each: (each.approval.requested_at, each.run))
 
 
 async def find(workspace: Workspace, approval: str) -> ListedApproval:
@@ -360,7 +360,7 @@ async def answer(
     by = ids.name("by", actor.agent)
     reason = workspace.text(reason)
     request = await find(workspace, approval)
-    asker = request.approval.asked.agent
+    asker = request.approval.request.agent
     if asker != by and asker in actor.on_behalf_of:
         message = (
             f"approval {approval} was requested by agent {asker!r}, for whom {by!r} acts: "

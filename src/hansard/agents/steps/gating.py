@@ -65,7 +65,7 @@ def refusal(approval: Approval) -> str:
     if approval.given is ApprovalStatus.DENIED:
         why = f": {approval.because}" if approval.because else ""
         return f"{approval.by!r} denied it (approval {approval.id}){why}"
-    waited_s = approval.asked.timeout_ms / 1_000
+    waited_s = approval.request.timeout_ms / 1_000
     return f"no answer within {waited_s:,g} s (approval {approval.id}); it is requested again"
 
 

@@ -364,7 +364,7 @@ class ApprovalWaits:
             return _under_id(waiting.task.result(), frame.id)
         approval = waiting.question.result()
         why = (
-            f"waiting for approval {approval.id}; call again: {approval.asked.tool} has not been "
+            f"waiting for approval {approval.id}; call again: {approval.request.tool} has not been "
             f"called yet, since a person has to approve it ({_remedy(approval)}). Call it again "
             "with the same arguments for its result"
         )
@@ -428,14 +428,14 @@ def answered_elsewhere(id_: Id) -> Notification:
 
 
 def _question(approval: Approval) -> dict[str, Any]:
-    arguments = bytes(approval.asked.arguments).decode()
+    arguments = bytes(approval.request.arguments).decode()
     approve = {
         "type": "boolean",
         "title": "Approve",
-        "description": f"Approval {approval.id}, required by the rule: {approval.asked.rule}",
+        "description": f"Approval {approval.id}, required by the rule: {approval.request.rule}",
     }
     return {
-        "message": f"May {approval.asked.tool} be called with {arguments:.2000}?",
+        "message": f"May {approval.request.tool} be called with {arguments:.2000}?",
         "requestedSchema": {
             "type": "object",
             "properties": {"approve": approve},
@@ -465,7 +465,7 @@ async def _progress(frame: Request, approval: Approval, client: Client | None) -
         progress = {
             "progressToken": token,
             "progress": round(time.monotonic() - began_s, 3),
-            "message": f"{approval.asked.tool} waits for an approval: {_remedy(approval)}",
+            "message": f"{approval.request.tool} waits for an approval: {_remedy(approval)}",
         }
         with contextlib.suppress(ConnectionError):
             await client.notify(frames.notification("notifications/progress", progress))

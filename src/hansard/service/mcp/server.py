@@ -108,7 +108,7 @@ async def _awaited(sessions: Sessions, name: str, arguments: Mapping[str, Any]) 
     work = sessions.under_way(arguments.get("run_id"), in_run=True)
     if work is not None and sessions.workspace is not None:
         for each in await listed(sessions.workspace, [work.session.run]):
-            call, name_of = each.approval.asked, each.approval.id
+            call, name_of = each.approval.request, each.approval.id
             if call.agent == work.session.agent and each.standing is ApprovalStatus.PENDING:
                 return f"{call.tool} waits for a person: hansard approvals grant {name_of}"
     for field in ("key", "task"):
