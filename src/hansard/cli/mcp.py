@@ -154,7 +154,7 @@ async def proxy(
         servers={} if servers is None else server_files.load(servers),
         http=http,
         hosts=allow_host or (),
-        client_token=None if token_file is None else _token(token_file),
+        client_token=None if token_file is None else token_of(token_file),
         run=run,
         mode=mode,
         workflow=workflow,
@@ -262,7 +262,7 @@ async def serve_record(
                 record = await stack.enter_async_context(restricted)
                 clients.append(Client(credentials.token, opened(record, agent, None)))
             if not as_ or token_file is not None:
-                token = _token(token_file)
+                token = token_of(token_file)
                 record = await stack.enter_async_context(connect_async(**connecting()))
                 clients.append(Client(token, opened(record, agent, role)))
             if address.host not in LOCAL:
@@ -270,7 +270,7 @@ async def serve_record(
             await until(stop, serve_http(clients, address, output.hint))
 
 
-def _token(file: Path | None) -> str:
+def token_of(file: Path | None) -> str:
     """Return the token in a file, which is created if it is missing.
 
     Without a file, generate a token and print it. Raises BadValue.

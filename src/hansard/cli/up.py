@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from hansard import settings as configuration
+from hansard.agents.memory.search import import_extra
 from hansard.broker import private_copy
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.log import RawWorkspace
@@ -48,12 +50,26 @@ async def up(
     after: Annotated[
         int | None, option("Show the log from here [only new commits].", "POSITION", min=0)
     ] = None,
+    http: Annotated[
+        str | None, option("Listen for traces and hooks over HTTP; 0: a free port.", "[HOST:]PORT")
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        option("With --http: file with the token that clients send; created if missing.", "FILE"),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        option("With --http: a host name that clients may use. Repeatable.", "NAME"),
+    ] = None,
 ) -> None:
     """Run the broker, fill the tables and serve restricted agents.
 
     Shows each commit when it is made. Serves and shows all existing workspaces and those created
     meanwhile; with --workspace only that one, which is created if it is missing (all are
     projected). Each log is watched for damage: see 'hansard health'.
+
+    With --http it also accepts OpenTelemetry traces and hooks of other programs (docs/otel.md). It
+    listens on this machine; other addresses require --token-file.
     """
     config = settings()
     private_copy.refuse(data_dir_of(config))
@@ -68,17 +84,49 @@ async def up(
             made = mine is not None and await _ensure_streams(config)
             watcher = Watcher(broker, data_dir_of(config), partial(shows.trouble, kind="damage"))
             tables = projecting(config, mine, broker, shows.trouble, stop, watcher)
-            if mine is None:
-                doing = _serve_all(config, broker, tables, shows)
-            else:
-                one = _One(config, broker, mine, shows)
-                begin = partial(_report_start, config, broker, shows, made=made)
-                doing = _serve_one(one, after, begin, tables)
-            async with watcher.keep():
+            door = _http(config, broker, http, token_file, allow_host)
+            async with watcher.keep(), door as shows.http:
+                if mine is None:
+                    doing = _serve_all(config, broker, tables, shows)
+                else:
+                    one = _One(config, broker, mine, shows)
+                    begin = partial(_report_start, config, broker, shows, made=made)
+                    doing = _serve_one(one, after, begin, tables)
                 await until(stop, doing)
         finally:
             await broker.release()
     output.show([], [Hint("stopped")])
+
+
+@contextlib.asynccontextmanager
+async def _http(
+    config: Settings,
+    broker: Broker,
+    http: str | None,
+    token_file: Path | None,
+    allow_host: list[str] | None,
+) -> AsyncGenerator[str | None]:
+    """Listen for HTTP while the block runs; yield the URL, None without --http.
+
+    Raises BadValue, ExtraMissing.
+    """
+    if http is None:
+        if token_file is not None or allow_host:
+            options = "--token-file, --allow-host"
+            raise BadValue(options, "there is no --http", "give it, or leave these out")
+        yield None
+        return
+    for package in ("starlette", "uvicorn"):
+        import_extra(package, "'hansard up --http'", package, "http")
+    from hansard.cli.mcp import token_of
+    from hansard.client.listening import Address
+    from hansard.ext.listener import listening
+
+    address = Address.of(http, allow_host or ())
+    token = None if token_file is None else token_of(token_file)
+    only = config.workspace if configuration.names_workspace(**GlobalOptions.values) else None
+    async with listening(config, broker, address, token=token, only=only) as url:
+        yield url
 
 
 class _Shows:
@@ -86,6 +134,9 @@ class _Shows:
 
     A reader that stops reading blocks only the commits that are shown.
     """
+
+    http: str | None = None
+    """URL of the HTTP listener, if there is one."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
@@ -290,8 +341,11 @@ def _report_start(
     status.version = status.version or next((version for _, version in begun), None)
     lines = [line for line, _ in begun]
     about = [*_of_broker(status), "stop it with Ctrl-C"]
+    http = {"http": shows.http} if shows.http is not None else {}
+    if http:
+        about.insert(-1, f"http        {shows.http} (traces: /v1/traces, see docs/otel.md)")
     if made is None:
-        start = {"kind": "up", "workspace": None, "workspaces": lines, "broker": status}
+        start = {"kind": "up", "workspace": None, "workspaces": lines, "broker": status} | http
         shows.later(start, masked("\n".join(about)), *map(_about, lines))
         if not begun:
             shows.later({"kind": "workspace", "workspace": None, "fact": NONE_YET}, NONE_YET)
@@ -302,6 +356,7 @@ def _report_start(
     if line["service"]:
         about.insert(-1, "service     answers restricted agents (hansard credentials ROLE)")
     start = {"kind": "up"} | place | {"made": made, "broker": status, "service": line["service"]}
+    start |= http
     shows.later(start, masked("\n".join(about)))
 
 
