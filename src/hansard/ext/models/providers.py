@@ -1,0 +1,816 @@
+"""Providers of models: the call in an HTTP request, its identity, and the facts of its answer.
+
+Pure: bytes in, values out. A body that cannot be read is no error: the facts say why they are few.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+DECODED_MAX = 256 * 2**20
+"""Most bytes of a body after decompression; facts of a longer one are not read."""
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider of models.
+
+    Attributes:
+        name: Its name, the first part of the names of its operations.
+        dialect: The API that it speaks: `openai`, `anthropic` or `google`.
+        variables: Environment variables by which SDKs take its base URL.
+        hosts: Its host names; a leading dot stands for every host below that domain.
+        base: Its default base URL.
+    """
+
+    name: str
+    dialect: str
+    variables: tuple[str, ...]
+    hosts: tuple[str, ...]
+    base: str
+
+    def serves(self, host: str) -> bool:
+        """Return whether a host name, without a port, is this provider's."""
+        host = host.lower().rstrip(".")
+        return any(
+            host.endswith(each) if each.startswith(".") else host == each for each in self.hosts
+        )
+
+
+def _compatible(name: str, host: str, path: str = "/v1") -> Provider:
+    """Return a provider whose API is that of OpenAI; litellm names its variable `..._API_BASE`."""
+    stem = name.upper()
+    variables = (f"{stem}_BASE_URL", f"{stem}_API_BASE")
+    base = f"https://{host}{path}"
+    return Provider(name=name, dialect="openai", variables=variables, hosts=(host,), base=base)
+
+
+PROVIDERS: tuple[Provider, ...] = (
+    Provider(
+        name="openai",
+        dialect="openai",
+        variables=("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+        hosts=("api.openai.com", ".api.openai.com", ".openai.azure.com"),
+        base="https://api.openai.com/v1",
+    ),
+    Provider(
+        name="anthropic",
+        dialect="anthropic",
+        variables=("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
+        hosts=("api.anthropic.com",),
+        base="https://api.anthropic.com",
+    ),
+    Provider(
+        name="google",
+        dialect="google",
+        variables=("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_BASE"),
+        hosts=("generativelanguage.googleapis.com",),
+        base="https://generativelanguage.googleapis.com",
+    ),
+    Provider(
+        name="vertex",
+        dialect="google",
+        variables=("GOOGLE_VERTEX_BASE_URL", "VERTEXAI_API_BASE"),
+        hosts=("aiplatform.googleapis.com", ".aiplatform.googleapis.com"),
+        base="https://aiplatform.googleapis.com",
+    ),
+    _compatible("mistral", "api.mistral.ai"),
+    _compatible("deepseek", "api.deepseek.com", ""),
+    _compatible("groq", "api.groq.com", "/openai/v1"),
+    _compatible("xai", "api.x.ai"),
+    _compatible("cerebras", "api.cerebras.ai"),
+    _compatible("openrouter", "openrouter.ai", "/api/v1"),
+    _compatible("together", "api.together.xyz"),
+    _compatible("fireworks", "api.fireworks.ai", "/inference/v1"),
+    _compatible("perplexity", "api.perplexity.ai", ""),
+)
+"""Known providers. Of two that a host matches, the first counts."""
+
+BY_NAME: Mapping[str, Provider] = {each.name: each for each in PROVIDERS}
+"""The known providers by name."""
+
+
+def provider_of(host: str) -> Provider | None:
+    """Return the provider that a host name, without a port, belongs to."""
+    return next((each for each in PROVIDERS if each.serves(host)), None)
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """A kind of model call.
+
+    Attributes:
+        provider: The provider's name.
+        kind: The operation in its dialect: `chat.completions`, `messages` ...
+        model: The model where the path names it; empty where the body does.
+        stream: True if the path asks for a stream.
+    """
+
+    provider: str
+    kind: str
+    model: str = ""
+    stream: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of its tool in the record: `openai.chat.completions`."""
+        return f"{self.provider}.{self.kind}"
+
+
+_PATHS: Mapping[str, Sequence[tuple[re.Pattern[str], str]]] = {
+    "openai": (
+        (re.compile(r"/chat/completions$"), "chat.completions"),
+        (re.compile(r"/responses$"), "responses"),
+        (re.compile(r"/embeddings$"), "embeddings"),
+        (re.compile(r"(?<!/chat)/completions$"), "completions"),
+    ),
+    "anthropic": (
+        (re.compile(r"/messages$"), "messages"),
+        (re.compile(r"/messages/count_tokens$"), "count_tokens"),
+    ),
+    "google": (
+        (re.compile(r"/openai/chat/completions$"), "chat.completions"),
+        (re.compile(r"/openai/embeddings$"), "embeddings"),
+        (re.compile(r"/(?P<model>[^/:]+):generateContent$"), "generate_content"),
+        (re.compile(r"/(?P<model>[^/:]+):(?P<stream>stream)GenerateContent$"), "generate_content"),
+        (re.compile(r"/(?P<model>[^/:]+):(?:batchEmbedContents|embedContent)$"), "embed_content"),
+        (re.compile(r"/(?P<model>[^/:]+):countTokens$"), "count_tokens"),
+    ),
+}
+"""Ends of the paths of model calls, by dialect: a base URL may put anything before them."""
+
+
+def operation_of(provider: str | Provider, method: str, path: str) -> Operation | None:
+    """Return the model call that a request is, or None if it is another request.
+
+    Args:
+        provider: The provider, or its name.
+        method: The HTTP method.
+        path: The path; a query is ignored.
+    """
+    known = provider if isinstance(provider, Provider) else BY_NAME.get(provider)
+    if known is None or method.upper() != "POST":
+        return None
+    path = path.partition("?")[0].rstrip("/")
+    for pattern, kind in _PATHS[known.dialect]:
+        if match := pattern.search(path):
+            named = match.groupdict()
+            return Operation(known.name, kind, named.get("model") or "", bool(named.get("stream")))
+    return None
+
+
+# ---------------------------------------------------------------- identity
+#
+# Two requests are one call if their identities are equal:
+#
+# 1. Nulls count as absent: SDKs add and drop them in round trips. A null in a list stays.
+# 2. Keys by which a provider routes, caches or accounts, and which clients draw at random, are
+#    left out (`RANDOM`), and so are the fields of the caller's rules.
+# 3. Ids of tool calls and items are replaced by their order of appearance: `id:1`, `id:2` ...
+#
+# Nothing else is equal that differs: no similarity, no order of lists, no white space.
+
+RANDOM: Mapping[str, tuple[str, ...]] = {
+    "openai": ("/prompt_cache_key",),  # `agents-sdk:run:<uuid>` from the OpenAI Agents SDK
+    "anthropic": ("/metadata/user_id",),  # names the session in requests of Claude Code
+    "google": (),
+}
+"""Fields that are left out of the identity, by dialect."""
+
+_ID_OWNERS = frozenset(
+    {
+        "tool_use", "server_tool_use", "mcp_tool_use", "function", "custom", "function_call",
+        "custom_tool_call", "reasoning", "message", "web_search_call", "file_search_call",
+        "computer_call", "code_interpreter_call", "mcp_call", "function_call_output", "tool_call",
+        "item_reference",
+    }
+)  # fmt: skip
+"""Values of `type` of parts whose `id` is drawn by a provider or an SDK."""
+
+_ID_FIELDS = frozenset({"tool_call_id", "tool_use_id", "call_id"})
+_ID_PARENTS = frozenset({"tool_calls", "functionCall", "functionResponse", "function_call"})
+_OPAQUE = frozenset({"input", "args", "arguments", "response", "parameters", "input_schema"})
+"""Fields of a part that hold values of a tool: ids in them are the tool's own."""
+_PARTS = frozenset({"messages", "input", "contents", "content", "parts", *_ID_PARENTS})
+"""Fields that lead from the top of a request to its parts."""
+
+
+def identity(operation: Operation, body: bytes, volatile: Iterable[str] = ()) -> Any:
+    """Return the value from which a request's key is computed.
+
+    Args:
+        operation: The operation.
+        body: The request's body as sent, without a content encoding.
+        volatile: Further fields to leave out, as JSON pointers in which `*` is any item or name:
+            `/metadata/*`. `OPERATION/...` is a field of that operation alone.
+    """
+    try:
+        return identity_of(operation, msgspec.json.decode(body), volatile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {"sha256": hashlib.sha256(body).hexdigest(), "size": len(body)}
+
+
+def identity_of(operation: Operation, value: Any, volatile: Iterable[str] = ()) -> Any:
+    """As `identity`, from a decoded body."""
+    value = _without_nulls(value)
+    dialect = BY_NAME[operation.provider].dialect if operation.provider in BY_NAME else "openai"
+    for field in (*RANDOM[dialect], *volatile):
+        of, slash, rest = field.partition("/")
+        if slash and of in ("", operation.name):
+            _remove(value, rest.split("/"))
+    return _numbered(value, "", {}) if isinstance(value, dict) else value
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without the fields that are null, at any depth."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    return value
+
+
+def _remove(value: Any, path: Sequence[str]) -> None:
+    """Remove the fields at a path; an object that is empty afterwards goes, too."""
+    name, *rest = path
+    name = name.replace("~1", "/").replace("~0", "~")
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            if rest and name in ("*", str(index)):
+                _remove(each, rest)
+        return
+    if not isinstance(value, dict):
+        return
+    for key in [*value] if name == "*" else [name] if name in value else []:
+        if rest:
+            _remove(value[key], rest)
+        if not rest or value[key] == {}:
+            del value[key]
+
+
+def _numbered(value: Any, parent: str, ids: dict[str, str]) -> Any:
+    """Return parts of a request with their ids replaced by the order of appearance."""
+    if isinstance(value, list):
+        return [_numbered(each, parent, ids) for each in value]
+    if not isinstance(value, dict):
+        return value
+    owns = parent in _ID_PARENTS or _text(value.get("type")) in _ID_OWNERS
+    named: dict[str, Any] = {}
+    for name, each in value.items():
+        if isinstance(each, str) and (name in _ID_FIELDS or (owns and name == "id" and parent)):
+            named[name] = ids.setdefault(each, f"id:{len(ids) + 1}")
+        elif name in _PARTS and not (parent and name in _OPAQUE):
+            named[name] = _numbered(each, name, ids)
+        else:
+            named[name] = each
+    return named
+
+
+# ---------------------------------------------------------------- bodies
+
+_CODINGS: Mapping[str, int] = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+"""zlib's window bits by content coding."""
+
+
+def header(headers: Iterable[Sequence[str]], name: str) -> str:
+    """Return a header's values, joined by commas; empty if it is missing."""
+    return ", ".join(value for key, value in headers if key.lower() == name)
+
+
+def decoded(body: bytes, coding: str) -> tuple[bytes, str]:
+    """Return a body without its content coding, and why it could not be read to its end.
+
+    Args:
+        body: The body as transferred; it may end early.
+        coding: The header `content-encoding`.
+    """
+    problem = ""
+    for each in reversed([part.strip().lower() for part in coding.split(",") if part.strip()]):
+        if each == "identity":
+            continue
+        if each in _CODINGS:
+            body, problem = _inflated(body, each)
+        elif each == "br":
+            body, problem = _by_package(body, "brotli", "decompress")
+        elif each == "zstd":
+            body, problem = _by_package(body, "zstandard", "decompress")
+        else:
+            body, problem = b"", f"unknown content coding {each!r}"
+    return body, problem
+
+
+def _inflated(body: bytes, coding: str) -> tuple[bytes, str]:
+    """Decompress with zlib, up to `DECODED_MAX` and to the end of what is there."""
+    bits = _CODINGS[coding]
+    if coding == "deflate" and body[:1] and body[0] & 0x0F != zlib.DEFLATED:
+        bits = -15  # a raw stream, as some servers send it
+    pieces, size, rest = [], 0, body
+    try:
+        while rest:
+            engine = zlib.decompressobj(bits)
+            pieces.append(engine.decompress(rest, DECODED_MAX - size))
+            size += len(pieces[-1])
+            if engine.unconsumed_tail:
+                return b"".join(pieces), f"longer than {DECODED_MAX} bytes when decompressed"
+            if not engine.eof:
+                return b"".join(pieces), f"{coding} data end early"
+            rest = engine.unused_data
+    except zlib.error as error:
+        return b"".join(pieces), f"damaged {coding} data: {error}"
+    return b"".join(pieces), ""
+
+
+def _by_package(body: bytes, package: str, function: str) -> tuple[bytes, str]:
+    """Decompress with a package that the client's SDK needs for this coding, too."""
+    try:
+        plain: bytes = getattr(importlib.import_module(package), function)(body)
+        return plain[:DECODED_MAX], ""
+    except ImportError:
+        return b"", f"its content coding needs the package {package}: pip install {package}"
+    except Exception as error:  # noqa: BLE001 -- these packages raise classes of their own
+        return b"", f"damaged data: {error}"
+
+
+def sse(text: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the events of a stream of server-sent events as name and data.
+
+    By the standard's rules (WHATWG HTML, section 9.2): lines end with CR, LF or both, data lines
+    are joined, an event without its blank line at the end is dropped.
+    """
+    name = ""
+    data: list[str] = []
+    lines = re.split(r"\r\n|\n|\r", text.decode("utf-8", "replace").removeprefix("\ufeff"))
+    for line in lines[:-1]:
+        if not line:
+            if data:
+                yield name, "\n".join(data)
+            name, data = "", []
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            data.append(value)
+        elif field == "event":
+            name = value
+
+
+def _values(body: bytes, kind: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the JSON objects of a response, one or a stream of them, and what is wrong in it."""
+    if "event-stream" in kind:
+        values, bad = [], 0
+        for name, data in sse(body):
+            if data.strip() == "[DONE]":
+                continue
+            value = _json(data.encode())
+            if isinstance(value, dict):
+                values.append(value if "type" in value or not name else {**value, "type": name})
+            else:
+                bad += 1
+        return values, f"{bad} events are not JSON objects" if bad else ""
+    value = _json(body)
+    if isinstance(value, list):  # Google's stream without `alt=sse`
+        return [each for each in value if isinstance(each, dict)], ""
+    if isinstance(value, dict):
+        return [value], ""
+    return [], "the body is not a JSON object" if body else ""
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# ---------------------------------------------------------------- facts
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message of a request or an answer.
+
+    Attributes:
+        role: `system`, `user`, `assistant`, `tool` ...
+        content: Its text where it is text alone, else its parts in the provider's form.
+        fields: Its other fields: `tool_calls`, `tool_call_id`, `name` ...
+    """
+
+    role: str
+    content: Any = ""
+    fields: dict[str, Any] = {}
+
+
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call that a model asks for.
+
+    Attributes:
+        id: The provider's id of it; empty if it has none.
+        name: The tool.
+        arguments: The arguments; a text if they are not valid JSON.
+    """
+
+    id: str
+    name: str
+    arguments: Any = None
+
+
+class Facts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Typed facts of a model call; None is unknown.
+
+    Attributes:
+        provider: The provider's name.
+        operation: The operation's kind.
+        model: The model that answered, or the one that was requested.
+        status: The HTTP status.
+        input_tokens: Tokens of the request, with those read from or written to a cache.
+        output_tokens: Tokens of the answer, with those of its reasoning.
+        cached_tokens: Tokens of the request that were read from a cache.
+        reasoning_tokens: Tokens of the reasoning.
+        finish_reason: The reason why the answer ended, in the provider's word; of several answers
+            the first.
+        response_id: The provider's id of the answer.
+        error: The provider's error, or the error in its stream.
+        problem: What could not be read, and why.
+        tool_calls: The calls that the answer asks for.
+        messages_in: The messages of the request, instructions first.
+        messages_out: The messages of the answer.
+    """
+
+    provider: str
+    operation: str
+    model: str = ""
+    status: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    finish_reason: str = ""
+    response_id: str = ""
+    error: str = ""
+    problem: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    messages_in: tuple[Message, ...] = ()
+    messages_out: tuple[Message, ...] = ()
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The known token counts by name, for `session.usage`."""
+        names = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+        counts = {name: getattr(self, name) for name in names}
+        return {name: count for name, count in counts.items() if count is not None}
+
+
+def facts(
+    operation: Operation,
+    request: bytes,
+    status: int,
+    headers: Iterable[Sequence[str]],
+    response: bytes,
+) -> Facts:
+    """Return the facts of a model call; malformed data never raise.
+
+    Args:
+        operation: The operation.
+        request: The request's body.
+        status: The HTTP status.
+        headers: The response's headers, as pairs.
+        response: The response's body as transferred, as much of it as there is.
+    """
+    headers = [tuple(each) for each in headers]
+    report = Facts(provider=operation.provider, operation=operation.kind, status=status)
+    body, report.problem = decoded(response, header(headers, "content-encoding"))
+    values, wrong = _values(body, header(headers, "content-type").lower())
+    report.problem = report.problem or wrong
+    query = _dict(_json(request))
+    report.model = operation.model or _text(query.get("model"))
+    try:
+        report.messages_in = tuple(_requested(query))
+        for value in values:
+            if value.get("error"):
+                report.error = report.error or _error(value["error"])
+        _READERS.get(operation.kind, _read_nothing)(report, values)
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        report.problem = f"it has another form than {operation.name}: {error}"
+    return report
+
+
+def _error(value: Any) -> str:
+    """Return an error's text, from the forms of all dialects."""
+    if isinstance(value, dict):
+        return _text(value.get("message")) or msgspec.json.encode(value).decode()[:500]
+    return _text(value)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any, *path: str) -> int | None:
+    """Return the count at a path, or None if there is none."""
+    for name in path:
+        value = _dict(value).get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _sum(*counts: int | None) -> int | None:
+    """Add counts; None if all are unknown."""
+    known = [each for each in counts if each is not None]
+    return sum(known) if known else None
+
+
+def _parsed(arguments: Any) -> Any:
+    """Return a tool call's arguments; those that are no JSON stay text."""
+    if not isinstance(arguments, str):
+        return arguments
+    value = _json(arguments.encode())
+    return arguments if value is None and arguments != "null" else value
+
+
+def _plain(content: Any) -> Any:
+    """Return the text of content whose parts are text alone, else the content as it is."""
+    parts = _dicts(content)
+    texts = [each["text"] for each in parts if {"text"} <= {*each} <= _TEXT_FIELDS]
+    if parts and len(texts) == len(content) and all(isinstance(each, str) for each in texts):
+        return "".join(texts)
+    return "" if content is None else content
+
+
+_TEXT_FIELDS = frozenset({"type", "text", "annotations", "logprobs", "cache_control"})
+
+
+# A request's messages, in each dialect
+
+
+def _requested(query: dict[str, Any]) -> Iterator[Message]:
+    """Yield the messages of a request, the instructions first."""
+    for name in ("instructions", "system", "systemInstruction", "system_instruction"):
+        if text := query.get(name):
+            parts = text.get("parts", text) if isinstance(text, dict) else text
+            yield Message("system", _plain(parts))
+    for each in _dicts(query.get("messages")):
+        yield _message(each, "user")
+    asks = query.get("input")
+    if isinstance(asks, str) and "messages" not in query:
+        yield Message("user", asks)
+    for each in _dicts(asks):
+        yield _item(each)
+    contents = query.get("contents")
+    for each in [contents] if isinstance(contents, dict) else _dicts(contents):
+        yield _content(each)
+    if isinstance(query.get("prompt"), str):
+        yield Message("user", query["prompt"])
+
+
+def _message(value: dict[str, Any], role: str) -> Message:
+    """Return a message of chat completions or of Anthropic's messages."""
+    rest = {k: v for k, v in value.items() if k not in ("role", "content") and v is not None}
+    return Message(_text(value.get("role")) or role, _plain(value.get("content")), rest)
+
+
+def _item(value: dict[str, Any]) -> Message:
+    """Return an item of the Responses API; one that is no message keeps its fields."""
+    kind = value.get("type", "message")
+    if kind == "message":
+        return _message({k: v for k, v in value.items() if k != "type"}, "user")
+    role = "tool" if _text(kind).endswith("_output") else "assistant"
+    content = value.get("output", "") if role == "tool" else ""
+    rest = {k: v for k, v in value.items() if k != "output" and v is not None}
+    return Message(role, _plain(content), rest)
+
+
+def _content(value: dict[str, Any]) -> Message:
+    """Return a content of Google's API."""
+    parts = value.get("parts")
+    role = {"model": "assistant"}.get(_text(value.get("role")), _text(value.get("role")) or "user")
+    if any("functionResponse" in each for each in _dicts(parts)):
+        role = "tool"
+    return Message(role, _plain(parts))
+
+
+# An answer's facts, in each dialect
+
+
+def _read_nothing(report: Facts, values: list[dict[str, Any]]) -> None:
+    """Read nothing from an operation that has no facts of its own."""
+
+
+def _read_chat(report: Facts, values: list[dict[str, Any]]) -> None:
+    """Read a chat completion, or the chunks of one."""
+    choices: dict[int, dict[str, Any]] = {}
+    for value in values:
+        report.model = _text(value.get("model")) or report.model
+        report.response_id = report.response_id or _text(value.get("id"))
+        if used := _dict(value.get("usage")) or _dict(_dict(value.get("x_groq")).get("usage")):
+            report.input_tokens = _count(used, "prompt_tokens")
+            report.output_tokens = _count(used, "completion_tokens")
+            report.cached_tokens = _count(used, "prompt_tokens_details", "cached_tokens")
+            report.reasoning_tokens = _count(used, "completion_tokens_details", "reasoning_tokens")
+        for choice in _dicts(value.get("choices")):
+            state = choices.setdefault(_count(choice, "index") or 0, {"finish": "", "calls": {}})
+            state["finish"] = _text(choice.get("finish_reason")) or state["finish"]
+            if "text" in choice:  # the legacy completions
+                state["content"] = _text(state.get("content")) + _text(choice["text"])
+            _gather(state, _dict(choice.get("delta")), joined=True)
+            _gather(state, _dict(choice.get("message")), joined=False)
+    messages, calls = [], []
+    for _, state in sorted(choices.items()):
+        report.finish_reason = report.finish_reason or state.pop("finish")
+        asked_for = [state["calls"][key] for key in state["calls"]]
+        message = {k: v for k, v in state.items() if k not in ("finish", "calls")}
+        if asked_for:
+            message["tool_calls"] = asked_for
+        messages.append(_message(message, "assistant"))
+        for each in asked_for:
+            part = _dict(each.get("function")) or _dict(each.get("custom"))
+            arguments = part.get("arguments", part.get("input"))
+            calls.append(
+                ToolCall(_text(each.get("id")), _text(part.get("name")), _parsed(arguments))
+            )
+    report.messages_out, report.tool_calls = tuple(messages), tuple(calls)
+
+
+def _gather(state: dict[str, Any], part: dict[str, Any], *, joined: bool) -> None:
+    """Add a message of a choice, or a difference to it, to what is known of it."""
+    for name, value in part.items():
+        if name == "tool_calls":
+            for position, each in enumerate(_dicts(value)):
+                key = _count(each, "index")
+                _add_call(state["calls"], position if key is None else key, each)
+        elif value is None:
+            continue
+        elif joined and name != "role" and isinstance(value, str):
+            state[name] = _text(state.get(name)) + value
+        else:
+            state[name] = value
+
+
+def _add_call(calls: dict[int, dict[str, Any]], key: int, part: dict[str, Any]) -> None:
+    """Add a piece of a tool call: texts of its function are joined."""
+    call = calls.setdefault(key, {})
+    for name, value in part.items():
+        if name in ("function", "custom") and isinstance(value, dict):
+            inner = call.setdefault(name, {})
+            for field, piece in value.items():
+                known = inner.get(field)
+                joins = field in ("arguments", "input") and isinstance(piece, str)
+                inner[field] = _text(known) + piece if joins else piece or known
+        elif name != "index" and value is not None:
+            call[name] = value
+
+
+def _read_responses(report: Facts, values: list[dict[str, Any]]) -> None:
+    """Read a response, or the events of one; of one cut short, the items that were complete."""
+    whole: dict[str, Any] = {}
+    items: list[dict[str, Any]] = []
+    for value in values:
+        if isinstance(value.get("response"), dict):
+            whole = value["response"]
+        elif "output" in value and "type" not in value:
+            whole = value
+        if value.get("type") == "response.output_item.done":
+            items.append(_dict(value.get("item")))
+        if value.get("type") == "error":
+            report.error = _text(value.get("message")) or _error(value.get("error")) or "error"
+    items = _dicts(whole.get("output")) or items
+    report.model = _text(whole.get("model")) or report.model
+    report.response_id = _text(whole.get("id"))
+    used = whole.get("usage")
+    report.input_tokens = _count(used, "input_tokens")
+    report.output_tokens = _count(used, "output_tokens")
+    report.cached_tokens = _count(used, "input_tokens_details", "cached_tokens")
+    report.reasoning_tokens = _count(used, "output_tokens_details", "reasoning_tokens")
+    why = _text(_dict(whole.get("incomplete_details")).get("reason"))
+    report.finish_reason = why or _text(whole.get("status"))
+    if whole.get("error"):
+        report.error = _error(whole["error"])
+    report.messages_out = tuple(_item(each) for each in items)
+    report.tool_calls = tuple(
+        ToolCall(
+            _text(each.get("call_id")) or _text(each.get("id")),
+            _text(each.get("name")),
+            _parsed(each.get("arguments", each.get("input"))),
+        )
+        for each in items
+        if each.get("type") in ("function_call", "custom_tool_call")
+    )
+
+
+def _read_embeddings(report: Facts, values: list[dict[str, Any]]) -> None:
+    """Read embeddings: their vectors are no messages."""
+    for value in values:
+        report.model = _text(value.get("model")) or report.model
+        report.input_tokens = _count(value, "usage", "prompt_tokens")
+
+
+def _read_messages(report: Facts, values: list[dict[str, Any]]) -> None:
+    """Read a message of Anthropic, or the events of one."""
+    message: dict[str, Any] = {}
+    used: dict[str, Any] = {}
+    blocks: dict[int, dict[str, Any]] = {}
+    for value in values:
+        kind, index = value.get("type"), _count(value, "index") or 0
+        if kind in ("message", "message_start"):
+            message = value if kind == "message" else _dict(value.get("message"))
+            used |= _dict(message.get("usage"))
+            blocks = dict(enumerate(_dicts(message.get("content"))))
+        elif kind == "content_block_start":
+            blocks[index] = dict(_dict(value.get("content_block")))
+        elif kind == "content_block_delta":
+            _add_delta(blocks.setdefault(index, {}), _dict(value.get("delta")))
+        elif kind == "message_delta":
+            message = {**message, **_dict(value.get("delta"))}
+            used |= {k: v for k, v in _dict(value.get("usage")).items() if v is not None}
+    for block in blocks.values():
+        if (text := block.pop("partial_json", None)) is not None:
+            block["input"] = _parsed(text or "{}")
+    content = [blocks[index] for index in sorted(blocks)]
+    report.model = _text(message.get("model")) or report.model
+    report.response_id = _text(message.get("id"))
+    report.finish_reason = _text(message.get("stop_reason"))
+    report.cached_tokens = _count(used, "cache_read_input_tokens")
+    written = _count(used, "cache_creation_input_tokens")
+    report.input_tokens = _sum(_count(used, "input_tokens"), report.cached_tokens, written)
+    report.output_tokens = _count(used, "output_tokens")
+    report.tool_calls = tuple(
+        ToolCall(_text(each.get("id")), _text(each.get("name")), each.get("input"))
+        for each in content
+        if each.get("type") == "tool_use"
+    )
+    report.messages_out = (Message("assistant", _plain(content)),) if content else ()
+
+
+_DELTAS = {"text": "text", "thinking": "thinking", "signature": "signature"}
+
+
+def _add_delta(block: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Add a difference to a block of Anthropic's content."""
+    for name in (*_DELTAS, "partial_json"):
+        if isinstance(delta.get(name), str):
+            block[name] = _text(block.get(name)) + delta[name]
+    if isinstance(delta.get("citation"), dict):
+        block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+
+
+def _read_content(report: Facts, values: list[dict[str, Any]]) -> None:
+    """Read a response of Google's API, or the chunks of one."""
+    parts: dict[int, list[dict[str, Any]]] = {}
+    for value in values:
+        report.model = _text(value.get("modelVersion")) or report.model
+        report.response_id = _text(value.get("responseId")) or report.response_id
+        if used := _dict(value.get("usageMetadata")):
+            thoughts = _count(used, "thoughtsTokenCount")
+            asks = (_count(used, "promptTokenCount"), _count(used, "toolUsePromptTokenCount"))
+            report.input_tokens = _sum(*asks)
+            report.output_tokens = _sum(_count(used, "candidatesTokenCount"), thoughts)
+            report.cached_tokens = _count(used, "cachedContentTokenCount")
+            report.reasoning_tokens = thoughts
+        if blocked := _text(_dict(value.get("promptFeedback")).get("blockReason")):
+            report.finish_reason = blocked
+        for choice in _dicts(value.get("candidates")):
+            index = _count(choice, "index") or 0
+            if index == 0:
+                report.finish_reason = _text(choice.get("finishReason")) or report.finish_reason
+            for part in _dicts(_dict(choice.get("content")).get("parts")):
+                _add_part(parts.setdefault(index, []), part)
+    report.messages_out = tuple(
+        Message("assistant", _plain(each)) for _, each in sorted(parts.items())
+    )
+    report.tool_calls = tuple(
+        ToolCall(_text(call.get("id")), _text(call.get("name")), call.get("args"))
+        for _, each in sorted(parts.items())
+        for part in each
+        if (call := _dict(part.get("functionCall")))
+    )
+
+
+def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
+    """Add a part of Google's content; texts of the same kind that follow each other are joined."""
+    last = parts[-1] if parts else {}
+    same = {*part} == {*last} and part.get("thought") == last.get("thought")
+    if "text" in part and same:
+        parts[-1] = {**part, "text": _text(last["text"]) + _text(part["text"])}
+    else:
+        parts.append(dict(part))
+
+
+_READERS: Mapping[str, Callable[[Facts, list[dict[str, Any]]], None]] = {
+    "chat.completions": _read_chat,
+    "completions": _read_chat,
+    "responses": _read_responses,
+    "embeddings": _read_embeddings,
+    "messages": _read_messages,
+    "generate_content": _read_content,
+}
+"""Readers of answers by the operation's kind."""
