@@ -389,6 +389,9 @@ def _json(data: bytes) -> Any:
 
 # ---------------------------------------------------------------- facts
 
+RECORDED_MAX, TEXT_MAX, CALLS_MAX = 32 * 1024, 2000, 100
+"""Most bytes of recorded facts, characters of a text in them, and calls named in longer ones."""
+
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message of a request or an answer.
@@ -462,6 +465,23 @@ class Facts(msgspec.Struct, kw_only=True, omit_defaults=True):
         names = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
         counts = {name: getattr(self, name) for name in names}
         return {name: count for name, count in counts.items() if count is not None}
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The facts as they are recorded at the end of a stream, in at most `RECORDED_MAX` bytes.
+
+        The messages are left out, which the request and the chunks hold.
+        """
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        for name in ("messages_in", "messages_out"):
+            plain.pop(name, None)
+        for name in ("error", "problem", "finish_reason", "model"):
+            if name in plain:
+                plain[name] = plain[name][:TEXT_MAX]
+        if len(msgspec.json.encode(plain)) > RECORDED_MAX:
+            calls = self.tool_calls[:CALLS_MAX]
+            plain["tool_calls"] = [{"id": each.id[:99], "name": each.name[:99]} for each in calls]
+        return plain
 
 
 def facts(

@@ -1,0 +1,118 @@
+"""Messages of an agent, and the prompts among them, from the requests of its model calls.
+
+A request repeats the conversation. Each message of it is stated once, as a message of the agent:
+by role, text and calls, and by its number among equal ones in the same request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hansard.client.session import AsyncCommonSession
+from hansard.domain.fingerprint import canonical
+from hansard.domain.prompt import USES_MAX, filled_in, variables
+from hansard.domain.steps import PromptUse
+from hansard.ext.models.providers import Facts, Message
+
+LITERAL_MIN = 20
+"""Fewest literal characters of a text with variables that is recognised in a message."""
+
+_INCIDENTAL = frozenset({"annotations", "audio", "id", "logprobs", "refusal", "status", "type"})
+"""Fields of a message that clients drop or add when they send it back."""
+
+
+class Conversation:
+    """The messages that were stated in a session. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def new(self, facts: Facts) -> list[Message]:
+        """Return the messages of a call that were not stated, and count them as stated."""
+        fresh: list[Message] = []
+        present: Counter[str] = Counter()
+        with self._lock:
+            for message in (*facts.messages_in, *facts.messages_out):
+                key = _key(message)
+                present[key] += 1
+                if present[key] > self._counts[key]:
+                    self._counts[key] = present[key]
+                    fresh.append(message)
+        return fresh
+
+    async def state(self, session: AsyncCommonSession, facts: Facts) -> int:
+        """State the new messages of a call in a session; return their number."""
+        fresh = self.new(facts)
+        for message in fresh:
+            await session.message(message.role, message.content, fields=message.fields)
+        return len(fresh)
+
+
+def _key(message: Message) -> str:
+    """Return a digest of a message, equal for the answer and for its copy in a later request."""
+    fields = {k: v for k, v in message.fields.items() if k not in _INCIDENTAL and v not in ("", [])}
+    content = message.content
+    if isinstance(content, list):
+        content = [_part(each) for each in content]
+    form = canonical({"role": message.role, "content": content or "", "fields": fields})
+    return hashlib.sha256(form).hexdigest()
+
+
+def _part(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return {k: v for k, v in part.items() if v is not None and k not in ("cache_control", "caller")}
+
+
+class PromptMatcher:
+    """Versions of prompts by their texts: those that are a message of a request, word for word.
+
+    A text with variables is recognised by all that surrounds them, if that is `LITERAL_MIN`
+    characters or more. The values of the variables are not compared.
+    """
+
+    def __init__(self, versions: Iterable[tuple[str, int, str]]) -> None:
+        """Index versions, each as name, number and text; of equal texts the last counts."""
+        self._exact: dict[str, PromptUse] = {}
+        self._around: dict[tuple[str, ...], PromptUse] = {}
+        for name, number, text in versions:
+            use = PromptUse(prompt=name, version=number)
+            pieces = tuple(filled_in(text, dict.fromkeys(variables(text), "\0")).split("\0"))
+            if len(pieces) == 1:
+                self._exact[pieces[0]] = use
+            elif sum(map(len, pieces)) >= LITERAL_MIN:
+                self._around[pieces] = use
+
+    def uses(self, messages: Sequence[Message]) -> tuple[PromptUse, ...]:
+        """Return the versions among the messages of a request, each once."""
+        uses: dict[PromptUse, None] = {}
+        for message in messages:
+            text = message.content
+            if not isinstance(text, str) or message.role == "assistant":
+                continue
+            if text in self._exact:
+                uses[self._exact[text]] = None
+                continue
+            for pieces, use in self._around.items():
+                if _surround(pieces, text):
+                    uses[use] = None
+        return tuple(uses)[:USES_MAX]
+
+
+def _surround(pieces: Sequence[str], text: str) -> bool:
+    """Return whether a text is these pieces in order, with any text between two of them."""
+    first, *middle, last = pieces
+    at, end = len(first), len(text) - len(last)
+    if end < at or not text.startswith(first) or not text.endswith(last):
+        return False
+    for piece in middle:
+        at = text.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
