@@ -1,0 +1,37 @@
+"""Programs of this folder as processes that are killed, resumed and replayed."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults import _warm
+
+PROGRAMS = Path(__file__).with_name("programs")
+START_S = 90.0
+"""Longest time for a program, in seconds; it imports a framework."""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def program(name: str, data_dir: Path, workspace: str, folder: Path) -> Run:
+    """Return a function that runs a program with a mode, where it dies, and further arguments."""
+
+    def run(mode: str, at: str = "", *more: str) -> subprocess.CompletedProcess[str]:
+        words = [str(PROGRAMS / name), str(data_dir), workspace, mode, at or "-", *more]
+        env = {**os.environ, **_warm.paths(), "PYTHONWARNINGS": "ignore"}
+        return _warm.run(words, cwd=folder, env=env, timeout=START_S)
+
+    return run
+
+
+def is_killed(result: subprocess.CompletedProcess[str]) -> bool:
+    """Return whether a process ended by SIGKILL."""
+    return result.returncode == -signal.SIGKILL
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    """Return the lines of a program's file."""
+    path = folder / name
+    return path.read_text().splitlines() if path.exists() else []
