@@ -49,6 +49,8 @@ SECTIONS = {
     "Run": {
         "up": ("up", "Run the broker, fill the tables and serve restricted agents."),
         "demo": ("up", "Watch three agents work, be killed, and resume."),
+        "record": ("record", "Record the model calls of a program in any language."),
+        "replay": ("record", "Run a program against its recorded model calls."),
         "run": ("run runs", "Show, replay, resume, fork, settle or end one run."),
         "agent": ("mcp", "Run agents defined by folders, with every action recorded."),
         "demonstrate": ("actions", "Record what you do in a browser window as a new run."),

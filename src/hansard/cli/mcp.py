@@ -393,6 +393,12 @@ def _place(config: Settings) -> list[str]:
     return [*where, "--workspace", config.workspace]
 
 
+def proxy_of_run(run: str, server: str, *, replays: bool) -> list[str]:
+    """Return the command line of a proxy that records a server's calls in a run."""
+    command = [*_command(), *_place(settings()), "mcp", "proxy", "--run", run]
+    return [*command, "--agent", f"mcp.{server}", *(["--mode", "offline"] if replays else [])]
+
+
 async def _run_proxy(config: Serving, report: ProxyReport) -> None:
     rules = config.rules
     async with connect_async(**connecting(), gate=rules.rules(), redact=rules.secrets()) as record:

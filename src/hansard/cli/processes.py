@@ -67,13 +67,22 @@ async def run(text: str, command: list[str], mode: str) -> ProgramResult:
     async with reading_run(text) as (workspace, run_id):
         with tempfile.NamedTemporaryFile(prefix="hansard-report-") as file:
             report = Path(file.name)
-            with _signals_held() as passing:
-                child = await _start(command, env=environment(run_id, mode, report))
-                passing.append(child)
-                code = await child.wait()
+            code = await child(command, environment(run_id, mode, report))
             ended = [each for each in report_sessions(report) if each.run == run_id]
         view = await workspace.states.run(run_id)
-    return ProgramResult(code if code >= 0 else 128 - code, ended, view)
+    return ProgramResult(code, ended, view)
+
+
+async def child(command: list[str], values: dict[str, str]) -> int:
+    """Run a command in an environment; return its exit code, or 128 plus the signal's number.
+
+    SIGINT and SIGTERM reach the child, which decides. Raises CallerError.
+    """
+    with _signals_held() as passing:
+        started = await _start(command, env=values)
+        passing.append(started)
+        code = await started.wait()
+    return code if code >= 0 else 128 - code
 
 
 async def run_detached(run_id: str, command: list[str]) -> tuple[int, str]:

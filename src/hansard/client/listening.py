@@ -183,11 +183,12 @@ async def listen(
     path: str,
     announce: Callable[[str], None],
     ending: Callable[[], Awaitable[None]] | None = None,
+    **options: Any,
 ) -> None:
     """Serve an application until cancelled.
 
     `announce` is called with the URL of `path` once the server listens, `ending` before open
-    requests are waited for. Raises BadValue.
+    requests are waited for; `options` are further ones of uvicorn. Raises BadValue.
     """
     with contextlib.closing(address.bound()) as listening:
         config = uvicorn.Config(
@@ -199,6 +200,7 @@ async def listen(
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=CLOSING_S,
+            **options,
         )
         server = _Server(config)
         announce(_url(listening, path))

@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -284,13 +284,36 @@ def installed(
         entry: dict[str, Any] = {"type": STDIO} if client.typed else {}
         servers[OWN] = entry | {"command": command[0], "args": list(command[1:])}
         return _made(path, OWN, servers[OWN], before, config)
+    entry = _put_proxy(path, name, servers, proxy)
+    return _made(path, name, entry, before, config)
+
+
+def behind_proxies(path: Path, proxy: Callable[[str], Sequence[str]]) -> str:
+    """Return a configuration's text with a proxy before each of its servers, by their names.
+
+    Raises BadValue.
+    """
+    before, config = _read(path)
+    if before is None:
+        raise BadValue(str(path), "is no file", "name an MCP client's configuration")
+    client = CLIENTS["vscode" if CLIENTS["vscode"].servers in config else "claude"]
+    servers = _servers(client, path, config)
+    for name in servers:
+        _put_proxy(path, name, servers, proxy(name))
+    return changed(before, config) if before.strip() else before
+
+
+def _put_proxy(
+    path: Path, name: str, servers: dict[str, Any], proxy: Sequence[str]
+) -> dict[str, Any]:
+    """Put a proxy before a server, unless there is one; return its entry."""
     entry = _entry(path, name, servers)
     if "url" in entry:
         servers[name] = entry = _proxy_before_url(path, name, entry, proxy)
     elif _command_behind(entry) is None and _entry_behind(entry) is None:
         whole = [*proxy, "--", entry["command"], *entry.get("args", [])]
         entry["command"], entry["args"] = whole[0], whole[1:]
-    return _made(path, name, entry, before, config)
+    return entry
 
 
 def installed_at(client: Client, folder: Path | None, url: str, token_env: str | None) -> Installed:

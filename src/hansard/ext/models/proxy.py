@@ -1,0 +1,428 @@
+"""A local reverse proxy before providers of models: each request is a step of one session.
+
+A program reaches it by the providers' base-URL variables: `/SECRET/PROVIDER/...` is passed to that
+provider. Its bytes pass unchanged, piece by piece. A recorded call is answered from the record,
+without the provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from hansard.agents.errors import Blocked, Miss
+from hansard.bus.loggers import logger
+from hansard.client.listening import Address, listen
+from hansard.client.session import AsyncSession
+from hansard.domain.errors import HansardError
+from hansard.ext.models.exchange import (
+    BROKEN,
+    CLOSED,
+    COMPLETE,
+    Broken,
+    Closed,
+    Exchange,
+    Headers,
+    Request,
+    Source,
+    Unreached,
+    data_of,
+)
+from hansard.ext.models.providers import PROVIDERS, Provider
+
+_log = logger(__name__)
+
+BODY_BYTES_MAX = 256 * 2**20
+"""Largest body of a request."""
+
+TIMEOUT = httpx2.Timeout(600.0, connect=15.0)
+"""Seconds that a provider may be silent, and that a connection may take."""
+
+CLIENT_WAIT_S = 5.0
+"""Seconds that a replay waits for the client to close an exchange, as it did on record."""
+
+STEP_HEADER = "x-hansard-step"
+"""Header in which a program names the step that makes the call."""
+
+HOP_BY_HOP = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te"),
+        *("trailer", "transfer-encoding", "upgrade", "proxy-connection"),
+    }
+)
+"""Headers of one connection, which are not passed on."""
+
+NO_RETRY = ("x-should-retry", "false")
+"""Header of a refusal, by which the SDKs of OpenAI and Anthropic do not repeat the request."""
+
+NO_WEBSOCKET = (
+    "WebSocket connections are not recorded, so hansard refuses them: use the provider's HTTP "
+    "API with stream=true instead"
+)
+
+
+class ModelReport(msgspec.Struct):
+    """Numbers of a proxy.
+
+    Attributes:
+        calls: Requests that were answered.
+        from_record: Requests answered without the provider.
+        input_tokens: Tokens of the calls that went to the provider.
+        output_tokens: As above.
+        refused: Messages of the requests that were refused.
+    """
+
+    calls: int = 0
+    from_record: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    refused: list[str] = []
+
+
+class ModelProxy:
+    """The proxy of one session, as an ASGI application.
+
+    Args:
+        session: The session whose steps the requests are.
+        upstreams: Base URLs by provider.
+        pace: Whether recorded pieces are sent at the pace at which they were received.
+        volatile: Fields of requests that are no part of a call's identity.
+    """
+
+    def __init__(
+        self,
+        session: AsyncSession,
+        upstreams: Mapping[str, str],
+        *,
+        pace: bool = False,
+        volatile: Sequence[str] = (),
+    ) -> None:
+        self._session = session
+        self._upstreams = upstreams
+        self._pace = pace
+        self._volatile = volatile
+        self.secret = secrets.token_urlsafe(12)
+        self.report = ModelReport()
+        self._client: httpx2.AsyncClient | None = None
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncGenerator[str]:
+        """Serve on a free port of this machine inside the block; provide the base URL."""
+        ledger = self._session.engine.ledger
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+        listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        with self._session.use():
+            scope = ledger.here
+            # Requests have no order: each overlaps this, and is found by its identity alone.
+            ledger.enter_call(scope)
+            try:
+                async with httpx2.AsyncClient(timeout=TIMEOUT, limits=limits) as self._client:
+                    serving = asyncio.ensure_future(
+                        listen(
+                            self,
+                            Address.of("0"),
+                            f"/{self.secret}",
+                            listening.set_result,
+                            server_header=False,
+                            date_header=False,
+                            log_level="critical",
+                        )
+                    )
+                    try:
+                        first: set[asyncio.Future[Any]] = {serving, listening}
+                        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                        if serving.done():
+                            await serving
+                        yield listening.result()
+                    finally:
+                        serving.cancel()
+                        with contextlib.suppress(asyncio.CancelledError):
+                            await serving
+            finally:
+                ledger.leave_call(scope)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        headers = {
+            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
+        }
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        _, secret, name, *rest = [*raw.decode("latin-1").split("/"), "", ""]
+        path = "/".join(rest[:-2])
+        if not secrets.compare_digest(secret, self.secret) or name not in self._upstreams:
+            await _refuse(send, None, HTTPStatus.NOT_FOUND, "no provider has this path")
+            return
+        provider = next(each for each in PROVIDERS if each.name == name)
+        if headers.get("upgrade", "").lower() == "websocket":
+            await self._refused(send, provider, HTTPStatus.NOT_IMPLEMENTED, NO_WEBSOCKET)
+            return
+        query = scope["query_string"].decode("latin-1")
+        url = self._upstreams[name].rstrip("/") + f"/{path}" + (f"?{query}" if query else "")
+        parts = urlsplit(url)
+        retries = headers.get("x-stainless-retry-count", "")
+        body = await _body(receive)
+        if body is None:
+            return
+        request = Request(
+            provider=name,
+            method=scope["method"],
+            path=parts.path + (f"?{query}" if query else ""),
+            body=body,
+            content_type=headers.get("content-type", ""),
+            attempt=int(retries) if retries.isdecimal() else None,
+            caller=headers.get(STEP_HEADER, ""),
+        )
+        await self._answer(provider, request, url, scope, receive, send)
+
+    async def _answer(
+        self,
+        provider: Provider,
+        request: Request,
+        url: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        gone = asyncio.ensure_future(_gone(receive))
+        fields = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
+        passes = partial(self._send, request, url, fields, gone)
+        reply = _Reply(send, gone, pace=self._pace)
+        with self._session.use():
+            exchange = Exchange(self._session, request, passes, self._volatile)
+            self.report.calls += 1
+            try:
+                async with aclosing(exchange.items_async()) as items:
+                    async for item in items:
+                        await reply.item(item, exchange)
+            except Unreached as error:
+                await self._refused(send, provider, HTTPStatus.BAD_GATEWAY, str(error), retry=True)
+            except Blocked as error:
+                await self._refused(send, provider, HTTPStatus.FORBIDDEN, str(error))
+            except HansardError as error:
+                text = self._miss(request, error) if isinstance(error, Miss) else str(error)
+                await self._refused(send, provider, HTTPStatus.UNPROCESSABLE_ENTITY, text)
+            finally:
+                gone.cancel()
+        self.report.from_record += not exchange.ran
+        if exchange.ran and exchange.facts is not None:
+            self.report.input_tokens += exchange.facts.input_tokens or 0
+            self.report.output_tokens += exchange.facts.output_tokens or 0
+
+    def _miss(self, request: Request, error: Miss) -> str:
+        """Return the message of a request that is not on record."""
+        del request
+        return str(error)
+
+    async def _refused(
+        self, send: Send, provider: Provider, status: HTTPStatus, why: str, *, retry: bool = False
+    ) -> None:
+        self.report.refused.append(why)
+        _log.warning("a request was refused", provider=provider.name, why=why)
+        await _refuse(send, provider, status, why, retry=retry)
+
+    async def _send(
+        self, request: Request, url: str, headers: Headers, gone: asyncio.Future[None]
+    ) -> Source:
+        """Send a request to the provider. Raises Unreached, Broken, Closed."""
+        assert self._client is not None  # noqa: S101 -- it serves
+        passed = [
+            (name, value)
+            for name, value in headers
+            if name not in HOP_BY_HOP and name not in ("host", "content-length", STEP_HEADER)
+        ]
+        try:
+            sent = httpx2.Request(request.method, url, headers=passed, content=request.body or None)
+            sending = asyncio.ensure_future(self._client.send(sent, stream=True))
+            return _Upstream(await _unless(gone, sending), gone)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            host = urlsplit(url).netloc
+            message = f"{request.provider} cannot be reached at {host}: {_why(error)}"
+            raise Unreached(message) from error
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            message = f"{url.partition('?')[0]!r:.200} is no address of a provider: {error}"
+            raise Unreached(message) from error
+        except httpx2.HTTPError as error:
+            raise Broken(_why(error)) from error
+
+
+class _Upstream:
+    """A provider's response over httpx2."""
+
+    def __init__(self, response: httpx2.Response, gone: asyncio.Future[None]) -> None:
+        self.status = response.status_code
+        self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
+        self._response = response
+        self._chunks = response.aiter_raw()
+        self._gone = gone
+
+    async def next(self) -> bytes | None:
+        try:
+            data: bytes | None = await _unless(self._gone, asyncio.ensure_future(self._following()))
+        except httpx2.HTTPError as error:
+            raise Broken(_why(error)) from error
+        return data
+
+    async def _following(self) -> bytes | None:
+        return await anext(self._chunks, None)
+
+    async def close(self) -> None:
+        await self._response.aclose()
+
+
+class _Reply:
+    """The response to a client, from the items of an exchange."""
+
+    def __init__(self, send: Send, gone: asyncio.Future[None], *, pace: bool) -> None:
+        self._send = send
+        self._gone = gone
+        self._pace = pace
+        self._began_s = time.monotonic()
+        self._has_begun = False
+
+    async def item(self, item: Mapping[str, Any], exchange: Exchange) -> None:
+        """Send an item."""
+        if "head" in item:
+            headers = exchange.headers if exchange.ran else item["head"]["headers"]
+            await self._send(
+                {
+                    "type": "http.response.start",
+                    "status": item["head"]["status"],
+                    "headers": [
+                        (name.encode("latin-1"), value.encode("latin-1"))
+                        for name, value in headers
+                        if name.lower() not in HOP_BY_HOP
+                    ],
+                }
+            )
+            self._has_begun = True
+        elif "chunk" in item:
+            if self._pace and not exchange.ran:
+                await self._wait(item["chunk"]["ms"] / 1000)
+            data = data_of(item["chunk"])
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        elif "end" in item:
+            await self._end(item["end"], exchange)
+
+    async def _wait(self, at_s: float) -> None:
+        """Wait until a time of the recorded exchange, or until the client is gone."""
+        left_s = self._began_s + at_s - time.monotonic()
+        if left_s > 0:
+            await asyncio.wait({self._gone}, timeout=left_s)
+
+    async def _end(self, end: Mapping[str, Any], exchange: Exchange) -> None:
+        how = end["how"]
+        if how == CLOSED and not exchange.ran:
+            await asyncio.wait({self._gone}, timeout=CLIENT_WAIT_S)
+        if how == COMPLETE:
+            await self._send({"type": "http.response.body", "body": b""})
+        elif not self._has_begun and how == BROKEN:
+            why = f"the provider closed the connection without an answer: {end.get('error', '')}"
+            await _refuse(self._send, None, HTTPStatus.BAD_GATEWAY, why, retry=True)
+        # Otherwise the response stays incomplete: the server closes the connection.
+
+
+async def _gone(receive: Receive) -> None:
+    """Wait until the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _unless(gone: asyncio.Future[None], work: asyncio.Future[Any]) -> Any:
+    """Wait for work. Raises Closed if the client is gone before."""
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
+    if work.done():
+        return work.result()
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError, httpx2.HTTPError):
+        await work
+    raise Closed
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """Return a request's body; None if the client has left."""
+    parts, size = [], 0
+    while True:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > BODY_BYTES_MAX:
+            return None
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _refuse(
+    send: Send, provider: Provider | None, status: HTTPStatus, why: str, *, retry: bool = False
+) -> None:
+    """Send an error in the form of a provider."""
+    content = json.dumps(error_of(provider, status, why)).encode()
+    headers = [("content-type", "application/json"), ("content-length", str(len(content)))]
+    headers += [] if retry else [NO_RETRY]
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.body", "body": content})
+
+
+def error_of(provider: Provider | None, status: int, why: str) -> dict[str, Any]:
+    """Return an error in the form that a provider's SDK reads."""
+    message = why if why.startswith("hansard") else f"hansard: {why}"
+    dialect = "openai" if provider is None else provider.dialect
+    if dialect == "anthropic":
+        return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    if dialect == "google":
+        return {"error": {"code": int(status), "message": message, "status": "FAILED_PRECONDITION"}}
+    return {"error": {"message": message, "type": "hansard", "param": None, "code": None}}
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def upstreams(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the base URLs of the known providers: those of an environment, else the defaults."""
+    return {
+        each.name: next((environment[name] for name in each.variables if environment.get(name)), "")
+        or each.base
+        for each in PROVIDERS
+    }
+
+
+def base_urls(proxy: str) -> dict[str, str]:
+    """Return the variables by which SDKs find the proxy at a URL."""
+    return {name: f"{proxy}/{each.name}" for each in PROVIDERS for name in each.variables}
+
+
+def child_environment(proxy: str) -> dict[str, str]:
+    """Return what a child process needs in its environment to be recorded."""
+    from hansard.ext.models import clients  # noqa: PLC0415 -- it is written for other interpreters
+
+    hosts = {host: each.name for each in PROVIDERS for host in each.hosts}
+    site = str(clients.SITE)
+    path = os.environ.get("PYTHONPATH")
+    return {
+        **base_urls(proxy),
+        clients.PROXY: proxy,
+        clients.HOSTS: json.dumps(hosts),
+        "PYTHONPATH": f"{site}{os.pathsep}{path}" if path else site,
+        "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY", ""), "127.0.0.1"])),
+    }
