@@ -86,7 +86,7 @@ class Route(msgspec.Struct, frozen=True):
     methods: tuple[str, ...] = ("POST",)
 
 
-ROUTES: tuple[Route, ...] = ()
+ROUTES: tuple[Route, ...] = (Route("/hooks/claude", "hansard.ext.frameworks.claude:handle"),)
 """Every route of the listener. A slice adds a line here."""
 
 

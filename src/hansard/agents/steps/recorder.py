@@ -329,6 +329,7 @@ class StepRecorder:
             key=call.key,
             unordered=place.unordered,
             kind=call.spec.kind,
+            call_id=call.spec.call_id,
             approval=call.approval,
             joins=self.ledger.joins(place, call.number),
             full="" if self.ledger.full else place.other or "",

@@ -78,6 +78,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         settles: Type of a settled result that is not converted; None if unknown.
         prompts: Prompt versions that its caller states, besides those found in its arguments.
         reuse: Answers of earlier runs that its calls may use; None for none.
+        call_id: The provider's id of the call, for a declaration of one call; it is no part of
+            the call's key.
     """
 
     function: Callable[..., Any]
@@ -107,6 +109,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     settles: Any = None
     prompts: tuple[PromptUse, ...] = ()
     reuse: Reuse | None = None
+    call_id: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

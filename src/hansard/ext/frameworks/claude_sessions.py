@@ -1,0 +1,268 @@
+"""Transcripts of the Claude Agent SDK on the record: its `SessionStore`, as a slice.
+
+    options = ClaudeAgentOptions(session_store=SessionStore(record))
+
+Each session is a stream of the workspace; a subagent's transcript is part of its session's stream.
+An entry with a `uuid` that is stored already is not stored again. A deleted transcript is no longer
+listed nor loaded, but its events stay on record until they are erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from hansard.agents.memory.search import import_extra
+from hansard.agents.steps import payloads
+from hansard.bus.commits import revive
+from hansard.client.record import AsyncRecord
+from hansard.domain import values
+from hansard.domain.errors import BadValue
+from hansard.domain.ids import WorkspaceStream
+from hansard.extending import (
+    OS_USER,
+    By,
+    C_co,
+    Content,
+    Event,
+    Name,
+    NotFound,
+    Noun,
+    Refused,
+    Slice,
+    event,
+    operation,
+    queries,
+    states,
+)
+from hansard.inspect.trace import Payloads
+from hansard.state.repository import TRIES_MAX
+
+KIND = "claude_session"
+"""Kind of stream: one stream a session, by its project and id."""
+
+
+@event("claude_session.appended.v1")
+class TranscriptAppended(Event, frozen=True, kw_only=True):
+    """Entries were added to a transcript: the session's own, or the one at `subpath`."""
+
+    project: str
+    session: str
+    entries: msgspec.Raw
+    count: int
+    subpath: str = ""
+    uuids: tuple[str, ...] = ()
+
+
+@event("claude_session.deleted.v1")
+class TranscriptDeleted(Event, frozen=True, kw_only=True):
+    """A session was deleted with its subagents', or only the transcript at `subpath`."""
+
+    subpath: str = ""
+
+
+class ClaudeSession(msgspec.Struct, frozen=True):
+    """A session as `ClaudeSessions.list` returns it; `changed_ms` is in Unix milliseconds."""
+
+    session: str
+    changed_ms: int
+    entries: int
+
+
+def _present(events: Sequence[Event]) -> list[TranscriptAppended]:
+    """Return what is left of a session's appends after its deletions."""
+    kept: list[TranscriptAppended] = []
+    for each in events:
+        if isinstance(each, TranscriptAppended):
+            kept.append(each)
+        elif isinstance(each, TranscriptDeleted):
+            kept = [one for one in kept if each.subpath not in ("", one.subpath)]
+    return kept
+
+
+def _new(entries: list[Any], appended: Sequence[TranscriptAppended], subpath: str) -> list[Any]:
+    """Return the entries that are not stored in a transcript yet."""
+    known = {uuid for each in appended if each.subpath == subpath for uuid in each.uuids}
+    return [each for each in entries if each.get("uuid") not in known]
+
+
+def _appended(
+    entries: list[Any], new: list[Any], addition: TranscriptAppended, events: Sequence[Event]
+) -> list[Event]:
+    """Return the addition; none if another writer stored some of its entries meanwhile."""
+    is_current = _new(entries, _present(events), addition.subpath) == new
+    return [addition] if is_current else []
+
+
+class ClaudeSessions(Noun[C_co], noun="claude"):
+    """Transcripts of Claude sessions."""
+
+    @operation(needs=states(TranscriptAppended))
+    async def append(
+        self,
+        project: Name,
+        session: Name,
+        entries: Content,
+        *,
+        subpath: str = "",
+        by: By = OS_USER,
+    ) -> bool:
+        """Add entries to a transcript; return False if all of them are stored already.
+
+        Args:
+            project: The project's key.
+            session: The session's id.
+            entries: The entries, a list of objects.
+            subpath: The subagent's transcript; by default the session's own.
+            by: The author on record.
+        """
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            raise BadValue("entries", f"{entries!r:.80}", "give a list of objects")
+        for _ in range(TRIES_MAX):
+            new = _new(entries, await self._read(project, session), subpath)
+            if not new:
+                return False
+            packed = payloads.pack(values.plain(new, "entries", self._workspace.redaction))
+            for blob in packed.blobs:
+                await self._workspace.blobs.put(blob)
+            decide = partial(
+                _appended,
+                entries,
+                new,
+                TranscriptAppended(
+                    project=project,
+                    session=session,
+                    entries=packed.raw,
+                    count=len(new),
+                    subpath=subpath,
+                    uuids=tuple(each["uuid"] for each in new if isinstance(each.get("uuid"), str)),
+                ),
+            )
+            if await self.decided(KIND, f"{project}/{session}", decide, by):
+                return True
+        raise Refused(f"{KIND} {session!r:.80} was changed {TRIES_MAX} times during the call")
+
+    @operation(needs=queries("claude.load"))
+    async def load(self, project: Name, session: Name, *, subpath: str = "") -> list[Any]:
+        """Return the entries of a transcript, in order; none if there is no such transcript."""
+        reader, loaded = Payloads(self._workspace), []
+        for each in await self._read(project, session):
+            if each.subpath == subpath:
+                loaded += values.revive(await reader.value(each.entries))
+        return loaded
+
+    @operation(needs=queries("claude.subkeys"))
+    async def subkeys(self, project: Name, session: Name) -> list[str]:
+        """Return the subpaths of a session's transcripts."""
+        return sorted({each.subpath for each in await self._read(project, session)} - {""})
+
+    @operation(needs=queries("claude.list"))
+    async def list(self, project: Name) -> list[ClaudeSession]:
+        """Return the sessions of a project."""
+        answer = await self.query(
+            "SELECT session, epoch_ms(changed_at), entries FROM claude_transcripts "
+            "WHERE project = $1 AND subpath = ''",
+            project,
+        )
+        return [ClaudeSession(*row) for row in answer.rows]
+
+    @operation(needs=states(TranscriptDeleted))
+    async def delete(
+        self, project: Name, session: Name, *, subpath: str = "", by: By = OS_USER
+    ) -> bool:
+        """Delete a session, or the transcript at a subpath; return False if there is none."""
+
+        def decide(events: Sequence[Event]) -> list[Event]:
+            present = [each for each in _present(events) if subpath in ("", each.subpath)]
+            return [TranscriptDeleted(subpath=subpath)] if present else []
+
+        return await self.decided(KIND, f"{project}/{session}", decide, by)
+
+    async def _read(self, project: str, session: str) -> Sequence[TranscriptAppended]:
+        """Read what is left of a session. Raises NotFound if the caller is not cleared for it."""
+        stored = await self._workspace.log.read(WorkspaceStream(KIND, f"{project}/{session}"))
+        for label in {each.commit.label for each in stored}:
+            if not await self._context.shows(label):
+                raise NotFound(f"{KIND} {session!r:.80}", "have the role cleared for it")
+        return _present([revive(each) for one in stored for each in one.commit.events])
+
+
+SCHEMA = """
+CREATE VIEW claude_transcripts AS
+WITH appended AS (
+    SELECT stream, position, logged_at, data->>'project' AS project, data->>'session' AS session,
+        coalesce(data->>'subpath', '') AS subpath, (data->>'count')::BIGINT AS entries
+    FROM events WHERE type = 'claude_session.appended.v1'
+), deleted AS (
+    SELECT stream, position, coalesce(data->>'subpath', '') AS subpath
+    FROM events WHERE type = 'claude_session.deleted.v1'
+)
+SELECT project, session, subpath, sum(entries)::BIGINT AS entries, max(logged_at) AS changed_at
+FROM appended WHERE NOT EXISTS (
+    FROM deleted WHERE deleted.stream = appended.stream AND deleted.position > appended.position
+        AND deleted.subpath IN ('', appended.subpath)
+)
+GROUP BY ALL;
+"""
+
+SLICE = Slice(
+    name="claude",
+    streams={KIND: (TranscriptAppended, TranscriptDeleted)},
+    nouns=(ClaudeSessions,),
+    schema=SCHEMA,
+)
+
+
+class SessionStore:
+    """Session store of the Claude Agent SDK (0.2.189) on a record."""
+
+    def __init__(self, record: AsyncRecord, prefix: str = "") -> None:
+        """Store transcripts on a record.
+
+        Args:
+            record: The record; it must stay open as long as the store is used.
+            prefix: A text before each project's key, such as the name of a tenant.
+        """
+        self._sessions: ClaudeSessions[Any] = record.noun(ClaudeSessions)
+        self._prefix = prefix
+
+    def _names(self, key: Any) -> tuple[str, str]:
+        return self._prefix + key["project_key"], key["session_id"]
+
+    async def append(self, key: Any, entries: list[Any]) -> None:
+        """Add entries to a transcript."""
+        if entries:
+            subpath = key.get("subpath", "")
+            await self._sessions.append(*self._names(key), entries, subpath=subpath)
+
+    async def load(self, key: Any) -> list[Any] | None:
+        """Return a transcript; None if there is none."""
+        return await self._sessions.load(*self._names(key), subpath=key.get("subpath", "")) or None
+
+    async def list_sessions(self, project_key: str) -> list[Any]:
+        """Return the sessions of a project with the times of their last change."""
+        listed = await self._sessions.list(self._prefix + project_key)
+        return [{"session_id": each.session, "mtime": each.changed_ms} for each in listed]
+
+    async def list_session_summaries(self, project_key: str) -> list[Any]:
+        """Return the SDK's summaries of a project's sessions, made from their transcripts."""
+        sdk = import_extra(
+            "claude_agent_sdk", "a summary of sessions", "claude-agent-sdk", "claude"
+        )
+        summaries = []
+        for each in await self.list_sessions(project_key):
+            key = {"project_key": project_key, "session_id": each["session_id"]}
+            folded = sdk.fold_session_summary(None, key, await self.load(key) or [])
+            summaries.append({**folded, "mtime": each["mtime"]})
+        return summaries
+
+    async def delete(self, key: Any) -> None:
+        """Delete a session with its subagents, or the transcript at a subpath."""
+        await self._sessions.delete(*self._names(key), subpath=key.get("subpath", ""))
+
+    async def list_subkeys(self, key: Any) -> list[str]:
+        """Return the subpaths of a session's transcripts."""
+        return [*await self._sessions.subkeys(*self._names(key))]
