@@ -44,6 +44,15 @@ def test_it_is_made_once(cache: Path):
     assert len(_kept(cache)) == 2
 
 
+def test_one_that_is_not_whole_is_not_kept(cache: Path):
+    """A file without the views of a faulty slice is made again by the next process."""
+    make = Maker()
+    for count in (1, 2):
+        assert empty_file(make, "whole", keeps=lambda: False) == MADE
+        assert make.made == count
+    assert not cache.exists()
+
+
 @pytest.mark.parametrize("damage", [b"", b"short", MADE + b"\0" * 32])
 def test_what_is_damaged_is_made_again(cache: Path, damage: bytes):
     """A file that is cut, changed or foreign fails its trailing digest and is made again."""

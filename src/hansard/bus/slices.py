@@ -73,8 +73,3 @@ def installed() -> list[Slice]:
     """Return the slices of the installed packages, and those made in this process, by name."""
     load()
     return [_slices[name] for name in sorted(_slices)]
-
-
-def names() -> list[str]:
-    """Return the names of the installed slices' entry points; imports none."""
-    return sorted(each.name for each in entry_points(group=GROUP))

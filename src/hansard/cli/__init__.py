@@ -166,17 +166,17 @@ def of_slice(name: str) -> Any:
 
 
 def slice_names() -> list[str]:
-    """Return the names of the installed slices.
+    """Return the names of the installed slices, which are imported by none of this.
 
-    Entry points are read by `importlib.metadata` only if a package names one of ours: importing it
-    doubles the processor time of `hansard --help` (156 against 81 ms).
+    Their entry points are read here: importing `importlib.metadata` doubles the processor time of
+    `hansard --help` (156 against 81 ms).
     """
-    files = (file for each in sys.path for file in Path(each).glob("*-info/entry_points.txt"))
-    if not any("[hansard.slices]" in file.read_text(encoding="utf-8") for file in files):
-        return []
-    from hansard.bus import slices
-
-    return slices.names()
+    names: set[str] = set()
+    for file in (file for each in sys.path for file in Path(each).glob("*-info/entry_points.txt")):
+        _, _, rest = file.read_text(encoding="utf-8").partition("[hansard.slices]")
+        for line in rest.partition("\n[")[0].splitlines():
+            names.add(line.partition("=")[0].strip())
+    return sorted(names - {""})
 
 
 def nearest(name: str, typed: str) -> list[str]:

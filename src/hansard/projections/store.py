@@ -112,8 +112,13 @@ OLD_S = 30 * 24 * 3600.0
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-def empty_file(make: Callable[[], bytes], *of: object) -> bytes:
-    """Return the bytes of such a file, created by `make` from only these values."""
+def empty_file(
+    make: Callable[[], bytes], *of: object, keeps: Callable[[], bool] = lambda: True
+) -> bytes:
+    """Return the bytes of such a file, created by `make` from only these values.
+
+    It is kept for the next process, unless `keeps` returns False afterwards.
+    """
     folder = platformdirs.user_cache_path("hansard")
     if not folder.is_absolute():  # the user has no home folder
         return make()
@@ -121,6 +126,8 @@ def empty_file(make: Callable[[], bytes], *of: object) -> bytes:
     kept = _read(path)
     if kept is None:
         kept = make()
+        if not keeps():
+            return kept
         with contextlib.suppress(OSError):
             _keep(path, kept)
     return kept
@@ -647,27 +654,32 @@ def _parameters(parameters: Sequence[object]) -> list[object]:
 
 @cache
 def _blank(*, partial: bool) -> bytes:
-    """Return the bytes of a file with empty tables; read once per process."""
+    """Return the bytes of a file with empty tables; read once per process.
+
+    A file without the views of a faulty slice is made each time, so that each time it is warned of.
+    """
+    whole = True
 
     def make() -> bytes:
+        nonlocal whole
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "blank.duckdb")
             con = _connect(path, read_only=False)
             try:
-                _create(con, partial=partial)
+                whole = _create(con, partial=partial)
             finally:
                 con.close()
             return path.read_bytes()
 
-    if slices.installed():  # made each time, so that a faulty view is warned of each time
-        return make()
     from duckdb import __version__  # noqa: PLC0415 -- slow to import, and readers need none of it
 
-    return empty_file(make, __version__, schema_digest(), partial)
+    return empty_file(make, __version__, schema_digest(), partial, keeps=lambda: whole)
 
 
-def _create_views(run: Callable[[Any], object], slice_: slices.Slice) -> None:
-    """Create the views of a slice: all, or none with a warning, so that it hurts no other."""
+def _create_views(run: Callable[[Any], object], slice_: slices.Slice) -> bool:
+    """Create the views of a slice: all, or none with a warning, so that it hurts no other; return
+    whether they were created.
+    """
     run("BEGIN")
     try:
         for statement in duckdb.extract_statements(slice_.schema):
@@ -675,12 +687,15 @@ def _create_views(run: Callable[[Any], object], slice_: slices.Slice) -> None:
     except duckdb.Error as error:
         run("ROLLBACK")
         _log.warning("the views of a slice cannot be created", slice=slice_.name, error=str(error))
-    else:
-        run("COMMIT")
+        return False
+    run("COMMIT")
+    return True
 
 
-def _create(con: duckdb.DuckDBPyConnection, *, partial: bool) -> None:
-    """Create every table, view and macro, with the meaning of each column as its comment."""
+def _create(con: duckdb.DuckDBPyConnection, *, partial: bool) -> bool:
+    """Create every table, view and macro, with the meaning of each column as its comment; return
+    whether those of all slices were created.
+    """
 
     def run(statement: Any, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return con.execute(statement, list(parameters)).fetchall()
@@ -689,8 +704,7 @@ def _create(con: duckdb.DuckDBPyConnection, *, partial: bool) -> None:
     for statement in duckdb.extract_statements(schema_sql()):
         run(statement)
     run("COMMIT")
-    for each in slices.installed():
-        _create_views(run, each)
+    whole = sum(not _create_views(run, each) for each in slices.installed()) == 0
     run("BEGIN")
     for relation, column in run(_NAMED):
         text = meaning(relation, column)
@@ -702,6 +716,7 @@ def _create(con: duckdb.DuckDBPyConnection, *, partial: bool) -> None:
             run(f'ALTER TABLE "{table}" ALTER COLUMN "{column}" DROP NOT NULL')
     run("INSERT INTO schema_version VALUES ($1, $2)", [VERSION, schema_digest()])
     run("COMMIT")
+    return whole
 
 
 _TELLING = (

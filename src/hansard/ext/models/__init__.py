@@ -1,1 +1,136 @@
 """Model calls of programs that were not written for Hansard: recorded, replayed, in SQL."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hansard.extending import C_co, Noun, Slice, operation, queries
+
+__all__ = ("SLICE",)
+
+
+class ModelCall(msgspec.Struct, frozen=True):
+    """A call of a model: see the view `model_calls`."""
+
+    run: str
+    agent: str
+    step: int
+    operation: str
+    model: str | None
+    status: str
+    http_status: int | None
+    ended: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost: float | None
+    error: str | None
+
+
+class Models(Noun[C_co], noun="models"):
+    """Calls of models."""
+
+    @operation(needs=queries("models.calls"))
+    async def calls(self, *, run: str | None = None, limit: int = 100) -> list[ModelCall]:
+        """List calls of models, the newest first.
+
+        Args:
+            run: Only calls of this run.
+            limit: The most calls.
+        """
+        columns = ", ".join(ModelCall.__struct_fields__).replace(
+            "operation", "concat(provider, '.', operation)"
+        )
+        answer = await self.query(
+            f"SELECT {columns} FROM model_calls WHERE $1 IS NULL OR run = $1 "  # noqa: S608 -- constants
+            "ORDER BY position DESC LIMIT $2",
+            run,
+            limit,
+        )
+        return [ModelCall(*row) for row in answer.rows]
+
+
+SCHEMA = """
+CREATE VIEW model_calls AS
+WITH calls AS (
+    SELECT
+        s.*, e.run AS source_run, e.agent AS source_agent
+    FROM steps AS s
+    -- A fork's inherited steps have their items in the stream of the run that made them.
+    LEFT JOIN events AS e ON e.position = s.requested_position AND e.type = 'step.requested.v1'
+        AND try_cast(e.data->>'step' AS BIGINT) = s.step
+    WHERE s.kind = 'model'
+), items AS (
+    SELECT
+        run, agent, try_cast(data->>'step' AS BIGINT) AS step, position,
+        unnest(json_extract(data, '$.items[*]')) AS item
+    FROM events
+    WHERE type = 'step.yielded.v1'
+), exchanges AS (
+    SELECT
+        run, agent, step,
+        arg_max(item->'$.end', position) FILTER (json_exists(item, '$.end')) AS "end",
+        arg_max(item->'$.head', position) FILTER (json_exists(item, '$.head')) AS head,
+        count(*) FILTER (json_exists(item, '$.chunk')) AS chunks,
+        arg_min(try_cast(item->>'$.chunk.ms' AS BIGINT), position)
+            FILTER (json_exists(item, '$.chunk')) AS first_chunk_ms
+    FROM items
+    GROUP BY run, agent, step
+), shown AS (
+    SELECT
+        c.run, c.agent, c.role, c.step,
+        coalesce(x."end"->>'$.facts.provider', split_part(c.tool, '.', 1)) AS provider,
+        coalesce(x."end"->>'$.facts.operation', regexp_replace(c.tool, '^[^.]*[.]', ''))
+            AS operation,
+        coalesce(nullif(x."end"->>'$.facts.model', ''), c.arguments->>'$.model') AS model,
+        c.arguments->>'$.model' AS requested_model, c.status,
+        coalesce(try_cast(x."end"->>'$.facts.status' AS BIGINT),
+            try_cast(x.head->>'$.status' AS BIGINT)) AS http_status,
+        x."end"->>'$.how' AS ended, nullif(x."end"->>'$.facts.finish_reason', '') AS finish_reason,
+        c.input_tokens::BIGINT AS input_tokens, c.output_tokens::BIGINT AS output_tokens,
+        try_cast(c.usage->>'cached_tokens' AS BIGINT) AS cached_tokens,
+        try_cast(c.usage->>'reasoning_tokens' AS BIGINT) AS reasoning_tokens,
+        c.cost AS recorded_cost,
+        json_extract_string(x."end", '$.facts.tool_calls[*].name') AS tool_calls,
+        coalesce(nullif(x."end"->>'$.facts.error', ''), x."end"->>'$.error', c.error) AS error,
+        nullif(x."end"->>'$.facts.problem', '') AS problem,
+        try_cast(x."end"->>'$.bytes' AS BIGINT) AS bytes, x.chunks, x.first_chunk_ms, c.duration_ms,
+        try_cast(c.arguments->>'$.attempt' AS BIGINT) AS attempt, c.prompts,
+        c.arguments->>'$.path' AS path, c.arguments->>'$.identity' AS identity,
+        nullif(x."end"->>'$.facts.response_id', '') AS response_id,
+        c.inherited, c.requested_at, c.ended_at, c.requested_position AS position
+    FROM calls AS c
+    LEFT JOIN exchanges AS x
+        ON x.run = c.source_run AND x.agent = c.source_agent AND x.step = c.step
+), stated AS (
+    SELECT model, usage, since, arg_max(amount, version) AS amount
+    FROM prices
+    WHERE currency = 'USD'
+    GROUP BY model, usage, since
+), priced AS (
+    -- A price of the model that answered counts before one of the model that was requested.
+    SELECT
+        s.run, s.agent, s.step, p.usage, arg_max(p.amount, (p.model = s.model, p.since)) AS amount
+    FROM shown AS s
+    JOIN stated AS p ON p.model IN (s.model, s.requested_model) AND p.since <= s.requested_at
+    GROUP BY s.run, s.agent, s.step, p.usage
+), costs AS (
+    SELECT
+        run, agent, step, max(amount) FILTER (usage = 'input_tokens') AS input,
+        max(amount) FILTER (usage = 'output_tokens') AS output,
+        max(amount) FILTER (usage = 'cached_tokens') AS cached
+    FROM priced
+    GROUP BY run, agent, step
+)
+SELECT
+    s.* EXCLUDE (recorded_cost),
+    coalesce(s.recorded_cost, (
+        (s.input_tokens - coalesce(s.cached_tokens, 0)) * c.input
+        + coalesce(s.cached_tokens, 0) * coalesce(c.cached, c.input)
+        + if(coalesce(s.output_tokens, 0) = 0, 0, s.output_tokens * c.output)) / 1e6) AS cost
+FROM shown AS s
+LEFT JOIN costs AS c USING (run, agent, step);
+COMMENT ON VIEW model_calls IS 'One row per call of a model, through the proxy or a framework.';
+"""
+
+SLICE = Slice(name="models", nouns=(Models,), schema=SCHEMA)
+"""The slice `models`: the view `model_calls`, and the operations of `Models`."""
