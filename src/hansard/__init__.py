@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hansard.agents.policy.gate import host_in as host_in
     from hansard.agents.policy.gate import one_of as one_of
     from hansard.agents.policy.gate import path_under as path_under
+    from hansard.agents.runs import replace as replace
     from hansard.agents.steps.conversions import value_type as value_type
     from hansard.agents.steps.ledger import Mode as Mode
     from hansard.agents.steps.placeholders import Placeholders as Placeholders
@@ -101,6 +102,7 @@ _HOME = {
         "AskFirst Budget CallRule Condition GateCall allow ask_first at_least at_most budget deny "
         "host_in one_of path_under"
     ),
+    "hansard.agents.runs": "replace",
     "hansard.agents.steps.conversions": "value_type",
     "hansard.agents.steps.ledger": "Mode",
     "hansard.agents.steps.placeholders": "Placeholders",

@@ -92,7 +92,7 @@ def agree(call: Call, row: dict[str, Any], parent: str, fork: str) -> dict[str, 
     assert line["not_on_record"] == row["not_on_record"]
     for name in ("code", "model", "prompt"):
         assert sameness[name] == row[name], name
-    withheld = {how: row[f"withheld_{how}"] for how in ("outcome", "shadow", "refused")}
+    withheld = {how: row[f"withheld_{how}"] for how in ("outcome", "shadow", "refused", "edit")}
     assert line["withheld_b"] == withheld
     return line
 

@@ -422,7 +422,8 @@ class ShadowedEffect(AgentError):
     """A fork met an effect that its parent never had.
 
     State: nothing ran; the refusal is on record.
-    Remedy: declare `shadow=` for the tool, or fork with `effects="live"`.
+    Remedy: declare `shadow=` for the tool, or fork with `effects="live"`; `effects="models"` is
+    enough for an idempotent call of a model.
 
     Attributes:
         tool: The tool that was called.
@@ -431,7 +432,8 @@ class ShadowedEffect(AgentError):
     def __init__(self, tool: str) -> None:
         super().__init__(
             f"{tool} has effects and this run is a fork, which must not repeat or add to what its "
-            "parent did to the world: declare shadow= on the tool, or fork with effects='live'"
+            "parent did to the world: declare shadow= on the tool, or fork with effects='live' "
+            "(effects='models' is enough for an idempotent call of a model)"
         )
         self.tool = tool
 

@@ -58,6 +58,7 @@ from hansard.domain.redaction import check_names
 from hansard.domain.run import (
     AgentJoined,
     Chain,
+    EditedResult,
     ForkEffects,
     RunAgentLeft,
     RunCancelled,
@@ -73,36 +74,140 @@ from hansard.domain.run import (
     Swap,
     newest,
 )
-from hansard.domain.steps import NULL, Failure, Step, StepSettled, Verdict
+from hansard.domain.steps import (
+    KINDS_IN_RECORD,
+    NULL,
+    Failure,
+    Step,
+    StepSettled,
+    Verdict,
+)
 from hansard.domain.team import Reopen, TeamState
 from hansard.domain.values import Scrub, recordable
 from hansard.state.replay import RunView, fold_life, tasks_of
 from hansard.state.repository import followed, retry, transact
 
 
+class Replacement(msgspec.Struct, frozen=True):
+    """A result for a fork to go on from, in place of the one that a step has on record.
+
+    Attributes:
+        step: The step, as `agent#number` or the address of one of its events.
+        result: The result, as the tool would return it.
+    """
+
+    step: str
+    result: Any
+
+
+def replace(step: str, *, result: Any) -> Replacement:
+    """Return an edit for `record.fork(run, edits=[...])`: another result of a step.
+
+    Args:
+        step: The step, as `agent#number` as `hansard run trace` shows it, or the address of one of
+            its events (`1234.2`).
+        result: The result that the fork's call returns. For a tool that yields, a list of its
+            items; for a call of a model that `hansard record` recorded, the provider's JSON body.
+
+    Raises:
+        BadName: `step` is not a text.
+    """
+    if not isinstance(step, str):
+        raise BadName("step", step, "give agent#number as 'hansard run trace' shows it")
+    return Replacement(step, result)
+
+
 async def fork(
     workspace: Workspace,
     run: str,
     at: object = None,
-    effects: ForkEffects = ForkEffects.SHADOW,
+    effects: ForkEffects | None = None,
     labels: Mapping[str, str] | None = None,
+    edits: Sequence[Replacement] = (),
+    *,
+    by: str | Actor = OS_USER,
+    reason: str = "",
 ) -> str:
-    """Fork a run at a point; return the new run's id.
+    """Fork a run at a point, or with edits before the first edited call; return the new run's id.
 
-    One commit, whatever the run's length: it holds the parent's version vector. Under `shadow`, the
-    default, tools with effects return the parent's outcome or a declared shadow; under `live` they
-    run. A fork of a probe's fork belongs to the probe as well. Raises NotFound.
+    One commit, whatever the run's length: it holds the parent's version vector, and the edits with
+    their author and reason. `effects` is `models` with edits and `shadow` without, by default. A
+    fork of a probe's fork belongs to the probe as well, and a fork of an edited one keeps its
+    edits. Raises NotFound, BadName, BadValue, and Refused for a step that a fork inherited.
     """
+    label = LOWEST
+    items: dict[tuple[str, str], EditedResult] = {}
+    if edits:
+        if at is not None:
+            remedy = "leave it out: a fork with edits begins before the first edited call"
+            raise BadValue("at", f"{at!r:.80} beside edits", remedy)
+        at, items, label = await _edits(workspace, run, edits, by, workspace.text(reason))
     life, vector = await workspace.points.vector(run, at)
     child = workspace.clock.new_id()
-    value = label_texts(labels or {}, workspace.redaction)
-    swap = life.forked.swap if life.forked is not None else None
-    forked = RunForked(parent=run, at=vector, effects=effects, labels=value, swap=swap)
-    actor = next(iter(life.roster), "hansard")
-    label = parse(life.label).stored  # the commit names its parent
-    commit = workspace.commit(vector["life"] + 1, actor, [forked], label=label)
+    before = {} if life.forked is None else {(e.agent, e.call): e for e in life.forked.edits}
+    forked = RunForked(
+        parent=run,
+        at=vector,
+        effects=effects or (ForkEffects.MODELS if edits else ForkEffects.SHADOW),
+        labels=label_texts(labels or {}, workspace.redaction),
+        swap=life.forked.swap if life.forked is not None else None,
+        edits=tuple((before | items).values()),
+    )
+    actor = Actor.of(by) if edits else Actor(next(iter(life.roster), "hansard"))
+    under = join(parse(life.label), label).stored  # the commit names its parent
+    commit = workspace.commit(vector["life"] + 1, actor, [forked], label=under)
     await workspace.log.append(Append(RunStream(child), commit))
     return child
+
+
+async def _edits(
+    workspace: Workspace, run: str, edits: Sequence[Replacement], by: str | Actor, reason: str
+) -> tuple[int, dict[tuple[str, str], EditedResult], Label]:
+    """Return the position before the first edited call, the edits by agent and call key, and the
+    label of their data, after storing the blobs of large results.
+    """
+    actor = Actor.of(by)
+    ids.name("by", actor.agent)
+    view = await workspace.points.view(run)
+    items: dict[tuple[str, str], EditedResult] = {}
+    starts: list[int] = []
+    label = LOWEST
+    for edit in edits:
+        if not isinstance(edit, Replacement):
+            raise BadValue("edits", f"{edit!r:.80}", "give hansard.replace(step, result=...)")
+        agent, step = find_step(view, await workspace.points.step_name(run, edit.step))
+        name = f"{agent}#{step.number}"
+        if step.kind in KINDS_IN_RECORD:
+            fact = f"step {name} ({step.tool}) is a call of kind {step.kind}, decided by its state"
+            raise BadValue("edits", fact, "edit the call whose result it was made with")
+        if (agent, step.call) in items:
+            raise BadValue("edits", f"two results for step {name}", "give one")
+        stream, state = view.stream_of(agent), view.agents[agent]
+        forked = view.life.forked
+        if forked is not None and step.version <= forked.at.get(str(stream), 0):
+            message = f"run {run} inherited step {name} from {forked.parent}: fork that run instead"
+            raise Refused(message)
+        plain = values.plain(edit.result, f"result of {name}", workspace.redaction)
+        packed = payloads.pack(plain, f"result of {name}")
+        for blob in packed.blobs:
+            await workspace.blobs.put(blob)
+        items[agent, step.call] = EditedResult(
+            agent=agent,
+            step=step.number,
+            tool=step.tool,
+            call=step.call,
+            result=packed.raw,
+            digest=digest(canonical(plain)),
+            by=actor.agent,
+            reason=reason,
+        )
+        declared = state.tools.get(step.tool)  # the result is of the tool's return type
+        gives = parse(declared.gives) if declared is not None else None
+        label = join(label, parse(raised(state.label, gives)))
+        position = await workspace.states.position_of(stream, step.version)
+        stored = await workspace.log.at(position or 0)
+        starts.append(stored.position - (stored.commit.tx.index if stored.commit.tx else 0))
+    return min(starts) - 1, items, label
 
 
 async def fork_swapped(
@@ -818,8 +923,10 @@ def _opened(
         secrets=options.secrets,
         settle=options.settle,
         parent=member.parent,
-        shadows=forked is not None and forked.effects is ForkEffects.SHADOW,
+        shadows=forked is not None and forked.effects is not ForkEffects.LIVE,
+        models=forked is not None and forked.effects is ForkEffects.MODELS,
         swap=forked.swap if forked is not None else None,
+        edits=_edits_of(forked, stream.agent) if forked is not None else None,
         permit=permit,
         command="hansard"
         if options.restricted
@@ -835,6 +942,13 @@ def _opened(
     if options.restricted:
         budgets.demand = engine.clearances.demand
     return Opened(stream.run, engine, writer, member.arm)
+
+
+def _edits_of(forked: RunForked, agent: str) -> dict[str, EditedResult] | None:
+    """Return the edited results of an agent's calls by call key; None in a fork without edits."""
+    if not forked.edits:
+        return None
+    return {edit.call: edit for edit in forked.edits if edit.agent == agent}
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:

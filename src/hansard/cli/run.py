@@ -21,7 +21,7 @@ from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.ids import run_of
-from hansard.domain.run import Swap
+from hansard.domain.run import EditedResult, Swap
 from hansard.domain.steps import Step
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
@@ -488,6 +488,7 @@ def _render_report(report: RunReport) -> Iterator[Part]:
         ("labels", ", ".join(f"{key}={value}" for key, value in run.labels.items())),
         ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
         ("probe", forked and forked.swap and _swap_text(forked.swap)),
+        ("edits", forked and "; ".join(map(_edit_text, forked.edits))),
         ("shared keys", output.cut(", ".join(run.keys), KEYS_SHOWN_MAX)),
         *_when(report),
     ]
@@ -518,6 +519,12 @@ def _render_report(report: RunReport) -> Iterator[Part]:
             "the effect of a step in doubt may have happened or not: look, then settle it with\n"
             f"  hansard run settle {run.run} STEP --happened RESULT or --did-not-happen"
         )
+
+
+def _edit_text(edit: EditedResult) -> str:
+    result = bytes(edit.result).decode()
+    reason = f": {edit.reason}" if edit.reason else ""
+    return f"{edit.agent}#{edit.step} {edit.tool} is {output.cut(result)} by {edit.by}{reason}"
 
 
 def _swap_text(swap: Swap) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,8 @@ from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
-from hansard.domain.errors import CallerError
-from hansard.domain.run import ForkEffects, RunState, RunStatus
+from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.run import ForkEffects, RunForked, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.inspect import page as run_page
 from hansard.inspect import rederive
@@ -219,22 +220,57 @@ async def fork(
     which: Run,
     at: At = None,
     effects: Annotated[
-        Literal["shadow", "live"],
-        option("shadow: the fork's tools with effects do not run; live: they run."),
-    ] = "shadow",
+        Literal["shadow", "models", "live"] | None,
+        option(
+            "shadow: the fork's tools with effects do not run; models: as shadow, but new calls of "
+            "models run; live: they run [shadow; models with --replace].",
+            show_default=False,
+        ),
+    ] = None,
+    replace: Annotated[
+        list[str] | None,
+        option("Another result of a step: JSON, else text; '-' is stdin. Repeatable.", "STEP=FILE"),
+    ] = None,
+    reason: Annotated[str, option("Reason for the edits, for the record.", "TEXT")] = "",
+    by: By = OS_USER,
 ) -> None:
-    """Start a new run from a point of another; print its id."""
-    chosen = ForkEffects(effects)
+    """Start a new run from a point of another; print its id.
+
+    With --replace it begins before the first of these steps. Calls that do not depend on them are
+    answered from the record. The file for a call of a model that 'hansard record' recorded holds
+    the provider's JSON body.
+    """
+    chosen = ForkEffects(effects) if effects is not None else None
+    edits = [_replacement(each) for each in replace or ()]
     async with reading_run(which) as (workspace, run):
-        child = await actions.fork(workspace, run, at, chosen)
+        child = await actions.fork(workspace, run, at, chosen, None, edits, by=by, reason=reason)
         life = await workspace.states.life(child)
-    vector = life.forked.at if life.forked is not None else {}
-    output.show({"run": child, "parent": run, "effects": chosen, "vector": vector}, child)
+    forked = life.forked or RunForked(parent=run, at={})
+    edited = [f"{edit.agent}#{edit.step}" for edit in forked.edits]
+    fields = {"run": child, "parent": run, "effects": forked.effects, "vector": forked.at}
+    output.show(fields | ({"edits": edited} if edited else {}), child)
     meant = {
         ForkEffects.SHADOW: "tools with effects return the parent's outcome or a declared shadow",
+        ForkEffects.MODELS: "calls of models run where the record has no answer, other tools with "
+        "effects return the parent's outcome or a declared shadow",
         ForkEffects.LIVE: "tools with effects run, and may repeat what the parent did",
     }
-    output.hint(f"effects={effects}: {meant[chosen]}\ncontinue with: {_resume(child)}")
+    if edited:
+        output.hint(f"edited: {listed(edited)}; calls that depend on it run, others are answered")
+    hint = f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {_resume(child)}"
+    output.hint(hint)
+
+
+def _replacement(text: str) -> actions.Replacement:
+    """Return the edit of `--replace STEP=FILE`. Raises BadValue, CallerError."""
+    step, _, name = text.partition("=")
+    if not step or not name:
+        raise BadValue("--replace", f"{text!r:.80}", "give STEP=FILE, such as agent#3=result.json")
+    try:
+        content = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CallerError(f"{name} cannot be read ({error}): give a file of UTF-8 text") from error
+    return actions.replace(step, result=result_from(content))
 
 
 @run.command()

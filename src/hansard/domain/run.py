@@ -231,7 +231,11 @@ class ForkEffects(StrEnum):
     """The handling of tools with effects in a fork."""
 
     SHADOW = "shadow"
+    """They do not run: the parent's outcome or a declared shadow answers."""
+    MODELS = "models"
+    """As `SHADOW`, but idempotent calls of a model that the record does not answer run."""
     LIVE = "live"
+    """They run."""
 
 
 class Chain(StrEnum):
@@ -287,6 +291,30 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     live: bool = False
 
 
+class EditedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A result that a person put in place of a recorded one, for a fork to go on from.
+
+    Attributes:
+        agent: The parent's agent that made the call.
+        step: The number of the call in the parent.
+        tool: The called tool.
+        call: The call key: the fork's call with this key gets the result.
+        result: The result, as JSON in the form of `hansard.domain.values`.
+        digest: The digest of the result.
+        by: The author.
+        reason: The author's reason.
+    """
+
+    agent: str
+    step: int
+    tool: str
+    call: str
+    result: msgspec.Raw
+    digest: str
+    by: str
+    reason: str = ""
+
+
 @event("run.forked.v1")
 class RunForked(Event, frozen=True, kw_only=True):
     """A run began as a fork: its streams continue those of the parent. `at` is the parent's version
@@ -297,6 +325,8 @@ class RunForked(Event, frozen=True, kw_only=True):
         effects: The handling of tools with effects.
         labels: Texts by name, to find the run by.
         swap: The value that a probe substitutes; None outside of a probe.
+        edits: The results that a person replaced. Calls that do not depend on them are answered
+            from the parent's record.
     """
 
     parent: str
@@ -304,6 +334,7 @@ class RunForked(Event, frozen=True, kw_only=True):
     effects: ForkEffects = ForkEffects.SHADOW
     labels: dict[str, str] = {}
     swap: Swap | None = None
+    edits: tuple[EditedResult, ...] = ()
 
 
 @event("run.agent_joined.v1")

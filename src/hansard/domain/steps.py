@@ -47,11 +47,13 @@ class Withheld(StrEnum):
         OUTCOME: A recorded outcome: its parent's, or an earlier one of its own.
         SHADOW: The tool's `shadow=`.
         REFUSED: None: the call raised `ShadowedEffect`.
+        EDIT: The result that the author of the fork supplied.
     """
 
     OUTCOME = "outcome"
     SHADOW = "shadow"
     REFUSED = "refused"
+    EDIT = "edit"
 
 
 ANSWERS = frozenset({"ToolErrorResult", "ErrorAnswer", "NotCalled"})

@@ -46,6 +46,7 @@ _WITHHELD = {
     Withheld.OUTCOME: "withheld: answered with an outcome on record",
     Withheld.SHADOW: "withheld: answered by its shadow",
     Withheld.REFUSED: "withheld: without an answer",
+    Withheld.EDIT: "withheld: answered with an edited result",
 }
 
 

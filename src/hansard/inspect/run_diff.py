@@ -872,6 +872,7 @@ def _withheld(side: _Side) -> Iterator[str]:
         Withheld.OUTCOME: "answered with an outcome on record",
         Withheld.SHADOW: "answered by a shadow",
         Withheld.REFUSED: "refused",
+        Withheld.EDIT: "answered with an edited result",
     }
     parts = [f"{withheld[how]:,} {text}" for how, text in texts.items() if withheld[how]]
     yield f"{counted(withheld.total(), 'effect')} withheld ({', '.join(parts)})"

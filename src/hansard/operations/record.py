@@ -15,6 +15,7 @@ from hansard.agents.access import roles
 from hansard.agents.access.roles import View
 from hansard.agents.annotations.windows import Conversation, conversation
 from hansard.agents.policy.permits import Need, states, trusts, views
+from hansard.agents.runs import Replacement
 from hansard.agents.steps import reused
 from hansard.agents.workspace import RunFilter, RunQuery
 from hansard.bus.clock import OS_USER
@@ -155,28 +156,39 @@ class RecordOperations(Noun[C_co]):
         run: str,
         *,
         at: object = None,
-        effects: ForkEffects | str = ForkEffects.SHADOW,
+        effects: ForkEffects | str | None = None,
         labels: Mapping[str, str] = NOTHING,
+        edits: Sequence[Replacement] = (),
+        by: By = OS_USER,
+        reason: str = "",
     ) -> str:
         """Fork a run: begin a new one at a point of another; return its id.
 
+        With edits the fork begins before the first edited call. An edited call returns its new
+        result; calls that do not depend on it are answered from the parent's record.
         It is one commit, whatever the length of the run.
 
         Args:
             run: The parent.
             at: The point of the parent at which the fork begins; its end by default.
-            effects: `SHADOW`: tools with effects return the parent's outcome or their `shadow=`,
-                else raise `ShadowedEffect`. `LIVE`: they run.
+            effects: `SHADOW`, the default without edits: tools with effects return the parent's
+                outcome or their `shadow=`, else raise `ShadowedEffect`. `MODELS`, the default with
+                edits: the same, but idempotent calls of a model that the record does not answer
+                run. `LIVE`: they all run.
             labels: Texts by name, to find the run by.
+            edits: Other results of steps: `[hansard.replace("agent#3", result=...)]`.
+            by: The author of the edits on record.
+            reason: The reason for the edits on record.
 
         Raises:
-            NotFound: There is no such run or point.
-            BadName: `at` is not a point.
+            NotFound: There is no such run, point or step.
+            BadName: `at` is not a point, or an edit does not name a step.
+            BadValue: `at` is given beside edits, or a step cannot be edited.
+            Refused: The run is a fork, and the step is its parent's.
         """
         named = by_name("labels", labels)
-        return await runs.fork(
-            self._workspace, run, at, chosen(ForkEffects, effects, "effects"), named
-        )
+        how = None if effects is None else chosen(ForkEffects, effects, "effects")
+        return await runs.fork(self._workspace, run, at, how, named, edits, by=by, reason=reason)
 
     @trusted
     async def snapshots(

@@ -28,7 +28,7 @@ from hansard.agents.errors import (
 from hansard.agents.flow import Body, Flow, awaited, is_coroutine_function, name_of
 from hansard.agents.policy.permits import refused, trusts
 from hansard.agents.steps import payloads
-from hansard.agents.steps.conversions import check_settled
+from hansard.agents.steps.conversions import check_settled, from_plain
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.ledger import CallIdentity, Ledger, describe
 from hansard.agents.steps.placeholders import reveal
@@ -36,14 +36,15 @@ from hansard.agents.steps.recorder import UNTOUCHED, Call, StepRecorder, Unsettl
 from hansard.agents.steps.scope import Scope
 from hansard.agents.steps.tools import DECLARED, DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import NotFound
-from hansard.domain import values
+from hansard.domain import payload, values
 from hansard.domain.agent import AgentState, Refuse, Tell
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.fingerprint import call_base, canonical, digest
 from hansard.domain.payload import MARK, WholeSteps, arguments_of
 from hansard.domain.roles.authorize import Trust
-from hansard.domain.run import Swap, with_bodies
+from hansard.domain.run import EditedResult, Swap, with_bodies
 from hansard.domain.steps import (
+    Effects,
     Failure,
     Step,
     StepBlocked,
@@ -447,6 +448,71 @@ class DoubtSettler:
         yield from self.outcomes.ended_as(
             call, lambda number: StepBlocked(step=number, rule=FORK, reason=reason)
         )
+
+    # ------------------------------------------------------------ edits
+
+    def edited(self, call: Call) -> Flow[Step | None]:
+        """Return the step that answers a call in a fork with edits; None if it depends on one.
+
+        An edited call gets its new result, settled as `happened` by the author of the edit. A call
+        that the parent made after the same results gets the parent's outcome.
+        """
+        edit = (self.settings.edits or {}).get(call.place.known_by)
+        if edit is not None:
+            yield from self._supply(call, edit)
+            return self.ledger.state.steps[call.number]
+        old = self.ledger.parent_calls.get(call.place.known_by)
+        if old is None or old.fingerprint != call.place.fingerprint or self.holds_edit(old):
+            return None
+        is_final = call.effects in (Effects.ONCE, Effects.RECONCILE)
+        if old.status is not StepStatus.COMPLETED and not (
+            is_final and old.status is StepStatus.FAILED
+        ):
+            return None
+        if call.has_effects:
+            call.withheld = Withheld.OUTCOME
+        yield from self.adopt(call, old)
+        return self.ledger.state.steps[call.number]
+
+    def holds_edit(self, step: Step) -> bool:
+        """Return whether a composite's body has an edited call, so that it runs again."""
+        parents = self.settings.parent.steps if self.settings.parent is not None else {}
+        for edit in (self.settings.edits or {}).values():
+            inner = self.ledger.parent_calls.get(edit.call)
+            while inner is not None and inner.parent is not None:
+                if inner.parent == step.number:
+                    return True
+                inner = parents.get(inner.parent)
+        return False
+
+    def _supply(self, call: Call, edit: EditedResult) -> Flow[None]:
+        """Record a call with an edited result; nothing runs. Raises BadValue for a result that is
+        not of the tool's return type.
+        """
+        plain = yield from self.outcomes.fetch(payload.unpack(edit.result))
+        listed = isinstance(plain, list) and call.spec.is_stream
+        try:
+            for each in plain if listed else [plain]:
+                value = from_plain(each, call.spec.returns)
+                if call.spec.settles is not None:
+                    check_settled(value, call.spec.settles)
+        except BadValue as error:
+            which = f"the edited result of step {edit.agent}#{edit.step} ({edit.tool})"
+            remedy = "fork again with a result of the tool's return type"
+            raise BadValue(which, f"{error.where}: {error.fact}", remedy) from error
+        if call.has_effects:
+            call.withheld = Withheld.EDIT
+        blobs, opening = yield from self.outcomes.opening(call)
+        yield from self.outcomes.put(blobs)
+        event = StepSettled(
+            step=call.number,
+            verdict=Verdict.HAPPENED,
+            by=edit.by,
+            result=edit.result,
+            digest=edit.digest,
+            because=edit.reason,
+        )
+        yield from self.outcomes.record(*opening, *self.outcomes.withheld(call), Tell(event))
 
     # ------------------------------------------------------------ probes
 

@@ -24,7 +24,7 @@ from hansard.agents.flow import Body, Flow, Pause
 from hansard.agents.policy.approvals import LogBudgets
 from hansard.agents.steps import payloads
 from hansard.agents.steps.conversions import check_settled, from_plain
-from hansard.agents.steps.doubt import DoubtSettler, EarlierCalls, before
+from hansard.agents.steps.doubt import MODEL, DoubtSettler, EarlierCalls, before
 from hansard.agents.steps.failures import raised
 from hansard.agents.steps.gating import STOPPED, Gated, Reservation
 from hansard.agents.steps.ledger import Ledger, Mode, is_final
@@ -307,6 +307,12 @@ class StepEngine(Gated):
             self.demand_writes(call)
             yield from self.ask_rules(call)
             return (yield from self.doubts.probed(call))
+        if step is None and self.settings.edits is not None:
+            self.demand_writes(call)
+            yield from self.ask_rules(call)
+            answer = yield from self.doubts.edited(call)
+            if answer is not None:
+                return answer
         if step is None:
             return (yield from self._plan_new(call))
         if step.status is StepStatus.COMPLETED:
@@ -319,7 +325,8 @@ class StepEngine(Gated):
             if step.is_open:
                 raise doubt(self.outcomes.address, step)
             return step
-        later = self._in_parent(step) if step.is_open else None
+        has_edit = self.doubts.holds_edit(step)
+        later = self._in_parent(step) if step.is_open and not has_edit else None
         if later is not None:
             yield from self.ask_rules(call)
             call.take_up(step)
@@ -334,7 +341,7 @@ class StepEngine(Gated):
                 settled = yield from self.doubts.ask_world(call, step)
             elif call.effects is Effects.ONCE:
                 settled = yield from self.doubts.settle(call, step)
-        if settled is None and self.settings.shadows and call.has_effects:
+        if settled is None and self._withholds(call):
             yield from self.ask_rules(call)
             yield from self.doubts.shadow(call)
             return self.ledger.state.steps[call.number]
@@ -348,6 +355,8 @@ class StepEngine(Gated):
         if self.settings.shadows:
             yield from self.ask_rules(call)
             parents = self.ledger.parent_calls.get(call.place.known_by)
+            if not self._withholds(call) and not self._answers(call, old, parents):
+                return None
             yield from self.doubts.shadow(call, old, parents)
             return self.ledger.state.steps[call.number]
         if old is None or old.status in (StepStatus.BLOCKED, StepStatus.NOT_DONE):
@@ -365,6 +374,21 @@ class StepEngine(Gated):
             yield from self.doubts.adopt(call, settled)
             return self.ledger.state.steps[call.number]
         return (yield from self.doubts.diverged(call, old))
+
+    def _withholds(self, call: Call) -> bool:
+        """Return whether a call that the record does not answer must not run in this fork."""
+        runs = self.settings.models and call.spec.kind == MODEL
+        runs = runs and call.effects is Effects.IDEMPOTENT
+        return self.settings.shadows and call.has_effects and not runs
+
+    def _answers(self, call: Call, *candidates: Step | None) -> bool:
+        """Return whether the recorded outcome of an equal call answers a call of a model."""
+        return any(
+            step is not None
+            and step.status is StepStatus.COMPLETED
+            and not (self.ledger.full and step.fingerprint != call.place.fingerprint)
+            for step in candidates
+        )
 
     def _plan_unknown(self, call: Call) -> Flow[Step | None]:
         """Plan an effect that is not recorded under its own key."""

@@ -30,7 +30,7 @@ from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.payload import Fetch, Key, Text, arguments_of
 from hansard.domain.redaction import Redaction
-from hansard.domain.run import Swap
+from hansard.domain.run import EditedResult, Swap
 from hansard.domain.steps import (
     AnswerSource,
     Effects,
@@ -112,7 +112,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     settle: Settle | None = None
     parent: AgentState | None = None
     shadows: bool = False
+    models: bool = False
+    """True if a fork with shadows still runs calls of models that the record does not answer."""
     swap: Swap | None = None
+    edits: Mapping[str, EditedResult] | None = None
+    """Edited results of this agent's calls by call key; None in a fork without edits."""
     permit: Permit = FREE
     command: str = "hansard"
 

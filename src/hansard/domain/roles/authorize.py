@@ -101,7 +101,7 @@ _ELSEWHERE: Mapping[str, frozenset[str]] = {
     "memory.reflected.v1": frozenset({"reflection", "runs", "sources"}),
     "memory.rejected.v1": frozenset({"run", "step"}),
     "query.answered.v1": frozenset({"at", "cut", "position", "rows"}),
-    "run.forked.v1": frozenset({"at", "swap"}),
+    "run.forked.v1": frozenset({"at", "edits", "swap"}),
     "reuse.offered.v1": frozenset({"digest", "key", "outcome", "run", "stale", "step"}),
     "step.completed.v1": frozenset({"reused_from"}),
     "step.requested.v1": frozenset({"key"}),

@@ -337,7 +337,8 @@ CREATE TABLE lineage (
     version BIGINT NOT NULL,
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL,
-    swap JSON
+    swap JSON,
+    edits JSON
 );
 COMMENT ON TABLE lineage IS 'One row per fork.';
 

@@ -99,15 +99,17 @@ WITH cut AS (
         run, count(*) FILTER (side = 'b' AND withheld = 'outcome') AS withheld_outcome,
         count(*) FILTER (side = 'b' AND withheld = 'shadow') AS withheld_shadow,
         count(*) FILTER (side = 'b' AND withheld = 'refused') AS withheld_refused,
+        count(*) FILTER (side = 'b' AND withheld = 'edit') AS withheld_edit,
         count(*) FILTER (withheld IN ('shadow', 'refused')) AS unlike
     FROM calls
     GROUP BY run
 ), found AS (
     SELECT
-        l.run, l.parent, l.effects, l.happened_at AS forked_at, l.position,
+        l.run, l.parent, l.effects, l.edits, l.happened_at AS forked_at, l.position,
         coalesce(n.withheld_outcome, 0) AS withheld_outcome,
         coalesce(n.withheld_shadow, 0) AS withheld_shadow,
         coalesce(n.withheld_refused, 0) AS withheld_refused,
+        coalesce(n.withheld_edit, 0) AS withheld_edit,
         {'code': coalesce(c.code, 'not on record'), 'model': sameness(m.a, m.b),
             'prompt': CASE WHEN p.run IS NULL THEN 'not on record'
                 WHEN list_sort(p.a) = list_sort(p.b) THEN 'same' ELSE 'differs' END,
@@ -125,7 +127,8 @@ WITH cut AS (
     FROM found
 )
 SELECT
-    run, parent, effects, forked_at, withheld_outcome, withheld_shadow, withheld_refused,
+    run, parent, effects, edits, forked_at, withheld_outcome, withheld_shadow, withheld_refused,
+    withheld_edit,
     respects.code AS code, respects.model AS model, respects.prompt AS prompt,
     [x.name FOR x IN each IF x.found = 'differs'] AS differs_in,
     [x.name FOR x IN each IF x.found = 'not on record'] AS not_on_record,

@@ -3,7 +3,8 @@
 INSERT INTO lineage BY NAME
 SELECT
     run, data->>'parent' AS parent, coalesce(data->>'effects', 'shadow') AS effects,
-    coalesce(data->'at', '{}'::JSON) AS vector, data->'swap' AS swap, version, position, happened_at
+    coalesce(data->'at', '{}'::JSON) AS vector, data->'swap' AS swap, data->'edits' AS edits,
+    version, position, happened_at
 FROM (
     SELECT b.*
     FROM batch AS b

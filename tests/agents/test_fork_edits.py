@@ -1,0 +1,270 @@
+"""Forks with edits: another result of a recorded call; only what depends on it runs."""
+
+import pytest
+
+import hansard
+from hansard.errors import BadName, BadValue, NotFound, Refused, ShadowedEffect
+from tests.agents.twins import Lab, TwinRecord
+
+pytestmark = pytest.mark.fast(cases=99, slow=0)
+
+
+async def _work(record, ran, *, run, mode=None, find="pure", last="pure"):
+    """Look up two orders in branches of their own, ask a model of the first, send what it says."""
+    async with record.run(run=run, mode=mode) as session:
+
+        @session.tool(effects=find)
+        async def lookup(order: str) -> str:
+            ran.append(f"lookup {order}")
+            return f"{order} is lost"
+
+        @session.tool(kind="model", effects="idempotent")
+        async def think(model: str, prompt: str) -> str:
+            ran.append(f"think {prompt}")
+            return f"about {prompt}"
+
+        @session.tool(effects="once", shadow=_unsent)
+        async def mail(text: str) -> str:
+            ran.append(f"mail {text}")
+            return f"sent {text}"
+
+        @session.tool(effects=last)
+        async def close(order: str) -> str:
+            ran.append(f"close {order}")
+            return f"closed {order}"
+
+        async def first() -> str:
+            return await think("m", await lookup("first"))
+
+        async def second() -> str:
+            return await lookup("second")
+
+        thought, other = await session.gather(first, second)
+        sent = await mail(thought)
+        return [thought, other, sent, await close("both")]
+
+
+async def _unsent(text: str) -> str:
+    return f"sent {text}"
+
+
+async def _step(record, run, tool, number=0):
+    steps = [step for step in await record.steps(run) if step.tool == tool]
+    return f"ada#{steps[number].number}"
+
+
+@pytest.mark.slow(cases=1)
+async def test_only_what_depends_on_an_edited_result_runs(record: TwinRecord):
+    """The edited call and the other branch are answered; the model runs, the mail is withheld."""
+    ran: list[str] = []
+    live = await _work(record, ran, run="r")
+    before = await record.commits("r")
+    step = await _step(record, "r", "lookup")
+    ran.clear()
+    edit = hansard.replace(step, result="first is here")
+    child = await record.fork("r", edits=[edit], by="eve", reason="the carrier was wrong")
+    results = await _work(record, ran, run=child)
+    assert results[:2] == ["about first is here", live[1]]
+    assert results[2] == "sent about first is here"
+    assert ran == ["think first is here", "close both"]
+    assert await _work(record, ran, run=child, mode="strict") == results
+    assert ran == ["think first is here", "close both"]
+    assert await record.commits("r") == before
+
+
+async def test_an_edited_result_is_on_record_with_its_author_and_reason(lab: Lab):
+    """The fork names the edit; the call has it as a settled result, its effect withheld."""
+    ran: list[str] = []
+    async with lab.connect() as record:
+        await _work(record, ran, run="r")
+        step = await _step(record, "r", "mail")
+        edit = hansard.replace(step, result="bounced")
+        child = await record.fork("r", edits=[edit], by="eve", reason="try a bounce")
+        forked = (await record.state(child)).life.forked
+        [edited] = forked.edits
+        assert (edited.agent, edited.tool, edited.by) == ("ada", "mail", "eve")
+        assert (bytes(edited.result), edited.reason) == (b'"bounced"', "try a bounce")
+        assert (forked.effects, f"ada#{edited.step}") == ("models", step)
+        ran.clear()
+        results = await _work(record, ran, run=child)
+        assert (results[2], ran) == ("bounced", ["close both"])
+        [mail] = [step for step in await record.steps(child) if step.tool == "mail"]
+        assert (mail.verdict, mail.settled_by, mail.withheld) == ("happened", "eve", "edit")
+        assert not mail.may_have_happened
+        events = [event for each in await record.commits(child) for event in each.commit.events]
+        [settled] = [event for event in events if event.type == "step.settled.v1"]
+        assert b'"because":"try a bounce"' in bytes(settled.data)
+
+
+async def test_an_edit_to_an_equal_result_runs_nothing_more(record: TwinRecord):
+    """Fingerprints decide: after an equal result everything is answered from the record."""
+    ran: list[str] = []
+    live = await _work(record, ran, run="r", last="once")
+    ran.clear()
+    edit = hansard.replace(await _step(record, "r", "lookup"), result="first is lost")
+    for effects in ("models", "shadow", "live"):
+        child = await record.fork("r", edits=[edit], effects=effects)
+        assert await _work(record, ran, run=child, last="once") == live
+    assert ran == []
+
+
+async def test_live_effects_that_do_not_depend_on_an_edit_do_not_run(record: TwinRecord):
+    """In a live fork the dependent mail is sent, and the other branch's effect is not repeated."""
+    ran: list[str] = []
+    live = await _work(record, ran, run="r", find="once")
+    ran.clear()
+    edit = hansard.replace(await _step(record, "r", "think"), result="a guess")
+    child = await record.fork("r", edits=[edit], effects="live")
+    results = await _work(record, ran, run=child, find="once")
+    assert results[:3] == ["a guess", live[1], "sent a guess"]
+    assert ran == ["mail a guess", "close both"]
+
+
+async def test_shadowed_models_do_not_run(record: TwinRecord):
+    """With effects='shadow' a call of a model that the record does not answer is refused."""
+    ran: list[str] = []
+    await _work(record, ran, run="r")
+    edit = hansard.replace(await _step(record, "r", "lookup"), result="first is here")
+    child = await record.fork("r", edits=[edit], effects="shadow")
+    with pytest.raises(ShadowedEffect, match="think"):
+        await _work(record, ran, run=child)
+
+
+async def test_a_model_call_that_was_interrupted_in_a_fork_runs_again(lab: Lab):
+    """An open call of a model in a fork with `models` is retried, not refused."""
+    calls: list[str] = []
+
+    async def work(record, run, *, fails=False):
+        async with record.run(run=run) as session:
+
+            @session.tool(kind="model", effects="idempotent")
+            async def think(prompt: str) -> str:
+                calls.append(prompt)
+                if fails:
+                    raise ConnectionResetError
+                return prompt.upper()
+
+            return [await think("a"), await think("b"), await think(f"c{len(calls) > 2}")]
+
+    async with lab.connect() as record:
+        await work(record, "r")
+        child = await record.fork("r", edits=[hansard.replace("ada#1", result="x")])
+        with pytest.raises(ConnectionError):
+            await work(record, child, fails=True)
+        assert await work(record, child) == ["x", "B", "CTRUE"]
+    assert calls == ["a", "b", "cFalse", "cTrue", "cTrue"]
+
+
+async def test_a_stream_is_edited_as_a_list_of_its_items(record: TwinRecord):
+    """The items of the list are yielded, in a live session and in replays."""
+    ran: list[str] = []
+
+    async def work(run, **options):
+        async with record.run(run=run, **options) as session:
+
+            @session.tool(effects="once")
+            async def read(name: str):
+                ran.append(name)
+                yield f"{name} 1"
+                yield f"{name} 2"
+
+            return [item async for item in read("x")]
+
+    assert await work("r") == ["x 1", "x 2"]
+    child = await record.fork("r", edits=[hansard.replace("ada#1", result=["y", "z"])])
+    assert await work(child) == ["y", "z"]
+    assert await work(child, mode="offline") == ["y", "z"]
+    assert ran == ["x"]
+
+
+async def test_a_call_in_a_composite_is_edited(record: TwinRecord):
+    """The composite's body runs with the edited result; an edited composite does not run."""
+    ran: list[str] = []
+
+    async def work(run):
+        async with record.run(run=run) as session:
+
+            @session.tool(effects="pure")
+            async def part(n: int) -> int:
+                ran.append(f"part {n}")
+                return n
+
+            @session.tool(effects="composite")
+            async def whole(n: int) -> int:
+                ran.append("whole")
+                return await part(n) + await part(n + 1)
+
+            return await whole(1)
+
+    assert await work("r") == 3
+    ran.clear()
+    assert await work(await record.fork("r", edits=[hansard.replace("ada#3", result=10)])) == 11
+    assert ran == ["whole"]
+    ran.clear()
+    assert await work(await record.fork("r", edits=[hansard.replace("ada#1", result=7)])) == 7
+    assert ran == []
+
+
+async def test_large_results_and_later_forks_keep_their_edits(lab: Lab):
+    """A result of 1 MB is stored beside the log; a fork of the fork has the edit again."""
+    ran: list[str] = []
+    large = "x" * 1_000_000
+    async with lab.connect() as record:
+        await _work(record, ran, run="r")
+        step = await _step(record, "r", "close")
+        child = await record.fork("r", edits=[hansard.replace(step, result=large)])
+        assert b"$blob" in bytes((await record.state(child)).life.forked.edits[0].result)
+        second = await record.fork(child)
+        for run in (child, second):
+            results = await _work(record, ran, run=run)
+            assert results[3] == large
+
+
+async def test_a_result_of_another_type_is_refused_before_it_is_recorded(record: TwinRecord):
+    """The error names the step and the remedy, and leaves no step behind."""
+
+    async def work(run):
+        async with record.run(run=run) as session:
+
+            @session.tool(effects="pure")
+            async def count(word: str) -> int:
+                return len(word)
+
+            return await count("four")
+
+    assert await work("r") == 4
+    child = await record.fork("r", edits=[hansard.replace("ada#1", result="many")])
+    with pytest.raises(BadValue, match=r"ada#1 \(count\).*Expected `int`.*fork again"):
+        await work(child)
+    assert await record.steps(child) == []
+
+
+async def test_what_cannot_be_edited_says_why(lab: Lab):
+    """The error names the step and what to do instead; no fork is made."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def look(x: str) -> str:
+                return x
+
+            await look("a")
+            await session.board.put("k", "v")
+        child = await record.fork("r")
+        before = len(await record.runs())
+        look_at, put = hansard.replace("ada#1", result="b"), hansard.replace("ada#2", result=1)
+        with pytest.raises(BadValue, match="begins before the first edited call"):
+            await record.fork("r", at="ada@1", edits=[look_at])
+        with pytest.raises(BadValue, match="two results for step ada#1"):
+            await record.fork("r", edits=[look_at, look_at])
+        with pytest.raises(BadValue, match=r"kind board.*edit the call"):
+            await record.fork("r", edits=[put])
+        with pytest.raises(BadValue, match=r"give hansard\.replace"):
+            await record.fork("r", edits=["ada#1"])
+        with pytest.raises(NotFound, match="step 9 of 'ada'"):
+            await record.fork("r", edits=[hansard.replace("ada#9", result="b")])
+        with pytest.raises(BadName, match="agent#number"):
+            await record.fork("r", edits=[hansard.replace("ada", result="b")])
+        with pytest.raises(Refused, match="inherited step ada#1 from r: fork that run"):
+            await record.fork(child, edits=[look_at])
+        assert len(await record.runs()) == before
