@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import CachedAction
+from hansard.domain import actions as caches
+from hansard.domain.actions import CachedAction
 from hansard.domain.experience import distil
 from hansard.domain.experience.checks import END, Procedure, Walk
 from hansard.domain.experience.distil import Demonstration, ShownAction

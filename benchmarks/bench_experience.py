@@ -17,7 +17,7 @@ import msgspec
 
 import hansard
 from benchmarks import _report
-from hansard.domain.actions.cache import CachedAction, ElementTargets
+from hansard.domain.actions import CachedAction, ElementTargets
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.distil import Demonstration, ShownAction

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import msgspec
 
-from hansard.inspect.schemas import Schema, schema
+from hansard.cli.exchange import Schema, schema
 
 
 @cache

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hansard import testing as testing
     from hansard import types as types
     from hansard._version import __version__ as __version__
-    from hansard.agents.aggregates.declare import aggregate_type as aggregate_type
+    from hansard.agents.aggregates import aggregate_type as aggregate_type
     from hansard.agents.errors import Blocked as Blocked
     from hansard.agents.errors import Diverged as Diverged
     from hansard.agents.errors import InDoubt as InDoubt
@@ -96,7 +96,7 @@ _SUBMODULES = ("actions", "errors", "experiments", "memory", "prompts", "roles",
 
 _HOME = {
     "hansard._version": "__version__",
-    "hansard.agents.aggregates.declare": "aggregate_type",
+    "hansard.agents.aggregates": "aggregate_type",
     "hansard.agents.errors": "Blocked Diverged InDoubt ToolError",
     "hansard.agents.policy.gate": (
         "AskFirst Budget CallRule Condition GateCall allow ask_first at_least at_most budget deny "

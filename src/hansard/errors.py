@@ -24,7 +24,7 @@ from hansard.agents.errors import ShadowedEffect as ShadowedEffect
 from hansard.agents.errors import ToolChanged as ToolChanged
 from hansard.agents.errors import ToolError as ToolError
 from hansard.agents.errors import ViewDiffers as ViewDiffers
-from hansard.agents.experiments.plans import NotPlaced as NotPlaced
+from hansard.agents.experiments import NotPlaced as NotPlaced
 from hansard.agents.memory.search import ExtraMissing as ExtraMissing
 from hansard.broker.access import BadCredentials as BadCredentials
 from hansard.broker.lease import BadDataDir as BadDataDir
@@ -71,11 +71,11 @@ from hansard.domain.memory.space import MemoryInvalid as MemoryInvalid
 from hansard.domain.prompt import PromptConflict as PromptConflict
 from hansard.domain.team import Circle as Circle
 from hansard.domain.team import ClaimLost as ClaimLost
-from hansard.operations.protocol.errors import AccessRefused as AccessRefused
-from hansard.operations.protocol.errors import NotOffered as NotOffered
-from hansard.operations.protocol.errors import ServiceBusy as ServiceBusy
-from hansard.operations.protocol.errors import ServiceFailed as ServiceFailed
-from hansard.operations.protocol.errors import ServiceGone as ServiceGone
+from hansard.operations.protocol.faults import AccessRefused as AccessRefused
+from hansard.operations.protocol.faults import NotOffered as NotOffered
+from hansard.operations.protocol.faults import ServiceBusy as ServiceBusy
+from hansard.operations.protocol.faults import ServiceFailed as ServiceFailed
+from hansard.operations.protocol.faults import ServiceGone as ServiceGone
 from hansard.operations.sql_answer import AnswerCut as AnswerCut
 from hansard.operations.sql_answer import NotInstalled as NotInstalled
 from hansard.projections.errors import Ahead as Ahead

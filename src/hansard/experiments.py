@@ -1,9 +1,9 @@
 """Experiments: plans, metrics, comparison reports."""
 
-from hansard.agents.experiments.plans import Arm as Arm
-from hansard.agents.experiments.plans import PlanOptions as PlanOptions
-from hansard.agents.experiments.plans import plan as plan
-from hansard.agents.experiments.scoring import Evaluated as Evaluated
+from hansard.agents.experiments import Arm as Arm
+from hansard.agents.experiments import Evaluated as Evaluated
+from hansard.agents.experiments import PlanOptions as PlanOptions
+from hansard.agents.experiments import plan as plan
 from hansard.domain.experiment import Better as Better
 from hansard.domain.experiment import ExperimentRegistered as ExperimentRegistered
 from hansard.domain.experiment import ExperimentState as ExperimentState

@@ -17,7 +17,7 @@ from hansard.bus.file_lock import whole
 from hansard.bus.jetstream.log import JetStreamLog
 from hansard.client.browser import browser as browsers
 from hansard.client.browser import replay
-from hansard.domain.actions.cache import KIND
+from hansard.domain.actions import KIND
 
 
 class Job(msgspec.Struct):

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hansard.domain.actions.cache import ActionCheck
+from hansard.domain.actions import ActionCheck
 from tests.actions.provider import read
 
 SOURCES = Path(__file__).with_name("tasks")

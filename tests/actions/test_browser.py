@@ -10,7 +10,7 @@ import pytest
 import hansard
 from hansard import testing
 from hansard.agents.policy.gate import deny
-from hansard.domain.actions.cache import decode
+from hansard.domain.actions import decode
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 

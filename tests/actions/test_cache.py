@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import (
+from hansard.domain import actions as caches
+from hansard.domain.actions import (
     TOOL,
     ActionCache,
     ActionsEnd,

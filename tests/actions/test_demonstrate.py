@@ -20,7 +20,7 @@ import hansard
 from benchmarks import bench_page
 from hansard import testing
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
-from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions import ActionCache
 from hansard.integrations.chromium import program
 from tests.integrations.mcp.support import free_port
 

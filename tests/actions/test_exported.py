@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from hansard import testing
-from hansard.domain.actions.cache import ActionCache, ActionCheck
+from hansard.domain.actions import ActionCache, ActionCheck
 from hansard.inspect.actions import ScriptFormat, script
 from hansard.integrations.chromium import program
 from tests.actions import task_pages

@@ -6,7 +6,7 @@ import pytest
 
 from hansard import testing
 from hansard.client.browser import elements
-from hansard.domain.actions.cache import ElementTargets
+from hansard.domain.actions import ElementTargets
 from hansard.integrations import chromium as browsers
 from tests.actions.test_cache import cache, entry
 

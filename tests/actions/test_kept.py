@@ -12,8 +12,8 @@ import hansard
 from hansard import testing
 from hansard.agents.artifacts import caches, versions
 from hansard.client.record import Record
-from hansard.domain.actions import cache as kept
-from hansard.domain.actions.cache import (
+from hansard.domain import actions as kept
+from hansard.domain.actions import (
     ActionsHealed,
     ActionsLookedAt,
     ActionsReverted,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain.actions.cache import ActionCheck, ElementTargets
+from hansard.domain.actions import ActionCheck, ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.inspect.actions import ScriptFormat, script
 from tests.actions.test_cache import TEXTS, cache, entry

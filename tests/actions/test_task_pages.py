@@ -10,7 +10,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.domain.actions.cache import ActionCache, encode
+from hansard.domain.actions import ActionCache, encode
 from tests.actions import task_pages
 from tests.actions.provider import ANSWER_COST, Provider
 from tests.actions.task_pages import END, FRAMEWORKS, Shown, shown, shows

@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents import runs
+from hansard.agents import experiments, runs
 from hansard.agents.access import principals, roles
 from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.access.principals import AccessDenied, Denials
-from hansard.agents.experiments import scoring
 from hansard.agents.policy import approvals
 from hansard.agents.policy import permits as refusals
 from hansard.agents.policy.approvals import Approvals, LogBudgets
@@ -94,7 +93,7 @@ async def test_a_score_that_another_added_meanwhile_is_not_added_again(race: Rac
         pass
 
     async def score(workspace: Workspace) -> bool:
-        return await scoring.score(workspace, "r", {"good": 1.0}, by="eve")
+        return await experiments.score(workspace, "r", {"good": 1.0}, by="eve")
 
     assert await race.lose(score) is False
     assert (await race.tags(RunStream("r"))).count("run.scored.v1") == 1
@@ -320,10 +319,12 @@ async def test_answers_and_views_at_once_are_all_on_record(race: Race):
 
 async def test_what_another_stated_meanwhile_is_not_stated_again(race: Race):
     """A price, a principal."""
-    terms = scoring.Terms(since=_clock.now())
+    terms = experiments.Terms(since=_clock.now())
 
     async def price(workspace: Workspace) -> bool:
-        return await scoring.state(workspace, "m", {"input_tokens": 1.0}, terms, by="eve")
+        return await experiments.record_price(
+            workspace, "m", {"input_tokens": 1.0}, terms, by="eve"
+        )
 
     async def register(workspace: Workspace) -> bool:
         return await principals.register(workspace, "ada")

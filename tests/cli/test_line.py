@@ -13,8 +13,8 @@ import hansard
 from hansard import cli
 from hansard._version import __version__
 from hansard.cli import hoist_global_options, main
-from hansard.cli._reference import reference
 from tests.cli.support import Call, Runs, environment
+from tests.cli_reference import reference
 from tests.faults._warm import python
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_the_reference_is_up_to_date():
     """docs/cli.md and docs/cli/ are made from the commands."""
     for name, text in _reference().items():
         assert text == (ROOT / "docs" / name).read_text(encoding="utf-8"), (
-            "run: python -m hansard.cli._reference"
+            "run: python -m tests.cli_reference"
         )
     pages = {f"cli/{path.name}" for path in (ROOT / "docs" / "cli").iterdir()}
     assert pages == _reference().keys() - {"cli.md"}

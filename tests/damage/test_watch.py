@@ -17,7 +17,7 @@ import pytest
 import hansard
 from hansard.broker.lease import peek
 from hansard.domain.events import Actor
-from hansard.inspect import watch
+from hansard.inspect import status as watch
 from tests.cli.planting import plant, publish_raw
 from tests.cli.support import Call, Ran, environment
 from tests.damage.conftest import BOUND_S, STEPS, steps, stopped

@@ -5,11 +5,10 @@ import hashlib
 import msgspec
 from hypothesis import strategies as st
 
-from hansard.domain import decider, reuse
-from hansard.domain.actions import cache as actions
-from hansard.domain.actions.cache import CachedAction
-from hansard.domain.experience import kept as experience
-from hansard.domain.experience.kept import ExperienceAbout
+from hansard.domain import actions, decider, reuse
+from hansard.domain.actions import CachedAction
+from hansard.domain.experience import experience
+from hansard.domain.experience.experience import ExperienceAbout
 from tests.domain.strategies import happened
 
 _NUMBERS = st.integers(1, 4)

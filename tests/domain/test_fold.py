@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hansard.bus.commits import record, revive
 from hansard.domain import (
+    actions,
     agent,
     approval,
     board,
@@ -21,12 +22,11 @@ from hansard.domain import (
     run,
     team,
 )
-from hansard.domain.actions import cache as actions
 from hansard.domain.conversation import RunJoined
 from hansard.domain.decider import Quarantined, fold
 from hansard.domain.errors import Refused
 from hansard.domain.events import REGISTRY
-from hansard.domain.experience import kept as experience
+from hansard.domain.experience import experience
 from hansard.domain.memory import space
 from hansard.domain.roles import check
 from hansard.domain.run import RunForked, RunStarted

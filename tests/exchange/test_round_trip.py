@@ -7,9 +7,9 @@ import pytest
 
 import hansard
 from hansard.bus.log import Origin
+from hansard.cli.exchange import Schema
 from hansard.domain.errors import UnknownEvent
 from hansard.domain.ids import AgentStream, WorkspaceStream
-from hansard.inspect.schemas import Schema
 from tests.cli.planting import delete_blobs
 from tests.exchange.support import (
     LONG,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.domain.actions.cache import CachedAction, ElementTargets
+from hansard.domain.actions import CachedAction, ElementTargets
 from hansard.domain.experience.distil import Demonstration, ShownAction, wording
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "data" / "browser" / "demos"

@@ -21,12 +21,13 @@ from hansard.agents.artifacts import experiences as store
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.experiences import verify
 from hansard.client.record import Record
-from hansard.domain.actions.cache import PageMark
+from hansard.domain.actions import PageMark
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience import bundle as bundles
-from hansard.domain.experience import distil, kept
+from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience.kept import ExperienceStanding
+from hansard.domain.experience import experience as kept
+from hansard.domain.experience.experience import ExperienceStanding
 from hansard.domain.fingerprint import canonical
 from hansard.domain.label import Confidentiality, Label
 from tests.cli.support import Call, environment

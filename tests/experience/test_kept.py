@@ -16,10 +16,10 @@ from hansard.agents.artifacts import experiences as store
 from hansard.agents.artifacts import versions
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.experience import distil, kept
+from hansard.domain.experience import distil, experience
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.distil import Wording
-from hansard.domain.experience.kept import (
+from hansard.domain.experience.experience import (
     FAILURES_MAX,
     ExperienceAbout,
     ExperienceConfirmed,
@@ -91,45 +91,45 @@ experience_events = st.one_of(
 @given(st.lists(experience_events, max_size=14))
 def test_in_any_order_of_events_no_version_changes_and_nothing_untrusted_may_act(events):
     """Versions have no hole and never change; foreign ones need a person's confirmation."""
-    state = kept.initial()
+    state = experience.initial()
     for event in events:
         try:
-            made = kept.decide(state, event)
+            made = experience.decide(state, event)
         except Refused:
             continue
-        after = kept.fold(state, made)
+        after = experience.fold(state, made)
         assert sorted(after.versions) == list(range(1, after.newest + 1))
         assert all(after.versions[number] == each for number, each in state.versions.items())
         if not isinstance(event, ExperienceConfirmed):
-            assert not kept.decide(after, event)
+            assert not experience.decide(after, event)
         state = after
     for number, each in state.versions.items():
         if isinstance(each, ExperienceInstalled) or (
             isinstance(each, ExperienceHealed) and each.parent in state.untrusted
         ):
             with pytest.raises(Refused, match=r"bundle|retired"):
-                kept.demand_usable(state, "x", number)
+                experience.demand_usable(state, "x", number)
 
 
 def test_what_failed_in_a_row_is_quarantined_until_somebody_looked():
     """A success in between counts from the beginning; a new version, or a person, ends it."""
     first = ExperienceConfirmed(version=1, digest="c", content=RAW, about=about(1), parent=1)
-    state = kept.fold(kept.initial(), [first])
+    state = experience.fold(experience.initial(), [first])
     outcomes = [False] * (FAILURES_MAX - 1) + [True] + [False] * FAILURES_MAX
     for step, success in enumerate(outcomes):
-        kept.demand_usable(state, "x", 1)
-        state = kept.fold(state, kept.decide(state, replay(1, step, success=success)))
+        experience.demand_usable(state, "x", 1)
+        state = experience.fold(state, experience.decide(state, replay(1, step, success=success)))
     assert state.standing_of(1) is ExperienceStanding.QUARANTINED
     with pytest.raises(Refused, match=r"failed 3 times in a row.*confirm it"):
-        kept.demand_usable(state, "x", 1)
-    [confirmed] = kept.decide(state, msgspec.structs.replace(first, version=0))
-    state = kept.fold(state, [confirmed])
+        experience.demand_usable(state, "x", 1)
+    [confirmed] = experience.decide(state, msgspec.structs.replace(first, version=0))
+    state = experience.fold(state, [confirmed])
     assert (state.newest, state.standing_of(2)) == (2, ExperienceStanding.CONFIRMED)
-    kept.demand_usable(state, "x", 2)
-    [retired] = kept.decide(state, ExperienceRetired(version=0, because="the page is gone"))
-    state = kept.fold(state, [retired])
+    experience.demand_usable(state, "x", 2)
+    [retired] = experience.decide(state, ExperienceRetired(version=0, because="the page is gone"))
+    state = experience.fold(state, [retired])
     with pytest.raises(Refused, match="the page is gone"):
-        kept.demand_usable(state, "x", 2)
+        experience.demand_usable(state, "x", 2)
 
 
 def invite(record: Record) -> experiences.Experience:
@@ -149,7 +149,7 @@ def replays(record: Record, version: int, *results: tuple[int, bool]) -> None:
             version=version, run="r1", agent="ada", step=step, success=success, checks=9
         )
         record._portal.run(
-            versions.change(record.workspace, kept.EXPERIENCES, "invite", stated, by="ada")
+            versions.change(record.workspace, experience.EXPERIENCES, "invite", stated, by="ada")
         )
 
 
@@ -249,7 +249,9 @@ def _recorded_by_another(record: Record, tmp_path: Path) -> list[tuple[str, str]
 
     def append(name: str, event: ExperienceReplayed) -> None:
         record._portal.run(
-            versions.change(record.workspace, kept.EXPERIENCES, name, event, by="ada", begins=True)
+            versions.change(
+                record.workspace, experience.EXPERIENCES, name, event, by="ada", begins=True
+            )
         )
 
     append("invite", msgspec.structs.replace(replay(2, 2, success=True), checks=0))
@@ -325,7 +327,7 @@ async def test_what_runs_with_a_label_taught_has_it_and_is_not_published(
         await record.experiences.retire("plan")
         labels = {}
         for name in ("journey", "plan"):
-            stored = (await versions.read(record.workspace, kept.EXPERIENCES, name)).commits
+            stored = (await versions.read(record.workspace, experience.EXPERIENCES, name)).commits
             labels[name] = {str(each.commit.label or "") for each in stored}
         assert labels == {"journey": {""}, "plan": {"secret"}}
         assert (await record.state("first")).agents["host"].label == "secret"
@@ -377,7 +379,7 @@ async def test_what_is_done_by_name_is_on_record_of_it_once(data_dir, workspace)
         assert await record.experiences.confirm("journey") == 2
         for _ in range(2):
             assert (await journeys.again(record, "journey", "b")).success
-        history = await versions.read(record.workspace, kept.EXPERIENCES, "journey")
+        history = await versions.read(record.workspace, experience.EXPERIENCES, "journey")
         state, stored = history.state, history.commits
         assert state.replays == {("b", "host", 2)}
         assert [event.type for each in stored for event in each.commit.events].count(

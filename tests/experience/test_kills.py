@@ -13,12 +13,12 @@ import pytest
 import hansard
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.experiences import write_folder
-from hansard.domain.actions.cache import ElementTargets
+from hansard.domain.actions import ElementTargets
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.distil import Demonstration
-from hansard.domain.experience.kept import EXPERIENCES
+from hansard.domain.experience.experience import EXPERIENCES
 from tests.actions.test_kills import ROOT, RUN_S_MAX, SIGKILLED, Form, browser, form
 from tests.experience.doing import Job
 from tests.experience.test_learning import SEND, shown

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.agents.memory.formats import skill_problems
-from hansard.domain.actions.cache import CachedAction, ElementTargets, PageMark
+from hansard.domain.actions import CachedAction, ElementTargets, PageMark
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil

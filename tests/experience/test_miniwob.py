@@ -16,7 +16,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.domain.actions.cache import FORMAT, ActionCache, ActionsEnd, with_slots
+from hansard.domain.actions import FORMAT, ActionCache, ActionsEnd, with_slots
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences

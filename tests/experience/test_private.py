@@ -12,7 +12,7 @@ import pytest
 
 import hansard
 from hansard.client.browser.browser import HeldSecrets
-from hansard.domain.actions.cache import ElementTargets
+from hansard.domain.actions import ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as experiences

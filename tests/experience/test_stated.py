@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.agents.artifacts import versions
-from hansard.domain.experience.kept import EXPERIENCES, ExperienceHealed
+from hansard.domain.experience.experience import EXPERIENCES, ExperienceHealed
 from tests.experience.parties import FORM, GUESTS, learned, sent
 from tests.experience.test_doing import TASK, done
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.agents.experiments.plans import parameters_of
+from hansard.agents.experiments import parameters_of
 from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, Stored
 from hansard.domain.ids import WorkspaceStream

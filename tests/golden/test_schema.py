@@ -7,8 +7,8 @@ import jsonschema
 import msgspec
 import pytest
 
+from hansard.cli.exchange import Schema, schema
 from hansard.domain.events import REGISTRY
-from hansard.inspect.schemas import Schema, schema
 from tests.schemas import validator
 
 DOCS = Path(__file__).parents[2] / "docs" / "schema"

@@ -10,7 +10,7 @@ import pytest
 
 from hansard.agents.importers.chat import FILLED, FRAMES, KEYS, MASKED, NOT_DONE
 from hansard.client.record import Record
-from hansard.domain.actions.cache import ActionCache
+from hansard.domain.actions import ActionCache
 from tests.cli.support import Call
 
 pytestmark = pytest.mark.later

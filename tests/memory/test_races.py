@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hansard.agents.memory.drafts import problems
 from hansard.agents.memory.formats import of_space
-from hansard.agents.memory.validate import problems
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.memory.events import stream_of

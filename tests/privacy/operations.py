@@ -24,8 +24,8 @@ import msgspec
 
 import hansard
 from hansard.bus.portal import portal
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import (
+from hansard.domain import actions as caches
+from hansard.domain.actions import (
     ActionCache,
     ActionsEnd,
     CachedAction,
@@ -34,7 +34,7 @@ from hansard.domain.actions.cache import (
 )
 from hansard.domain.errors import HansardError
 from hansard.domain.roles import check as role_file
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.faults import NotOffered
 
 SECRET = "sk-hunter2-ocelot"
 TEXTS = (f"a {SECRET} b", SECRET)

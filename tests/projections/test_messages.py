@@ -11,6 +11,7 @@ from hansard.bus.commits import record
 from hansard.bus.log import Origin
 from hansard.domain import (
     access,
+    actions,
     agent,
     aggregate_types,
     approval,
@@ -22,10 +23,9 @@ from hansard.domain import (
     run,
     team,
 )
-from hansard.domain.actions import cache
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, UPCASTERS, Recorded, Tx
-from hansard.domain.experience import kept as kept_experiences
+from hansard.domain.experience import experience as kept_experiences
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.memory import events as memory_events
 from hansard.domain.roles import model as role_events
@@ -66,7 +66,7 @@ def _golden() -> list[tuple[StreamId, Recorded]]:
     """Every golden event in the stream it belongs to, those of a step after its request."""
     where: dict[str, StreamId] = {
         "access": WorkspaceStream(access.KIND, "ada"),
-        "actions": WorkspaceStream(cache.KIND, "login"),
+        "actions": WorkspaceStream(actions.KIND, "login"),
         "aggregate": WorkspaceStream(aggregate_types.KIND, "a"),
         "approval": KeyStream("r", approval.KEY),
         "board": KeyStream("r", "key"),

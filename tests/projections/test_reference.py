@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hansard.projections._reference import pages
 from hansard.projections.store import Store
+from tests.sql_reference import pages
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def test_the_pages_are_what_the_schema_says(tmp_path: Path):
     store.close()
     for name, text in made.items():
         assert text == (DOCS / name).read_text(encoding="utf-8"), (
-            "run: python -m hansard.projections._reference"
+            "run: python -m tests.sql_reference"
         )
     assert {path.name for path in (DOCS / "sql").iterdir()} == {
         Path(name).name for name in made if name != "sql.md"

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from hansard.agents.memory import formats, harnesses, validate
+from hansard.agents.memory import drafts, formats, harnesses
 from hansard.agents.memory.formats import Link
 from hansard.agents.memory.harnesses import Harness
 from tests.memory.validation import mutations
@@ -47,7 +47,7 @@ def trees(real_data):
 
 def test_the_reference_validator_and_we_agree_on_each_real_skill(skills, verdicts, evidence):
     """142 files, 26 of them not valid."""
-    ours = {problem.path for problem in validate.problems(skills)}
+    ours = {problem.path for problem in drafts.problems(skills)}
     assert len(verdicts) == 142
     assert ours == {path for path, verdict in verdicts.items() if not verdict["valid"]}
     evidence.record("memory.skills", files=len(verdicts), refused=len(ours))
@@ -56,7 +56,7 @@ def test_the_reference_validator_and_we_agree_on_each_real_skill(skills, verdict
 def test_every_real_tree_is_valid(trees):
     """67 files of instructions and 9 projects."""
     assert sum(len(files) for name, files in trees.items() if "+" in name) == 67
-    assert [problem for files in trees.values() for problem in validate.problems(files)] == []
+    assert [problem for files in trees.values() for problem in drafts.problems(files)] == []
 
 
 def test_every_real_tree_goes_out_and_comes_back(trees, tmp_path, evidence):
@@ -101,7 +101,7 @@ def test_a_real_projects_payload_comes_of_its_files(trees):
 def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees, rounds, evidence):
     """200 that break a rule are refused where they break it, 200 that keep all are accepted."""
     valid = {
-        path: content for path, content in skills.items() if not validate.problems({path: content})
+        path: content for path, content in skills.items() if not drafts.problems({path: content})
     }
     agents = {
         f"{name}/{path}": content
@@ -125,13 +125,13 @@ def test_a_change_for_the_worse_is_refused_with_its_line_and_rule(skills, trees,
         mutations.SUBAGENT: {
             path: content
             for path, content in subagents.items()
-            if not validate.problems({path: content})
+            if not drafts.problems({path: content})
         },
     }
     refused = accepted = 0
     for seed in range(rounds(quick=1, full=20)):
         for mutation in mutations.mutations(seed, files, 200):
-            problems = validate.problems({mutation.path: mutation.content})
+            problems = drafts.problems({mutation.path: mutation.content})
             places = [(problem.line, problem.rule) for problem in problems]
             if mutation.rule is None:
                 assert places == [], mutation.name

@@ -23,7 +23,7 @@ from hansard.bus.portal import portal
 from hansard.client.restricted.link import Link, SessionLink
 from hansard.domain.access import KIND, AccessRefused
 from hansard.operations.protocol import wire
-from hansard.operations.protocol.errors import NotOffered, ServiceBusy, ServiceGone
+from hansard.operations.protocol.faults import NotOffered, ServiceBusy, ServiceGone
 from hansard.operations.protocol.wire import Do, Failed, Open, Request
 from hansard.service import hosted
 from hansard.service import server as service_server

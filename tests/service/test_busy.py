@@ -12,7 +12,7 @@ import hansard
 from hansard.bus.portal import portal
 from hansard.client.restricted.link import Link, SessionLink
 from hansard.operations.protocol import faults, wire
-from hansard.operations.protocol.errors import ServiceBusy
+from hansard.operations.protocol.faults import ServiceBusy
 from hansard.operations.protocol.wire import (
     BlockExit,
     Call,

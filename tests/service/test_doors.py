@@ -13,7 +13,7 @@ import pytest
 import hansard
 from hansard.bus.portal import portal
 from hansard.operations.protocol import wire
-from hansard.operations.protocol.errors import AccessRefused, NotOffered, ServiceGone
+from hansard.operations.protocol.faults import AccessRefused, NotOffered, ServiceGone
 from tests.service._exchange import do
 from tests.service.support import ALL, House, requests_sent
 

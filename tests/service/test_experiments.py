@@ -7,7 +7,7 @@ import pytest
 
 import hansard
 from hansard.agents.errors import RoleRefused
-from hansard.agents.experiments.plans import Arm, NotPlaced, parameters_of
+from hansard.agents.experiments import Arm, NotPlaced, parameters_of
 from hansard.bus.portal import portal
 from hansard.client.restricted.link import Link
 from hansard.domain.errors import BadValue

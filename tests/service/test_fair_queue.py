@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hansard.operations.protocol.errors import ServiceBusy
+from hansard.operations.protocol.faults import ServiceBusy
 from hansard.service.fair_queue import Bounds, FairQueue
 
 BOUNDS = Bounds(

@@ -16,7 +16,7 @@ from hansard.client import opening
 from hansard.client.restricted import link as client
 from hansard.client.restricted.link import Link, value_of
 from hansard.operations.protocol import faults, wire
-from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
+from hansard.operations.protocol.faults import ServiceBusy, ServiceGone
 from hansard.operations.protocol.wire import Failed, Open, Value
 from hansard.operations.session import OPERATIONS
 from hansard.service import server as service_server

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.faults import NotOffered
 from tests.experience import journeys
 from tests.service.support import ALL, Served
 

@@ -18,7 +18,7 @@ import pytest
 from hansard.bus.portal import portal
 from hansard.domain.steps import Verdict
 from hansard.operations.protocol import wire
-from hansard.operations.protocol.errors import ServiceGone
+from hansard.operations.protocol.faults import ServiceGone
 from tests.faults._whole import holes, repeats, torn
 from tests.service._nursery import Nursery
 from tests.service.programs import small

@@ -10,14 +10,14 @@ import pytest
 from hansard.agents.policy.permits import Need, Permit
 from hansard.bus.portal import portal
 from hansard.client.restricted.link import Link, SessionLink
-from hansard.domain.actions.cache import FORMAT
+from hansard.domain.actions import FORMAT
 from hansard.domain.roles import check as role_file
 from hansard.domain.roles.authorize import Trust, unversioned
 from hansard.operations import declare
 from hansard.operations import session as declared
 from hansard.operations.declare import Kind, Operation
 from hansard.operations.protocol import faults, wire
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.protocol.wire import Answer, BlockExit, Do, Failed, Open
 from hansard.operations.session import OPERATIONS, read
 from hansard.service import hosted

@@ -18,7 +18,7 @@ from hansard.broker.access import Credentials
 from hansard.broker.lease import peek
 from hansard.bus.errors import Unreachable
 from hansard.bus.jetstream.client import BrokerOptions
-from hansard.operations.protocol.errors import ServiceGone
+from hansard.operations.protocol.faults import ServiceGone
 from tests.service.programs import small
 from tests.service.support import ALL, House
 from tests.service.test_kills import check_small, settle_small, up

@@ -11,7 +11,7 @@ import pytest
 from hansard.bus.portal import portal
 from hansard.client.restricted import link as client
 from hansard.operations.protocol import wire
-from hansard.operations.protocol.errors import ServiceGone
+from hansard.operations.protocol.faults import ServiceGone
 from hansard.operations.protocol.wire import Failed, Opened
 from hansard.service.server import Service
 from tests.service._nursery import Nursery

@@ -8,7 +8,7 @@ import pytest
 
 import hansard
 from hansard import testing
-from hansard.domain.actions.cache import (
+from hansard.domain.actions import (
     FORMAT,
     ActionCache,
     ActionsEnd,

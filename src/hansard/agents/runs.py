@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents import experiments
+from hansard.agents import experiments as plans
 from hansard.agents.access.carried import CarriedLog, put_together, stored_together
 from hansard.agents.annotations.windows import turns
 from hansard.agents.board import find_write
 from hansard.agents.errors import AgentError, Miss, SecretsNotRedacted
-from hansard.agents.experiments import plans
-from hansard.agents.experiments import plans as experiments
-from hansard.agents.experiments.plans import Arm, PlacementRequest
+from hansard.agents.experiments import Arm, PlacementRequest
 from hansard.agents.flow import Unbroken
 from hansard.agents.policy import permits
 from hansard.agents.policy.approvals import LogBudgets

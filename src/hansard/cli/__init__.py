@@ -69,7 +69,7 @@ SECTIONS = {
     },
     "Ask": {
         "why": ("audit", "Show why a decision was made."),
-        "search": ("search", "Search the text of events, best match first."),
+        "search": ("sql", "Search the text of events, best match first."),
         "sql": ("sql", "Query the record in SQL, read-only."),
         "audit": ("audit", "Find anomalies in the record."),
     },
@@ -91,9 +91,9 @@ SECTIONS = {
     "Administer": {
         "status": ("status", "Show the broker and what the workspace holds."),
         "health": ("status", "Show whether 'hansard up' is watching, and what it found."),
-        "check": ("check", "Verify a whole workspace."),
-        "repair": ("check", "Restore lost metadata of a workspace's streams."),
-        "rebuild": ("check", "Rebuild the workspace's tables from its log."),
+        "check": ("status", "Verify a whole workspace."),
+        "repair": ("status", "Restore lost metadata of a workspace's streams."),
+        "rebuild": ("status", "Rebuild the workspace's tables from its log."),
         "roles": ("roles", "Set, show and explain what each role may see and do."),
         "principals": ("roles", "List principals and their tokens; revoke access."),
         "credentials": ("roles", "Create a login that reaches the service in one role."),

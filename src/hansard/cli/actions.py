@@ -44,25 +44,24 @@ from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demon
 from hansard.client.browser.replay import Experienced, Replayed, opened_cache, saved
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
-from hansard.domain.actions.cache import KIND, ActionCache, compared, encode, reverted, with_slots
+from hansard.domain.actions import KIND, ActionCache, compared, encode, reverted, with_slots
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
-from hansard.domain.experience.experience import Experience, plan
-from hansard.domain.experience.kept import DIGEST_CHARACTERS_MIN, content_of
+from hansard.domain.experience.experience import DIGEST_CHARACTERS_MIN, Experience, content_of, plan
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.inspect import actions as cached
 from hansard.inspect import experience as reads
 from hansard.inspect import savings as saved_calls
 from hansard.inspect.actions import ScriptFormat, action_cache
 from hansard.inspect.actions import script as written
+from hansard.inspect.answer import find_run, find_run_in
 from hansard.inspect.experience import (
     ExperienceDiff,
     ExperienceHits,
     ShownExperience,
     learned,
 )
-from hansard.inspect.find import find_run, find_run_in
 from hansard.inspect.savings import (
     SAVINGS,
     ReusedAnswers,

@@ -15,7 +15,7 @@ from hansard.cli.opening import answering, process_of
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
 from hansard.inspect import audit as audit_reads
-from hansard.inspect.answer import plain_text
+from hansard.inspect.answer import find_run_in, plain_text
 from hansard.inspect.audit import (
     Audit,
     AuditFilter,
@@ -26,7 +26,6 @@ from hansard.inspect.audit import (
     Trail,
 )
 from hansard.inspect.comparison_parts import Heading, Paragraph, Table
-from hansard.inspect.find import find_run_in
 from hansard.web.pages import decision_page
 
 app = Commands()

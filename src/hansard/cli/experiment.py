@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from hansard.agents.experiments import plans, scoring
+from hansard.agents import experiments as plans
+from hansard.agents import experiments as scoring
 from hansard.bus.clock import OS_USER
 from hansard.bus.file_lock import read_text
 from hansard.cli import output
@@ -254,7 +255,7 @@ async def state_price(
     terms = scoring.Terms(since=moment("--since", since), currency=currency, source=source)
     prices = numbers(amounts)
     async with beginning() as workspace:
-        is_new = await scoring.state(workspace, model, prices, terms, by=by)
+        is_new = await scoring.record_price(workspace, model, prices, terms, by=by)
     text = f"the prices of {model} are stated" + ("" if is_new else " so already")
     fields = {"model": model, "amounts": prices, "since": terms.since, "stated": is_new}
     output.show(fields, text)

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 
 from hansard.agents.memory import drafts, harnesses, imports, upkeep
+from hansard.agents.memory import drafts as tree
 from hansard.agents.memory import harnesses as folders
 from hansard.agents.memory import imports as checkouts
-from hansard.agents.memory import validate as tree
 from hansard.agents.memory.formats import of_space
 from hansard.agents.memory.harnesses import Harness
 from hansard.agents.memory.imports import CommitResult, ImportResult
@@ -46,7 +46,7 @@ from hansard.domain.memory.lines import unified
 from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryConflict, MemoryState
 from hansard.inspect import memory as inspected
-from hansard.inspect.find import find_run
+from hansard.inspect.answer import find_run
 from hansard.inspect.memory import (
     MemoryBlame,
     MemoryChangeMade,

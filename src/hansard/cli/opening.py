@@ -26,7 +26,7 @@ from hansard.client import opening, unfinished
 from hansard.client.opening import data_dir_of, readable
 from hansard.domain.errors import BadValue
 from hansard.inspect import tables
-from hansard.inspect.find import address, find_run
+from hansard.inspect.answer import address, find_run
 from hansard.projections.snapshots import PublishedSnapshot, Reader
 from hansard.projections.table_files import TableFiles
 from hansard.settings import Settings
@@ -194,7 +194,7 @@ async def address_of(text: str) -> tuple[int, int]:
     """Return an event's address (position, index) from its address or id. Raises NotFound."""
     place = address(text)
     if place is None:
-        from hansard.inspect.find import find_event
+        from hansard.inspect.answer import find_event
 
         async with answering() as reader:
             place = find_event(reader, text)

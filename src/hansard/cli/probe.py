@@ -26,8 +26,8 @@ from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.ids import uuid8
 from hansard.domain.run import RunState, RunStatus, Swap
 from hansard.inspect import probes
+from hansard.inspect.answer import find_run
 from hansard.inspect.comparison_parts import chance, interval, number
-from hansard.inspect.find import find_run
 from hansard.inspect.probes import (
     FailedFork,
     Fairness,

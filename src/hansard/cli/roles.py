@@ -38,7 +38,7 @@ from hansard.domain.ids import run_of
 from hansard.domain.principal import PrincipalKind
 from hansard.domain.roles import check as role_file
 from hansard.inspect import roles as reads
-from hansard.inspect.find import find_run, role_names
+from hansard.inspect.answer import find_run, role_names
 from hansard.inspect.roles import (
     Approvals,
     Knowledge,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from hansard.agents import experiments
 from hansard.agents import runs as actions
-from hansard.agents.experiments import scoring
 from hansard.agents.workspace import RunFilter
 from hansard.bus.clock import OS_USER
 from hansard.bus.times import Time
@@ -28,8 +28,7 @@ from hansard.domain.run import ForkEffects, RunForked, RunState, RunStatus
 from hansard.domain.steps import Effects, Step, Verdict
 from hansard.inspect import page as run_page
 from hansard.inspect import rederive
-from hansard.inspect.answer import plain_text, withheld_text
-from hansard.inspect.find import find_run
+from hansard.inspect.answer import find_run, plain_text, withheld_text
 from hansard.inspect.rederive import CheckedCall, Replayed
 from hansard.inspect.run import Run as ListedRun
 from hansard.inspect.run import Runs, list_runs
@@ -419,7 +418,7 @@ async def score(
     """Record a score of a run."""
     scores = numbers(metrics)
     async with reading_run(which) as (workspace, run):
-        is_new = await scoring.score(workspace, run, scores, by=by, reason=reason)
+        is_new = await experiments.score(workspace, run, scores, by=by, reason=reason)
     text = "is scored" if is_new else "has just these scores already"
     fields = {"run": run, "by": by, "metrics": scores, "recorded": is_new}
     output.show(fields, f"run {run} {text} by {by}")

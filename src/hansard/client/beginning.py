@@ -37,7 +37,7 @@ from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
 from hansard.inspect.savings import Saved, saved
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.faults import NotOffered
 from hansard.settings import Settings
 from hansard.state.replay import fold_life
 

@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from hansard.agents.artifacts.prompts import Prompt
-from hansard.agents.experiments.plans import plan
+from hansard.agents.experiments import plan
 from hansard.agents.flow import is_coroutine_function
 from hansard.bus.portal import LoopPortal, Portal
 from hansard.domain import ids

@@ -36,7 +36,7 @@ from uuid import UUID
 import msgspec
 
 from hansard.agents.access.roles import View
-from hansard.agents.aggregates.operations import AggregateFlows
+from hansard.agents.aggregates import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.statements import Checkpoint, stated
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
@@ -45,7 +45,7 @@ from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
 from hansard.agents.board import AsyncBoard, Board, TransactedFlows
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
-from hansard.agents.experiments.plans import Arm
+from hansard.agents.experiments import Arm
 from hansard.agents.flow import (
     AsyncDrive,
     Drive,
@@ -81,15 +81,15 @@ from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, 
 from hansard.client.browser.replay import Teaching
 from hansard.client.options import SessionOptions, explain
 from hansard.domain import ids
-from hansard.domain.actions.cache import ACTIONS, ActionCache, ActionsHealed, CachedAction
+from hansard.domain.actions import ACTIONS, ActionCache, ActionsHealed, CachedAction
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import NOTHING, Brief, by_name
 from hansard.domain.conversation import Bound
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.experience.checks import CheckFunction
-from hansard.domain.experience.experience import Experience
-from hansard.domain.experience.kept import (
+from hansard.domain.experience.experience import (
     EXPERIENCES,
+    Experience,
     ExperienceDistilled,
     ExperienceHealed,
     ExperienceReplayed,

@@ -18,8 +18,7 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger
 from hansard.domain.choices import NOTHING
 from hansard.inspect.tables import answering, published, read
-from hansard.operations.own_tables import as_arrow
-from hansard.operations.sql_answer import SqlAnswer
+from hansard.operations.sql_answer import SqlAnswer, as_arrow
 from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox.answer import ARROW, Answer, simple
 from hansard.projections.sql_sandbox.rows import ONE_QUESTION

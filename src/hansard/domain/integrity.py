@@ -23,6 +23,7 @@ import msgspec
 
 from hansard.domain import (
     access,
+    actions,
     aggregate_types,
     approval,
     board,
@@ -36,7 +37,6 @@ from hansard.domain import (
     team,
 )
 from hansard.domain.access import ViewServed
-from hansard.domain.actions import cache
 from hansard.domain.agent import AgentEvent, SessionBegan
 from hansard.domain.aggregate_types import KIND
 from hansard.domain.approval import KEY as APPROVALS
@@ -44,7 +44,7 @@ from hansard.domain.board import VIEWS
 from hansard.domain.decider import TAG
 from hansard.domain.errors import BadValue
 from hansard.domain.events import REGISTRY, UPCASTERS, Commit, Event, Recorded
-from hansard.domain.experience import kept as kept_experiences
+from hansard.domain.experience import experience as kept_experiences
 from hansard.domain.ids import (
     AgentStream,
     KeyStream,
@@ -95,7 +95,7 @@ _BELONGS: dict[type[StreamId], frozenset[Any]] = {
 
 _LASTING: dict[str, frozenset[Any]] = {
     access.KIND: frozenset({access.AccessRefused}),
-    cache.KIND: frozenset(get_args(cache.ActionsEvent)),
+    actions.KIND: frozenset(get_args(actions.ActionsEvent)),
     kept_experiences.KIND: frozenset(get_args(kept_experiences.ExperienceEvent)),
     aggregate_types.KIND: frozenset({aggregate_types.AggregateChanged}),
     aggregate_types.FOLLOWER: frozenset({aggregate_types.AggregateFollowed}),

@@ -12,7 +12,7 @@ import msgspec
 
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.workspace import Workspace
-from hansard.domain.actions.cache import (
+from hansard.domain.actions import (
     ACT,
     ACTIONS,
     BACK,

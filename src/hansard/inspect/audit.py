@@ -14,9 +14,8 @@ import msgspec
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import CallerError
-from hansard.inspect.answer import Answer
+from hansard.inspect.answer import CANDIDATES_MAX, Ambiguous, Answer, address
 from hansard.inspect.comparison_parts import Heading, Paragraph, ReportBlock, Table
-from hansard.inspect.find import CANDIDATES_MAX, Ambiguous, address
 from hansard.projections.snapshots import Reader
 
 # Decisions: the reasons of one, and its rendering.

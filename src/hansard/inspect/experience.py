@@ -14,14 +14,13 @@ import msgspec
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.experiences import KeptVersion
 from hansard.agents.workspace import Workspace
-from hansard.domain.actions.cache import SLOT
+from hansard.domain.actions import SLOT
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
 from hansard.domain.experience import experience as contents
 from hansard.domain.experience.distil import Demonstration, ShownAction, Wording, tokens
-from hansard.domain.experience.experience import Experience, Lesson
-from hansard.domain.experience.kept import EXPERIENCES, ExperienceStanding
+from hansard.domain.experience.experience import EXPERIENCES, Experience, ExperienceStanding, Lesson
 from hansard.domain.ids import host_in
 from hansard.inspect import trace as traces
 from hansard.inspect.actions import action_cache

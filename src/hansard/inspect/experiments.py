@@ -9,10 +9,10 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from hansard.agents import experiments
 from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.prompts import Prompt
-from hansard.agents.experiments import plans
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain import experiment as rules
@@ -608,7 +608,7 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignme
 
     Nothing is recorded. Raises NotFound, BadName.
     """
-    plan_state = await plans.state(workspace, name)
+    plan_state = await experiments.state(workspace, name)
     if plan_state.plan is None:
         raise NotFound(f"a plan of experiment {name!r}", REMEDY)
     arm = rules.arm_of(name, plan_state.plan, unit)

@@ -31,8 +31,7 @@ from hansard.domain.roles.view import Line, judge
 from hansard.domain.roles.view import explain as explained
 from hansard.domain.run import RunState
 from hansard.inspect import state
-from hansard.inspect.answer import Answer, by_name
-from hansard.inspect.find import EVENT_REMEDY, ID_CHARACTERS
+from hansard.inspect.answer import EVENT_REMEDY, ID_CHARACTERS, Answer, by_name
 from hansard.inspect.state import NOW
 from hansard.inspect.trace import recorded
 

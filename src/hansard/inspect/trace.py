@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.agents.aggregates.operations import SAVE
+from hansard.agents.aggregates import SAVE
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive

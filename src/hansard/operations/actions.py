@@ -19,7 +19,7 @@ from hansard.agents.artifacts.experiences import (
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need, states, trusts
 from hansard.bus.clock import OS_USER
-from hansard.domain.actions.cache import (
+from hansard.domain.actions import (
     ACTIONS,
     ActionCache,
     ActionsLookedAt,
@@ -30,8 +30,12 @@ from hansard.domain.actions.cache import (
     with_slots,
 )
 from hansard.domain.choices import NOTHING, by_name
-from hansard.domain.experience.experience import Experience
-from hansard.domain.experience.kept import EXPERIENCES, ExperienceConfirmed, ExperienceRetired
+from hansard.domain.experience.experience import (
+    EXPERIENCES,
+    Experience,
+    ExperienceConfirmed,
+    ExperienceRetired,
+)
 from hansard.domain.redaction import check_names
 from hansard.domain.roles.authorize import Trust
 from hansard.inspect import actions as kept_actions

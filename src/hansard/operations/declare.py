@@ -54,7 +54,7 @@ from hansard.domain.label import Label
 from hansard.domain.redaction import Redaction
 from hansard.domain.values import Scrub, recordable
 from hansard.inspect.answer import Answer
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.sql_answer import SqlAnswer
 from hansard.projections.snapshots import Reader
 

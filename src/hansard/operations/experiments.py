@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
-from hansard.agents.experiments import plans, scoring
-from hansard.agents.experiments.scoring import Evaluated, Evaluation
+from hansard.agents import experiments
+from hansard.agents.experiments import Evaluated, Evaluation
 from hansard.agents.policy.permits import trusts
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import Portal
@@ -72,21 +72,21 @@ class Experiments(Noun[C_co], noun="experiments"):
         """
         check_names("record.experiments.register", _names_of(plan), self._workspace.redaction)
         if replace:
-            return await plans.replace(self._workspace, name, plan, reason=reason, by=by)
+            return await experiments.replace(self._workspace, name, plan, reason=reason, by=by)
         if reason:
             fact = f"{reason!r:.80} without replace=True"
             raise BadValue("reason", fact, "give replace=True, or omit reason=")
-        return await plans.register(self._workspace, name, plan, by=by)
+        return await experiments.register(self._workspace, name, plan, by=by)
 
     @trusted
     async def stop(self, name: str, *, reason: str = "", by: str = OS_USER) -> bool:
         """Stop assigning runs to an experiment; return False if it is already stopped."""
-        return await plans.stop(self._workspace, name, reason=reason, by=by)
+        return await experiments.stop(self._workspace, name, reason=reason, by=by)
 
     @trusted
     async def get(self, name: str) -> ExperimentState:
         """Return the present state of an experiment; one that is not registered has no plan."""
-        return await plans.state(self._workspace, name)
+        return await experiments.state(self._workspace, name)
 
     @trusted
     async def score(
@@ -105,7 +105,7 @@ class Experiments(Noun[C_co], noun="experiments"):
             BadName, BadValue: A name is malformed, or a metric is not a finite number.
         """
         named = by_name("metrics", metrics)
-        return await scoring.score(self._workspace, run, named, by=by, reason=reason)
+        return await experiments.score(self._workspace, run, named, by=by, reason=reason)
 
     @trusted
     async def price(
@@ -134,8 +134,8 @@ class Experiments(Noun[C_co], noun="experiments"):
         """
         named = by_name("amounts", amounts)
         source = self._workspace.text(source)
-        terms = scoring.Terms(since=since, currency=currency, source=source)
-        return await scoring.state(self._workspace, model, named, terms, by=by)
+        terms = experiments.Terms(since=since, currency=currency, source=source)
+        return await experiments.record_price(self._workspace, model, named, terms, by=by)
 
     @trusted
     async def evaluate(
@@ -161,7 +161,7 @@ class Experiments(Noun[C_co], noun="experiments"):
             BadValue: `evaluator` is a coroutine function: use the async client.
         """
         work = Evaluation(self._workspace, by, again=again)
-        return await scoring.evaluate_async(work, runs, evaluator)
+        return await experiments.evaluate_async(work, runs, evaluator)
 
     @evaluate.sync
     def _evaluate_sync(
@@ -174,7 +174,7 @@ class Experiments(Noun[C_co], noun="experiments"):
     ) -> Evaluated:
         work = Evaluation(self._workspace, by, again=again)
         portal: Portal = self._portal
-        return scoring.evaluate(work, runs, evaluator, portal.run)
+        return experiments.evaluate(work, runs, evaluator, portal.run)
 
     @composite
     async def compare(

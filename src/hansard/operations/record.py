@@ -83,7 +83,7 @@ def _parameters(items: Sequence[object], *_: object) -> list[Any]:
 def _frames(tables: Mapping[str, Any], *_: object) -> dict[str, bytes]:
     if not tables:
         return {}
-    from hansard.operations.own_tables import as_arrow  # noqa: PLC0415 -- pyarrow is slow to import
+    from hansard.operations.sql_answer import as_arrow  # noqa: PLC0415 -- pyarrow is slow to import
 
     return as_arrow(tables, TABLES_BYTES_MAX)
 

@@ -16,10 +16,9 @@ import msgspec
 from hansard.domain.choices import Brief, check_options, counted
 from hansard.domain.errors import BadValue, CallerError
 from hansard.inspect import comparison_parts
-from hansard.inspect.answer import Answer, plain_text
+from hansard.inspect.answer import Answer, find_run_in, plain_text
 from hansard.inspect.audit import Audit, AuditFilter, DecisionFacts, Decisions, audit, blocks
 from hansard.inspect.comparison_parts import Block, Comparison, Heading, Paragraph, Table
-from hansard.inspect.find import find_run_in
 from hansard.operations.sql_answer import package
 from hansard.projections.report import Question
 from hansard.projections.snapshots import Reader

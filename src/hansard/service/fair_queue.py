@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from hansard.operations.protocol import wire
-from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
+from hansard.operations.protocol.faults import ServiceBusy, ServiceGone
 from hansard.operations.protocol.wire import Pending
 
 # Requests received and not yet processed: per principal in order, the principals in turn.

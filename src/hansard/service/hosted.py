@@ -52,9 +52,8 @@ from hansard.domain.values import Secret
 from hansard.operations import session as operations
 from hansard.operations.declare import Ask, Kind, Operation, SecretName, Takes, data_of
 from hansard.operations.memory import FileOp
-from hansard.operations.protocol import faults, shapes, wire
-from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
-from hansard.operations.protocol.faults import ClientGone, Doubtful
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.faults import ClientGone, Doubtful, ServiceBusy, ServiceGone
 from hansard.operations.protocol.remote_call import Program, RemoteCall, settlement, value
 from hansard.operations.protocol.wire import (
     Answer,
@@ -790,12 +789,12 @@ class Hosted:
                 target: Any = Loop(self.session, self._scopes)
                 before = await run(target, operation, fields, self._claims)
                 self._keep(turn.number, target)
-                return wire.Value(await shapes.encode_result(before), context=turn.number)
+                return wire.Value(await wire.encode_result(before), context=turn.number)
             target = self._target(operation, request.context)
             reads = operation.takes is Takes.RUN
             async with self._reading() if reads else contextlib.nullcontext():
                 result = await run(target, operation, fields, self._claims)
-                return wire.Value(await shapes.encode_result(result))
+                return wire.Value(await wire.encode_result(result))
 
         return work
 
@@ -835,7 +834,7 @@ class Hosted:
             note(self._claims, inside)
             self._keep(turn.number, Block(manager, inside))
             record = inside if isinstance(inside, Task) else None
-            return wire.Value(await shapes.encode_result(record), context=turn.number)
+            return wire.Value(await wire.encode_result(record), context=turn.number)
 
         return work
 

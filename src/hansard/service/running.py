@@ -37,7 +37,7 @@ from hansard.client.tables import program_answer
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.memory.events import ORG, space_name
-from hansard.inspect import watch as watches
+from hansard.inspect import status as watches
 from hansard.inspect.status import (
     BrokerStatus,
     NamedWorkspace,

@@ -30,7 +30,7 @@ from hansard.bus.loggers import logger, unexpected
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.value_types import reading_context
 from hansard.operations.protocol import faults, wire
-from hansard.operations.protocol.errors import ServiceBusy, ServiceGone
+from hansard.operations.protocol.faults import ServiceBusy, ServiceGone
 from hansard.operations.protocol.remote_call import RemoteCall
 from hansard.operations.protocol.wire import (
     AGAIN,

@@ -1,6 +1,6 @@
 """The watch of `hansard up` over the logs: reports a damaged or forged one while it runs.
 
-Three things are compared (periods and shares are in `hansard.inspect.watch`):
+Three things are compared (periods and shares are in `hansard.inspect.status`):
 
 * every 5 s the first and last position, the number of messages and the message at the mark, as on
   every opening (`hansard.bus.jetstream.log`);
@@ -33,8 +33,8 @@ from hansard.bus.marks import Known, Mark
 from hansard.bus.recheck import Compared
 from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import Corrupt, HansardError
-from hansard.inspect import watch as watches
-from hansard.inspect.watch import COMPARE_S, PAGE_MESSAGES, READ_PAUSE, Watch, Watched
+from hansard.inspect import status as watches
+from hansard.inspect.status import COMPARE_S, PAGE_MESSAGES, READ_PAUSE, Watch, Watched
 from hansard.projections import snapshots as published
 from hansard.projections.errors import Held, NoRoom
 from hansard.projections.rows import Batch, Problem

@@ -20,7 +20,7 @@ from hansard.agents.artifacts import prompts as store
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.errors import RoleRefused
-from hansard.agents.experiments.plans import NotPlaced
+from hansard.agents.experiments import NotPlaced
 from hansard.agents.memory.reading import VisibilityFilter
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy import permits
@@ -46,8 +46,8 @@ from hansard.inspect.trace import SentOut
 from hansard.operations.declare import Async, Context, Operation, Takes, part
 from hansard.operations.memory import Spaces
 from hansard.operations.prompts import Prompts
-from hansard.operations.protocol import shapes, wire
-from hansard.operations.protocol.errors import NotOffered, ServiceGone
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.faults import NotOffered, ServiceGone
 from hansard.operations.protocol.remote_call import Program
 from hansard.operations.protocol.wire import Open, Request
 from hansard.operations.record import RecordOperations
@@ -197,7 +197,7 @@ def opened(hosted: Hosted, name: str, instance: str) -> wire.Opened:
         run=hosted.opened.run,
         mode=hosted.session.mode.value,
         epoch=hosted.opened.engine.ledger.state.epoch,
-        arm=shapes.encode_arm(hosted.opened.arm),
+        arm=wire.encode_arm(hosted.opened.arm),
     )
 
 
@@ -240,7 +240,7 @@ class WorkspaceRequests:
                     permit.demand(need)
             await context.show(operation, query)
             answer = await operation.answer(RoleRecord(context), query, asker.who.actor)
-            return wire.encode(wire.Value(await shapes.encode_result(answer)))
+            return wire.encode(wire.Value(await wire.encode_result(answer)))
 
 
 class RoleContext(Context):

@@ -23,7 +23,7 @@ from tests.faults._ending import ends_early
 IMPORTED = (
     "duckdb",
     "eventsourcing.application",
-    "hansard.agents.aggregates.declare",
+    "hansard.agents.aggregates",
     "hansard.cli",
     "hansard.bus.jetstream",
     "hansard.bus.portal",

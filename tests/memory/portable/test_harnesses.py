@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.memory import harnesses, validate
+from hansard.agents.memory import drafts, harnesses
 from hansard.agents.memory.formats import Link
 from hansard.agents.memory.harnesses import Harness
 
@@ -44,7 +44,7 @@ def test_each_harness_finds_what_it_looks_for():
     assert made[Harness.CODEX][".agents/skills/pay/rates.md"] == b"1 %\n"
     assert made[Harness.DEEPAGENTS]["subagents/review/AGENTS.md"] == b'Look \\ """ twice.\n'
     for folder in made.values():
-        assert validate.problems(folder) == []
+        assert drafts.problems(folder) == []
 
 
 def test_what_a_subagent_may_not_use_is_denied_where_the_harness_can_say_so():
@@ -132,7 +132,7 @@ def test_a_subagent_that_has_a_way_back_is_one_of_the_space():
         made = harnesses.export(space, harness).tree
         back = harnesses.import_tree(made, harness)
         assert list(back) == ["subagents/review.md"]
-        assert validate.problems(back) == []
+        assert drafts.problems(back) == []
         assert harnesses.export(back, harness).tree == made == {path: made[path]}
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hansard.agents.memory import validate
+from hansard.agents.memory import drafts
 from hansard.agents.memory.formats import Link
 from hansard.agents.memory.search import ExtraMissing
 
@@ -21,8 +21,7 @@ BOMB = b"".join(
 def places_of(files, **options):
     """Path, line and rule of each problem."""
     return [
-        (problem.path, problem.line, problem.rule)
-        for problem in validate.problems(files, **options)
+        (problem.path, problem.line, problem.rule) for problem in drafts.problems(files, **options)
     ]
 
 
@@ -138,7 +137,7 @@ def test_a_tool_that_its_server_does_not_have_is_reported():
 
 def test_a_problem_says_the_value_and_what_is_allowed():
     """A problem's message is bounded and contains what a model needs to correct it."""
-    [problem] = validate.problems(
+    [problem] = drafts.problems(
         {SKILL: HEAD.replace(b"a\n", b"A-%s\n" % (b"x" * 200), 1) + b"---\n"}
     )[:1]
     assert str(problem).startswith(f"{SKILL}:2: skill.name.case: found 'A-xxx")
@@ -151,4 +150,4 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "frontmatter", None)
     monkeypatch.setitem(sys.modules, "frontmatter.default_handlers", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'hansard\[memory\]'"):
-        validate.problems({SKILL: HEAD + b"---\n"})
+        drafts.problems({SKILL: HEAD + b"---\n"})

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.domain.actions.cache import encode
+from hansard.domain.actions import encode
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus
 from hansard.operations.session import OPERATIONS

@@ -8,8 +8,8 @@ from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.versions import ArtifactChange
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import (
+from hansard.domain import actions as caches
+from hansard.domain.actions import (
     ACTIONS,
     ActionCache,
     ActionChange,
@@ -91,7 +91,7 @@ async def heal(
     label: Label | None = None,
 ) -> ArtifactChange:
     """Append an entry found at another place as the next version; return the newest if the heal is
-    dropped (`hansard.domain.actions.cache.decide`). Raises Refused, BadName, Conflict.
+    dropped (`hansard.domain.actions.decide`). Raises Refused, BadName, Conflict.
     """
     event = ActionsHealed(
         version=0, before=before, entry=after.step_index, after=after, because=reason, run=run

@@ -25,11 +25,13 @@ from hansard.domain.events import Actor
 from hansard.domain.experience import bundle as bundles
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience import kept
+from hansard.domain.experience import experience as kept
 from hansard.domain.experience.bundle import BUNDLE_BYTES_MAX, Bundle, FileFact, Signature
-from hansard.domain.experience.experience import CHECKS, FILES, Experience
-from hansard.domain.experience.kept import (
+from hansard.domain.experience.experience import (
+    CHECKS,
     EXPERIENCES,
+    FILES,
+    Experience,
     ExperienceConfirmed,
     ExperienceDistilled,
     ExperienceHealed,

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from hansard.agents.aggregates import operations as aggregates
+from hansard.agents import aggregates
 from hansard.agents.memory import operations as memories
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, torn, whole_at

@@ -22,7 +22,7 @@ from hansard.agents.importers.chat import (
     ImportDefaults,
     Message,
 )
-from hansard.domain.actions.cache import METHODS, ElementTargets, check_xpath, normalized
+from hansard.domain.actions import METHODS, ElementTargets, check_xpath, normalized
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects

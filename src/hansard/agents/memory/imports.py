@@ -29,10 +29,10 @@ from typing import BinaryIO, cast
 import msgspec
 
 from hansard.agents.memory import harnesses
+from hansard.agents.memory.drafts import WARNINGS, faults, problems, problems_of_change
 from hansard.agents.memory.formats import Executable, Link, Tree, of_space
 from hansard.agents.memory.harnesses import BadFolder, Harness
 from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.validate import WARNINGS, faults, problems, problems_of_change
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
 from hansard.bus.clock import OS_USER

@@ -23,7 +23,7 @@ import msgspec
 
 from hansard.agents.errors import Blocked
 from hansard.agents.memory import drafts
-from hansard.agents.memory.drafts import Op, apply_ops
+from hansard.agents.memory.drafts import Op, apply_ops, problems_of_change
 from hansard.agents.memory.reading import (
     EVERYTHING,
     MemoryEntry,
@@ -34,7 +34,6 @@ from hansard.agents.memory.reading import (
     patch_of,
     undo_of,
 )
-from hansard.agents.memory.validate import problems_of_change
 from hansard.agents.steps import payloads
 from hansard.agents.steps.atomic import Draft, JointWrite, Outcome
 from hansard.agents.steps.engine import StepEngine

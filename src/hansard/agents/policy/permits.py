@@ -17,12 +17,12 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.log import EventLog
 from hansard.domain import access, choices, principal, prompt
+from hansard.domain import actions as action_caches
 from hansard.domain.access import AccessRefused
-from hansard.domain.actions import cache as action_caches
 from hansard.domain.agent import AgentRefused
 from hansard.domain.approval import key_of as budget_key
 from hansard.domain.events import Actor
-from hansard.domain.experience import kept as experience_events
+from hansard.domain.experience import experience as experience_events
 from hansard.domain.ids import AgentStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Confidentiality, Label
 from hansard.domain.roles import authorize

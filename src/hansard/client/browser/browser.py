@@ -26,8 +26,8 @@ from hansard.client.browser.elements import (
     frame_of,
     locators_of,
 )
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import (
+from hansard.domain import actions as caches
+from hansard.domain.actions import (
     METHODS,
     ActionCheck,
     CachedAction,

@@ -21,7 +21,7 @@ import msgspec
 from hansard.client.browser import browser as browsers
 from hansard.client.browser import elements
 from hansard.client.browser.browser import AsyncBrowser, CallingSession, PageAction
-from hansard.domain.actions.cache import METHODS, PageMark, normalized
+from hansard.domain.actions import METHODS, PageMark, normalized
 from hansard.domain.steps import Effects
 from hansard.domain.values import Secret
 

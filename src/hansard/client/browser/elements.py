@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from hansard.agents.errors import NotDone
-from hansard.domain.actions.cache import (
+from hansard.domain.actions import (
     CachedAction,
     ElementLocator,
     ElementTargets,

@@ -38,9 +38,9 @@ from hansard.client.browser.browser import (
     pure,
 )
 from hansard.client.browser.elements import ElementAttempt, PageGone
+from hansard.domain import actions as caches
 from hansard.domain import values
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import (
+from hansard.domain.actions import (
     ActionCache,
     ActionCheck,
     CachedAction,

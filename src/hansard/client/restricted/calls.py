@@ -58,9 +58,8 @@ from hansard.domain.redaction import Redaction
 from hansard.domain.steps import Effects, Verdict
 from hansard.domain.values import Scrub, recordable
 from hansard.operations.declare import TRUSTED, ChainKind, Kind, Operation, SecretName, event_point
-from hansard.operations.protocol import faults, shapes, wire
-from hansard.operations.protocol.errors import NotOffered
-from hansard.operations.protocol.shapes import decode_arm
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.protocol.wire import (
     Began,
     BlockExit,
@@ -73,6 +72,7 @@ from hansard.operations.protocol.wire import (
     Next,
     Run,
     Value,
+    decode_arm,
 )
 from hansard.operations.session import OPERATIONS, Claim, Function, Raised
 
@@ -743,7 +743,7 @@ def _typed(value: Any, where: str, scrub: Scrub | None) -> Any:
 def request_operation(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[Any]:
     """Send an operation and return its result."""
     answer = yield from answered(engine, request, verb)
-    return shapes.decode_result(answer.value, request.operation.result)
+    return wire.decode_result(answer.value, request.operation.result)
 
 
 def answered(engine: RemoteCore, request: Prepared, verb: str = "do") -> Flow[wire.Value]:
@@ -781,7 +781,7 @@ class Block:
         request = prepared(self._engine, self._name, 0, args)
         answer = yield from answered(self._engine, request, "enter")
         self.number = answer.context
-        self._gave = shapes.decode_result(answer.value, request.operation.result)
+        self._gave = wire.decode_result(answer.value, request.operation.result)
         return self._gave
 
     def end(self, error: BaseException | None) -> Flow[None]:

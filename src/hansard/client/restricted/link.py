@@ -21,7 +21,7 @@ from hansard.bus.loggers import logger, unexpected
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.redaction import Redaction, holds_secret
 from hansard.operations.protocol import faults, wire
-from hansard.operations.protocol.errors import AccessRefused, ServiceBusy, ServiceGone
+from hansard.operations.protocol.faults import AccessRefused, ServiceBusy, ServiceGone
 from hansard.operations.protocol.wire import (
     Answer,
     Began,

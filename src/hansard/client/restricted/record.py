@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import msgspec
 
-from hansard.agents.experiments.plans import PlacementRequest
+from hansard.agents.experiments import PlacementRequest
 from hansard.agents.flow import Drive, Flow, name_of
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op
@@ -66,8 +66,8 @@ from hansard.domain.values import recordable
 from hansard.inspect.savings import Saved
 from hansard.operations.declare import TRUSTED, Async, Context, Operation, Sync
 from hansard.operations.memory import FileOp, Spaces
-from hansard.operations.protocol import faults, shapes, wire
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol import faults, wire
+from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.protocol.remote_call import encode_budgets
 
 # The session of a restricted agent, over the service, of both clients.
@@ -91,7 +91,7 @@ class Loop:
         request = prepared(self._engine, "loop.begin", 0, self._arguments)
         answer = yield from answered(self._engine, request)
         self._number = answer.context
-        results: list[Any] = shapes.decode_result(answer.value, request.operation.result)
+        results: list[Any] = wire.decode_result(answer.value, request.operation.result)
         return results
 
     def skips(self, item: object) -> Flow[bool]:
@@ -333,7 +333,7 @@ class RemoteContext(Context):
         """Send an operation. Raises RoleRefused, NotFound, Refused, NotOffered, BadValue."""
         request = operation.build_request(args, kwargs, self.redaction)
         answer = value_of(await self.link.outside(operation.verb, request))
-        return shapes.decode_result(answer, operation.result)
+        return wire.decode_result(answer, operation.result)
 
 
 @guard_secrets("memory")

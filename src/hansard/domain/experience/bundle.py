@@ -18,7 +18,7 @@ import msgspec
 from hansard.domain import placeholders
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import experience as experiences
-from hansard.domain.experience import kept
+from hansard.domain.experience import experience as kept
 from hansard.domain.experience.experience import Experience
 from hansard.domain.fingerprint import canonical
 

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import (
+from hansard.domain import actions as caches
+from hansard.domain.actions import (
     ActionCache,
     ActionsEnd,
     CachedAction,

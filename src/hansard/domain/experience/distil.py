@@ -22,8 +22,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from hansard.domain.actions import cache as caches
-from hansard.domain.actions.cache import (
+from hansard.domain import actions as caches
+from hansard.domain.actions import (
     LETTER,
     SLOT,
     UNSPACED,

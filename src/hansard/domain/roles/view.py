@@ -20,15 +20,15 @@ from typing import Any, assert_never, get_args
 
 import msgspec
 
+from hansard.domain import actions as action_caches
 from hansard.domain import prompt
-from hansard.domain.actions import cache as action_caches
 from hansard.domain.aggregate_types import KIND
 from hansard.domain.board import BoardState, KeyRemoved, ValuePut
 from hansard.domain.choices import Brief
 from hansard.domain.decider import By, evolve
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.events import REGISTRY
-from hansard.domain.experience import kept as kept_experiences
+from hansard.domain.experience import experience as kept_experiences
 from hansard.domain.experiment import KIND as EXPERIMENT_KIND
 from hansard.domain.experiment import ExperimentRegistered, ExperimentStopped
 from hansard.domain.fingerprint import DIGEST_BYTES, canonical, digest

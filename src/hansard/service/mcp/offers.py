@@ -42,7 +42,7 @@ from hansard.agents.steps.tools import operation
 from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
 from hansard.domain import ids
-from hansard.domain.actions.cache import (
+from hansard.domain.actions import (
     ACTIONS,
     ActionsLookedAt,
     ActionsReverted,
@@ -53,15 +53,15 @@ from hansard.domain.actions.cache import (
 from hansard.domain.choices import NOTHING, nearest
 from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue, CallerError, HansardError
-from hansard.domain.experience.kept import EXPERIENCES, content_of
+from hansard.domain.experience.experience import EXPERIENCES, content_of
 from hansard.domain.label import Label
 from hansard.domain.memory.paths import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
 from hansard.inspect.experience import HITS_MAX as EXPERIENCES_MAX
 from hansard.operations import session as operations
 from hansard.operations.declare import Kind, Operation, SecretName, documented
-from hansard.operations.protocol import shapes, wire
-from hansard.operations.protocol.errors import AccessRefused, NotOffered, ServiceGone
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.faults import AccessRefused, NotOffered, ServiceGone
 from hansard.operations.session import Claim, Function, Raised
 from hansard.service.hosted import Claims, decode_arguments, run
 
@@ -603,7 +603,7 @@ def _offer(each: Operation) -> Offer:
         async with sessions.at_work(work):
             fields = decode_arguments(each, request, work.claims, _no_functions)
             result = await run(work.session, each, fields, work.claims)
-        plain = wire.dump(_lists(wire.load(await shapes.encode_result(result))))
+        plain = wire.dump(_lists(wire.load(await wire.encode_result(result))))
         return Answer(msgspec.json.decode(plain), work)
 
     def schema(field: str, kind: Kind) -> dict[str, Any]:
@@ -1085,7 +1085,7 @@ def plain(value: Any) -> Any:
 
 async def _encoded(value: Any) -> Any:
     """Return a value of the session in the form of `shapes`."""
-    return msgspec.json.decode(await shapes.encode_result(value))
+    return msgspec.json.decode(await wire.encode_result(value))
 
 
 # ------------------------------------------------------------ context of other harnesses

@@ -42,8 +42,8 @@ from hansard.domain.roles.model import KIND as ROLE
 from hansard.domain.roles.view import Line
 from hansard.inspect.state import state
 from hansard.inspect.trace import trace
-from hansard.operations.protocol import shapes
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol import wire
+from hansard.operations.protocol.faults import NotOffered
 from hansard.service.mcp.offers import Answer, Sessions, in_own_run, lines
 
 # ------------------------------------------------------------ prompts
@@ -296,7 +296,7 @@ async def read(
                 value = await work.session.board.entry(address.key)
             else:
                 value = await work.session.view()
-        return Answer(msgspec.json.decode(await shapes.encode_result(value)), work)
+        return Answer(msgspec.json.decode(await wire.encode_result(value)), work)
     if address.kind == "memory":
         work = await sessions.own()
         async with sessions.at_work(work):
@@ -332,7 +332,7 @@ async def _reason(sessions: Sessions, address: Address) -> Answer:
 async def _seen_by(sessions: Sessions, address: Address) -> Answer:
     await sessions.demand(permits.views(address.role or ""))
     shown = await sessions.record.view(address.of, role=address.role)
-    content = msgspec.json.decode(await shapes.encode_result(shown))
+    content = msgspec.json.decode(await wire.encode_result(shown))
     return Answer(content, replayable=False)
 
 

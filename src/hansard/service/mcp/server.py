@@ -54,7 +54,7 @@ from hansard.client.listening import (
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import check_options
 from hansard.domain.errors import BadValue, HansardError
-from hansard.operations.protocol.errors import NotOffered
+from hansard.operations.protocol.faults import NotOffered
 from hansard.service.mcp import resources
 from hansard.service.mcp.offers import Answer, Offer, Sessions, Work, for_client, offers, refused
 from hansard.service.mcp.resources import PROMPT_LIST, WATCHED_MAX, Address, Updates

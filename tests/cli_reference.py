@@ -1,4 +1,4 @@
-"""`docs/cli.md` and `docs/cli/`, made from the commands: `python -m hansard.cli._reference`."""
+"""`docs/cli.md` and `docs/cli/`, made from the commands: `python -m tests.cli_reference`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hansard.cli import command
 _HEAD = """\
 # The command line
 
-Made by `python -m hansard.cli._reference`; a test fails where it is out of date.
+Made by `python -m tests.cli_reference`; a test fails where it is out of date.
 
 Results go to stdout; hints, logs and progress to stderr. Output has no colour in a pipe, nor under
 `NO_COLOR`. Global options stand anywhere before `--`: `hansard -w support run show last`. Brackets

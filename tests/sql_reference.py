@@ -1,4 +1,4 @@
-"""Generates docs/sql.md and docs/sql/: `python -m hansard.projections._reference`."""
+"""Generates docs/sql.md and docs/sql/: `python -m tests.sql_reference`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hansard.projections.table_files import schema_files
 
 HEAD = """# Tables and SQL
 
-Made by `python -m hansard.projections._reference`; a test fails where it is out of date.
+Made by `python -m tests.sql_reference`; a test fails where it is out of date.
 
 The record as tables in DuckDB: `<data dir>/projections/<workspace>.duckdb`, one file per workspace.
 `hansard up` keeps it current and `hansard rebuild` makes it again from the log, which alone is the
