@@ -135,9 +135,10 @@ def test_each_message_of_a_conversation_is_new_once():
     answer = Message(
         "assistant", "", {"refusal": None, "annotations": [], "tool_calls": [{"id": "1"}]}
     )
-    copy = Message("assistant", "", {"tool_calls": [{"id": "1"}]})
+    copy = Message("assistant", None, {"tool_calls": [{"id": "1"}], "name": None})
+    stated = Message("assistant", "", {"tool_calls": [{"id": "1"}]})
     result = Message("tool", "ok", {"tool_call_id": "1"})
-    assert conversation.new(calling([system, user], [answer])) == [system, user, answer]
+    assert conversation.new(calling([system, user], [answer])) == [system, user, stated]
     assert conversation.new(calling([system, user, copy, result], [])) == [result]
     assert conversation.new(calling([system, user, copy, result, user], [])) == [user]
     assert conversation.new(calling([system, user], [])) == []

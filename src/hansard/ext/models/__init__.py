@@ -1,4 +1,7 @@
-"""Model calls of programs that were not written for Hansard: recorded, replayed, in SQL."""
+"""Model calls of programs that were not written for Hansard: recorded, replayed, in SQL.
+
+A slice on the public core; the commands `record`, `replay` and `calibrate` import it.
+"""
 
 from __future__ import annotations
 

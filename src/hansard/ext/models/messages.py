@@ -12,37 +12,49 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
+from hansard.agents.artifacts.versions import of_commits
+from hansard.agents.workspace import Workspace
+from hansard.bus.log import Stored
 from hansard.client.session import AsyncCommonSession
-from hansard.domain.fingerprint import canonical
-from hansard.domain.prompt import USES_MAX, filled_in, variables
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.prompt import KIND, PROMPTS, USES_MAX, filled_in, variables
 from hansard.domain.steps import PromptUse
 from hansard.ext.models.providers import Facts, Message
 
 LITERAL_MIN = 20
 """Fewest literal characters of a text with variables that is recognised in a message."""
 
-_INCIDENTAL = frozenset({"annotations", "audio", "id", "logprobs", "refusal", "status", "type"})
+_INCIDENTAL = frozenset({"annotations", "audio", "id", "logprobs", "refusal", "status"})
 """Fields of a message that clients drop or add when they send it back."""
 
 
 class Conversation:
-    """The messages that were stated in a session. Thread-safe."""
+    """The messages that were stated in a session. Thread-safe.
+
+    A resumed run may state all of them again: the record has each once.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def new(self, facts: Facts) -> list[Message]:
-        """Return the messages of a call that were not stated, and count them as stated."""
+        """Return the messages of a call that were not stated, and count them as stated.
+
+        They have the form that an answer and its copy in a later request share.
+        """
         fresh: list[Message] = []
         present: Counter[str] = Counter()
         with self._lock:
             for message in (*facts.messages_in, *facts.messages_out):
-                key = _key(message)
+                stated = _stated(message)
+                key = hashlib.sha256(msgspec.json.encode(stated, order="sorted")).hexdigest()
                 present[key] += 1
                 if present[key] > self._counts[key]:
                     self._counts[key] = present[key]
-                    fresh.append(message)
+                    fresh.append(stated)
         return fresh
 
     async def state(self, session: AsyncCommonSession, facts: Facts) -> int:
@@ -53,17 +65,21 @@ class Conversation:
         return len(fresh)
 
 
-def _key(message: Message) -> str:
-    """Return a digest of a message, equal for the answer and for its copy in a later request."""
-    fields = {k: v for k, v in message.fields.items() if k not in _INCIDENTAL and v not in ("", [])}
+def _stated(message: Message) -> Message:
+    """Return a message without what clients drop or add when they send it back."""
+    fields = {
+        name: value
+        for name, value in message.fields.items()
+        if name not in _INCIDENTAL and value not in (None, "", [])
+    }
     content = message.content
     if isinstance(content, list):
         content = [_part(each) for each in content]
-    form = canonical({"role": message.role, "content": content or "", "fields": fields})
-    return hashlib.sha256(form).hexdigest()
+    return Message(message.role, content or "", fields)
 
 
 def _part(part: Any) -> Any:
+    """Return a part of a content without its nulls and its marks for caches."""
     if not isinstance(part, dict):
         return part
     return {k: v for k, v in part.items() if v is not None and k not in ("cache_control", "caller")}
@@ -87,6 +103,20 @@ class PromptMatcher:
                 self._exact[pieces[0]] = use
             elif sum(map(len, pieces)) >= LITERAL_MIN:
                 self._around[pieces] = use
+
+    @classmethod
+    async def of(cls, workspace: Workspace) -> PromptMatcher:
+        """Index all versions of all prompts of a workspace."""
+        streams: dict[str, list[Stored]] = {}
+        for stored in await workspace.log.read_kind(KIND):
+            if isinstance(stored.stream, WorkspaceStream):
+                streams.setdefault(stored.stream.id, []).append(stored)
+        return cls(
+            (name, number, event.text)
+            for name, commits in sorted(streams.items())
+            for number, event in sorted(of_commits(PROMPTS, commits).state.versions.items())
+            if event.text
+        )
 
     def uses(self, messages: Sequence[Message]) -> tuple[PromptUse, ...]:
         """Return the versions among the messages of a request, each once."""

@@ -1,6 +1,7 @@
 """Providers of models: the call in an HTTP request, its identity, and the facts of its answer.
 
 Pure: bytes in, values out. A body that cannot be read is no error: the facts say why they are few.
+Long because the forms of three APIs are read here, and nowhere else.
 """
 
 from __future__ import annotations
