@@ -4,7 +4,6 @@ Its answers are written by hand, in the forms of OpenAI, Anthropic and Google.
 """
 
 import asyncio
-import contextlib
 import json
 import ssl
 import threading
@@ -35,15 +34,20 @@ class Provider:
         authority.cert_pem.write_to_path(str(self.authority))
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("localhost").configure_cert(self._tls)
-        self._loop = asyncio.new_event_loop()
-        self._server: asyncio.Server
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._stopping: tuple[asyncio.AbstractEventLoop, asyncio.Event]
+        ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run(ready)))
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+        assert ready.wait(10)
 
-    async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+    async def _run(self, ready: threading.Event) -> None:
+        stop = asyncio.Event()
+        self._stopping = asyncio.get_running_loop(), stop
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self.port = server.sockets[0].getsockname()[1]
+        ready.set()
+        await stop.wait()
+        server.close()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -62,15 +66,9 @@ class Provider:
 
     def stop(self) -> None:
         """Close it: its address refuses connections."""
-
-        async def close() -> None:
-            self._server.close()
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-
-        with contextlib.suppress(RuntimeError):
-            asyncio.run_coroutine_threadsafe(close(), self._loop).result(10)
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread.is_alive():
+            loop, stop = self._stopping
+            loop.call_soon_threadsafe(stop.set)
             self._thread.join(10)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -130,13 +130,19 @@ async def _run(
     *,
     pace: bool = False,
 ) -> int:
+    from hansard.ext.models.exchange import Rules
+    from hansard.ext.models.messages import PromptMatcher
     from hansard.ext.models.proxy import ModelProxy, child_environment, upstreams
 
     replays = options.get("mode") is not None
     async with connect_async(**connecting()) as opened:
         begins = opened.run(workflow, agent=agent, **options)
         async with _failing_by_code(begins) as (session, result):
-            proxy = ModelProxy(session, upstreams(os.environ), pace=pace, volatile=volatile)
+            versions = [
+                (each.name, each.version, each.text) for each in await opened.prompts.list()
+            ]
+            rules = Rules(volatile, PromptMatcher(versions) if versions else None)
+            proxy = ModelProxy(session, upstreams(os.environ), pace=pace, rules=rules)
             async with proxy.serving() as url:
                 _print_begin(session.run, is_new=options["run"] is None, replays=replays)
                 with tempfile.TemporaryDirectory(prefix="hansard-") as folder:

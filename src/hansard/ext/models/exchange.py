@@ -23,12 +23,14 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from hansard.agents.errors import NotDone
-from hansard.agents.flow import done
+from hansard.agents.flow import Flow, done
 from hansard.domain.fingerprint import canonical
-from hansard.domain.steps import Effects
+from hansard.domain.steps import Effects, PromptUse
 from hansard.ext import steps
 from hansard.ext.models import providers
-from hansard.ext.models.providers import Facts, Operation
+from hansard.ext.models.differences import nearest_recorded
+from hansard.ext.models.messages import Conversation, PromptMatcher
+from hansard.ext.models.providers import Facts, Message, Operation
 
 Headers = Sequence[tuple[str, str]]
 
@@ -136,22 +138,39 @@ Send = Callable[[], Awaitable[Source]]
 """Send the request and wait for the head. Raises Unreached, Broken, Closed."""
 
 
+class Rules(msgspec.Struct, frozen=True):
+    """Rules of the exchanges of a session.
+
+    Attributes:
+        volatile: Fields of requests that are no part of a call's identity.
+        prompts: Prompt versions that are recognised in requests; None for none.
+        conversation: The messages that were stated in the session.
+    """
+
+    volatile: Sequence[str] = ()
+    prompts: PromptMatcher | None = None
+    conversation: Conversation = msgspec.field(default_factory=Conversation)
+
+
 class Exchange:
     """One exchange in a session; iterate over `items` or `items_async` once."""
 
-    def __init__(
-        self, session: Any, request: Request, send: Send, volatile: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, session: Any, request: Request, send: Send, rules: Rules) -> None:
         self._session = session
         self.request = request
         self._send = send
         self._operation = request.operation
-        self._volatile = volatile
+        self._rules = rules
+        self._plain_body = _plain_body(request.body)
         self.ran = False
         """True once the request goes to the provider."""
         self.headers: Headers = ()
         """All headers of the provider's response, if it ran."""
         self.facts: Facts | None = None
+        """Facts of the call, once it has ended."""
+        self._status = 0
+        self._parts: list[bytes] = []
+        self._size = 0
 
     def items_async(self) -> Any:
         """Return the items as an async iterator. Raises Miss, Blocked, Unreached and others."""
@@ -167,6 +186,10 @@ class Exchange:
         name = f"{self.request.provider}.request"
         if self._operation is not None:
             name, effects = self._operation.name, Effects.IDEMPOTENT
+        prompts: tuple[PromptUse, ...] = ()
+        if self._operation is not None and self._rules.prompts is not None:
+            asked = providers.facts(self._operation, self.request.body, 0, (), b"")
+            prompts = self._rules.prompts.uses(asked.messages_in)
         made = steps.step(
             name,
             body,
@@ -175,16 +198,16 @@ class Exchange:
             aside=("body", "attempt", "caller"),
             raises=(Unreached,),
             safe_errors=(Unreached,),
+            prompts=prompts,
         )
         return msgspec.structs.replace(made, signature=_NAMES)
 
     def _arguments(self) -> dict[str, Any]:
-        request = self.request
-        body = _plain_body(request.body)
+        request, body = self.request, self._plain_body
         if self._operation is None:
             identity: Any = {"sha256": sha256(request.body).hexdigest()}
         else:
-            identity = providers.identity(self._operation, request.body, self._volatile)
+            identity = providers.identity(self._operation, request.body, self._rules.volatile)
         model = self._operation.model if self._operation is not None else ""
         if not model and isinstance(body, dict) and isinstance(body.get("model"), str):
             model = body["model"]
@@ -204,32 +227,29 @@ class Exchange:
     async def _run(self) -> AsyncGenerator[dict[str, Any], None]:
         self.ran = True
         began = time.monotonic()
-        parts: list[bytes] = []
-        size, how, why = 0, COMPLETE, ""
-        status, headers = 0, list[tuple[str, str]]()
+        how, why = COMPLETE, ""
         source: Source | None = None
         try:
             try:
                 source = await self._send()
-                self.headers = source.headers
-                status, headers = source.status, recorded_headers(source.headers)
-                yield {"head": {"status": status, "headers": [list(pair) for pair in headers]}}
+                self.headers, self._status = source.headers, source.status
+                headers = [list(pair) for pair in recorded_headers(source.headers)]
+                yield {"head": {"status": source.status, "headers": headers}}
                 while (data := await source.next()) is not None:
-                    size += len(data)
-                    if size <= FACTS_BYTES_MAX:
-                        parts.append(data)
+                    self._take(data)
                     yield {"chunk": _chunk(data, time.monotonic() - began)}
             except Broken as error:
                 how, why = BROKEN, str(error)
             except Closed:
                 how = CLOSED
-            body = b"".join(parts) if size <= FACTS_BYTES_MAX else b""
-            end: dict[str, Any] = {"how": how, "bytes": size}
+            end: dict[str, Any] = {"how": how, "bytes": self._size}
             if why:
                 end["error"] = why
             end["ms"] = _ms(time.monotonic() - began)
-            if self._operation is not None:
-                end["facts"] = self._read_facts(status, source, body)
+            self._read_facts()
+            if self.facts is not None:
+                self._session.usage(**self.facts.usage)
+                end["facts"] = self.facts.recorded
             yield {"end": end}
         finally:
             if source is not None:
@@ -248,22 +268,54 @@ class Exchange:
         finally:
             done(items.aclose())
 
-    def _read_facts(self, status: int, source: Source | None, body: bytes) -> dict[str, Any]:
-        """Read the facts of the call, and report its usage."""
-        assert self._operation is not None  # noqa: S101 -- its caller has looked
-        headers = source.headers if source is not None else ()
-        self.facts = facts = providers.facts(
-            self._operation, self.request.body, status, headers, body
+    def observe(self, item: Mapping[str, Any]) -> None:
+        """Read the facts of a recorded exchange from its items, which are given one by one."""
+        if self.ran:
+            return
+        if "head" in item:
+            self._status, self.headers = item["head"]["status"], item["head"]["headers"]
+        elif "chunk" in item:
+            self._take(data_of(item["chunk"]))
+        else:
+            self._read_facts()
+
+    def _take(self, data: bytes) -> None:
+        """Keep a piece of the body for the facts."""
+        self._size += len(data)
+        if self._size <= FACTS_BYTES_MAX:
+            self._parts.append(data)
+        else:
+            self._parts.clear()
+
+    def _read_facts(self) -> None:
+        if self._operation is not None:
+            self.facts = providers.facts(
+                self._operation,
+                self.request.body,
+                self._status,
+                self.headers,
+                b"".join(self._parts),
+            )
+            self._parts.clear()
+
+    def nearest(self) -> Flow[str]:
+        """Return the difference to the nearest recorded request, for a call that is a miss."""
+        if self._operation is None:
+            return ""
+        nearest = yield from nearest_recorded(
+            self._session.engine, self._operation, self._plain_body, self._rules.volatile
         )
-        counts = {
-            "input_tokens": facts.input_tokens,
-            "output_tokens": facts.output_tokens,
-            "cached_tokens": facts.cached_tokens,
-            "reasoning_tokens": facts.reasoning_tokens,
-        }
-        self._session.usage(**{name: count for name, count in counts.items() if count is not None})
-        plain: dict[str, Any] = msgspec.to_builtins(facts)
-        return plain
+        return "" if nearest is None else str(nearest)
+
+    def new_messages(self) -> list[Message]:
+        """Return the messages of the call that the session has not stated yet.
+
+        Those of a recorded call count as stated.
+        """
+        if self.facts is None or self._session.mode.reads_only:
+            return []
+        fresh = self._rules.conversation.new(self.facts)
+        return fresh if self.ran else []
 
 
 def recorded_headers(headers: Headers) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
@@ -38,6 +38,7 @@ from hansard.ext.models.exchange import (
     Exchange,
     Headers,
     Request,
+    Rules,
     Source,
     Unreached,
     data_of,
@@ -100,7 +101,7 @@ class ModelProxy:
         session: The session whose steps the requests are.
         upstreams: Base URLs by provider.
         pace: Whether recorded pieces are sent at the pace at which they were received.
-        volatile: Fields of requests that are no part of a call's identity.
+        rules: The rules of its exchanges.
     """
 
     def __init__(
@@ -109,12 +110,12 @@ class ModelProxy:
         upstreams: Mapping[str, str],
         *,
         pace: bool = False,
-        volatile: Sequence[str] = (),
+        rules: Rules | None = None,
     ) -> None:
         self._session = session
         self._upstreams = upstreams
         self._pace = pace
-        self._volatile = volatile
+        self._rules = rules or Rules()
         self.secret = secrets.token_urlsafe(12)
         self.report = ModelReport()
         self._client: httpx2.AsyncClient | None = None
@@ -202,30 +203,32 @@ class ModelProxy:
         passes = partial(self._send, request, url, fields, gone)
         reply = _Reply(send, gone, pace=self._pace)
         with self._session.use():
-            exchange = Exchange(self._session, request, passes, self._volatile)
+            exchange = Exchange(self._session, request, passes, self._rules)
             self.report.calls += 1
             try:
                 async with aclosing(exchange.items_async()) as items:
                     async for item in items:
+                        exchange.observe(item)
                         await reply.item(item, exchange)
+                for each in exchange.new_messages():
+                    await self._session.message(each.role, each.content, fields=each.fields)
             except Unreached as error:
                 await self._refused(send, provider, HTTPStatus.BAD_GATEWAY, str(error), retry=True)
             except Blocked as error:
                 await self._refused(send, provider, HTTPStatus.FORBIDDEN, str(error))
             except HansardError as error:
-                text = self._miss(request, error) if isinstance(error, Miss) else str(error)
-                await self._refused(send, provider, HTTPStatus.UNPROCESSABLE_ENTITY, text)
+                why = str(error)
+                if isinstance(error, Miss):
+                    why = f"{request.method} {request.shown_path} is not on record"
+                    if near := await self._session._flow(exchange.nearest()):  # noqa: SLF001 -- reads the record
+                        why += f"; {near}"
+                await self._refused(send, provider, HTTPStatus.UNPROCESSABLE_ENTITY, why)
             finally:
                 gone.cancel()
         self.report.from_record += not exchange.ran
         if exchange.ran and exchange.facts is not None:
             self.report.input_tokens += exchange.facts.input_tokens or 0
             self.report.output_tokens += exchange.facts.output_tokens or 0
-
-    def _miss(self, request: Request, error: Miss) -> str:
-        """Return the message of a request that is not on record."""
-        del request
-        return str(error)
 
     async def _refused(
         self, send: Send, provider: Provider, status: HTTPStatus, why: str, *, retry: bool = False

@@ -1,0 +1,237 @@
+"""The proxy before providers of models: bytes and their pieces, ends, order, refusals."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+import hansard
+from hansard.client.session import AsyncSession
+from hansard.ext.models import exchange
+from hansard.ext.models.proxy import ModelProxy, upstreams
+from tests.models.provider import Provider
+
+Response = tuple[int, list[tuple[str, str]], list[bytes], str]
+"""Status, headers, pieces of the body as transferred, and the error at its end."""
+
+
+class House:
+    """A record, and sessions of one run in it that stand behind proxies."""
+
+    def __init__(self, workspace: str, data_dir: Path) -> None:
+        self._workspace, self._data_dir = workspace, data_dir
+        self.run = ""
+        self.proxy: ModelProxy
+
+    @contextlib.asynccontextmanager
+    async def proxied(self, mode: str | None = None, **options: Any) -> AsyncIterator[str]:
+        """Open a proxy: of a new run, of the run again, or of its replay."""
+        async with hansard.connect_async(self._workspace, data_dir=self._data_dir) as record:
+            workflow, run = (None, self.run) if self.run else ("w", None)
+            async with record.run(workflow, agent="models", run=run, mode=mode) as session:
+                assert isinstance(session, AsyncSession)
+                self.run = session.run
+                self.proxy = ModelProxy(session, upstreams(os.environ), **options)
+                async with self.proxy.serving() as url:
+                    yield f"{url}/openai"
+
+    async def steps(self) -> list[Any]:
+        """Return the run's steps."""
+        async with hansard.connect_async(self._workspace, data_dir=self._data_dir) as record:
+            view = await record.state(self.run)
+            return [*view.agents["models"].steps.values()]
+
+    async def items(self) -> list[list[dict[str, Any]]]:
+        """Return the recorded items of the steps."""
+        return [[json.loads(bytes(raw)) for raw in each.items] for each in await self.steps()]
+
+
+@pytest.fixture
+def house(workspace: str, data_dir: Path) -> House:
+    """Return a record."""
+    return House(workspace, data_dir)
+
+
+async def ask(base: str, model: str, text: str = "hi", *, stream: bool = False) -> Response:
+    """Send a request as an SDK does, and take its answer in undecoded pieces."""
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "stream": stream}
+    pieces, why = [], ""
+    headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    url = f"{base}/chat/completions"
+    async with (
+        httpx2.AsyncClient(timeout=30) as client,
+        client.stream("POST", url, json=body, headers=headers) as response,
+    ):
+        try:
+            async for piece in response.aiter_raw():
+                pieces.append(piece)  # noqa: PERF401 -- those before an error count
+        except httpx2.RemoteProtocolError as error:
+            why = str(error)
+    kept = [each for each in response.headers.multi_items() if each[0] != "transfer-encoding"]
+    return response.status_code, kept, pieces, why
+
+
+CASES = [("m", False), ("gzip", False), ("cut", False), ("busy", False)]
+CASES += [("m", True), ("gzip", True), ("cut", True), ("slow", True)]
+
+
+async def test_recorded_and_replayed_pieces_are_those_of_the_provider(
+    house: House, provider: Provider
+):
+    """Pieces, status, repeated headers, and the byte after which an answer breaks off are equal:
+    direct, recorded, and replayed without the provider. A cookie reaches the client once and is not
+    on record.
+    """
+    direct = [await ask(os.environ["OPENAI_BASE_URL"], m, stream=s) for m, s in CASES]
+    provider.calls.clear()
+    async with house.proxied() as base:
+        recorded = [await ask(base, model, stream=stream) for model, stream in CASES]
+    provider.stop()
+    async with house.proxied("offline") as base:
+        replayed = [await ask(base, model, stream=stream) for model, stream in CASES]
+    assert recorded == direct
+    assert [
+        (status, [pair for pair in headers if pair[0] != "set-cookie"], pieces, why)
+        for status, headers, pieces, why in recorded
+    ] == replayed
+    assert [bool(why) for *_, why in replayed] == ["cut" in model for model, _ in CASES]
+    assert ("set-cookie", "session=secret-cookie") in recorded[0][1]
+    ends = [items[-1]["end"]["how"] for items in await house.items()]
+    assert ends == [exchange.BROKEN if "cut" in m else exchange.COMPLETE for m, _ in CASES]
+
+
+async def test_concurrent_calls_are_answered_by_what_they_ask_not_by_their_order(
+    house: House, provider: Provider
+):
+    """Of thirty requests at once, three of each kind, each gets an answer to its own question, in a
+    replay in another order, too; a fourth of a kind is not on record.
+    """
+    asked = [f"m{number}" for number in range(10)] * 3
+
+    async def all_at_once(base: str, seed: int) -> dict[str, str]:
+        models = [*asked]
+        random.Random(seed).shuffle(models)
+        answers = await asyncio.gather(*(ask(base, model) for model in models))
+        bodies = [json.loads(b"".join(pieces)) for _, _, pieces, _ in answers]
+        return {model: body["model"] for model, body in zip(models, bodies, strict=True)}
+
+    async with house.proxied() as base:
+        recorded = await all_at_once(base, 1)
+    assert len(provider.calls) == len(asked)
+    provider.stop()
+    async with house.proxied("offline") as base:
+        assert await all_at_once(base, 2) == recorded == {each: each for each in asked}
+        status, _, pieces, _ = await ask(base, "m0")
+        assert (status, "answered an earlier one" in b"".join(pieces).decode()) == (422, True)
+
+
+async def test_a_resumed_run_asks_the_provider_only_what_is_new(house: House, provider: Provider):
+    """Recorded calls are answered from the record; usage of the new ones alone is reported."""
+    async with house.proxied() as base:
+        first = await ask(base, "m", "one")
+    async with house.proxied() as base:
+        assert await ask(base, "m", "two")
+        assert (await ask(base, "m", "one"))[2] == first[2]
+        assert (house.proxy.report.calls, house.proxy.report.from_record) == (2, 1)
+    assert [body["messages"][0]["content"] for _, body in provider.calls] == ["one", "two"]
+    usage = [
+        (each.usage["input_tokens"], each.usage["output_tokens"]) for each in await house.steps()
+    ]
+    assert usage == [(11, 7), (11, 7)]
+
+
+async def test_a_client_that_leaves_is_recorded_with_the_pieces_that_it_got(
+    house: House, provider: Provider
+):
+    """The provider's stream is closed, the step ends so on record, and a replay gives those pieces
+    and then ends, too.
+    """
+
+    async def two_pieces(base: str) -> list[bytes]:
+        body = {"model": "slow", "messages": [], "stream": True}
+        async with (
+            httpx2.AsyncClient() as client,
+            client.stream("POST", f"{base}/chat/completions", json=body) as response,
+        ):
+            pieces = response.aiter_raw()
+            return [await anext(pieces), await anext(pieces)]
+
+    async with house.proxied() as base:
+        recorded = await two_pieces(base)
+    items = await house.items()
+    assert items[0][-1]["end"]["how"] == exchange.CLOSED
+    assert len(items[0]) <= 6  # the provider would send seven pieces
+    async with house.proxied("offline") as base:
+        assert await two_pieces(base) == recorded
+
+
+async def test_a_replay_at_the_recorded_pace_takes_as_long(house: House, provider: Provider):
+    """`pace` waits before each piece as long as the provider did."""
+    loop = asyncio.get_running_loop()
+    async with house.proxied() as base:
+        recorded = await ask(base, "slow", stream=True)
+    took_s = []
+    for pace in (False, True):
+        async with house.proxied("offline", pace=pace) as base:
+            began_s = loop.time()
+            assert await ask(base, "slow", stream=True) == recorded
+            took_s.append(loop.time() - began_s)
+    last_ms = (await house.items())[0][-2]["chunk"]["ms"]
+    assert took_s[0] < took_s[1]
+    assert took_s[1] >= last_ms / 1000
+
+
+async def test_a_provider_that_cannot_be_reached_is_an_error_in_words(
+    house: House, provider: Provider
+):
+    """Nothing happened: a resumed run asks again. The request is refused so that SDKs retry."""
+    provider.stop()
+    async with house.proxied() as base:
+        status, headers, pieces, _ = await ask(base, "m")
+    assert status == 502
+    assert "cannot be reached" in b"".join(pieces).decode()
+    assert "x-should-retry" not in dict(headers)
+    assert [each.safe for each in await house.steps()] == [True]
+
+
+async def test_an_unknown_path_and_a_websocket_are_refused(house: House, provider: Provider):
+    """A path without the proxy's secret reaches nothing; a WebSocket is refused in words."""
+    async with house.proxied() as base, httpx2.AsyncClient() as client:
+        at = httpx2.URL(base)
+        assert (await client.post(at.copy_with(path="/guess/openai/x"))).status_code == 404
+        upgrade = {"connection": "upgrade", "upgrade": "websocket"}
+        response = await client.get(f"{base}/realtime", headers=upgrade)
+        assert response.status_code == 501
+        assert "WebSocket" in response.json()["error"]["message"]
+    assert not await house.steps()
+    assert not provider.calls
+
+
+def all_bytes(folder: Path) -> bytes:
+    """Return all bytes of a folder's files."""
+    return b"".join(each.read_bytes() for each in folder.rglob("*") if each.is_file())
+
+
+async def test_no_secret_of_a_request_is_on_record(
+    house: House, provider: Provider, data_dir: Path
+):
+    """Neither keys of headers nor of the query are in any stored byte."""
+    async with house.proxied() as base, httpx2.AsyncClient() as client:
+        await ask(base, "m", "one")
+        google = base.replace("/openai", "/google") + "/v1beta/models/g:generateContent"
+        url = f"{google}?key=query-secret-of-google&alt=json"
+        headers = {"x-goog-api-key": os.environ["GEMINI_API_KEY"], "cookie": "id=secret-cookie"}
+        assert (await client.post(url, json={"contents": []}, headers=headers)).status_code == 200
+    assert provider.calls[1][0].endswith("?key=query-secret-of-google&alt=json")
+    stored = all_bytes(data_dir)
+    assert b"generateContent" in stored
+    assert b"alt=json" in stored
+    for secret in ("secret-of-openai", "secret-of-google", "secret-cookie"):
+        assert secret.encode() not in stored
