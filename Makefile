@@ -183,6 +183,8 @@ lock: ## Pin every dependency again (LOCK_ARGS=--upgrade for newer versions)
 	$(LOCK) $(LOCK_ARGS) --output-file requirements/dev.txt requirements/dev.in
 	$(LOCK) $(LOCK_ARGS) --output-file requirements/bench.txt requirements/bench.in
 	$(LOCK) $(LOCK_ARGS) --no-annotate --output-file requirements/dspy.txt requirements/dspy.in
+	$(LOCK) $(LOCK_ARGS) --no-annotate --output-file requirements/adk.txt requirements/adk.in
+	$(LOCK) $(LOCK_ARGS) --no-annotate --output-file requirements/claude.txt requirements/claude.in
 
 clean: ## Remove environments, builds and caches
 	rm -rf $(VENV) $(BENCH) build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -19,6 +19,7 @@ from hansard.client.opening import find_broker
 from hansard.ext.frameworks import claude
 from hansard.ext.frameworks.claude_sessions import SessionStore
 from hansard.ext.listener import listening
+from tests.cli.support import Call
 
 HOOKS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("claude_hooks.json").read_text(encoding="utf-8")
@@ -70,7 +71,7 @@ async def test_a_session_is_a_run_and_hooks_posted_twice_count_once(
     """A session's hooks, each posted twice, are one run with one call and two messages."""
     async with posting(data_dir, workspace) as post:
         for hook in (PROMPT, INTENT, OUTCOME, STOP):
-            assert await asyncio.gather(post(hook), post(hook)) == [{}, {}]
+            assert [*await asyncio.gather(post(hook), post(hook))] == [{}, {}]
         await post(END)
         await post(OUTCOME)  # late, after the run has ended
         await post(INTENT)
@@ -82,7 +83,10 @@ async def test_a_session_is_a_run_and_hooks_posted_twice_count_once(
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         view = await record.workspace.points.view(SESSION)
     assert view.life.status == "completed"
-    assert [each.fact.role for each in view.agents["claude"].facts] == ["user", "assistant"]
+    assert [getattr(each.fact, "role", "") for each in view.agents["claude"].facts] == [
+        "user",
+        "assistant",
+    ]
 
 
 async def test_a_denied_call_has_the_hooks_own_answer(data_dir: Path, workspace: str) -> None:
@@ -186,3 +190,29 @@ async def test_a_session_store_keeps_transcripts_apart_and_stores_an_entry_once(
         assert await store.list_sessions("shop") == []
         await store.append(sub, entries[:1])
         assert await store.load(sub) == entries[:1]
+
+
+def test_the_hooks_are_added_to_settings_beside_others_and_taken_back(
+    call: Call, tmp_path: Path
+) -> None:
+    """A second install replaces the first; other hooks and settings stay as they are."""
+    file = tmp_path / ".claude" / "settings.json"
+    file.parent.mkdir()
+    other = {"matcher": "Bash", "hooks": [{"type": "command", "command": "true"}]}
+    before = json.dumps({"model": "opus", "hooks": {"PreToolUse": [other]}}, indent=2) + "\n"
+    file.write_text(before)
+    words = ["mcp", "install", "claude", "--folder", tmp_path, "--hooks"]
+    for url in ("http://127.0.0.1:1", "http://127.0.0.1:2/workspaces/lab/?deny=Bash"):
+        assert call(*words, url, "--write", "--token-env", "TOKEN").code == 0
+    settings = json.loads(file.read_text())
+    first, ours = settings["hooks"]["PreToolUse"]
+    assert first == other
+    assert {*settings["hooks"]} == {*claude.EVENTS}
+    assert ours["hooks"][0]["url"] == "http://127.0.0.1:2/workspaces/lab/hooks/claude?deny=Bash"
+    assert ours["hooks"][0]["onFailure"] == "block"
+    assert ours["hooks"][0]["headers"]["Authorization"] == "Bearer $TOKEN"
+    assert call(*words, "http://127.0.0.1:2", "--undo", "--write").code == 0
+    assert json.loads(file.read_text()) == json.loads(before)
+    for wrong in ("http://127.0.0.1:2?denies=x", "nowhere"):
+        assert call(*words, wrong).code == 2
+    assert call("mcp", "install", "cursor", "--hooks", "http://127.0.0.1:2").code == 2

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
@@ -332,7 +333,15 @@ async def install(
         str | None, option("Without NAME: address of a running 'hansard mcp serve --http'.", "URL")
     ] = None,
     token_env: Annotated[
-        str | None, option("With --url: the variable with the client's token.", "VARIABLE")
+        str | None,
+        option("With --url or --hooks: the variable with the client's token.", "VARIABLE"),
+    ] = None,
+    hooks: Annotated[
+        str | None,
+        option(
+            "Only for claude: have Claude Code post its tool calls to this 'hansard up --http'.",
+            "URL",
+        ),
     ] = None,
     write: Annotated[bool, flag("--write", "Write the file instead of printing it.")] = False,
     undo: Annotated[bool, flag("--undo", "Undo a former install.")] = False,
@@ -343,9 +352,17 @@ async def install(
     serve'. With the NAME of a configured server, put 'hansard mcp proxy' before its command or
     address. The rest of the configuration is unchanged. The record is given by the path of its
     folder, since a client starts servers in another directory; with --url the client connects to a
-    running server instead.
+    running server instead. With --hooks, Claude Code's settings are changed so that its tool calls
+    are recorded, or denied by rules in the URL (docs/frameworks.md); a call that cannot be posted
+    does not run.
     """
     kind = files.CLIENTS[client]
+    if hooks is not None:
+        _check_hooks(client, name, url)
+        made = _hooked(hooks, None if user else folder, token_env, undo=undo)
+        backup = made.write() if write and made.changes else ""
+        output.show(made, _render_install(made, backup, write=write))
+        return
     if (url is None and token_env is not None) or (url is not None and name is not None):
         fact = "--token-env without --url, or --url with the name of a server"
         raise BadValue(
@@ -364,6 +381,30 @@ async def install(
         made = files.installed(kind, where, name, serve_it, proxy_it)
     backup = made.write() if write and made.changes else ""
     output.show(made, _render_install(made, backup, write=write))
+
+
+def _check_hooks(client: str, name: str | None, url: str | None) -> None:
+    """Raise BadValue for options that do not go with --hooks."""
+    if client != "claude" or name is not None or url is not None:
+        fact = "only Claude Code posts hooks, and they need no server"
+        raise BadValue("--hooks", fact, "hansard mcp install claude --hooks URL")
+
+
+def _hooked(
+    hooks: str, folder: Path | None, token_env: str | None, *, undo: bool
+) -> files.Installed:
+    """Return the settings of Claude Code with hooks that post to a listener. Raises BadValue."""
+    for package in ("starlette", "uvicorn"):
+        import_extra(package, "hooks", package, "http")
+    from hansard.ext.frameworks import claude
+
+    place = urlsplit(hooks)
+    if place.scheme not in ("http", "https") or not place.netloc:
+        raise BadValue("--hooks", f"{hooks!r:.80}", "give http://HOST:PORT, as 'hansard up' shows")
+    claude.HookRules.of(dict(parse_qsl(place.query))).gate()
+    path = place.path.rstrip("/").removesuffix(claude.PATH) + claude.PATH
+    block = {} if undo else claude.block(place._replace(path=path).geturl(), token_env)
+    return files.hooked(folder, claude.PATH, block)
 
 
 def _render_install(made: files.Installed, backup: str, *, write: bool) -> Iterator[Part]:

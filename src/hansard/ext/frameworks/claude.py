@@ -339,13 +339,17 @@ def denial(reason: str) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
 
 
-def block(url: str) -> dict[str, Any]:
+def block(url: str, token_env: str | None = None) -> dict[str, Any]:
     """Return the `hooks` of a settings file that post to a URL: that of the listener and `PATH`.
 
-    A tool whose intent cannot be posted does not run (Claude Code 2.1.295 and later).
+    A tool whose intent cannot be posted does not run (Claude Code 2.1.295 and later). `token_env`
+    is the variable with the listener's token.
     """
+    headers = {RUN_HEADER: f"${RUN_VARIABLE}"}
+    headers |= {} if token_env is None else {"Authorization": f"Bearer ${token_env}"}
+    variables = [each for each in (RUN_VARIABLE, token_env) if each is not None]
     posted: dict[str, Any] = {"type": "http", "url": url, "timeout": TIMEOUT_S}
-    posted |= {"headers": {RUN_HEADER: f"${RUN_VARIABLE}"}, "allowedEnvVars": [RUN_VARIABLE]}
+    posted |= {"headers": headers, "allowedEnvVars": variables}
     strict = {"onFailure": "block"}
     return {
         event: [{"hooks": [posted | (strict if event == "PreToolUse" else {})]}] for event in EVENTS

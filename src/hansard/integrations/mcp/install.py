@@ -340,6 +340,46 @@ def installed_at(client: Client, folder: Path | None, url: str, token_env: str |
     return _made(path, OWN, servers[OWN], before, config)
 
 
+def hooked(folder: Path | None, path: str, hooks: dict[str, Any]) -> Installed:
+    """Replace the hooks of Claude Code that post to a path of a listener by others, or by none.
+
+    Args:
+        folder: The project's folder; None for the user's own settings.
+        path: The path of the listener.
+        hooks: The new hooks by event, as in a settings file.
+
+    Raises BadValue.
+    """
+    file = (folder or Path.home()) / ".claude" / "settings.json"
+    before, config = _read(file)
+    present = config.get("hooks", {})
+    if not isinstance(present, dict) or not all(
+        isinstance(each, list) for each in present.values()
+    ):
+        raise BadValue(str(file), f"its hooks are {present!r:.80}", "give lists by event")
+    others = {
+        event: [each for each in groups if not _posts_to(each, path)]
+        for event, groups in present.items()
+    }
+    merged = {
+        event: [*others.get(event, ()), *hooks.get(event, ())]
+        for event in dict.fromkeys([*present, *hooks])
+    }
+    config["hooks"] = {event: groups for event, groups in merged.items() if groups}
+    if not config["hooks"]:
+        del config["hooks"]
+    return _made(file, "hooks", config.get("hooks"), before, config)
+
+
+def _posts_to(group: Any, path: str) -> bool:
+    """Return whether a group of hooks posts to a path of a listener."""
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    return isinstance(hooks, list) and any(
+        isinstance(each, dict) and urlsplit(str(each.get("url", ""))).path.endswith(path)
+        for each in hooks
+    )
+
+
 def taken_back(client: Client, folder: Path | None, name: str | None) -> Installed:
     """Remove the record's server; with a name, remove the proxy from before that server.
 

@@ -1,0 +1,235 @@
+"""Google ADK on the record: a plugin whose model and tool calls are steps of the current session.
+
+    runner = InMemoryRunner(agent, plugins=[HansardPlugin(effects={"search": "pure"})])
+    async with hansard.AsyncSession("support"):
+        async for event in runner.run_async(...):
+            ...
+
+A recorded call is answered from the record: the callback before it returns the recorded answer, and
+ADK skips the model or the tool. What a tool did to its context (`state`, a transfer, an escalation)
+is recorded with its result and repeated. Of a streamed response, the complete one is recorded;
+a replay has no partial ones. Outside a session the agent runs as without the plugin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.adk.models.llm_response import LlmResponse
+from google.adk.plugins.base_plugin import BasePlugin
+
+from hansard.domain.steps import Effects
+from hansard.ext.frameworks._sessions import execute, session_here
+from hansard.ext.steps import AnySession, NamedTool, step
+
+MODEL = "adk.generate_content"
+"""Name of a model's step."""
+
+OWN_ID = "adk-"
+"""Prefix of the ids that ADK draws for function calls; they are no part of a request."""
+
+ACTIONS = "hansard_actions"
+"""Field of a recorded result with what the tool did to its context."""
+
+_ACTIONS = ("state_delta", "transfer_to_agent", "escalate", "skip_summarization", "artifact_delta")
+"""Fields of a tool's actions that are recorded and repeated."""
+
+_USAGE = {
+    "input_tokens": "prompt_token_count",
+    "output_tokens": "candidates_token_count",
+    "cached_tokens": "cached_content_token_count",
+    "reasoning_tokens": "thoughts_token_count",
+}
+
+
+class _Call:
+    """A call between the callbacks before and after it: its step's body waits for its outcome."""
+
+    def __init__(self, session: AnySession, finish: Callable[[Any], Any]) -> None:
+        loop = asyncio.get_running_loop()
+        self._session, self._finish = session, finish
+        self._begun: asyncio.Future[None] = loop.create_future()
+        self._outcome: asyncio.Future[Any] = loop.create_future()
+        self._task: asyncio.Task[tuple[Any, bool]] | None = None
+
+    async def body(self) -> Any:
+        """Let the call run, and return its outcome. Raises its error."""
+        self._begun.set_result(None)
+        outcome = await self._outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return self._finish(outcome)
+
+    async def begin(self, tool: NamedTool, arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+        """Return a recorded result, and whether there was one. Raises as a tool call does."""
+        self._task = asyncio.create_task(execute(self._session, tool, arguments))
+        try:
+            either: set[asyncio.Future[Any]] = {self._task, self._begun}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        return (self._task.result()[0], True) if self._task.done() else (None, False)
+
+    async def end(self, outcome: Any) -> None:
+        """Record the outcome. Raises as a write; the call's own error is the framework's."""
+        assert self._task is not None  # noqa: S101 -- the call has begun
+        if not self._outcome.done():
+            self._outcome.set_result(outcome)
+        try:
+            await self._task
+        except BaseException as error:
+            if error is not outcome:
+                raise
+
+
+class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment of its own
+    """Plugin that makes model and tool calls steps of a session."""
+
+    def __init__(
+        self,
+        session: AnySession | None = None,
+        *,
+        effects: Mapping[str, Effects | str] | None = None,
+        name: str = "hansard",
+    ) -> None:
+        """Make a plugin for a runner.
+
+        Args:
+            session: The session; by default the one that is current at each call.
+            effects: The effects of tools, by name; `once` for others.
+            name: The plugin's name in ADK.
+        """
+        super().__init__(name=name)
+        self._own_session = session
+        self._effects = dict(effects or {})
+        self._models: dict[tuple[str, str], _Call] = {}
+        self._tools: dict[int, _Call] = {}
+
+    def _session(self) -> AnySession | None:
+        return self._own_session or session_here()
+
+    # Models. An agent has at most one model call at a time in an invocation.
+
+    async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> Any:
+        """Return the recorded response; record the request of a new call."""
+        session = self._session()
+        if session is None:
+            return None
+
+        def finish(response: LlmResponse) -> dict[str, Any]:
+            used = response.usage_metadata
+            counts = {name: getattr(used, field, None) for name, field in _USAGE.items()}
+            session.usage(**{name: count for name, count in counts.items() if count is not None})
+            return _plain(response)
+
+        call = _Call(session, finish)
+        tool = step(MODEL, call.body, effects=Effects.IDEMPOTENT, kind="model", aside=("agent",))
+        request = _plain(llm_request)
+        arguments = {
+            "model": request.pop("model", ""),
+            "body": _without_own_ids(request),
+            "agent": callback_context.agent_name,
+        }
+        result, is_recorded = await call.begin(tool, arguments)
+        if is_recorded:
+            return LlmResponse.model_validate(result)
+        self._models[callback_context.invocation_id, callback_context.agent_name] = call
+        return None
+
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
+        """Record a complete response."""
+        if not llm_response.partial:
+            await self._model_ended(callback_context, llm_response)
+
+    async def on_model_error_callback(
+        self, *, callback_context: Any, llm_request: Any, error: Exception
+    ) -> None:
+        """Record the error of a model call."""
+        del llm_request
+        await self._model_ended(callback_context, error)
+
+    async def _model_ended(self, context: Any, outcome: Any) -> None:
+        call = self._models.pop((context.invocation_id, context.agent_name), None)
+        if call is not None:
+            await call.end(outcome)
+
+    # Tools. Both callbacks of a call get the same context.
+
+    async def before_tool_callback(
+        self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any
+    ) -> Any:
+        """Return the recorded result; record the intent of a new call."""
+        session = self._session()
+        if session is None:
+            return None
+
+        def finish(result: Any) -> Any:
+            actions = tool_context.actions.model_dump(mode="json", exclude_defaults=True)
+            kept = {name: actions[name] for name in _ACTIONS if actions.get(name)}
+            fields = result if isinstance(result, dict) else {"result": result}
+            return {**fields, ACTIONS: kept} if kept else result
+
+        call = _Call(session, finish)
+        effects = self._effects.get(tool.name, Effects.ONCE)
+        described = step(
+            tool.name, call.body, effects=effects, call_id=tool_context.function_call_id
+        )
+        result, is_recorded = await call.begin(described, tool_args)
+        if not is_recorded:
+            self._tools[id(tool_context)] = call
+            return None
+        if result is None:  # as an answer it would mean that the tool is to run
+            return {} if tool.is_long_running else {"result": None}
+        if isinstance(result, dict) and ACTIONS in result:
+            _repeat(result[ACTIONS], tool_context)
+            return {name: value for name, value in result.items() if name != ACTIONS}
+        return result
+
+    async def after_tool_callback(
+        self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any
+    ) -> None:
+        """Record the result of a tool."""
+        del tool, tool_args
+        await self._tool_ended(tool_context, result)
+
+    async def on_tool_error_callback(
+        self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: BaseException
+    ) -> None:
+        """Record the error of a tool; a cancelled call is in doubt."""
+        del tool, tool_args
+        await self._tool_ended(tool_context, error)
+
+    async def _tool_ended(self, context: Any, outcome: Any) -> None:
+        call = self._tools.pop(id(context), None)
+        if call is not None:
+            await call.end(outcome)
+
+
+def _plain(model: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = model.model_dump(mode="json", exclude_none=True, fallback=str)
+    return plain
+
+
+def _repeat(actions: Mapping[str, Any], context: Any) -> None:
+    """Apply the recorded actions of a tool to its context."""
+    for name, value in actions.items():
+        if name == "state_delta":
+            context.state.update(value)
+        else:
+            setattr(context.actions, name, value)
+
+
+def _without_own_ids(value: Any) -> Any:
+    """Return a request without the ids that ADK drew for function calls."""
+    if isinstance(value, list):
+        return [_without_own_ids(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _without_own_ids(each)
+        for name, each in value.items()
+        if not (name == "id" and isinstance(each, str) and each.startswith(OWN_ID))
+    }
