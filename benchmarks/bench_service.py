@@ -110,8 +110,8 @@ async def reads(found: Findings, trusted: AsyncRecord, restricted: AsyncCommonRe
     count = "SELECT count(*) FROM steps WHERE run = $1"
     asked: dict[str, dict[str, Callable[[], Awaitable[object]]]] = {
         "a view": {
-            "served": lambda: restricted.view(session.run),
-            "direct": lambda: trusted.view(session.run, role="writer", by="eve"),
+            "served": lambda: restricted.roles.view(session.run),
+            "direct": lambda: trusted.roles.view(session.run, role="writer", by="eve"),
         },
         "a question in SQL": {
             "served": lambda: restricted.sql(count, session.run),

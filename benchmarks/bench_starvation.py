@@ -58,7 +58,7 @@ async def burn(kind: str, place: Path) -> None:
     async with connected as record, record.run("burn") as session:
         works: dict[str, Callable[[], Awaitable[object]]] = {
             "SQL": lambda: record.sql(ENDLESS),
-            "views": lambda: record.view(LONG_RUN),
+            "views": lambda: record.roles.view(LONG_RUN),
             "messages": lambda: session.message("user", "x" * 1_000),
         }
 
@@ -91,7 +91,7 @@ async def burning(kind: str, place: Path) -> AsyncGenerator[None, None]:
 async def asked(record: Any, session: AsyncCommonSession) -> dict[str, list[float]]:
     """Return the milliseconds of each operation of the other principal."""
     works: dict[str, tuple[int, Callable[[], Awaitable[object]]]] = {
-        "a view": (sized(100, 3), lambda: record.view("short")),
+        "a view": (sized(100, 3), lambda: record.roles.view("short")),
         "a message": (sized(400, 3), lambda: session.message("user", "hi")),
         "SQL": (sized(4, 1), lambda: record.sql("SELECT 1 AS one")),
     }

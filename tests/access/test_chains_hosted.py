@@ -108,7 +108,7 @@ def test_all_that_a_session_writes_names_the_whole_chain(served: House):
     worker = threading.Thread(target=_write_everything, args=(house, gate))
     worker.start()
     with house.connect("bob") as record:
-        record.approvals.approve(wait_for_question(record))
+        record.approvals.grant(wait_for_question(record))
     worker.join(20)
     assert not worker.is_alive()
     with house.trusted() as record:
@@ -197,7 +197,7 @@ def test_what_is_done_outside_of_a_session_names_it_too(served: House):
     with pytest.raises(TimeoutError), house.connect("bob") as record, record.run("w", run="r1"):
         send()
     with house.connect() as record:
-        record.view("r1")
+        record.roles.view("r1")
         record.settle("r1", "bob#1", "did_not_happen", reason="looked")
     with house.trusted() as record:
         [step] = record.state("r1").agent("bob").steps.values()
@@ -233,9 +233,9 @@ def test_who_acts_for_the_asker_does_not_answer_it(house: House):
         with house.connect() as record:
             question = wait_for_question(record)
             with pytest.raises(hansard.HansardError, match="for whom 'ada' acts"):
-                record.approvals.approve(question)
+                record.approvals.grant(question)
         with house.connect("bob") as record:
-            record.approvals.approve(question, reason="looked at it")
+            record.approvals.grant(question, reason="looked at it")
         worker.join(20)
     finally:
         house.end()

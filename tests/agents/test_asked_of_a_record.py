@@ -151,12 +151,27 @@ async def test_a_file_of_roles_is_applied_and_a_role_viewed(lab: Lab, tmp_path: 
         assert await record.roles.apply_file(str(file)) == {"reader": False}
         async with record.run("w", run="r") as session:
             await session.message("user", "hello")
-        seen = await record.view("r", role="reader", by="ann")
+        seen = await record.roles.view("r", role="reader", by="ann")
         assert [shown.type for _, shown in seen.events] == ["message.added.v1"]
         served = await record.sql("SELECT count(*) FROM views_served WHERE run = 'r'")
         assert served.rows == [(1,)]
         with pytest.raises(hansard.BadValue, match="role="):
-            await record.view("r")
+            await record.roles.view("r")
+
+
+async def test_the_rules_of_a_role_are_shown_and_withdrawn(lab: Lab, tmp_path: Path):
+    """A role's rules are those of its file; once withdrawn it has none."""
+    file = tmp_path / "roles.toml"
+    file.write_text(ROLES, encoding="utf-8")
+    async with lab.connect() as record:
+        await record.roles.apply_file(file)
+        assert (await record.roles.show("reader")).sees
+        assert await record.roles.withdraw("reader", by="ann", reason="unused")
+        assert not await record.roles.withdraw("reader")
+        with pytest.raises(hansard.NotFound, match="'reader'"):
+            await record.roles.show("reader")
+        with pytest.raises(hansard.errors.Refused, match="not defined"):
+            await record.roles.withdraw("writer")
 
 
 async def test_a_broken_file_of_roles_changes_no_role(lab: Lab, tmp_path: Path):

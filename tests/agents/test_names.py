@@ -119,7 +119,7 @@ WORKSPACE: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "role's author": lambda record: record.roles.apply("x", RoleDefined(), by=NAME),
     "role's rule": lambda record: record.roles.apply("x", rules()),
     "who settles": lambda record: record.settle("r", "1", "happened", by=NAME),
-    "who approves": lambda record: record.approvals.approve("x", by=NAME),
+    "who approves": lambda record: record.approvals.grant("x", by=NAME),
     "who denies": lambda record: record.approvals.deny("x", by=NAME),
     "who lowers": lambda record: record.roles.declassify(
         "r", agent="ada", approver=NAME, reason="it may be"

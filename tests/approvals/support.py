@@ -38,7 +38,7 @@ class Person:
                         if each.standing is ApprovalStatus.PENDING:
                             grants = self._answers[len(self.seen)]
                             self.seen.append(each)
-                            answer = record.approvals.approve if grants else record.approvals.deny
+                            answer = record.approvals.grant if grants else record.approvals.deny
                             answer(each.approval.id, by=self._by, reason="because")
                             break
                     time.sleep(0.02)

@@ -47,7 +47,7 @@ def test_a_wait_that_is_cancelled_leaves_the_question(data_dir, workspace):
                             await call
                     else:
                         [each] = await record.approvals.list()
-                        await record.approvals.approve(each.approval.id, by="eva")
+                        await record.approvals.grant(each.approval.id, by="eva")
                         assert await call == "sent to bob"
 
     asyncio.run(main())
@@ -84,11 +84,11 @@ async def test_who_may_answer(lab: Lab):
                     name = question.approval.id
                     for by, role in (("cleo", None), ("eva", "clerk")):
                         with pytest.raises(hansard.Blocked) as refused:
-                            other.approvals.approve(name, by=by, role=role)
+                            other.approvals.grant(name, by=by, role=role)
                         refusals.append(str(refused.value))
                     with pytest.raises(hansard.errors.Refused, match="may not answer it"):
-                        other.approvals.approve(name, by="ada")
-                    other.approvals.approve(name, by="chris")
+                        other.approvals.grant(name, by="ada")
+                    other.approvals.grant(name, by="chris")
 
             refusals: list[str] = []
             thread = threading.Thread(target=answers)
@@ -115,7 +115,7 @@ async def test_who_may_answer(lab: Lab):
 def test_what_is_not_there_cannot_be_answered(record):
     """The error names the command that lists questions."""
     with pytest.raises(hansard.NotFound, match="hansard approvals"):
-        record.approvals.approve("01a1", by="eva")
+        record.approvals.grant("01a1", by="eva")
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "1", 1e9])
@@ -161,7 +161,7 @@ def test_of_two_sessions_of_one_agent_that_wait_one_acts(data_dir, workspace):
             call = asyncio.create_task(sender(TwinSession(session, is_async=True), sent)("x"))
             await asyncio.sleep(0.3)
             [question] = await record.approvals.list()
-            await record.approvals.approve(question.approval.id, by="eva")
+            await record.approvals.grant(question.approval.id, by="eva")
             return str(await call)
 
     async def main() -> None:

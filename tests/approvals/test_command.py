@@ -126,7 +126,7 @@ def answer(record, by: str, reason: str) -> None:
     while not (waiting := record.approvals.list()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    record.approvals.approve(waiting[0].approval.id, by=by, reason=reason)
+    record.approvals.grant(waiting[0].approval.id, by=by, reason=reason)
 
 
 def test_answered_questions_are_listed_on_request(call, record, waiting):

@@ -83,7 +83,7 @@ async def test_an_answer_reads_what_it_is_about(data_dir: Path, workspace: str):
             await begin(record, f"r{more}")
             name = await ask(record.workspace, f"r{more}")
             with counted(record.workspace.log) as traffic:
-                await record.approvals.approve(name, by="eva")
+                await record.approvals.grant(name, by="eva")
             took.append((len(traffic.subjects), traffic.received))
         assert took[0] == took[1]
         assert len(await record.approvals.list(answered=True)) == 32
@@ -139,5 +139,5 @@ async def test_a_question_s_id_tells_its_run(data_dir: Path, workspace: str):
             assert ids.is_marked(name, "r")
             assert not ids.is_marked(name, "q")
             assert (len(name), name[14]) == (36, "7")
-            await record.approvals.approve(name, by="eva")
+            await record.approvals.grant(name, by="eva")
             assert await call == "sent"

@@ -54,7 +54,7 @@ def test_killed_before_the_answer_it_waits_for_the_same_question(stage, effects,
     time.sleep(0.3)
     assert asks(stage) == first
     assert stage.world.read() == []
-    stage.record.approvals.approve(first, by="eva")
+    stage.record.approvals.grant(first, by="eva")
     report = again.end()
     assert (report.error, report.results) == ("", ["sent to bob"])
     [question] = requests_of(stage)
@@ -71,7 +71,7 @@ def test_killed_after_the_grant_it_has_one_effect(stage, effects, when, tag):
     """Killed around its effect, a granted call asks no more and has one effect."""
     child = stage.start(SENDER, when=when, tag=tag, effects=effects)
     approval = asks(stage)
-    stage.record.approvals.approve(approval, by="eva", reason="read it")
+    stage.record.approvals.grant(approval, by="eva", reason="read it")
     child.reach()
     child.kill()
     report = stage.start(SENDER, effects=effects).end()

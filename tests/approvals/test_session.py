@@ -74,7 +74,7 @@ async def test_nobody_answers_in_time(lab: Lab):
         assert first.standing is ApprovalStatus.EXPIRED
         assert first.approval.answered_at >= first.approval.expires
         with pytest.raises(hansard.errors.Refused, match="is expired already: it is answered once"):
-            await record.approvals.approve(first.approval.id, by="eva")
+            await record.approvals.grant(first.approval.id, by="eva")
         async with record.run(run="r", gate=ASK) as session:
             with person(lab, True):
                 await sender(session, sent)("bob")

@@ -78,7 +78,7 @@ async def test_a_text_swapped_after_the_grant_is_not_written_and_what_rests_on_i
             assert not asking.done()
         asking.cancel()
         await asyncio.wait({asking})
-        await record.approvals.approve(waits[0].approval.id, by="ann")
+        await record.approvals.grant(waits[0].approval.id, by="ann")
         with pytest.raises(hansard.Blocked):
             await program(record, swapped, 0.1)
         with pytest.raises(hansard.NotFound):

@@ -224,7 +224,7 @@ def answer(record: Record, tries: int = 200, *, deny: bool = False) -> str:
         ]
         if waits:
             approval = waits[0].approval
-            (record.approvals.deny if deny else record.approvals.approve)(approval.id, by="eve")
+            (record.approvals.deny if deny else record.approvals.grant)(approval.id, by="eve")
             return bytes(approval.request.arguments).decode()
         time.sleep(0.02)
     message = "nobody asked"

@@ -485,6 +485,6 @@ async def test_who_was_shown_a_view_before_is_not_looked_up(data_dir: Path, work
         subject_counts: list[int] = []
         for number in range(4):
             with counted(record.workspace.log) as counting:
-                await record.view(session.run, role="reader", by=f"person {number}")
+                await record.roles.view(session.run, role="reader", by=f"person {number}")
             subject_counts.append(len(counting.subjects))
         assert subject_counts == [6] * 4

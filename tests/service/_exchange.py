@@ -127,7 +127,7 @@ class Exchange:
         at = shown[len(shown) // 2]
         portal().run(session.ask(*do("session.view", at)))
         self.keep("session.view at the middle")
-        portal().run(self._link.outside(*of_record("record.view", run, at)))
+        portal().run(self._link.outside(*of_record("record.roles.view", run, at)))
         self.keep("view at the middle")
 
     def _transaction(self, session: SessionLink) -> None:

@@ -264,7 +264,7 @@ BAD: list[tuple[str, Any]] = [
     do("board.begin", "put", "k"),
     do("facts.__class__"),
     do("core.execute"),
-    do("record.view", "r1"),
+    do("record.roles.view", "r1"),
     do("transaction.put", "k", 1),
     ("do", Do(operation=request("transaction.put", "k", 1), context=1)),
     do("board.transaction"),
@@ -439,7 +439,7 @@ def test_not_offered(house: House) -> None:
             with pytest.raises(NotOffered, match="not offered"):
                 use()
         with pytest.raises(RoleRefused, match="views no role 'boss'"):
-            record.view("r1", role="boss")
+            record.roles.view("r1", role="boss")
         for options in ({"agent": "bob"}, {"role": "boss"}, {"conversation": "c"}):
             with pytest.raises(NotOffered), record.run("w", **options):
                 pass
@@ -509,12 +509,12 @@ def test_inputs_tell_nothing_of_what_is_not_seen(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "ask_for"), [("approvals.approve", "approve = true"), ("settle", "settle = true")]
+    ("operation", "ask_for"), [("approvals.grant", "approve = true"), ("settle", "settle = true")]
 )
 def test_role_refuses_outside_of_sessions(house: House, operation: str, ask_for: str) -> None:
     """A distrusted request is refused, and recorded at most once a minute."""
     house.apply(ROLES)
-    arguments = {"approvals.approve": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
+    arguments = {"approvals.grant": ("a",), "settle": ("r", "ada#1", "happened")}[operation]
     with house.connect("bob", "reader") as record:
         for _ in range(5):
             with pytest.raises(hansard.Blocked, match=ask_for):

@@ -237,7 +237,7 @@ def test_a_granted_call_is_counted(house: House) -> None:
     thread.start()
     with house.connect("bob") as record:
         for _ in range(2):
-            record.approvals.approve(wait_for_question(record), reason="looked at it")
+            record.approvals.grant(wait_for_question(record), reason="looked at it")
     thread.join(20)
     assert answers == ["0", "calls"]
 

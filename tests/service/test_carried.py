@@ -85,7 +85,7 @@ def test_a_secret_read_in_one_run_does_not_go_out_in_another(desk: House) -> Non
     assert shown_to_clerk(desk, f"b-{SECRET}") == ""
     assert check(desk) > 0
     with desk.connect("ada", "cleared") as record:
-        assert record.view(f"b-{SECRET}").events
+        assert record.roles.view(f"b-{SECRET}").events
 
 
 @pytest.mark.thorough(
@@ -208,9 +208,9 @@ def test_what_is_shown_outside_of_sessions_is_carried(served_desk: House) -> Non
     with served_desk.connect("ada", "cleared") as record:
         with record.run("w", run="mine") as ada:
             ada.message("user", "nothing of it")
-        record.view("mine")
+        record.roles.view("mine")
         assert state_of(served_desk).label == ""
-        record.view("a")
+        record.roles.view("a")
         assert state_of(served_desk).label == "secret"
         with served_desk.trusted() as trusted:
             trusted.roles.declassify(principal="ada", **WHY)
@@ -219,7 +219,7 @@ def test_what_is_shown_outside_of_sessions_is_carried(served_desk: House) -> Non
         assert state_of(served_desk).label == "secret"
     with served_desk.connect("bob", "clerk") as record:
         record.sql("SELECT 1 AS one")
-        record.view("a")
+        record.roles.view("a")
     assert state_of(served_desk, "bob").label == ""
     check(served_desk)
 
@@ -466,7 +466,7 @@ def test_two_sessions_at_once_go_by_the_order_of_the_log(desk: House, tmp_path: 
     }
     assert "public" in labels
     with desk.connect("bob", "clerk") as record:
-        bodies = msgspec.json.encode(record.view("b")).decode()
+        bodies = msgspec.json.encode(record.roles.view("b")).decode()
     assert "word 0" in bodies
     assert shown_to_clerk(desk, "c") == ""
 

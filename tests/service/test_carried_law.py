@@ -182,7 +182,7 @@ class World:
     def _read(self, kind: str, name: str) -> None:
         record = self._records[name]
         if kind == "outside":
-            record.view(self.source)
+            record.roles.view(self.source)
             self.see(name, self.label)
             return
         if kind == "tool":

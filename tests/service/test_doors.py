@@ -77,11 +77,11 @@ def test_approvals(house: House) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     with house.connect("bob") as record:
-        for answer in (record.approvals.approve, record.approvals.deny):
+        for answer in (record.approvals.grant, record.approvals.deny):
             question = wait_for_question(record)
             answer(question, reason="looked at it")
         with pytest.raises(hansard.NotFound, match="shown"):
-            record.approvals.approve("0" * 32)
+            record.approvals.grant("0" * 32)
     thread.join(20)
     assert answers[0] == "sent to eve"
     assert "looked at it" in answers[1]
@@ -92,7 +92,7 @@ def wait_for_question(record: Any) -> str:
     until = time.monotonic() + 15
     while time.monotonic() < until:
         try:
-            lines = [shown for _, shown in record.view("r1").events]
+            lines = [shown for _, shown in record.roles.view("r1").events]
         except hansard.NotFound:
             lines = []
         events = [(each.type, bytes(each.data).decode()) for each in lines]
@@ -128,12 +128,12 @@ def test_view_and_sql(house: House) -> None:
     with house.connect() as record:
         with record.run("w", run="r1") as session:
             session.message("user", "one")
-        view = record.view("r1")
+        view = record.roles.view("r1")
         assert view.role == "writer"
         shown = next(each for _, each in view.events if each.type == "message.added.v1")
-        assert len(record.view("r1", shown.id).events) < len(view.events)
+        assert len(record.roles.view("r1", shown.id).events) < len(view.events)
         with pytest.raises(hansard.NotFound):
-            record.view("r1", "01a1fef2-5cb1-793a-a392-e2de8fb45e85")
+            record.roles.view("r1", "01a1fef2-5cb1-793a-a392-e2de8fb45e85")
         with pytest.raises(NotOffered):
             record.sql("SELECT 1")
     with house.trusted() as record:

@@ -211,6 +211,6 @@ def test_a_closed_restricted_record_says_so_at_once(house: House) -> None:
     """No answer is waited for."""
     with house.connect() as record:
         pass
-    for ask in (lambda: record.view("r"), lambda: record.finish("r"), lambda: record.sql("")):
+    for ask in (lambda: record.roles.view("r"), lambda: record.finish("r"), lambda: record.sql("")):
         with pytest.raises(Closed, match="the record was closed"):
             ask()

@@ -28,10 +28,10 @@ from tests.service.support import House
 PATIENCE_S = 60.0
 """Seconds within which everything happens on a busy machine; after them a test fails."""
 
-RecordApprove = OPERATIONS["record.approvals.approve"].request
+RecordApprove = OPERATIONS["record.approvals.grant"].request
 RecordFinish = OPERATIONS["record.finish"].request
 RecordSql = OPERATIONS["record.sql"].request
-RecordView = OPERATIONS["record.view"].request
+RecordView = OPERATIONS["record.roles.view"].request
 
 REFUSED = 24 - workspace_requests.LONG.waiting_each - workspace_requests.LONG.places_each
 ENDLESS = "SELECT endless"

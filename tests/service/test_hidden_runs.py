@@ -15,7 +15,7 @@ RecordCancel = OPERATIONS["record.cancel"].request
 RecordFinish = OPERATIONS["record.finish"].request
 RecordReopen = OPERATIONS["record.reopen"].request
 RecordSettle = OPERATIONS["record.settle"].request
-RecordView = OPERATIONS["record.view"].request
+RecordView = OPERATIONS["record.roles.view"].request
 
 ROLES = """
 [roles.clerk]

@@ -156,7 +156,7 @@ def test_a_change_of_a_restricted_agent_waits_for_a_person(house: House) -> None
             while time.monotonic() < deadline:
                 waits = trusted.approvals.list()
                 if waits:
-                    trusted.approvals.approve(waits[0].approval.id, by="eve")
+                    trusted.approvals.grant(waits[0].approval.id, by="eve")
                     return
                 time.sleep(0.05)
 

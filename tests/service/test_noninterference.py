@@ -87,15 +87,15 @@ def hidden(house: House, how_much: int) -> None:
 
 
 OUTSIDE: list[Request] = [
-    of_record("record.view", "r1"),
-    of_record("record.view", "hidden"),
-    of_record("record.view", "r1", STRANGE),
-    *(of_record("record.view", run, None, None, "clerk") for run in ("r1", "hidden", "none")),
-    of_record("record.view", "r1", None, None, "boss"),
+    of_record("record.roles.view", "r1"),
+    of_record("record.roles.view", "hidden"),
+    of_record("record.roles.view", "r1", STRANGE),
+    *(of_record("record.roles.view", run, None, None, "clerk") for run in ("r1", "hidden", "none")),
+    of_record("record.roles.view", "r1", None, None, "boss"),
     of_record("record.settle", "hidden", "eve#1", "happened"),
     of_record("record.settle", "r1", "eve#1", "happened"),
     of_record("record.settle", "none", "eve#1", "happened"),
-    of_record("record.approvals.approve", "0" * 32),
+    of_record("record.approvals.grant", "0" * 32),
     of_record("record.sql", "SELECT 1"),
 ]
 
@@ -155,7 +155,7 @@ def carries_on(house: House, how_much: int) -> None:
             with record.run(f"o {SECRET}", run=run, labels=labels) as eve:
                 eve.team.add(SECRET, task=f"t {SECRET}")
                 eve.board.put(SECRET, number)
-            record.view("r1")
+            record.roles.view("r1")
 
 
 @pytest.mark.thorough
@@ -238,16 +238,16 @@ def requests_of(run: str) -> tuple[list[Request], list[Request]]:
     ]
     steps = [f"{name}#{number}" for name in ("eve", "zoe", "nobody") for number in (1, 2)]
     outside: list[Request] = [
-        *(of_record("record.view", each) for each in (run, f"{run}-hidden", f"{run}-not")),
-        of_record("record.view", run, STRANGE),
+        *(of_record("record.roles.view", each) for each in (run, f"{run}-hidden", f"{run}-not")),
+        of_record("record.roles.view", run, STRANGE),
         *(
-            of_record("record.view", each, None, None, "clerk")
+            of_record("record.roles.view", each, None, None, "clerk")
             for each in (run, f"{run}-hidden", f"{run}-not")
         ),
-        of_record("record.view", run, None, None, "boss"),
+        of_record("record.roles.view", run, None, None, "boss"),
         *(of_record("record.settle", run, each, "happened") for each in steps),
         of_record("record.settle", f"{run}-hidden", "eve#1", "happened"),
-        *(of_record("record.approvals.approve", each) for each in (APPROVAL, "1" * 32, "a")),
+        *(of_record("record.approvals.grant", each) for each in (APPROVAL, "1" * 32, "a")),
         of_record("record.approvals.deny", APPROVAL),
         of_record("record.sql", ""),
         of_record("record.no_such"),

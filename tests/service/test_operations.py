@@ -30,14 +30,14 @@ NAMES = sorted(OPERATIONS)
 CLAIM = {"is": "claim", "id": "t1", "number": 1}
 END = {"success": True, "duration": 0.0}
 SAMPLES: dict[str, tuple[Any, ...]] = {
-    "record.view": ("r1",),
+    "record.roles.view": ("r1",),
     "record.roles.viewable": (),
     "record.sql": ("SELECT 1",),
     "record.savings": (),
     "record.experiments.compare": ({"experiment": "e"},),
     "record.audit": ({},),
     "record.why": ("r1",),
-    "record.approvals.approve": ("0" * 32,),
+    "record.approvals.grant": ("0" * 32,),
     "record.approvals.deny": ("0" * 32,),
     "record.settle": ("r1", "ada#1", "happened"),
     "record.reopen": ("r1", "t1"),

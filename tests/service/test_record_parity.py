@@ -47,7 +47,7 @@ VOLATILE = frozenset(
 """Fields that differ by design: counted, measured, or derived from visible data."""
 
 QUESTIONS = ("1" * 32, "2" * 32)
-WITHHELD = frozenset({"view", "egress", "settle", "reopen", "approvals.deny", "finish", "cancel"})
+WITHHELD = frozenset({"roles.view", "egress", "settle", "reopen", "approvals.deny", "finish", "cancel"})
 """Operations whose refusals say less to a restricted agent, since hidden things appear absent."""
 
 PLAN = hansard.experiments.plan(arms=["plain", "bold"], metrics=["solved"])
@@ -239,8 +239,8 @@ async def everything(  # noqa: PLR0915 -- a step each
     await step("egress", ids["run"])
     await step("egress", "none")
 
-    await step("view", "plain", role="writer")
-    await step("view", "none", role="writer")
+    await step("roles.view", "plain", role="writer")
+    await step("roles.view", "none", role="writer")
     await step("roles.viewable")
     await step("sql", "SELECT ? AS a, [1.5, NULL] AS b", "x")
     await step("sql", "SELECT sum(n) FROM t", tables={"t": [{"n": 1}, {"n": 2}]})
@@ -265,8 +265,8 @@ async def everything(  # noqa: PLR0915 -- a step each
     await step("settle", "doubt", "eve#2", "perhaps")
     await step("reopen", "doubt", ids["task"], reason="again")
     await step("reopen", "doubt", "none")
-    await step("approvals.approve", QUESTIONS[0], reason="read it")
-    await step("approvals.approve", QUESTIONS[0])
+    await step("approvals.grant", QUESTIONS[0], reason="read it")
+    await step("approvals.grant", QUESTIONS[0])
     await step("approvals.deny", QUESTIONS[1], reason="no")
     await step("approvals.deny", "0" * 32)
     await step("finish", "doubt", reason="done")

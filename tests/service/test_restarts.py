@@ -213,7 +213,7 @@ def reached(house: House) -> Any:
         try:
             record = house.connect()
             try:
-                record.view("no-such-run")
+                record.roles.view("no-such-run")
             except hansard.NotFound:
                 return record
             except BaseException:

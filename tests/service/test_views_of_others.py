@@ -37,7 +37,7 @@ may = { view = ["writer", "boss"] }
 
 def seen(record: Any, run: str, **options: Any) -> bytes:
     """Return a view's bytes as sent."""
-    return msgspec.json.encode(record.view(run, **options))
+    return msgspec.json.encode(record.roles.view(run, **options))
 
 
 def test_it_is_what_that_role_is_shown(house: House) -> None:
@@ -57,15 +57,15 @@ def test_it_is_what_that_role_is_shown(house: House) -> None:
         assert b"a sec" not in whole
         for run in ("r1", "hidden", "none"):
             with pytest.raises(RoleRefused, match="cleared for secret"):
-                rob.view(run, role="boss")
+                rob.roles.view(run, role="boss")
             with pytest.raises(RoleRefused, match=r'view = \["reader"\]'):
-                rob.view(run, role="reader")
+                rob.roles.view(run, role="reader")
         for run in ("hidden", "none"):
             with pytest.raises(NotFound) as no:
-                rob.view(run, role="writer")
+                rob.roles.view(run, role="writer")
             assert str(no.value).replace(run, "") == str(not_found(wil, run)).replace(run, "")
         with pytest.raises(NotFound):
-            rob.view("r1")
+            rob.roles.view("r1")
         assert rob.roles.viewable() == ["reviewer", "writer"]
         assert wil.roles.viewable() == ["writer"]
     with house.connect("eve", "boss") as eve:
@@ -79,13 +79,13 @@ def test_it_is_what_that_role_is_shown(house: House) -> None:
 
 def first(record: Any) -> str:
     """Return the first event that a role is shown."""
-    return str(record.view("r1").events[0][1].id)
+    return str(record.roles.view("r1").events[0][1].id)
 
 
 def not_found(record: Any, run: str) -> NotFound:
     """Return the role's own error for a run that it is not shown."""
     with pytest.raises(NotFound) as no:
-        record.view(run)
+        record.roles.view(run)
     return no.value
 
 

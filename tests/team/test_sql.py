@@ -178,7 +178,7 @@ def test_approvals(record: Record, data_dir, workspace, store):
         while len(answered) < len(("granted", "denied")) and time.monotonic() < until:
             for question in record.approvals.list():
                 if question.approval.id not in answered:
-                    answer = record.approvals.deny if answered else record.approvals.approve
+                    answer = record.approvals.deny if answered else record.approvals.grant
                     answer(question.approval.id, by="eve", reason="no" if answered else "fine")
                     answered.append(question.approval.id)
             time.sleep(0.02)

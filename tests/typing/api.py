@@ -61,7 +61,7 @@ def sync_side() -> None:
         )
         assert_type(record.experiments.score(session.run, {"reward": 1.0}, by="judge"), bool)
         assert_type(record.fork(session.run), str)
-        assert_type(record.approvals.approve("a", by="eva", reason="read it"), None)
+        assert_type(record.approvals.grant("a", by="eva", reason="read it"), None)
         assert_type(record.approvals.list(), list[ListedApproval])
         assert_type(record.prompts.add("p", "text", parents=[1]), int)
         assert_type(record.prompts.evolve("p", "too_verbose"), hansard.prompts.Prompt)
@@ -101,7 +101,7 @@ def whoever_asks(record: hansard.types.CommonRecord) -> None:
     assert_type(record.experiments.compare("e", metric="m"), hansard.experiments.ComparisonReport)
     assert_type(record.audit(severity="high"), hansard.types.AuditReport)
     assert_type(record.why("r"), hansard.types.DecisionReport | hansard.types.DecisionList)
-    assert_type(record.view("r"), hansard.roles.View)
+    assert_type(record.roles.view("r"), hansard.roles.View)
     assert_type(record.finish("r", reason="it is done"), bool)
     assert_type(record.prompts.get("p"), hansard.prompts.Prompt)
 

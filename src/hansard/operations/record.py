@@ -11,16 +11,13 @@ from functools import partial
 from typing import Annotated, Any, TypeVar, Unpack
 
 from hansard.agents import runs
-from hansard.agents.access import roles
-from hansard.agents.access.roles import View
 from hansard.agents.annotations.windows import Conversation, conversation
-from hansard.agents.policy.permits import Need, states, trusts, views
+from hansard.agents.policy.permits import Need, states, trusts
 from hansard.agents.runs import Replacement
 from hansard.agents.steps import reused
 from hansard.agents.workspace import RunFilter, RunQuery
 from hansard.bus.clock import OS_USER
 from hansard.domain.choices import NOTHING, by_name, chosen
-from hansard.domain.errors import BadValue
 from hansard.domain.reuse import AnswersInvalidated
 from hansard.domain.roles.authorize import Trust
 from hansard.domain.run import ForkEffects, RunCancelled, RunCompleted, RunState
@@ -40,7 +37,6 @@ from hansard.operations.declare import (
     C_co,
     Codec,
     Content,
-    EventPoint,
     Here,
     Name,
     Noun,
@@ -97,10 +93,6 @@ Frames = Annotated[Mapping[str, Any], Codec(dict[str, bytes], _frames)]
 
 def _query(what: str) -> Callable[[Any], tuple[Need, ...]]:
     return lambda _: (trusts(Trust.QUERY, what),)
-
-
-def _views(request: Any) -> tuple[Need, ...]:
-    return () if request.role is None else (views(request.role),)
 
 
 def _states(tag: str) -> Callable[[Any], tuple[Need, ...]]:
@@ -343,35 +335,6 @@ class RecordOperations(Noun[C_co]):
         await reused.invalidate(self._workspace, report, by=by)
 
     # ------------------------------------------------------------ queries
-
-    @operation(needs=_views, takes=Takes.RUN)
-    async def view(
-        self,
-        run: str,
-        at: EventPoint = None,
-        *,
-        role: Name | None = None,
-        key: bytes | None = None,
-        by: By = OS_USER,
-    ) -> View:
-        """Return the view of a run that a role may see; record that it was served.
-
-        Args:
-            run: The run.
-            at: A point of it; by default now. For a restricted agent the id of an event that it was
-                shown.
-            role: The role; by default a restricted agent's own. Another must be one whose view it
-                may be shown.
-            key: 32 secret bytes or more, if a mask of the role hashes.
-            by: The reader on record; of a restricted agent its principal.
-
-        Raises:
-            NotFound: There is no such run or point.
-            BadName, BadValue: `at` is not a point, no role is given, or a mask needs the key.
-        """
-        if role is None:
-            raise BadValue("view", "no role is given", "name one: view(run, role=...)")
-        return (await roles.serve(self._workspace, role, run, at, by=by, key=key)).view
 
     @composite
     async def sql(

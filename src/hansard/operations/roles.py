@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import builtins
 import os
+from typing import Any
 
 import msgspec
 
 from hansard.agents.access import roles
+from hansard.agents.access.roles import View
 from hansard.agents.policy.approvals import ListedApproval, Lowering, answer, declassify, listed
-from hansard.agents.policy.permits import trusts
+from hansard.agents.policy.permits import Need, trusts, views
 from hansard.bus.clock import OS_USER
+from hansard.bus.errors import NotFound
 from hansard.domain.approval import ApprovalStatus
+from hansard.domain.errors import BadValue
 from hansard.domain.label import Label
 from hansard.domain.redaction import check_names
 from hansard.domain.roles.authorize import Trust
@@ -19,7 +23,9 @@ from hansard.domain.roles.model import RoleDefined
 from hansard.operations.declare import (
     By,
     C_co,
+    EventPoint,
     Here,
+    Name,
     Noun,
     Prose,
     Takes,
@@ -34,6 +40,10 @@ def _rules_of(rules: RoleDefined) -> object:
     return msgspec.to_builtins(msgspec.structs.replace(rules, about=""))
 
 
+def _views(request: Any) -> tuple[Need, ...]:
+    return () if request.role is None else (views(request.role),)
+
+
 class Roles(Noun[C_co], noun="roles"):
     """The roles of agents, with their rules."""
 
@@ -44,6 +54,35 @@ class Roles(Noun[C_co], noun="roles"):
         For a restricted agent those whose views its role may be shown, its own first.
         """
         return [*await roles.defined(self._workspace)]
+
+    @operation(needs=_views, takes=Takes.RUN)
+    async def view(
+        self,
+        run: str,
+        at: EventPoint = None,
+        *,
+        role: Name | None = None,
+        key: bytes | None = None,
+        by: By = OS_USER,
+    ) -> View:
+        """Return the view of a run that a role may see; record that it was served.
+
+        Args:
+            run: The run.
+            at: A point of it; by default now. For a restricted agent the id of an event that it was
+                shown.
+            role: The role; by default a restricted agent's own. Another must be one whose view it
+                may be shown.
+            key: 32 secret bytes or more, if a mask of the role hashes.
+            by: The reader on record; of a restricted agent its principal.
+
+        Raises:
+            NotFound: There is no such run or point.
+            BadName, BadValue: `at` is not a point, no role is given, or a mask needs the key.
+        """
+        if role is None:
+            raise BadValue("view", "no role is given", "name one: view(run, role=...)")
+        return (await roles.serve(self._workspace, role, run, at, by=by, key=key)).view
 
     @trusted
     async def apply(self, name: str, rules: RoleDefined, *, by: str = OS_USER) -> bool:
@@ -78,6 +117,29 @@ class Roles(Noun[C_co], noun="roles"):
         names = {"roles": [*rules_by_role], "by": by, "rules": items}
         check_names("record.roles.apply_file", names, self._workspace.redaction)
         return await roles.apply_all(self._workspace, rules_by_role, by=by)
+
+    @trusted
+    async def show(self, name: str) -> RoleDefined:
+        """Return the rules of a role.
+
+        Raises:
+            NotFound: The role has no rules: it was never defined, or they were withdrawn.
+        """
+        rules = (await roles.read(self._workspace, name)).rules
+        if rules is None:
+            raise NotFound(f"role {name!r} with rules", "record.roles.viewable() lists those")
+        return rules
+
+    @trusted
+    async def withdraw(self, name: str, *, by: str = OS_USER, reason: str = "") -> bool:
+        """Withdraw the rules of a role: it sees nothing and may do nothing from now on.
+
+        Return False if they are withdrawn already.
+
+        Raises:
+            Refused: The role was never defined.
+        """
+        return await roles.withdraw(self._workspace, name, reason=reason, by=by)
 
     @trusted
     async def declassify(
@@ -128,7 +190,7 @@ class Approvals(Noun[C_co], noun="approvals"):
     """Questions of agents that wait for a person's answer."""
 
     @operation(needs=lambda request: (trusts(Trust.APPROVE, request.approval),), takes=Takes.RUN)
-    async def approve(
+    async def grant(
         self, approval: str, *, by: By = OS_USER, reason: Prose = "", role: Here[str | None] = None
     ) -> None:
         """Grant an agent's request for approval.

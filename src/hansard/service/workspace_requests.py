@@ -393,51 +393,6 @@ class RoleRoles(Roles[Async]):
         """List the roles with rules whose views the role may be shown, its own first."""
         return permits.viewable(await self._context.permit(), await roles.defined(self._workspace))
 
-
-class RoleApprovals(Approvals[Async]):
-    """Requests for approval that the role is shown."""
-
-    _context: RoleContext
-
-    @differs
-    async def approve(
-        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
-    ) -> None:
-        """Grant a request for approval that the role is shown."""
-        del role
-        await self._demand_question(approval)
-        await super().approve(approval, by=by, reason=reason, role=self._context.asker.who.role)
-
-    @differs
-    async def deny(
-        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
-    ) -> None:
-        """Deny a request for approval that the role is shown."""
-        del role
-        await self._demand_question(approval)
-        await super().deny(approval, by=by, reason=reason, role=self._context.asker.who.role)
-
-    async def _demand_question(self, approval: str) -> None:
-        """Raise NotFound for a request for approval that the role is not shown."""
-        runs = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
-        run = runs[0] if runs else ids.uuid8("approval", approval)  # there is none
-        if not await self._context.sees(run, "approval.requested", {"approval": approval}):
-            raise NotFound(f"approval {approval!r:.80}", "give one that the role is shown")
-
-
-class RoleRecord(RecordOperations[Async]):
-    """A workspace's record as the caller's role sees it.
-
-    The permissions for an operation were checked before. A method here answers in place of one
-    whose result differs for a role.
-    """
-
-    _context: RoleContext
-    memory = part(RoleSpaces)
-    prompts = part(RolePrompts)
-    roles = part(RoleRoles)
-    approvals = part(RoleApprovals)
-
     @differs
     async def view(
         self,
@@ -485,6 +440,51 @@ class RoleRecord(RecordOperations[Async]):
                 f"its rules need: clearance = {choices.text(seen.clearance)}"
             )
             raise RoleRefused(permits.VIEW, role, permit.rule, because)
+
+
+class RoleApprovals(Approvals[Async]):
+    """Requests for approval that the role is shown."""
+
+    _context: RoleContext
+
+    @differs
+    async def grant(
+        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
+    ) -> None:
+        """Grant a request for approval that the role is shown."""
+        del role
+        await self._demand_question(approval)
+        await super().grant(approval, by=by, reason=reason, role=self._context.asker.who.role)
+
+    @differs
+    async def deny(
+        self, approval: str, *, by: Any = "", reason: str = "", role: str | None = None
+    ) -> None:
+        """Deny a request for approval that the role is shown."""
+        del role
+        await self._demand_question(approval)
+        await super().deny(approval, by=by, reason=reason, role=self._context.asker.who.role)
+
+    async def _demand_question(self, approval: str) -> None:
+        """Raise NotFound for a request for approval that the role is not shown."""
+        runs = [each.run for each in await listed(self._workspace) if each.approval.id == approval]
+        run = runs[0] if runs else ids.uuid8("approval", approval)  # there is none
+        if not await self._context.sees(run, "approval.requested", {"approval": approval}):
+            raise NotFound(f"approval {approval!r:.80}", "give one that the role is shown")
+
+
+class RoleRecord(RecordOperations[Async]):
+    """A workspace's record as the caller's role sees it.
+
+    The permissions for an operation were checked before. A method here answers in place of one
+    whose result differs for a role.
+    """
+
+    _context: RoleContext
+    memory = part(RoleSpaces)
+    prompts = part(RolePrompts)
+    roles = part(RoleRoles)
+    approvals = part(RoleApprovals)
 
     @differs
     async def egress(self, run: str) -> list[SentOut]:

@@ -91,7 +91,7 @@ async def test_a_wait_for_a_person_names_the_command(data_dir: Path, workspace: 
             async with asyncio.timeout(WAIT_S):
                 await heard.something.wait()
             (question,) = await record.approvals.list()
-            await record.approvals.approve(question.approval.id, reason="read it")
+            await record.approvals.grant(question.approval.id, reason="read it")
             assert not (await sent).is_error
         await sessions.close()
     expected = f"send_mail waits for a person: hansard approvals grant {question.approval.id}"

@@ -353,7 +353,7 @@ class Sessions:
         if self.refused or not self._is_unsure:
             return self.refused
         try:
-            await self.record.view(NO_RUN)
+            await self.record.roles.view(NO_RUN)
         except NotFound:
             self._is_unsure, self._refused_s = False, None
         except HansardError as error:
@@ -418,7 +418,7 @@ class Sessions:
         try:
             await self.record.state(run)
         except NotOffered:
-            await self.record.view(run)
+            await self.record.roles.view(run)
 
     async def own(self) -> Work:
         """Return the session of the client's own run, for calls that name no run."""

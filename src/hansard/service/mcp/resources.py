@@ -331,7 +331,7 @@ async def _reason(sessions: Sessions, address: Address) -> Answer:
 
 async def _seen_by(sessions: Sessions, address: Address) -> Answer:
     await sessions.demand(permits.views(address.role or ""))
-    shown = await sessions.record.view(address.of, role=address.role)
+    shown = await sessions.record.roles.view(address.of, role=address.role)
     content = msgspec.json.decode(await wire.encode_result(shown))
     return Answer(content, replayable=False)
 
@@ -876,7 +876,7 @@ class Updates:
     async def _shown(self, each: _Watched) -> _Shown:
         """Return the part of a run that the role is shown."""
         if self._sessions.workspace is None:
-            return _Shown((await self._sessions.record.view(each.address.of)).events)
+            return _Shown((await self._sessions.record.roles.view(each.address.of)).events)
         role = each.work.session.engine.stream.role
         derived = await roles.derive(self._sessions.workspace.states, role, each.address.of)
         return _Shown(derived.view.events, derived.label)
