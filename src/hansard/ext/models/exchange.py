@@ -27,7 +27,7 @@ from hansard.agents.flow import Flow, done
 from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects, PromptUse
 from hansard.ext import steps
-from hansard.ext.models import providers
+from hansard.ext.models import edited, providers
 from hansard.ext.models.differences import nearest_recorded
 from hansard.ext.models.messages import Conversation, PromptMatcher
 from hansard.ext.models.providers import Facts, Message, Operation
@@ -174,11 +174,13 @@ class Exchange:
 
     def items_async(self) -> Any:
         """Return the items as an async iterator. Raises Miss, Blocked, Unreached and others."""
-        return self._session.call(self._step(self._run), (), self._arguments())
+        items = self._session.call(self._step(self._run), (), self._arguments())
+        return edited.framed_async(items, self.request)
 
     def items(self) -> Any:
         """Return the items as an iterator, for a `send` that never waits."""
-        return steps.call(self._session, self._step(self._run_in_place), self._arguments())
+        items = steps.call(self._session, self._step(self._run_in_place), self._arguments())
+        return edited.framed(items, self.request)
 
     def _step(self, body: Callable[..., Any]) -> steps.NamedTool:
         is_read = self.request.method in ("GET", "HEAD", "OPTIONS")

@@ -1,0 +1,284 @@
+"""Edited responses of providers, as the real SDKs read them in a fork; bodies are hand-written."""
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from google import genai
+
+import hansard
+from hansard.ext.models import edited
+from hansard.ext.models.exchange import Request
+from hansard.ext.models.proxy import ModelProxy, upstreams
+from tests.models.provider import Provider
+
+pytestmark = [
+    pytest.mark.later,
+    pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession"),  # google-genai's
+]
+
+Asks = Callable[[str], Awaitable[Any]]
+
+CALL = {"name": "refund", "arguments": '{"number": 17}'}
+"""The tool call that each edited body has besides its text."""
+
+CHAT = {
+    "id": "c9", "object": "chat.completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {
+        "role": "assistant", "content": "Zürich",
+        "tool_calls": [{"id": "call_1", "type": "function", "function": CALL}]}}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+}  # fmt: skip
+RESPONSE = {
+    "id": "resp_9", "object": "response", "created_at": 1, "model": "m", "status": "completed",
+    "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    "output": [
+        {"id": "msg_9", "type": "message", "role": "assistant", "status": "completed",
+         "content": [{"type": "output_text", "text": "Zürich", "annotations": []}]},
+        {"id": "fc_9", "type": "function_call", "call_id": "call_1", "status": "completed", **CALL},
+    ],
+}  # fmt: skip
+MESSAGE = {
+    "id": "msg_9", "type": "message", "role": "assistant", "model": "m",
+    "content": [
+        {"type": "text", "text": "Zürich"},
+        {"type": "tool_use", "id": "toolu_1", "name": "refund", "input": {"number": 17}},
+    ],
+    "stop_reason": "tool_use", "stop_sequence": None,
+    "usage": {"input_tokens": 1, "output_tokens": 2},
+}  # fmt: skip
+CONTENT = {
+    "candidates": [{"finishReason": "STOP", "content": {"role": "model", "parts": [
+        {"text": "Zürich"}, {"functionCall": {"name": "refund", "args": {"number": 17}}}]}}],
+}  # fmt: skip
+
+SAYS = ("Zürich", "refund", {"number": 17})
+ASK = [{"role": "user", "content": "Where is order 17?"}]
+
+
+async def chat(base: str) -> Any:
+    """Return the text, the called tool and its arguments of an answer."""
+    async with _openai(base) as client:
+        made = await client.chat.completions.create(model="m", messages=ASK)
+    return _chat_parts(made.choices[0].message)
+
+
+async def chat_stream(base: str) -> Any:
+    """As `chat`, by a stream."""
+    async with (
+        _openai(base) as client,
+        client.chat.completions.stream(model="m", messages=ASK) as stream,
+    ):
+        await stream.until_done()
+        return _chat_parts((await stream.get_final_completion()).choices[0].message)
+
+
+def _openai(base: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{base}/openai", api_key="x", max_retries=0)
+
+
+def _chat_parts(message: Any) -> Any:
+    [call] = message.tool_calls or [None]
+    function = call.function if call else None
+    return message.content, function and function.name, function and json.loads(function.arguments)
+
+
+async def responses(base: str) -> Any:
+    """As `chat`, by the Responses API."""
+    async with _openai(base) as client:
+        return _response_parts(await client.responses.create(model="m", input="Where is it?"))
+
+
+async def responses_stream(base: str) -> Any:
+    """As `responses`, by a stream, whose differences are its final response."""
+    texts, calls = "", ""
+    async with (
+        _openai(base) as client,
+        client.responses.stream(model="m", input="Where is it?") as stream,
+    ):
+        async for event in stream:
+            texts += event.delta if event.type == "response.output_text.delta" else ""
+            calls += event.delta if event.type == "response.function_call_arguments.delta" else ""
+        final = _response_parts(await stream.get_final_response())
+    assert (texts, json.loads(calls)) == (final[0], final[2])
+    return final
+
+
+def _response_parts(response: Any) -> Any:
+    [call] = [each for each in response.output if each.type == "function_call"]
+    return response.output_text, call.name, json.loads(call.arguments)
+
+
+async def messages(base: str) -> Any:
+    """As `chat`, by Anthropic's messages."""
+    async with _anthropic(base) as client:
+        return _blocks(await client.messages.create(model="m", max_tokens=9, messages=ASK))
+
+
+async def messages_stream(base: str) -> Any:
+    """As `messages`, by a stream."""
+    async with (
+        _anthropic(base) as client,
+        client.messages.stream(model="m", max_tokens=9, messages=ASK) as stream,
+    ):
+        return _blocks(await stream.get_final_message())
+
+
+def _anthropic(base: str) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(base_url=f"{base}/anthropic", api_key="x", max_retries=0)
+
+
+def _blocks(message: Any) -> Any:
+    text, *calls = message.content
+    return text.text, *([calls[0].name, calls[0].input] if calls else [None, None])
+
+
+async def content(base: str) -> Any:
+    """As `chat`, by Google's API."""
+    async with _google(base) as client:
+        return _candidate([await client.models.generate_content(model="m", contents="Where?")])
+
+
+async def content_stream(base: str) -> Any:
+    """As `content`, by a stream."""
+    async with _google(base) as client:
+        stream = await client.models.generate_content_stream(model="m", contents="Where?")
+        return _candidate([chunk async for chunk in stream])
+
+
+def _google(base: str) -> Any:
+    options = genai.types.HttpOptions(base_url=f"{base}/google")
+    return genai.Client(api_key="x", http_options=options).aio
+
+
+def _candidate(chunks: list[Any]) -> Any:
+    parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts]
+    calls = [part.function_call for part in parts if part.function_call]
+    text = "".join(part.text or "" for part in parts)
+    return text, *([calls[0].name, calls[0].args] if calls else [None, None])
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    """Return the local provider, which answers in hand-written bodies."""
+    made = Provider(tmp_path_factory.mktemp("provider"))
+    yield made
+    made.stop()
+
+
+@contextlib.asynccontextmanager
+async def proxied(record: Any, provider: Provider, run: str) -> AsyncGenerator[tuple[Any, str]]:
+    """Serve the proxy of a session; provide both."""
+    async with record.run("asks", run=run, agent="models") as session:
+        proxy = ModelProxy(session, upstreams(provider.environment))
+        async with proxy.serving() as url:
+            yield proxy, url
+
+
+@pytest.mark.parametrize(
+    ("ask", "body"),
+    [
+        (chat, CHAT),
+        (chat_stream, CHAT),
+        (responses, RESPONSE),
+        (responses_stream, RESPONSE),
+        (messages, MESSAGE),
+        (messages_stream, MESSAGE),
+        (content, CONTENT),
+        (content_stream, CONTENT),
+    ],
+)
+async def test_an_sdk_reads_an_edited_body(
+    data_dir, workspace, provider, monkeypatch, ask: Asks, body
+):
+    """In the fork each client gets the edited text and tool call, and the provider is not called;
+    the other request of the run is answered from the record.
+    """
+    monkeypatch.setenv("SSL_CERT_FILE", provider.environment["SSL_CERT_FILE"])
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with proxied(record, provider, "r") as (_, url):
+            with contextlib.suppress(Exception):  # the provider has no answers for Responses
+                await ask(url)
+            live = await _plain(url)
+        before = len(provider.calls)
+        child = await record.fork("r", edits=[hansard.replace("models#1", result=body)])
+        async with proxied(record, provider, child) as (proxy, url):
+            assert await ask(url) == SAYS
+            assert await _plain(url) == live
+        assert (proxy.report.calls, proxy.report.from_record) == (2, 2)
+        assert len(provider.calls) == before
+
+
+async def _plain(base: str) -> Any:
+    async with _openai(base) as client:
+        answer = await client.chat.completions.create(model="other", messages=ASK)
+    return answer.choices[0].message.content
+
+
+async def test_a_request_that_depends_on_an_edit_goes_to_the_provider(
+    data_dir, workspace, provider, monkeypatch
+):
+    """The next request has the edited answer in it, so the provider is asked, once."""
+    monkeypatch.setenv("SSL_CERT_FILE", provider.environment["SSL_CERT_FILE"])
+
+    async def dialogue(url: str) -> Any:
+        async with _openai(url) as client:
+            first = await client.chat.completions.create(model="m", messages=ASK)
+            text = first.choices[0].message.content
+            more: Any = [*ASK, {"role": "assistant", "content": text}, *ASK]
+            await client.chat.completions.create(model="m", messages=more)
+            return text
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with proxied(record, provider, "r") as (_, url):
+            await dialogue(url)
+        before = len(provider.calls)
+        child = await record.fork("r", edits=[hansard.replace("models#1", result=CHAT)])
+        for _ in range(2):  # the second time it is resumed
+            async with proxied(record, provider, child) as (_, url):
+                assert await dialogue(url) == "Zürich"
+        [(_, asked)] = provider.calls[before:]
+        assert asked["messages"][1]["content"] == "Zürich"
+        shadow = await record.fork(
+            "r", effects="shadow", edits=[hansard.replace("models#1", result=CHAT)]
+        )
+        async with proxied(record, provider, shadow) as (_, url):
+            with pytest.raises(openai.APIStatusError, match="effects='models' is enough"):
+                await dialogue(url)
+
+
+def _request(path: str, **body: Any) -> Request:
+    return Request(provider="openai", method="POST", path=path, body=json.dumps(body).encode())
+
+
+def test_a_text_and_items_are_sent_as_they_are():
+    """Events written by hand, and items in the recorded form, pass unchanged."""
+    request = _request("/v1/chat/completions", stream=True)
+    text = 'data: {"x": 1}\n\ndata: [DONE]\n\n'
+    head, chunk, end = edited.framed([text], request)
+    assert head["head"]["headers"] == [["content-type", "text/event-stream"]]
+    assert (chunk["chunk"]["data"], end["end"]["bytes"]) == (text, len(text))
+    items = [{"head": {"status": 429, "headers": []}}, {"end": {"how": "complete"}}]
+    assert list(edited.framed(items, request)) == items
+
+
+def test_an_error_body_is_one_event():
+    """A body without choices is not split; a request that does not stream gets it with its size."""
+    error = {"error": {"message": "no"}}
+    streamed = _request("/v1/chat/completions", stream=True)
+    data = [item["chunk"]["data"] for item in edited.framed([error], streamed) if "chunk" in item]
+    assert data == ['data: {"error":{"message":"no"}}\n\n', "data: [DONE]\n\n"]
+    head, *_ = edited.framed([error], _request("/v1/chat/completions"))
+    assert ["content-length", "26"] in head["head"]["headers"]
+
+
+@pytest.mark.parametrize("body", [[], [1, 2], None])
+def test_a_body_that_is_no_object_is_sent_whole(body):
+    """A list is one body, although a list of items is also how a stream is edited."""
+    items = body if isinstance(body, list) else [body]
+    chunks = [each for each in edited.framed(items, _request("/v1/embeddings")) if "chunk" in each]
+    assert [json.loads(each["chunk"]["data"]) for each in chunks] == [body]
