@@ -70,7 +70,6 @@ class Provider:
             loop, stop = self._stopping
             loop.call_soon_threadsafe(stop.set)
             self._thread.join(10)
-            self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
