@@ -24,8 +24,9 @@ def forked_with(*names: str) -> Iterator[None]:
         return
     nurse = _warm.Nurse(*names)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            support, "start", lambda command, cwd, env, **_: nurse.fork(command, cwd, env)
-        )
+        for module in (support, _warm):
+            patch.setattr(
+                module, "start", lambda command, cwd, env, **_: nurse.fork(command, cwd, env)
+            )
         yield
     nurse.close()

@@ -90,13 +90,18 @@ def call(session: AnySession, tool: NamedTool, arguments: Mapping[str, Any]) -> 
 
     Raises as a tool call does, and ToolError for an async session in its event loop.
     """
+    demand_thread(session, tool.name)
+    return session.call(tool, (), dict(arguments))
+
+
+def demand_thread(session: AnySession, name: str) -> None:
+    """Raise ToolError for an async session in an event loop, where a plain function cannot wait."""
     if isinstance(session, AsyncMixin) and in_loop():
         message = (
-            f"{tool.name} was called by a plain function in the event loop of an async session: "
+            f"{name} was called by a plain function in the event loop of an async session: "
             "await the framework's async method, or use a session of the sync client"
         )
         raise ToolError(message)
-    return session.call(tool, (), dict(arguments))
 
 
 async def call_async(session: AnySession, tool: NamedTool, arguments: Mapping[str, Any]) -> Any:
