@@ -6,15 +6,8 @@ from hypothesis import strategies as st
 
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import PromptUse
-from hansard.ext.models.differences import (
-    Difference,
-    Proposal,
-    checked_rule,
-    differences,
-    nearest,
-    proposals,
-    read_rules,
-)
+from hansard.ext.models.calibration import Proposal, checked_rule, proposals, read_rules
+from hansard.ext.models.differences import Difference, differences, nearest
 from hansard.ext.models.messages import Conversation, PromptMatcher
 from hansard.ext.models.providers import Facts, Message, Operation, identity_of
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from hansard.agents.memory.search import ExtraMissing
 from hansard.cli import output, processes
@@ -19,7 +21,7 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, CallerError
 
 if TYPE_CHECKING:
-    from hansard.ext.models.proxy import ModelReport
+    from hansard.ext.models.proxy import ModelProxy, ModelReport
 
 app = Commands()
 
@@ -47,6 +49,10 @@ Volatile = Annotated[
         "--volatile",
     ),
 ]
+RulesFile = Annotated[
+    Path | None,
+    option("Leave the fields of this file out, too: as 'hansard calibrate' writes it.", "FILE"),
+]
 
 
 @app.command(plain=True)
@@ -60,6 +66,7 @@ async def record(
     agent: AgentName = AGENT,
     mcp_config: McpConfig = None,
     volatile: Volatile = None,
+    rules: RulesFile = None,
     command: Command = None,
 ) -> int:
     """Record the model calls of a program, in any language, without a change to it.
@@ -70,7 +77,7 @@ async def record(
     recorded calls are answered from the record, and only new ones go to the provider. In a Python
     program, a call that would go around the proxy is refused. Exits with the program's code.
     """
-    _demand(command)
+    demand(command)
     assert command is not None  # noqa: S101 -- demanded
     which = None
     if run is not None:
@@ -80,7 +87,10 @@ async def record(
     if which is None:
         options |= {"program": program_of(command)}
     name = workflow or (program_of(command) if which is None else None)
-    return await _run(name, agent, options, command, mcp_config or [], volatile or [])
+    done = await run_proxied(
+        name, agent, options, command, configs=mcp_config or (), volatile=fields_of(volatile, rules)
+    )
+    return done.code
 
 
 @app.command(plain=True)
@@ -92,6 +102,7 @@ async def replay(
     ] = False,
     mcp_config: McpConfig = None,
     volatile: Volatile = None,
+    rules: RulesFile = None,
     command: Command = None,
 ) -> int:
     """Replay a program against a recorded run: no provider is called, and nothing is written.
@@ -100,15 +111,32 @@ async def replay(
     record is refused, with the difference to the nearest recorded request. Exits with the program's
     code, and with 1 if a call was refused.
     """
-    _demand(command)
+    demand(command)
     assert command is not None  # noqa: S101 -- demanded
     async with reading_run(which) as (_, run):
         pass
     options = {"run": run, "mode": "offline"}
-    return await _run(None, agent, options, command, mcp_config or [], volatile or [], pace=pace)
+    done = await run_proxied(
+        None,
+        agent,
+        options,
+        command,
+        configs=mcp_config or (),
+        volatile=fields_of(volatile, rules),
+        pace=pace,
+    )
+    return done.code or (1 if done.proxy.report.refused else 0)
 
 
-def _demand(command: list[str] | None) -> None:
+def fields_of(volatile: Sequence[str] | None, rules: Path | None) -> list[str]:
+    """Return the fields to leave out of identities. Raises BadValue."""
+    from hansard.ext.models.calibration import checked_rule, read_rules
+
+    fields = [checked_rule(each) for each in volatile or ()]
+    return [*fields, *(read_rules(rules) if rules is not None else ())]
+
+
+def demand(command: list[str] | None) -> None:
     """Raise CallerError without a command, and ExtraMissing without the packages of the proxy."""
     if not command:
         message = "there is no program to run: give it after '--', such as '-- python agent.py'"
@@ -120,16 +148,38 @@ def _demand(command: list[str] | None) -> None:
         raise ExtraMissing("'hansard record'", error.name or "httpx2", "models") from None
 
 
-async def _run(
+class Proxied(msgspec.Struct, frozen=True):
+    """A program that ended: its run, its exit code, and the proxy that it used."""
+
+    run: str
+    code: int
+    proxy: ModelProxy
+
+
+async def run_proxied(
     workflow: str | None,
     agent: str,
     options: dict[str, Any],
     command: list[str],
-    configs: list[Path],
-    volatile: list[str],
     *,
+    configs: Sequence[Path] = (),
+    volatile: Sequence[str] = (),
     pace: bool = False,
-) -> int:
+    pairing: bool = False,
+) -> Proxied:
+    """Run a program whose model calls go through a proxy in a session of a run.
+
+    Args:
+        workflow: The workflow of a new run.
+        agent: The agent on record.
+        options: Options of the session.
+        command: The program and its arguments.
+        configs: Configurations of MCP clients.
+        volatile: Fields that are left out of identities.
+        pace: Whether answers have the pace of the recording.
+        pairing: Whether each request is answered as the nearest recorded one.
+    """
+    from hansard.ext.models.calibration import PairingProxy
     from hansard.ext.models.exchange import Rules
     from hansard.ext.models.messages import PromptMatcher
     from hansard.ext.models.proxy import ModelProxy, child_environment, upstreams
@@ -138,11 +188,9 @@ async def _run(
     async with connect_async(**connecting()) as opened:
         begins = opened.run(workflow, agent=agent, **options)
         async with _failing_by_code(begins) as (session, result):
-            versions = [
-                (each.name, each.version, each.text) for each in await opened.prompts.list()
-            ]
-            rules = Rules(volatile, PromptMatcher(versions) if versions else None)
-            proxy = ModelProxy(session, upstreams(os.environ), pace=pace, rules=rules)
+            rules = Rules(volatile, await PromptMatcher.of(session.engine.workspace))
+            kind = PairingProxy if pairing else ModelProxy
+            proxy = kind(session, upstreams(os.environ), pace=pace, rules=rules)
             async with proxy.serving() as url:
                 _print_begin(session.run, is_new=options["run"] is None, replays=replays)
                 with tempfile.TemporaryDirectory(prefix="hansard-") as folder:
@@ -154,7 +202,7 @@ async def _run(
                     values |= child_environment(url)
                     code = result["code"] = await processes.child(changed, values)
         _print_report(proxy.report, session.run, code, replays=replays)
-    return code or (1 if replays and proxy.report.refused else 0)
+    return Proxied(session.run, code, proxy)
 
 
 class _Failed(Exception):
@@ -180,7 +228,7 @@ def program_of(command: list[str]) -> str:
 
 
 def _with_mcp(
-    command: list[str], configs: list[Path], run: str, folder: Path, replays: bool
+    command: list[str], configs: Sequence[Path], run: str, folder: Path, replays: bool
 ) -> list[str]:
     """Return the command, with copies of MCP configurations whose servers are recorded."""
     if not configs:

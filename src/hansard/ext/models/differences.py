@@ -1,4 +1,4 @@
-"""Differences of two requests, field by field: the nearest recorded request, and volatile fields.
+"""Differences of two requests, field by field, and the nearest recorded request.
 
 Requests are compared by their identities (`hansard.ext.models.providers`). Nothing here decides
 that two requests are the same: a person reads it, and states a rule.
@@ -6,9 +6,7 @@ that two requests are the same: a person reads it, and states a rule.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +14,6 @@ import msgspec
 from hansard.agents.flow import Flow
 from hansard.agents.steps.engine import StepEngine
 from hansard.domain import values
-from hansard.domain.errors import BadValue
 from hansard.ext.models.providers import Operation, identity_of
 
 FIELDS_MAX = 8
@@ -145,8 +142,6 @@ def nearest_recorded(
 ) -> Flow[Nearest | None]:
     """Find the request on record in a session that is nearest to one that is not.
 
-    Secrets are removed from the request before it is compared, as they are from recorded ones.
-
     Args:
         engine: The session's engine.
         operation: The request's operation.
@@ -161,76 +156,12 @@ def nearest_recorded(
             engine.outcomes.reader.arguments(steps[number])
         )
         recorded.append((number, identity_of(operation, arguments.get("body"), volatile)))
-    now = values.plain(body, "body", engine.settings.scrub)
-    return nearest(identity_of(operation, now, volatile), recorded)
+    return nearest(identity_as_recorded(engine, operation, body, volatile), recorded)
 
 
-# ---------------------------------------------------------------- rules
-
-
-class Proposal(msgspec.Struct, frozen=True):
-    """A field that two equal starts of a program filled differently.
-
-    Attributes:
-        rule: The rule that would leave it out.
-        calls: The calls in which it differed.
-        first: A value of it in the first run.
-        second: Its value in the second one.
-        looks: Its form, where that is known: `a UUID`, `a time` ...; empty for a text of a prompt,
-            which a rule would hide from replay.
-    """
-
-    rule: str
-    calls: int
-    first: str
-    second: str
-    looks: str = ""
-
-
-_FORMS = (
-    ("a UUID", re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)),
-    ("a time", re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d)?|\b\d\d:\d\d:\d\d\b")),
-    ("a number", re.compile(r"\A-?\d+(?:\.\d+)?\Z")),
-    ("a random id", re.compile(r"\b(?=\w*\d)[0-9A-Za-z_-]{12,}\b")),
-)
-
-
-def proposals(pairs: Iterable[tuple[Operation, Any, Any]]) -> list[Proposal]:
-    """Return the fields that differ between pairs of requests, as rules, most frequent first.
-
-    Args:
-        pairs: The operation, and the identities of the same call in two runs.
-    """
-    fields: dict[str, list[Difference]] = {}
-    for operation, one, other in pairs:
-        rules: dict[str, Difference] = {}
-        for each in differences(one, other):
-            rules.setdefault(operation.name + re.sub(r"/\d+(?=/|\Z)", "/*", each.field), each)
-        for rule, each in rules.items():
-            fields.setdefault(rule, []).append(each)
-    listed = [
-        Proposal(rule, len(each), each[0].recorded, each[0].now, _form(each))
-        for rule, each in fields.items()
-    ]
-    return sorted(listed, key=lambda each: (-each.calls, each.rule))
-
-
-def _form(each: Sequence[Difference]) -> str:
-    """Return the form that all values have, or nothing."""
-    texts = [text.strip('"') for one in each for text in (one.recorded, one.now)]
-    return next((name for name, form in _FORMS if all(map(form.search, texts))), "")
-
-
-def read_rules(file: Path) -> tuple[str, ...]:
-    """Return the rules of a file: one a line, `#` begins a comment. Raises BadValue, OSError."""
-    lines = (line.partition("#")[0].strip() for line in file.read_text("utf-8").splitlines())
-    return tuple(checked_rule(line) for line in lines if line)
-
-
-def checked_rule(rule: str) -> str:
-    """Return a rule: `/metadata/run`, or `openai.responses/metadata/run`. Raises BadValue."""
-    operation, slash, field = rule.partition("/")
-    if not slash or not field.strip("/") or " " in operation:
-        remedy = "write a JSON pointer such as /metadata/run, after an operation or none"
-        raise BadValue("rule", f"{rule!r:.80}", remedy)
-    return rule
+def identity_as_recorded(
+    engine: StepEngine, operation: Operation, body: Any, volatile: Sequence[str]
+) -> Any:
+    """Return the identity of a request's body with its secrets removed, as from a recorded one."""
+    plain = values.plain(body, "body", engine.settings.scrub)
+    return identity_of(operation, plain, volatile)

@@ -206,7 +206,7 @@ class ModelProxy:
             exchange = Exchange(self._session, request, passes, self._rules)
             self.report.calls += 1
             try:
-                async with aclosing(exchange.items_async()) as items:
+                async with aclosing(self._items(exchange)) as items:
                     async for item in items:
                         exchange.observe(item)
                         await reply.item(item, exchange)
@@ -229,6 +229,10 @@ class ModelProxy:
         if exchange.ran and exchange.facts is not None:
             self.report.input_tokens += exchange.facts.input_tokens or 0
             self.report.output_tokens += exchange.facts.output_tokens or 0
+
+    def _items(self, exchange: Exchange) -> Any:
+        """Return the items of an exchange: recorded ones, or those of the provider."""
+        return exchange.items_async()
 
     async def _refused(
         self, send: Send, provider: Provider, status: HTTPStatus, why: str, *, retry: bool = False

@@ -1,0 +1,50 @@
+"""`hansard calibrate`: a program's volatile fields, proposed as rules that replay applies."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.models.provider import Provider
+
+PROGRAM = str(Path(__file__).parent / "programs" / "volatile.py")
+
+pytestmark = pytest.mark.slow
+
+
+def test_proposed_rules_are_applied_where_they_are_given(provider: Provider, tmp_path: Path):
+    """Two starts propose the id that a program draws; the second start calls no provider. Replay
+    misses without the rule, names the field, and finds the calls with it; another text is a miss
+    with it, too.
+    """
+    rules = tmp_path / "rules"
+
+    def hansard(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        place = {"HANSARD_DATA_DIR": str(tmp_path / "data"), "HANSARD_WORKSPACE": "w"}
+        command = [sys.executable, "-m", "hansard", *arguments, "--", sys.executable, PROGRAM]
+        environment = os.environ | place | variables
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    done = hansard("calibrate", "--write", str(rules))
+    assert done.returncode == 1, done.stderr
+    assert len(provider.calls) == 2
+    text = rules.read_text()
+    assert "# in 2 calls: a UUID\n" in text
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        "openai.chat.completions/metadata/run"
+    ]
+    assert hansard("record", "--rules", str(rules)).returncode == 0
+    assert len(provider.calls) == 4
+    replayed = hansard("replay", "last", "--rules", str(rules))
+    assert (replayed.returncode, replayed.stdout) == (0, "Grüße aus Köln.\n"), replayed.stderr
+    missed = hansard("replay", "last")
+    assert missed.returncode == 1
+    assert "/metadata/run" in missed.stderr
+    other = hansard("replay", "last", "--rules", str(rules), MORE=" Really?")
+    assert other.returncode == 1
+    assert "/messages/0/content" in other.stderr
+    assert len(provider.calls) == 4
