@@ -17,7 +17,13 @@ ANSWER = "Done."
 
 def _message(content: list[dict[str, Any]], stop: str, model: str) -> Iterator[dict[str, Any]]:
     usage = {"input_tokens": 10, "output_tokens": 1}
-    begun: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": []}
+    begun: dict[str, Any] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+    }
     begun |= {"stop_reason": None, "stop_sequence": None, "usage": usage}
     yield {"type": "message_start", "message": begun}
     for index, block in enumerate(content):

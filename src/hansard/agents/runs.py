@@ -738,7 +738,19 @@ def _visible(placing: plans.Placing, run: str, options: Options, member: _Member
     return msgspec.structs.replace(member, arm=placing.arm(member.arm, facts))
 
 
+def refuse_observed(run: str, life: RunState) -> None:
+    """Raise Refused for a run that was made of what was seen of another program."""
+    if life.observed:
+        message = (
+            f"run {run} was observed from outside (its calls are spans of another program; none "
+            "was an intent): it can be neither resumed nor replayed; read it: "
+            f"hansard run show {run}"
+        )
+        raise Refused(message)
+
+
 def _check(member: _Member, run: str, mode: Mode | None, options: Options) -> None:
+    refuse_observed(run, member.life)
     begun = member.life.status is not RunStatus.UNKNOWN
     if not begun and (mode is not None and mode is not Mode.LIVE):
         raise NotFound(f"run {run}", "see 'hansard runs'")

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from hansard.agents.runs import refuse_observed
 from hansard.cli.common import PIPE_CLOSED
 from hansard.cli.opening import reading_run, settings
 from hansard.client.beginning import Ended, report_sessions
@@ -65,6 +66,7 @@ async def run(text: str, command: list[str], mode: str) -> ProgramResult:
     CallerError, NotFound.
     """
     async with reading_run(text) as (workspace, run_id):
+        refuse_observed(run_id, (await workspace.states.run(run_id)).life)
         with tempfile.NamedTemporaryFile(prefix="hansard-report-") as file:
             report = Path(file.name)
             code = await child(command, environment(run_id, mode, report))

@@ -21,7 +21,7 @@ from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.ids import run_of
-from hansard.domain.run import EditedResult, Swap
+from hansard.domain.run import OBSERVED, EditedResult, Swap
 from hansard.domain.steps import Step
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
@@ -471,6 +471,7 @@ def _unreadable(unreadable: Unreadable) -> Iterator[Part]:
 
 def _render_report(report: RunReport) -> Iterator[Part]:
     run, forked = report.run, report.run.forked
+    observed = forked is None and run.labels.get(OBSERVED) == "true"
     open_steps = [step for agent in report.agents for step in agent.open_steps]
     settled = run.error is not None and run.error.type == "InDoubt" and not open_steps
     rows: list[tuple[str, object]] = [
@@ -480,6 +481,7 @@ def _render_report(report: RunReport) -> Iterator[Part]:
         ("at work", _at_work(run)),
         ("error", run.error.text if run.error is not None else None),
         ("now", f"settled; continue with: hansard run resume {run.run} -- COMMAND" * settled),
+        ("observed", "spans of another program: none can be replayed" * observed),
         ("program", run.program),
         ("conversation", run.conversation),
         ("assigned", _arm_text(run)),

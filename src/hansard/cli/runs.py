@@ -208,6 +208,7 @@ async def resume(which: Run, command: Command = None) -> int:
         return ran.code
     async with reading_run(which) as (workspace, run):
         view = await workspace.states.run(run)
+    actions.refuse_observed(run, view.life)
     output.write(_how(run, view.life))
     for agent, step in _steps_to_settle(view):
         output.hint(f"in doubt: {agent}#{step.number} ({step.tool}) may need settling first")
@@ -449,6 +450,7 @@ async def replay(
         output.hint(f"the replay saved: {ran.saved.line()}")
         return code
     async with reading_run(which) as (workspace, run):
+        actions.refuse_observed(run, (await workspace.states.run(run)).life)
         report = await rederive.replay(workspace, run)
     output.show(report, _render_replay(report))
     return 1 if report.summary.differ else 0

@@ -41,6 +41,10 @@ from hansard.domain.steps import (
 #
 # One stream a set of files.
 
+OBSERVED = "observed"
+"""Label of a run that was made of what was seen of another program: no call of it was an intent,
+and it can be neither replayed nor resumed."""
+
 IMPORT_KIND = "import"
 """The kind of its stream; its id is a digest of the format and of the files' names."""
 
@@ -490,6 +494,11 @@ class RunState(Brief, State, kw_only=True):
     error: Failure | None = None
     assigned: RunAssigned | None = None
     judged: list[RunScored] = msgspec.field(default_factory=list)
+
+    @property
+    def observed(self) -> bool:
+        """True if the run was made of what was seen of another program (`OBSERVED`)."""
+        return self.forked is None and self.labels.get(OBSERVED) == "true"
 
     @property
     def missing(self) -> list[str]:

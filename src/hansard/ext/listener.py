@@ -39,6 +39,9 @@ HANDLED_MAX = 8
 WAIT_S, HANDLE_S = 10.0, 60.0
 """Longest wait for such a place, and longest time of a handler, in seconds."""
 
+END_S = 10.0
+"""Longest wait for work that is under way when the listener ends, in seconds."""
+
 RETRY = {"Retry-After": "1"}
 """Header of an answer after which the same request may succeed."""
 
@@ -51,6 +54,45 @@ WORKSPACES = "/workspaces/"
 _log = logger(__name__)
 
 
+class Later:
+    """Work that is done once after a delay; what waits at the end of the listener is done then."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[asyncio.TimerHandle, Callable[[], Awaitable[object]]]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    def __call__(self, name: str, delay_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        """Do `work` after `delay_s` seconds, instead of what waits under this name."""
+        if name in self._waiting:
+            self._waiting[name][0].cancel()
+        timer = asyncio.get_running_loop().call_later(delay_s, self._start, name)
+        self._waiting[name] = timer, work
+
+    def _start(self, name: str) -> None:
+        timer, work = self._waiting.pop(name)
+        timer.cancel()
+        task = asyncio.create_task(self._do(name, work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _do(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
+        except HansardError as error:
+            _log.warning("work of the listener failed", work=name, error=str(error))
+        except Exception as error:  # noqa: BLE001 -- the log gets its place, and the rest continues
+            _log.warning("work of the listener failed", work=name, **unexpected(error))
+
+    async def end(self) -> None:
+        """Do what waits, and wait for it at most `END_S` seconds."""
+        for name in list(self._waiting):
+            self._start(name)
+        if self._running:
+            _, left = await asyncio.wait(self._running, timeout=END_S)
+            for task in left:
+                task.cancel()
+
+
 class Call(msgspec.Struct, frozen=True):
     """A request with its body, and the open record of its workspace.
 
@@ -61,6 +103,7 @@ class Call(msgspec.Struct, frozen=True):
         query: The parameters of the query.
         body: The body, as it was sent (`content-encoding` is the handler's).
         record: The record, open until the listener ends.
+        later: Does something after a delay, unless it is requested again before.
     """
 
     method: str
@@ -69,6 +112,7 @@ class Call(msgspec.Struct, frozen=True):
     query: Mapping[str, str]
     body: bytes
     record: AsyncRecord
+    later: Later
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -86,7 +130,11 @@ class Route(msgspec.Struct, frozen=True):
     methods: tuple[str, ...] = ("POST",)
 
 
-ROUTES: tuple[Route, ...] = (Route("/hooks/claude", "hansard.ext.frameworks.claude:handle"),)
+ROUTES: tuple[Route, ...] = (
+    Route("/hooks/claude", "hansard.ext.frameworks.claude:handle"),
+    Route("/v1/traces", "hansard.ext.otel.receiver:traces"),
+    Route("/v1/logs", "hansard.ext.otel.receiver:logs"),
+)
 """Every route of the listener. A slice adds a line here."""
 
 
@@ -146,11 +194,13 @@ class _Records:
         self._broker = broker
         self._only = only
         self._open: dict[str, asyncio.Task[AsyncRecord]] = {}
+        self.later = Later()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.later.end()
         for opening in self._open.values():
             with contextlib.suppress(HansardError):
                 await (await opening).close()
@@ -259,7 +309,8 @@ class _Endpoint:
         route = self._route(path)
         try:
             record = await self._records.of(workspace)
-            call = Call(request.method, path, request.headers, request.query_params, body, record)
+            query, later = request.query_params, self._records.later
+            call = Call(request.method, path, request.headers, query, body, record, later)
             return await self._handler(route.handler if route is not None else "")(call)
         except NotFound as error:
             return problem(HTTPStatus.NOT_FOUND, str(error))

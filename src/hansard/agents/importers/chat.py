@@ -610,8 +610,11 @@ class Agent:
     """State of one agent during mapping: its stream, and the causal chain of its calls.
 
     `blobs` collects payloads that must be stored before the commits. `effects` holds the effect
-    policies of tools that are not `ONCE`.
+    policies of tools that are not `ONCE`. `shared` are the texts that arguments may refer to; None
+    records all in full.
     """
+
+    shared: payloads.Shared | None = None
 
     def __init__(
         self, name: str, stream: Stream, blobs: list[bytes], effects: Mapping[str, Effects]
@@ -650,20 +653,81 @@ class Agent:
         used = _used(message)
         plain = _plain(message, fields, used, routed=False)
         content = plain[1]
+        error: Failure | None = None
         if message.error is True:
             error = Failure("ToolError", recordable(text_of(content), None), module=IMPORTER)
+        self.add_outcome(step, content, error, message.occurred_at)
+        self._message(message, plain, used, step.number)
+
+    def add_message(self, message: Message, fields: dict[str, Any]) -> None:
+        """Add a message; its calls, if it has any, are not steps."""
+        used = _used(message)
+        self._message(message, _plain(message, fields, used, routed=False), used, None)
+
+    def add_call(
+        self,
+        tool: str,
+        plain: dict[str, Any],
+        occurred_at: str | None,
+        *,
+        call_id: str | None = None,
+        kind: str = "tool",
+        effects: Effects | None = None,
+    ) -> StepReference:
+        """Add a call with its arguments; it overlaps those without an outcome yet."""
+        scope = self._scope
+        tool = ids.name("tool", tool)
+        effects = effects or self._effects.get(tool, Effects.ONCE)
+        base = call_base(tool, "", self._name, scope.path, canonical(plain))
+        key = call_key(base, scope.occurrence(base))
+        unordered = scope.open > 0
+        scope.open += 1
+        self._steps += 1
+        if tool not in self._tools:
+            self._tools.add(tool)
+            self.stream.add(ToolDeclared(tool=tool, effects=effects), occurred_at)
+        packed = payloads.pack_arguments(plain, tool, self.shared)
+        self._blobs += packed.blobs
+        request = StepRequested(
+            step=self._steps,
+            tool=tool,
+            effects=effects,
+            arguments=packed.raw,
+            call=key,
+            fingerprint=fingerprint(key, UNORDERED if unordered else scope.head),
+            after=scope.after,
+            unordered=unordered,
+            kind=kind,
+            call_id=ids.name("call id", call_id) if call_id else None,
+        )
+        self.stream.add(request, occurred_at)
+        if self.shared is not None:
+            self.shared.learn(self._steps, packed.learned)
+        return StepReference(self._steps, unordered)
+
+    def add_outcome(
+        self,
+        step: StepReference,
+        content: Any,
+        error: Failure | None,
+        occurred_at: str | None,
+        usage: dict[str, float] | None = None,
+        duration_ms: float = 0.0,
+    ) -> None:
+        """Add the outcome of a call: its error, else its result as a plain value."""
+        more: dict[str, Any] = {"usage": usage or {}, "duration_ms": duration_ms}
+        if error is not None:
             result = failure_digest(error)
-            failed = StepFailed(step=step.number, error=error, digest=result)
-            self.stream.add(failed, message.occurred_at)
+            failed = StepFailed(step=step.number, error=error, digest=result, **more)
+            self.stream.add(failed, occurred_at)
         else:
             result = digest(canonical(content))
             raw = self._packed(content, "content")
-            done = StepCompleted(step=step.number, result=raw, digest=result)
-            self.stream.add(done, message.occurred_at)
+            done = StepCompleted(step=step.number, result=raw, digest=result, **more)
+            self.stream.add(done, occurred_at)
         self._scope.open -= 1
         if not step.unordered:
             self._scope.go_on(result, (step.number,))
-        self._message(message, plain, used, step.number)
 
     # ------------------------------------------------------------ events
 
@@ -682,33 +746,7 @@ class Agent:
         self.stream.add(added, message.occurred_at)
 
     def _call(self, call: ToolCall, occurred_at: str | None) -> StepReference:
-        scope = self._scope
-        tool = ids.name("tool", call.tool)
-        plain = arguments(call)
-        effects = self._effects.get(tool, Effects.ONCE)
-        base = call_base(tool, "", self._name, scope.path, canonical(plain))
-        key = call_key(base, scope.occurrence(base))
-        unordered = scope.open > 0
-        scope.open += 1
-        self._steps += 1
-        if tool not in self._tools:
-            self._tools.add(tool)
-            self.stream.add(ToolDeclared(tool=tool, effects=effects), occurred_at)
-        packed = payloads.pack_arguments(plain)
-        self._blobs += packed.blobs
-        request = StepRequested(
-            step=self._steps,
-            tool=tool,
-            effects=effects,
-            arguments=packed.raw,
-            call=key,
-            fingerprint=fingerprint(key, UNORDERED if unordered else scope.head),
-            after=scope.after,
-            unordered=unordered,
-            call_id=ids.name("call id", call.id) if call.id else None,
-        )
-        self.stream.add(request, occurred_at)
-        return StepReference(self._steps, unordered)
+        return self.add_call(call.tool or "", arguments(call), occurred_at, call_id=call.id)
 
     def _packed(self, plain: Any, where: str) -> msgspec.Raw:
         packed = payloads.pack(plain, where)

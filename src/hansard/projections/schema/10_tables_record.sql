@@ -85,7 +85,8 @@ CREATE TABLE runs (
     resumed BIGINT NOT NULL,
     first_position BIGINT NOT NULL,
     last_position BIGINT NOT NULL,
-    probe VARCHAR
+    probe VARCHAR,
+    observed BOOLEAN NOT NULL
 );
 COMMENT ON TABLE runs IS 'One row per run.';
 

@@ -2,7 +2,7 @@
 -- Runs. After 20_lives.
 INSERT INTO runs BY NAME
 SELECT
-    l.run, 'unknown' AS status, 0 AS resumed, any_value(f.parent) AS parent,
+    l.run, 'unknown' AS status, 0 AS resumed, false AS observed, any_value(f.parent) AS parent,
     any_value(f.effects) AS effects, any_value(f.swap->>'$.probe') AS probe, min(l.position) AS first_position,
     min(l.position) AS last_position, arg_min(l.clock, l.ordinal) AS clock,
     arg_min({'at': if(l.clock = 'import', NULL, l.happened_at)}, l.ordinal).at AS started_at
@@ -19,6 +19,8 @@ UPDATE runs SET
     labels = CASE WHEN c.labels IS NULL THEN runs.labels
         ELSE list_reduce(c.labels, lambda a, b: json_merge_patch(a, b), coalesce(runs.labels, '{}'))
     END,
+    observed = CASE WHEN c.started IS NULL THEN runs.observed
+        ELSE coalesce(c.started.labels->>'observed' = 'true', false) END,
     experiment = CASE WHEN c.assigned IS NULL THEN runs.experiment ELSE c.assigned.experiment END,
     arm = CASE WHEN c.assigned IS NULL THEN runs.arm ELSE c.assigned.arm END,
     task = CASE WHEN c.assigned IS NULL THEN runs.task ELSE c.assigned.task END,

@@ -72,6 +72,7 @@ function showHead() {
     pairs([
       ["run", rec(page.run, "mono")],
       ["as of", el("span", null, asOf, rec(page.log, "mono"), stored)],
+      ["observed", life.labels?.observed === "true" && !forked ? "spans of another program: no call was an intent, none can be replayed" : null],
       ["imported", importText()],
       ["fork of", forked && el("span", null, rec(forked.parent, "mono"), ` (effects ${forked.effects ?? "shadow"})`)],
       ["conversation", life.conversation_id],

@@ -1,0 +1,162 @@
+"""OTLP/HTTP in: `POST /v1/traces` and `/v1/logs`, in JSON or protobuf, plain or compressed.
+
+An accepted span is on disk before it is answered. What cannot be accepted is counted in the answer,
+as the protocol's partial success: exporters do not send it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from functools import partial
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+from hansard.agents.memory.search import ExtraMissing, import_extra
+from hansard.client.record import AsyncRecord
+from hansard.ext.listener import RETRY, Call
+from hansard.ext.otel import record as recording
+from hansard.ext.otel.spans import Read, Unreadable, from_json, from_protobuf
+
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+
+UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+"""Largest body after it is decompressed."""
+
+ROOT_QUIET_S = 2.0
+"""Seconds without a new span, after the root has arrived, in which a trace becomes a run."""
+
+QUIET_S = 60.0
+"""The same, while the root is missing."""
+
+REASONS_MAX = 3
+"""Most reasons of refused spans that an answer states; all are counted."""
+
+_reads = asyncio.Semaphore(2)
+"""Bodies that are decompressed and decoded at the same time: each may take ten times its size."""
+
+
+async def traces(call: Call) -> Response:
+    """Answer an `ExportTraceServiceRequest`."""
+    return await _export(call, logs=False)
+
+
+async def logs(call: Call) -> Response:
+    """Answer an `ExportLogsServiceRequest`: records that name a span belong to its trace."""
+    return await _export(call, logs=True)
+
+
+async def _export(call: Call, *, logs: bool) -> Response:
+    kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (JSON, PROTOBUF):
+        fact = f"content-type {kind!r:.80}: send {JSON} or {PROTOBUF}"
+        return _status(JSON, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, fact)
+    try:
+        async with _reads:
+            read = await asyncio.to_thread(_read, call, kind, logs=logs)
+    except Unreadable as error:
+        return _status(kind, HTTPStatus.BAD_REQUEST, str(error))
+    except ExtraMissing as error:
+        return _status(JSON, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{error}; or send {JSON}")
+    workspace = call.record.workspace
+    made = await recording.record_spans(workspace, read.spans, read.logs)
+    for trace in {each.trace for each in read.spans} | {each.trace for each in read.logs}:
+        has_root = any(span.trace == trace and not span.parent for span in read.spans)
+        soon = ROOT_QUIET_S if has_root or _ended(call, trace) else QUIET_S
+        if has_root:
+            _roots[workspace.log.workspace, trace] = None
+            if len(_roots) > ROOTS_MAX:
+                del _roots[next(iter(_roots))]
+        work = partial(recording.make_run, workspace, trace)
+        call.later(f"run of trace {trace} in {workspace.log.workspace}", soon, work)
+    _of_earlier(call)
+    return _answer(kind, [*read.refused, *made.refused], logs=logs)
+
+
+ROOTS_MAX = 10_000
+"""Newest traces whose root is known to have arrived."""
+
+_roots: dict[tuple[str, str], None] = {}
+
+
+def _ended(call: Call, trace: str) -> bool:
+    return (call.record.workspace.log.workspace, trace) in _roots
+
+
+def _of_earlier(call: Call) -> None:
+    """Have traces that an earlier process left become runs, once for each record."""
+    if _looked.get(id(call.record)) is call.record:
+        return
+    _looked[id(call.record)] = call.record
+    name = f"runs of earlier traces in {call.record.workspace.log.workspace}"
+    call.later(name, QUIET_S, partial(make_runs, call.record))
+
+
+_looked: dict[int, AsyncRecord] = {}
+
+
+async def make_runs(record: AsyncRecord) -> list[str]:
+    """Make runs of all traces with spans that are none yet; return their ids."""
+    answer = await record.sql("SELECT trace FROM traces WHERE waiting > 0 ORDER BY started_at")
+    made = [await recording.make_run(record.workspace, trace) for (trace,) in answer.rows]
+    return [run for run in made if run is not None]
+
+
+def _read(call: Call, kind: str, *, logs: bool) -> Read:
+    body = _unpacked(call.body, call.headers.get("content-encoding", "").strip().lower())
+    return from_json(body) if kind == JSON else from_protobuf(body, logs=logs)
+
+
+def _unpacked(body: bytes, encoding: str) -> bytes:
+    """Return a body decompressed. Raises Unreadable if it is broken or too large."""
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise Unreadable(f"content-encoding {encoding!r:.80}: send gzip, deflate or none")
+    made = zlib.decompressobj(zlib.MAX_WBITS | 32)  # the header of either is recognised
+    try:
+        unpacked = made.decompress(body, UNPACKED_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise Unreadable(f"the body is not valid {encoding} ({error})") from error
+    if len(unpacked) > UNPACKED_BYTES_MAX:
+        raise Unreadable(f"the body has more than {UNPACKED_BYTES_MAX:,} bytes unpacked: send less")
+    if not made.eof:
+        raise Unreadable(f"the body's {encoding} is cut off: send it whole")
+    return unpacked
+
+
+def _answer(kind: str, refused: list[str], *, logs: bool) -> Response:
+    """Return the answer of an accepted request, with the number of parts that were refused."""
+    what = "log_records" if logs else "spans"
+    reasons = "; ".join(dict.fromkeys(refused[:REASONS_MAX]))
+    if kind == PROTOBUF:
+        name = "logs" if logs else "trace"
+        module = f"opentelemetry.proto.collector.{name}.v1.{name}_service_pb2"
+        made = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
+        answer = getattr(made, f"Export{name.title()}ServiceResponse")()
+        if refused:
+            setattr(answer.partial_success, f"rejected_{what}", len(refused))
+            answer.partial_success.error_message = reasons
+        return Response(answer.SerializeToString(), media_type=PROTOBUF)
+    fields = {"rejectedLogRecords" if logs else "rejectedSpans": str(len(refused))}
+    partial_success = {"partialSuccess": fields | {"errorMessage": reasons}} if refused else {}
+    return Response(msgspec.json.encode(partial_success), media_type=JSON)
+
+
+def _status(kind: str, status: HTTPStatus, fact: str) -> Response:
+    """Return a failure as `google.rpc.Status`, in the form of the request."""
+    headers = RETRY if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    if kind == PROTOBUF:  # field 2 of the message, a text
+        text = fact.encode()
+        return Response(b"\x12" + _varint(len(text)) + text, status, headers, PROTOBUF)
+    return Response(msgspec.json.encode({"message": fact}), status, headers, JSON)
+
+
+def _varint(number: int) -> bytes:
+    made = bytearray()
+    while number > 0x7F:  # noqa: PLR2004 -- seven bits a byte
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*made, number])

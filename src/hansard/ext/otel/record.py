@@ -1,0 +1,351 @@
+"""Spans on record: a stream for each trace, and the run that is made of it once it has ended.
+
+A span is recorded when it arrives, and counts once however often its exporter sends it. When the
+trace is quiet its spans become a run (`observed`), in one piece. What arrives later becomes another
+run of the trace, its next part, so that no span is lost and none counts twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from hansard.agents.steps import payloads
+from hansard.agents.workspace import Workspace
+from hansard.bus.commits import revive_all
+from hansard.bus.errors import Conflict
+from hansard.bus.log import Stored
+from hansard.domain import values
+from hansard.domain.errors import CallerError
+from hansard.domain.events import Event, event
+from hansard.domain.fingerprint import canonical
+from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.steps import NO_ATTRIBUTES
+from hansard.ext.otel import observed
+from hansard.ext.otel.spans import Log, Mark, Span
+from hansard.inspect.trace import Payloads
+
+KIND = "trace"
+"""Kind of the stream of a trace; its name is the trace's id."""
+
+BY = "otel"
+"""Author of what is recorded of traces."""
+
+SPANS_MAX = 20_000
+"""Most spans and log records of one trace; further ones are refused."""
+
+SPAN_BYTES_MAX = 8 * 1024 * 1024
+"""Largest span, in bytes of JSON."""
+
+COMMIT_BYTES_MAX = 160 * 1024
+"""Bytes of spans in one commit."""
+
+
+@event("span.observed.v1")
+class SpanObserved(Event, frozen=True, kw_only=True):
+    """A span of another program arrived. Times are nanoseconds since 1970, as decimal texts;
+    `attributes`, `events` and `resource` are recorded as arguments of a step are.
+
+    Attributes:
+        span: Its id.
+        name: Its name.
+        parent: The parent's id; empty for a root.
+        started_ns: Its start.
+        ended_ns: Its end.
+        failed: Whether its status is an error.
+        message: The status's text.
+        kind: The number of its kind in OTLP.
+        scope: The instrumentation that made it.
+    """
+
+    span: str
+    name: str
+    parent: str = ""
+    started_ns: str = "0"
+    ended_ns: str = "0"
+    failed: bool = False
+    message: str = ""
+    kind: int = 0
+    scope: str = ""
+    attributes: msgspec.Raw = NO_ATTRIBUTES
+    resource: msgspec.Raw = NO_ATTRIBUTES
+    more: msgspec.Raw = NO_ATTRIBUTES
+
+
+@event("span.log_observed.v1")
+class LogObserved(Event, frozen=True, kw_only=True):
+    """A log record of a span arrived.
+
+    Attributes:
+        span: The span's id.
+        name: The record's event name.
+        time_ns: Its time, in nanoseconds since 1970.
+        digest: Identifies the record among those of the span.
+        content: Its attributes and body, recorded as arguments of a step are.
+    """
+
+    span: str
+    name: str
+    time_ns: str
+    digest: str
+    content: msgspec.Raw = NO_ATTRIBUTES
+
+
+@event("trace.mapped.v1")
+class TraceMapped(Event, frozen=True, kw_only=True):
+    """The spans of a trace so far became a run.
+
+    Attributes:
+        run: The run's id.
+        part: Its number among the runs of the trace, from 1.
+        spans: The number of its spans; without a call of a model or a tool they make no run.
+    """
+
+    run: str
+    part: int
+    spans: int
+
+
+class Recorded(msgspec.Struct):
+    """Result of recording spans: new ones, and those that were not recorded, with the reasons."""
+
+    new: int = 0
+    again: int = 0
+    refused: list[str] = []
+
+
+async def record_spans(
+    workspace: Workspace, spans: Iterable[Span], logs: Iterable[Log] = ()
+) -> Recorded:
+    """Record spans and log records that are not on record yet. Raises the log's errors."""
+    result = Recorded()
+    by_trace: dict[str, list[tuple[str, Event]]] = {}
+    parts: list[Span | Log] = [*spans, *logs]
+    for each in parts:
+        try:
+            made = await _packed(workspace, each)
+        except CallerError as error:
+            result.refused.append(str(error))
+            continue
+        by_trace.setdefault(each.trace, []).append((_key(made), made))
+    for trace, events in by_trace.items():
+        for some in _pieces(events):
+            await _append(workspace, trace, some, result)
+    return result
+
+
+def _pieces(events: list[tuple[str, Event]]) -> Iterable[list[tuple[str, Event]]]:
+    piece: list[tuple[str, Event]] = []
+    size = 0
+    for key, each in events:
+        length = len(msgspec.json.encode(each))
+        if piece and size + length > COMMIT_BYTES_MAX:
+            yield piece
+            piece, size = [], 0
+        piece.append((key, each))
+        size += length
+    if piece:
+        yield piece
+
+
+async def _append(
+    workspace: Workspace, trace: str, some: list[tuple[str, Event]], result: Recorded
+) -> None:
+    counts = Recorded()
+
+    def decide(stored: Sequence[Stored]) -> list[Event]:
+        nonlocal counts
+        counts = Recorded()
+        known = {_key(each) for each in revive_all(each.commit for each in stored)}
+        new: list[Event] = []
+        for key, each in some:
+            if key in known:
+                counts.again += 1
+            elif len(known) >= SPANS_MAX:
+                counts.refused.append(f"trace {trace} has {SPANS_MAX:,} spans already")
+            else:
+                known.add(key)
+                new.append(each)
+        counts.new = len(new)
+        return new
+
+    await workspace.repository.record(WorkspaceStream(KIND, trace), BY, decide)
+    result.new += counts.new
+    result.again += counts.again
+    result.refused += counts.refused
+
+
+def _key(made: Event) -> str:
+    """Return what identifies a span or a log record in its trace."""
+    match made:
+        case SpanObserved():
+            return made.span
+        case LogObserved():
+            return f"{made.span} {made.digest}"
+        case TraceMapped():
+            return f"part {made.part}"
+        case _:
+            return made.tag
+
+
+async def _packed(workspace: Workspace, each: Span | Log) -> Event:
+    """Return the event of a span or a log record; large values are stored as blobs."""
+    if isinstance(each, Log):
+        value = {"attributes": each.mark.attributes, "body": each.mark.body}
+        content = await _stored(workspace, value)
+        mark = values.plain([each.mark.name, each.mark.time_ns, value], "log record")
+        digest = hashlib.sha256(canonical(mark)).hexdigest()[:32]
+        return LogObserved(
+            span=each.span,
+            name=each.mark.name[:NAME_MAX],
+            time_ns=each.mark.time_ns,
+            digest=digest,
+            content=content,
+        )
+    if len(msgspec.json.encode(each)) > SPAN_BYTES_MAX:
+        raise CallerError(f"span {each.id} of {each.trace} has more than {SPAN_BYTES_MAX:,} bytes")
+    more: dict[str, Any] = {}
+    if each.events:
+        more["events"] = msgspec.to_builtins(each.events)
+    if each.links:
+        more["links"] = each.links
+    return SpanObserved(
+        span=each.id,
+        name=each.name[:NAME_MAX],
+        parent=each.parent,
+        started_ns=each.started_ns,
+        ended_ns=each.ended_ns,
+        failed=each.failed,
+        message=values.recordable(each.message, None),
+        kind=each.kind,
+        scope=each.scope[:NAME_MAX],
+        attributes=await _stored(workspace, each.attributes),
+        resource=await _stored(workspace, each.resource),
+        more=await _stored(workspace, more),
+    )
+
+
+NAME_MAX = 1_000
+"""Longest name of a span on record, in characters; a longer one is cut."""
+
+
+async def _stored(workspace: Workspace, fields: dict[str, Any]) -> msgspec.Raw:
+    if not fields:
+        return NO_ATTRIBUTES
+    plain = values.plain(fields, "span")
+    packed = payloads.pack_arguments(plain if isinstance(plain, dict) else {})
+    redaction = workspace.redaction
+    if redaction is not None and any(map(redaction.holds, packed.blobs)):
+        raise CallerError("a span has a secret in a text that is too large to replace it there")
+    for blob in packed.blobs:
+        await workspace.blobs.put(blob)
+    return packed.raw
+
+
+# ------------------------------------------------------------ runs
+
+
+class Trace(msgspec.Struct):
+    """A trace on record: its spans by part, and its runs."""
+
+    spans: list[Span] = []
+    logs: list[Log] = []
+    parts: list[TraceMapped] = []
+
+    @property
+    def has_root(self) -> bool:
+        """Whether a span without a parent is among those that are no run yet."""
+        return any(not span.parent for span in self.spans)
+
+
+async def read_trace(workspace: Workspace, trace: str, part: int | None = None) -> Trace:
+    """Return the spans of a part of a trace; without `part` those that are no run yet."""
+    made = Trace()
+    for stored in await workspace.log.read(WorkspaceStream(KIND, trace)):
+        for each in revive_all([stored.commit]):
+            if isinstance(each, TraceMapped):
+                made.parts.append(each)
+                if part == each.part:
+                    return made
+                made.spans, made.logs = [], []
+            elif isinstance(each, SpanObserved):
+                made.spans.append(await _span(workspace, trace, each))
+            elif isinstance(each, LogObserved):
+                content = await _fetched(workspace, each.content)
+                attributes = content.get("attributes") or {}
+                mark = Mark(each.name, each.time_ns, attributes, content.get("body"))
+                made.logs.append(Log(trace, each.span, mark))
+    return made
+
+
+async def _span(workspace: Workspace, trace: str, made: SpanObserved) -> Span:
+    more = await _fetched(workspace, made.more)
+    return Span(
+        trace=trace,
+        id=made.span,
+        name=made.name,
+        parent=made.parent,
+        started_ns=made.started_ns,
+        ended_ns=made.ended_ns,
+        failed=made.failed,
+        message=made.message,
+        kind=made.kind,
+        attributes=await _fetched(workspace, made.attributes),
+        resource=await _fetched(workspace, made.resource),
+        scope=made.scope,
+        events=msgspec.convert(more.get("events", []), list[Mark]),
+        links=more.get("links", []),
+    )
+
+
+async def _fetched(workspace: Workspace, raw: msgspec.Raw) -> dict[str, Any]:
+    if raw == NO_ATTRIBUTES:
+        return {}
+    value = values.revive(await Payloads(workspace).value(raw))
+    return value if isinstance(value, dict) else {}
+
+
+async def make_run(workspace: Workspace, trace: str) -> str | None:
+    """Make a run of the spans of a trace that are none yet; return its id, None if there is none.
+
+    The decision is recorded first: after a kill, the same spans become the same run. Raises
+    CallerError if a span cannot be mapped, and the log's errors.
+    """
+    last: TraceMapped | None = None
+
+    def decide(stored: Sequence[Stored]) -> list[Event]:
+        nonlocal last
+        last, spans = None, 0
+        part = 0
+        for each in revive_all(each.commit for each in stored):
+            if isinstance(each, TraceMapped):
+                last, spans, part = each, 0, each.part
+            elif isinstance(each, SpanObserved):
+                spans += 1
+        if not spans:
+            return []
+        run = observed.run_of_trace(trace, part + 1)
+        last = TraceMapped(run=run, part=part + 1, spans=spans)
+        return [last]
+
+    await workspace.repository.record(WorkspaceStream(KIND, trace), BY, decide)
+    return None if last is None else await write_run(workspace, trace, last.part)
+
+
+async def write_run(workspace: Workspace, trace: str, part: int) -> str | None:
+    """Write the run of a part of a trace unless it is written; None if it has no calls."""
+    content = await read_trace(workspace, trace, part)
+    made = observed.mapped(trace, part, content.spans, content.logs, workspace.clock.now())
+    if not made.calls:
+        return None
+    for blob in made.blobs:
+        await workspace.blobs.put(blob)
+    try:
+        await workspace.log.append_bulk(made.appends)
+    except Conflict:  # it was written to since, by a person who scored or settled it
+        if not await workspace.log.read(RunStream(made.run)):
+            raise
+    return made.run

@@ -1,0 +1,376 @@
+"""OTLP/HTTP in: forms, retries, late spans, what is refused, and the runs that follow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+import hansard
+from hansard import settings
+from hansard.broker.lease import join
+from hansard.client.listening import Address
+from hansard.client.opening import find_broker
+from hansard.domain.errors import Refused
+from hansard.ext.listener import listening
+from hansard.ext.otel import receiver
+from hansard.ext.otel.observed import run_of_trace
+from tests.cli.support import ran
+
+TRACE = "5b8efff798038103d269b633813fc60c"
+START_NS = 1_700_000_000_000_000_000
+
+
+def value(plain: Any) -> dict[str, Any]:
+    """Return a value in OTLP's JSON."""
+    match plain:
+        case bool():
+            return {"boolValue": plain}
+        case int():
+            return {"intValue": str(plain)}
+        case float():
+            return {"doubleValue": plain}
+        case list():
+            return {"arrayValue": {"values": [value(each) for each in plain]}}
+        case dict():
+            pairs = [{"key": key, "value": value(each)} for key, each in plain.items()]
+            return {"kvlistValue": {"values": pairs}}
+        case _:
+            return {"stringValue": plain}
+
+
+def span(number: int, name: str, parent: int = 0, **more: Any) -> dict[str, Any]:
+    """Return a span in OTLP's JSON; its number gives its id and times."""
+    attributes = more.pop("attributes", {})
+    return {
+        "traceId": TRACE,
+        "spanId": f"{number:016x}",
+        "parentSpanId": f"{parent:016x}" if parent else "",
+        "name": name,
+        "startTimeUnixNano": str(START_NS + number * 1_000_000_000),
+        "endTimeUnixNano": str(START_NS + (number + 1) * 1_000_000_000),
+        "attributes": [{"key": key, "value": value(each)} for key, each in attributes.items()],
+        **more,
+    }
+
+
+def request(*spans: dict[str, Any]) -> dict[str, Any]:
+    """Return an export request."""
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
+    scope = {"scope": {"name": "test"}, "spans": list(spans)}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+
+
+ROOT = span(
+    1,
+    "invoke_agent buyer",
+    attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "buyer"},
+)
+MODEL = span(
+    2,
+    "chat gpt-5",
+    1,
+    attributes={
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.usage.input_tokens": 12,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 4,
+        "gen_ai.input.messages": json.dumps(
+            [{"role": "user", "parts": [{"type": "text", "content": "buy"}]}]
+        ),
+        "gen_ai.output.messages": json.dumps(
+            [
+                {
+                    "role": "assistant",
+                    "parts": [
+                        {"type": "tool_call", "id": "c1", "name": "pay", "arguments": {"sum": 3}}
+                    ],
+                }
+            ]
+        ),
+    },
+)
+TOOL = span(
+    3,
+    "execute_tool pay",
+    1,
+    attributes={
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "pay",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.call.arguments": {"sum": 3},
+        "gen_ai.tool.call.result": "paid",
+    },
+)
+FAILED = span(
+    4,
+    "execute_tool ship",
+    1,
+    status={"code": 2, "message": "no stock"},
+    attributes={
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "ship",
+        "error.type": "OutOfStock",
+    },
+)
+
+
+class Door:
+    """A listener with a client of it and a record of its workspace."""
+
+    def __init__(self, http: httpx2.AsyncClient, record: hansard.AsyncRecord) -> None:
+        self.http, self.record = http, record
+
+    async def post(self, content: Any, path: str = "/v1/traces", **headers: str) -> httpx2.Response:
+        """Post a request."""
+        headers = {"content-type": "application/json"} | {
+            name.replace("_", "-"): text for name, text in headers.items()
+        }
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return await self.http.post(path, content=content, headers=headers)
+
+    async def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement."""
+        return list((await self.record.sql(statement)).rows)
+
+    async def run(self, part: int = 1) -> str:
+        """Wait for the run of the trace, which is made when it is quiet."""
+        run = run_of_trace(TRACE, part)
+        for _ in range(500):
+            if await self.rows(f"SELECT run FROM runs WHERE run = '{run}' AND status <> 'open'"):
+                return run
+            await asyncio.sleep(0.02)
+        raise AssertionError(await self.rows("SELECT * FROM traces"))
+
+
+@pytest.fixture
+async def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Door]:
+    """Yield a door whose traces become runs at once."""
+    monkeypatch.setattr(receiver, "ROOT_QUIET_S", 0.1)
+    with join(tmp_path):
+        config = settings.load(workspace="lab", data_dir=tmp_path)
+        broker = await find_broker(config)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(broker.release)
+            url = await stack.enter_async_context(
+                listening(config, broker, Address("127.0.0.1", 0))
+            )
+            http = await stack.enter_async_context(httpx2.AsyncClient(base_url=url, timeout=30))
+            record = await stack.enter_async_context(
+                hansard.connect_async("lab", data_dir=tmp_path)
+            )
+            yield Door(http, record)
+
+
+async def test_spans_become_an_observed_run(door: Door):
+    """Calls are steps with tokens, errors and times; the messages are the agent's."""
+    answer = await door.post(request(MODEL, TOOL, FAILED, ROOT))
+    assert (answer.status_code, answer.json()) == (200, {})
+    run = await door.run()
+    assert await door.rows(
+        "SELECT agent, step, kind, tool, status, error_type, input_tokens, output_tokens, "
+        "duration_ms FROM steps ORDER BY step"
+    ) == [
+        ("buyer", 1, "model", "openai.chat", "completed", None, 12.0, 5.0, 1000.0),
+        ("buyer", 2, "tool", "pay", "completed", None, None, None, 1000.0),
+        ("buyer", 3, "tool", "ship", "failed", "OutOfStock", None, None, 1000.0),
+    ]
+    assert await door.rows("SELECT message_role, text FROM messages ORDER BY version") == [
+        ("user", "buy"),
+        ("assistant", ""),
+    ]
+    assert await door.rows(
+        "SELECT workflow, labels->>'source', labels->>'service', observed FROM runs "
+        f"WHERE run = '{run}'"
+    ) == [("buyer", "otlp", "shop", True)]
+    assert await door.rows("SELECT model, input_tokens, cached_tokens FROM model_calls") == [
+        ("gpt-5", 12, 4)
+    ]
+
+
+async def test_a_span_that_is_sent_again_counts_once(door: Door):
+    """Retries of an exporter, also while the first is under way, add nothing."""
+    await asyncio.gather(*(door.post(request(MODEL, TOOL, ROOT)) for _ in range(4)))
+    await door.run()
+    assert (await door.post(request(TOOL))).json() == {}
+    await asyncio.sleep(0.3)
+    assert await door.rows("SELECT count(*) FROM spans") == [(3,)]
+    assert await door.rows("SELECT count(*) FROM steps") == [(2,)]
+    assert await door.rows("SELECT count(*) FROM runs") == [(1,)]
+
+
+async def test_spans_in_any_order_give_one_run_and_late_ones_its_next_part(door: Door):
+    """The order of arrival does not matter; a span after the run is in the trace's next run."""
+    for each in (TOOL, ROOT, MODEL):
+        await door.post(request(each))
+    await door.run()
+    assert await door.rows("SELECT tool FROM steps ORDER BY step") == [("openai.chat",), ("pay",)]
+    await door.post(request(FAILED))
+    later = await door.run(2)
+    assert await door.rows(f"SELECT tool FROM steps WHERE run = '{later}'") == [("ship",)]
+    assert await door.rows("SELECT spans, waiting, parts, len(runs) FROM traces") == [(4, 0, 2, 2)]
+
+
+async def test_compressed_and_protobuf_requests_give_the_same_spans(door: Door):
+    """JSON, gzip, deflate and protobuf are four forms of one request."""
+    from google.protobuf import json_format  # noqa: PLC0415 -- slow to import
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as proto  # noqa: PLC0415
+
+    raw = json.dumps(request(MODEL, TOOL)).encode()
+    packed = proto.ExportTraceServiceRequest()
+    for_proto = request(MODEL, TOOL)
+    for group in for_proto["resourceSpans"]:
+        for each in group["scopeSpans"][0]["spans"]:
+            for name in ("traceId", "spanId", "parentSpanId"):
+                import base64  # noqa: PLC0415
+
+                each[name] = base64.b64encode(bytes.fromhex(each[name])).decode()
+    json_format.ParseDict(for_proto, packed)
+    protobuf = packed.SerializeToString()
+    await door.post(raw)
+    rows = await door.rows("SELECT * EXCLUDE (position, arrived_at) FROM spans ORDER BY span")
+    for body, headers in (
+        (gzip.compress(raw), {"content_encoding": "gzip"}),
+        (zlib.compress(raw), {"content_encoding": "deflate"}),
+        (protobuf, {"content_type": "application/x-protobuf"}),
+        (
+            gzip.compress(protobuf),
+            {"content_type": "application/x-protobuf", "content_encoding": "gzip"},
+        ),
+    ):
+        answer = await door.post(body, **headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == headers.get("content_type", "application/json")
+    assert await door.rows("SELECT count(*) FROM spans") == [(2,)]
+    from hansard.ext.otel.spans import from_json, from_protobuf  # noqa: PLC0415
+
+    assert from_protobuf(protobuf, logs=False).spans == from_json(raw).spans
+    assert len(rows) == 2
+
+
+async def test_refused_spans_are_counted_and_the_rest_is_kept(door: Door):
+    """A malformed span is a partial success; a request that is none is 400 with the reason."""
+    zero = {**TOOL, "spanId": "0" * 16}
+    words = {**TOOL, "traceId": "not hexadecimal"}
+    late = {**TOOL, "startTimeUnixNano": "yesterday"}
+    answer = (await door.post(request(zero, MODEL, words, late))).json()["partialSuccess"]
+    assert answer["rejectedSpans"] == "3"
+    assert "spanId '0000000000000000' is not hexadecimal" in answer["errorMessage"]
+    assert await door.rows("SELECT name FROM spans") == [("chat gpt-5",)]
+    for body, headers, status, fact in (
+        (b"{", {}, 400, "no OTLP request"),
+        (b"[" * 100_000, {}, 400, "no OTLP request"),
+        (b"\xff\xfe", {}, 400, "no OTLP request"),
+        (b"{}", {"content_type": "text/plain"}, 415, "application/x-protobuf"),
+        (b"{}", {"content_encoding": "br"}, 400, "send gzip, deflate or none"),
+        (b"{}", {"content_encoding": "gzip"}, 400, "not valid gzip"),
+        (gzip.compress(b"{}" * 99)[:-9], {"content_encoding": "gzip"}, 400, "cut off"),
+        (b"\xff\xff\xff", {"content_type": "application/x-protobuf"}, 400, "no Export"),
+    ):
+        answer = await door.post(body, **headers)
+        assert (answer.status_code, fact in answer.text) == (status, True), answer.text
+    assert (await door.post(b"{}")).json() == {}
+
+
+async def test_hostile_values_are_kept_or_refused_but_never_break_the_door(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+):
+    """Deep, huge, and special values; a bomb of compressed zeros."""
+    deep: dict[str, Any] = {"stringValue": "x"}
+    for _ in range(200):
+        deep = {"arrayValue": {"values": [deep]}}
+    odd = span(
+        7,
+        "odd\x00name",
+        1,
+        attributes={
+            "$blob": "no reference",
+            "nested": {"$blob": {"sha256": "0" * 64, "size": 1}},
+            "big": 2**63,
+            "large": "x" * 300_000,
+            "lone": 1e308,
+        },
+    )
+    odd["attributes"].append({"key": "deep", "value": deep})
+    odd["attributes"].append({"key": "none"})
+    odd["attributes"].append({"key": "nan", "value": {"doubleValue": "NaN"}})
+    answer = await door.post(request(odd, ROOT))
+    assert answer.status_code == 200, answer.text
+    await asyncio.sleep(0.3)
+    assert await door.rows("SELECT count(*) FROM spans") == [
+        (2 - ("partialSuccess" in answer.json()),)
+    ]
+    monkeypatch.setattr(receiver, "UNPACKED_BYTES_MAX", 1_000_000)
+    bomb = gzip.compress(b" " * 2_000_000)
+    refused = await door.post(bomb, content_encoding="gzip")
+    assert (refused.status_code, "1,000,000 bytes unpacked" in refused.text) == (400, True)
+
+
+async def test_log_records_of_a_span_are_its_messages(door: Door):
+    """Messages as log records (the conventions up to 1.36) belong to the span that they name."""
+    old = span(
+        2,
+        "chat old",
+        1,
+        attributes={
+            "gen_ai.system": "openai",
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": "old",
+        },
+    )
+    ids = {"traceId": TRACE, "spanId": old["spanId"]}
+    records = [
+        {**ids, "eventName": "gen_ai.user.message", "body": value({"content": "hi"})},
+        {
+            **ids,
+            "eventName": "gen_ai.choice",
+            "body": value({"index": 0, "finish_reason": "stop", "message": {"content": "hello"}}),
+        },
+        {"eventName": "other"},
+    ]
+    answer = await door.post(
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}, "/v1/logs"
+    )
+    assert answer.json()["partialSuccess"]["rejectedLogRecords"] == "1"
+    await door.post(request(old, ROOT))
+    await door.run()
+    [(arguments, result)] = await door.rows("SELECT arguments, result FROM steps")
+    assert json.loads(arguments)["messages"] == [{"role": "user", "content": "hi"}]
+    assert json.loads(result)["messages"] == [{"role": "assistant", "content": "hello"}]
+
+
+async def test_an_observed_run_is_neither_resumed_nor_replayed(
+    door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Commands and sessions refuse in words that say why; the page and `run show` name it."""
+    await door.post(request(MODEL, TOOL, ROOT))
+    run = await door.run()
+    for mode in (None, "strict", "offline"):
+        with pytest.raises(Refused, match="observed from outside"):
+            async with door.record.run(run=run, agent="buyer", role="assistant", mode=mode):
+                pass
+    place = ("--data-dir", str(tmp_path), "--workspace", "lab")
+
+    def refused(*arguments: str) -> bool:
+        result = ran(capsys, monkeypatch, [*place, *arguments])
+        return result.code == 2 and "neither resumed nor replayed" in result.err
+
+    for command in (
+        ("run", "replay", run),
+        ("run", "replay", run, "--", "true"),
+        ("run", "resume", run),
+        ("run", "resume", run, "--", "true"),
+    ):
+        assert await asyncio.to_thread(refused, *command), command
+    shown = await asyncio.to_thread(ran, capsys, monkeypatch, [*place, "run", "show", run])
+    assert "observed" in shown.out
