@@ -1,0 +1,426 @@
+"""`hansard quickstart`: an agent of a framework, killed in the middle with and without Hansard.
+
+The agent's model is a script on this machine: a server with the interfaces of OpenAI and Anthropic,
+which the SDKs reach by their base-URL variables. It has the agent send one mail. When it is asked
+again after the mail, the agent's process is killed, and then started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.agents.memory.search import ExtraMissing
+from hansard.domain.choices import nearest
+from hansard.domain.errors import BadValue, CallerError
+
+TO, TEXT = "ada@example.org", "Your order has arrived."
+"""The mail that the model has the agent send."""
+
+MAILS = "mails.txt"
+"""File with a line for each mail that was sent."""
+
+ASKED_S, ENDED_S = 60.0, 120.0
+"""Longest time until the agent asks its model after the mail, and until it ends, in seconds."""
+
+_TOOL = '''
++@hansard.tool(effects="once")
+ def send_mail(to: str, text: str) -> str:
+     """Send a mail; here it is a line of a file."""
+     with Path("mails.txt").open("a") as mails:
+         mails.write(f"{to}: {text}\\n")
+     return "sent"
+'''.strip("\n")
+
+_PLAIN_TOOL = _TOOL.partition("\n")[2]
+_TASK = '"Mail ada@example.org that her order has arrived."'
+_SCHEMA = '{"to": {"type": "string"}, "text": {"type": "string"}}'
+
+
+class Framework(msgspec.Struct, frozen=True, kw_only=True):
+    """A framework and its agent.
+
+    Attributes:
+        package: The package that must be installed.
+        extra: The extra of Hansard that installs it.
+        agent: The agent's source: a line that begins with `+` is only in the version with Hansard,
+            one with `-` only in the version without.
+    """
+
+    package: str
+    extra: str
+    agent: str
+
+    @property
+    def version(self) -> str | None:
+        """The installed version; None if it is not installed."""
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(self.package)
+        return None
+
+    def source(self, *, recorded: bool) -> str:
+        """Return the agent's source, with Hansard or without."""
+        left_out = "-" if recorded else "+"
+        lines = [line for line in self.agent.strip("\n").splitlines() if line[:1] != left_out]
+        return "".join(f"{line[1:]}\n" for line in lines)
+
+    @property
+    def difference(self) -> list[str]:
+        """The lines that the two versions do not share."""
+        return [line for line in self.agent.splitlines() if line[:1] in ("+", "-") and line[1:]]
+
+
+FRAMEWORKS = {
+    "openai": Framework(
+        package="openai",
+        extra="models",
+        agent=f"""
+ import json
+ from pathlib import Path
+
++import hansard
+ from openai import OpenAI
+
+
+{_TOOL}
+
+
+ client, parameters = OpenAI(), {{"type": "object", "properties": {_SCHEMA}}}
+ function = {{"name": "send_mail", "description": "Send a mail.", "parameters": parameters}}
+ messages = [{{"role": "user", "content": {_TASK}}}]
+
+
+ def answer() -> str:
+     while True:
+         completion = client.chat.completions.create(
+             model="gpt-5", messages=messages, tools=[{{"type": "function", "function": function}}]
+         )
+         message = completion.choices[0].message
+         if not message.tool_calls:
+             return message.content
+         messages.append(message.model_dump(exclude_none=True))
+         for call in message.tool_calls:
+             result = send_mail(**json.loads(call.function.arguments))
+             messages.append({{"role": "tool", "tool_call_id": call.id, "content": result}})
+
+
+-print(answer())
++with hansard.Session("quickstart"):
++    print(answer())
+""",
+    ),
+    "anthropic": Framework(
+        package="anthropic",
+        extra="models",
+        agent=f"""
+ from pathlib import Path
+
++import hansard
+ from anthropic import Anthropic
+
+
+{_TOOL}
+
+
+ client, schema = Anthropic(), {{"type": "object", "properties": {_SCHEMA}}}
+ tool = {{"name": "send_mail", "description": "Send a mail.", "input_schema": schema}}
+ messages = [{{"role": "user", "content": {_TASK}}}]
+
+
+ def answer() -> str:
+     while True:
+         message = client.messages.create(
+             model="claude-opus-5", max_tokens=500, messages=messages, tools=[tool]
+         )
+         calls = [block for block in message.content if block.type == "tool_use"]
+         if not calls:
+             return message.content[0].text
+         messages.append({{"role": "assistant", "content": message.model_dump()["content"]}})
+         for call in calls:
+             result = {{"type": "tool_result", "tool_use_id": call.id}}
+             result["content"] = send_mail(**call.input)
+             messages.append({{"role": "user", "content": [result]}})
+
+
+-print(answer())
++with hansard.Session("quickstart"):
++    print(answer())
+""",
+    ),
+    "pydantic-ai": Framework(
+        package="pydantic-ai-slim",
+        extra="pydantic-ai",
+        agent=f"""
+ from pathlib import Path
+
++import hansard
++from hansard.ext.frameworks.pydantic_ai import HansardDurability
+ from pydantic_ai import Agent
+
+
+{_PLAIN_TOOL}
+
+
+-agent = Agent("openai-chat:gpt-5", name="clerk", tools=[send_mail])
+-print(agent.run_sync({_TASK}).output)
++agent = Agent(
++    "openai-chat:gpt-5", name="clerk", tools=[send_mail], capabilities=[HansardDurability()]
++)
++with hansard.Session("quickstart"):
++    print(agent.run_sync({_TASK}).output)
+""",
+    ),
+}
+"""Frameworks by the name that the command takes."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """An agent that was killed after its mail and started again.
+
+    Attributes:
+        agent: The agent's file.
+        mails: The mails that were sent.
+        requests: The requests to the model, over both starts.
+        answer: The output of the second start.
+    """
+
+    agent: str
+    mails: int
+    requests: int
+    answer: str
+
+
+class Quickstart(msgspec.Struct, frozen=True):
+    """A framework's agent with and without Hansard."""
+
+    framework: str
+    version: str
+    folder: str
+    data_dir: str
+    difference: list[str]
+    without: Trial
+    recorded: Trial
+
+
+def framework(name: str) -> tuple[Framework, str]:
+    """Return an installed framework and its version. Raises BadValue, ExtraMissing."""
+    known = FRAMEWORKS.get(name)
+    if known is None:
+        remedy = f"{nearest(name, FRAMEWORKS)}the frameworks are {', '.join(FRAMEWORKS)}"
+        raise BadValue("FRAMEWORK", f"{name!r:.80} is not known", remedy)
+    if known.version is None:
+        raise ExtraMissing(f"the quickstart of {name}", known.package, known.extra)
+    return known, known.version
+
+
+def quickstart(name: str, folder: Path) -> Quickstart:
+    """Write both agents of a framework to a folder, run them, and return what they did.
+
+    Raises BadValue, ExtraMissing, and CallerError if an agent fails otherwise than by the kill.
+    """
+    known, version = framework(name)
+    trials = []
+    for part, recorded in (("without", False), ("recorded", True)):
+        place = folder / part
+        place.mkdir(parents=True, exist_ok=True)
+        if any(place.iterdir()):
+            raise BadValue("--dir", f"{place} is not empty", "name another folder, or remove it")
+        (place / "agent.py").write_text(known.source(recorded=recorded), encoding="utf-8")
+        trials.append(_trial(place, folder / "record"))
+    return Quickstart(
+        framework=name,
+        version=version,
+        folder=str(folder),
+        data_dir=str(folder / "record"),
+        difference=known.difference,
+        without=trials[0],
+        recorded=trials[1],
+    )
+
+
+def _trial(folder: Path, data_dir: Path) -> Trial:
+    with _model() as model:
+        values = model.environment | {"HANSARD_DATA_DIR": str(data_dir)}
+        first = _start(folder, values)
+        try:
+            if not model.asked_after_mail.wait(ASKED_S):
+                why = "it did not ask its model after the mail"
+                raise CallerError(f"{folder / 'agent.py'}: {why}: {_ended(first)}")
+        finally:
+            first.send_signal(signal.SIGKILL)
+            first.communicate()
+        model.answers.set()
+        second = _start(folder, values)
+        output = _ended(second)
+        if second.returncode:
+            raise CallerError(f"{folder / 'agent.py'} failed: {output}")
+    mails = (folder / MAILS).read_text(encoding="utf-8").splitlines()
+    return Trial(str(folder / "agent.py"), len(mails), model.requests, output)
+
+
+def _start(folder: Path, values: Mapping[str, str]) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HANSARD_")}
+    return subprocess.Popen(
+        [sys.executable, "agent.py"],
+        cwd=folder,
+        env={**kept, **values},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """Wait for a process; return its output, or the last line of its errors if it failed."""
+    try:
+        output, errors = process.communicate(timeout=ENDED_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return f"it did not end within {ENDED_S:g} s"
+    return (errors if process.returncode else output).strip().rpartition("\n")[2]
+
+
+# The scripted model. It holds back its answer to the first request after the mail.
+
+
+class _Model:
+    def __init__(self, url: str) -> None:
+        self.asked_after_mail, self.answers = threading.Event(), threading.Event()
+        self.requests = 0
+        self.environment = {
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "ANTHROPIC_BASE_URL": url,
+            "OPENAI_API_KEY": "none-is-needed",
+            "ANTHROPIC_API_KEY": "none-is-needed",
+            "NO_PROXY": "127.0.0.1",
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+        }
+
+    def reply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request, in the form of its interface."""
+        self.requests += 1
+        entries = body["input"] if path.endswith("/responses") else body["messages"]
+        is_after_mail = any(kind in json.dumps(entries) for kind in _RESULTS)
+        if is_after_mail and not self.answers.is_set():
+            self.asked_after_mail.set()
+            self.answers.wait(ASKED_S)
+        text = None if is_after_mail else json.dumps({"to": TO, "text": TEXT})
+        for end, form in _FORMS.items():
+            if path.endswith(end):
+                return form(body["model"], text)
+        raise BadValue("path", path, f"the script answers {', '.join(_FORMS)}")
+
+
+_RESULTS = ('"role": "tool"', '"tool_result"', '"function_call_output"')
+"""Marks of a tool's result in a request, for each interface."""
+
+DONE = "The mail is sent."
+
+
+def _completion(model: str, arguments: str | None) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": DONE}
+    if arguments is not None:
+        function = {"name": "send_mail", "arguments": arguments}
+        call = {"id": "call_1", "type": "function", "function": function}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    reason = "stop" if arguments is None else "tool_calls"
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25},
+    }
+
+
+def _response(model: str, arguments: str | None) -> dict[str, Any]:
+    text = {"type": "output_text", "text": DONE, "annotations": []}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": [text]}
+    call = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "send_mail"}
+    item = message if arguments is None else call | {"arguments": arguments}
+    tokens = {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}
+    details = {
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 0,
+        "model": model,
+        "status": "completed",
+        "output": [item | {"status": "completed"}],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": tokens | details,
+    }
+
+
+def _message(model: str, arguments: str | None) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "text", "text": DONE}
+    if arguments is not None:
+        block = {"type": "tool_use", "id": "toolu_1", "name": "send_mail"}
+        block["input"] = json.loads(arguments)
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [block],
+        "stop_reason": "end_turn" if arguments is None else "tool_use",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 20, "output_tokens": 5},
+    }
+
+
+_FORMS = {"/chat/completions": _completion, "/responses": _response, "/messages": _message}
+
+
+@contextlib.contextmanager
+def _model() -> Iterator[_Model]:
+    """Serve the scripted model on a free port of this machine while the block runs."""
+    model: _Model
+
+    class Handler(BaseHTTPRequestHandler):
+        """Answers requests by the script."""
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+        def do_POST(self) -> None:
+            """Answer a request."""
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            answer = json.dumps(model.reply(self.path.partition("?")[0], body)).encode()
+            with contextlib.suppress(ConnectionError):  # its client was killed
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    model = _Model(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield model
+    finally:
+        model.answers.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
