@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.models.house import House
 from tests.models.provider import Provider
 
 
@@ -16,3 +17,9 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provid
         monkeypatch.setenv(name, value)
     yield running
     running.stop()
+
+
+@pytest.fixture
+def house(workspace: str, data_dir: Path) -> House:
+    """Return a record."""
+    return House(workspace, data_dir)

@@ -1,62 +1,19 @@
 """The proxy before providers of models: bytes and their pieces, ends, order, refusals."""
 
 import asyncio
-import contextlib
 import json
 import os
 import random
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
-import pytest
 
-import hansard
-from hansard.client.session import AsyncSession
 from hansard.ext.models import exchange
-from hansard.ext.models.proxy import ModelProxy, upstreams
+from tests.models.house import House
 from tests.models.provider import Provider
 
 Response = tuple[int, list[tuple[str, str]], list[bytes], str]
 """Status, headers, pieces of the body as transferred, and the error at its end."""
-
-
-class House:
-    """A record, and sessions of one run in it that stand behind proxies."""
-
-    def __init__(self, workspace: str, data_dir: Path) -> None:
-        self._workspace, self._data_dir = workspace, data_dir
-        self.run = ""
-        self.proxy: ModelProxy
-
-    @contextlib.asynccontextmanager
-    async def proxied(self, mode: str | None = None, **options: Any) -> AsyncIterator[str]:
-        """Open a proxy: of a new run, of the run again, or of its replay."""
-        async with hansard.connect_async(self._workspace, data_dir=self._data_dir) as record:
-            workflow, run = (None, self.run) if self.run else ("w", None)
-            async with record.run(workflow, agent="models", run=run, mode=mode) as session:
-                assert isinstance(session, AsyncSession)
-                self.run = session.run
-                self.proxy = ModelProxy(session, upstreams(os.environ), **options)
-                async with self.proxy.serving() as url:
-                    yield f"{url}/openai"
-
-    async def steps(self) -> list[Any]:
-        """Return the run's steps."""
-        async with hansard.connect_async(self._workspace, data_dir=self._data_dir) as record:
-            view = await record.state(self.run)
-            return [*view.agents["models"].steps.values()]
-
-    async def items(self) -> list[list[dict[str, Any]]]:
-        """Return the recorded items of the steps."""
-        return [[json.loads(bytes(raw)) for raw in each.items] for each in await self.steps()]
-
-
-@pytest.fixture
-def house(workspace: str, data_dir: Path) -> House:
-    """Return a record."""
-    return House(workspace, data_dir)
 
 
 async def ask(base: str, model: str, text: str = "hi", *, stream: bool = False) -> Response:

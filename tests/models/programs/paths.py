@@ -57,16 +57,24 @@ def anthropic_sync(model: str) -> Iterator[str]:
         yield from stream.text_stream
 
 
-async def anthropic_async(model: str) -> AsyncIterator[str]:
+async def anthropic_async(model: str, **options: Any) -> AsyncIterator[str]:
     """Call Anthropic's async client."""
     import anthropic  # noqa: PLC0415 -- slow, and needed by its path alone
 
-    async with anthropic.AsyncAnthropic(max_retries=1) as client:
+    async with anthropic.AsyncAnthropic(max_retries=1, **options) as client:
         whole = await client.messages.create(model=model, messages=PROMPT, **MAX)
         yield whole.content[0].text
         async with client.messages.stream(model=model, messages=PROMPT, **MAX) as stream:
             async for text in stream.text_stream:
                 yield text
+
+
+async def anthropic_aiohttp(model: str) -> AsyncIterator[str]:
+    """Call Anthropic's async client over aiohttp."""
+    import anthropic  # noqa: PLC0415 -- slow, and needed by its path alone
+
+    async for text in anthropic_async(model, http_client=anthropic.DefaultAioHttpClient()):
+        yield text
 
 
 def google_sync(model: str) -> Iterator[str]:
@@ -115,6 +123,7 @@ PATHS: dict[str, Any] = {
     "openai-aiohttp": openai_aiohttp,
     "anthropic": anthropic_sync,
     "anthropic-async": anthropic_async,
+    "anthropic-aiohttp": anthropic_aiohttp,
     "google": google_sync,
     "google-async": google_async,
     "litellm-openai": lambda model: litellm_sync(f"openai/{model}"),

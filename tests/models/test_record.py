@@ -1,0 +1,107 @@
+"""`hansard record` and `hansard replay`: a program is killed, resumed and replayed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.models.provider import TEXT, Provider
+
+PROGRAMS = Path(__file__).with_name("programs")
+
+pytestmark = pytest.mark.slow
+
+
+class Commands:
+    """The command line as processes, with a record and an outbox."""
+
+    def __init__(self, data_dir: Path, workspace: str, folder: Path) -> None:
+        self.outbox = folder / "outbox"
+        self.environment = os.environ | {
+            "HANSARD_DATA_DIR": str(data_dir),
+            "HANSARD_WORKSPACE": workspace,
+            "OUTBOX": str(self.outbox),
+        }
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command in a group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "hansard", *words],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """Run a command; return what it printed on both streams."""
+        started = self.start(*words)
+        out, log = started.communicate(timeout=120)
+        assert started.returncode == code, log[-3000:]
+        return out, log
+
+
+@pytest.fixture
+def commands(provider: Provider, data_dir: Path, workspace: str, tmp_path: Path) -> Commands:
+    """Return the command line, in the environment of the provider."""
+    return Commands(data_dir, workspace, tmp_path)
+
+
+def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
+    commands: Commands, provider: Provider
+):
+    """After a kill in the middle of a stream: one mail, the first answer from the record, the
+    interrupted call again, and a replay without a provider; a call that is not on record is shown
+    with the nearest recorded request.
+    """
+    agent = ("--", sys.executable, str(PROGRAMS / "agent.py"))
+    killed = commands.start("record", *agent)
+    end_s = time.monotonic() + 60
+    while len(provider.calls) < 2:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    text = "".join(TEXT)
+    resumed, log = commands.run("record", "--run", "last", *agent)
+    assert resumed == f"{text} 1 {text}\n"
+    assert "2 model calls, 1 from the record; 11 input and 7 output tokens" in log
+    assert commands.outbox.read_text() == f"{text}\n"
+    prompts = [body["messages"][0]["content"] for _, body in provider.calls]
+    assert prompts == ["Plan the day", "Sum up mail 1", "Sum up mail 1"]
+    provider.stop()
+    replayed, log = commands.run("replay", "last", *agent)
+    assert replayed == resumed
+    assert "2 model calls, 2 from the record" in log
+    assert commands.outbox.read_text() == f"{text}\n"
+    commands.environment["MODEL"] = "other"
+    _, log = commands.run("replay", "last", *agent, code=1)
+    assert "/model" in log
+    assert '"other"' in log
+
+
+def test_mcp_servers_of_a_configuration_are_recorded_in_the_same_run(
+    commands: Commands, provider: Provider, tmp_path: Path
+):
+    """The program gets a copy of the configuration; its server's calls are steps of the run, and a
+    replay does not start the server.
+    """
+    log = tmp_path / "started"
+    server = {"command": sys.executable, "args": [str(PROGRAMS / "server.py"), str(log)]}
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"clock": server}}))
+    words = ("--mcp-config", str(config), "--", sys.executable, str(PROGRAMS / "tools.py"))
+    recorded, _ = commands.run("record", *words, f"--config={config}")
+    assert recorded == "42\n"
+    assert log.read_text() == "started\n"
+    replayed, _ = commands.run("replay", "last", *words, f"--config={config}")
+    assert replayed == recorded
+    assert log.read_text() == "started\n"
+    rows, _ = commands.run("sql", "--json", "SELECT agent, tool FROM steps WHERE kind = 'tool'")
+    assert json.loads(rows) == {"agent": "mcp.clock", "tool": "answer"}
