@@ -48,6 +48,14 @@ secrets.
 
 ALLOWED_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-", "x-stainless-")
 
+SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
+)
+"""Request headers whose values are keys; no request header is recorded."""
+
+SECRET_CHARACTERS_MIN = 16
+"""Shortest key that is masked where a body repeats it: a shorter one may be an ordinary word."""
+
 SECRET_PARAMETERS = frozenset({"key", "api_key", "api-key", "access_token", "token", "sig"})
 """Parameters of a query that are not recorded."""
 
@@ -75,6 +83,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         content_type: Its media type.
         attempt: The SDK's number of the attempt, from 0; None if it does not say.
         caller: The step in which the program made the call, if it is one of a record.
+        secrets: Its keys (`secrets_of`): where a body repeats one, asterisks are recorded.
     """
 
     provider: str
@@ -84,6 +93,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = ""
     attempt: int | None = None
     caller: str = ""
+    secrets: tuple[str, ...] = ()
+
+    def masked(self, data: bytes) -> bytes:
+        """Return data of the same length without the request's keys."""
+        for secret in self.secrets:
+            data = data.replace(secret.encode(), b"*" * len(secret.encode()))
+        return data
 
     @property
     def operation(self) -> Operation | None:
@@ -161,11 +177,14 @@ class Exchange:
         self._send = send
         self._operation = request.operation
         self._rules = rules
-        self._plain_body = _plain_body(request.body)
+        self._body = request.masked(request.body)
+        self._plain_body = _plain_body(self._body)
         self.ran = False
         """True once the request goes to the provider."""
         self.headers: Headers = ()
         """All headers of the provider's response, if it ran."""
+        self.data = b""
+        """The newest piece of the provider's response, as it was received."""
         self.facts: Facts | None = None
         """Facts of the call, once it has ended."""
         self._status = 0
@@ -190,7 +209,7 @@ class Exchange:
             name, effects = self._operation.name, Effects.IDEMPOTENT
         prompts: tuple[PromptUse, ...] = ()
         if self._operation is not None and self._rules.prompts is not None:
-            asked = providers.facts(self._operation, self.request.body, 0, (), b"")
+            asked = providers.facts(self._operation, self._body, 0, (), b"")
             prompts = self._rules.prompts.uses(asked.messages_in)
         made = steps.step(
             name,
@@ -235,13 +254,14 @@ class Exchange:
             try:
                 source = await self._send()
                 self.headers, self._status = source.headers, source.status
-                headers = [list(pair) for pair in recorded_headers(source.headers)]
+                headers = [list(map(self._text, pair)) for pair in recorded_headers(self.headers)]
                 yield {"head": {"status": source.status, "headers": headers}}
                 while (data := await source.next()) is not None:
                     self._take(data)
-                    yield {"chunk": _chunk(data, time.monotonic() - began)}
+                    self.data = data
+                    yield {"chunk": _chunk(self.request.masked(data), time.monotonic() - began)}
             except Broken as error:
-                how, why = BROKEN, str(error)
+                how, why = BROKEN, self._text(str(error))
             except Closed:
                 how = CLOSED
             end: dict[str, Any] = {"how": how, "bytes": self._size}
@@ -256,6 +276,10 @@ class Exchange:
         finally:
             if source is not None:
                 await source.close()
+
+    def _text(self, text: str) -> str:
+        """Return a text without the request's keys."""
+        return self.request.masked(text.encode(errors="replace")).decode(errors="replace")
 
     def _run_in_place(self) -> Generator[dict[str, Any], None, None]:
         """Run in a thread without a loop; what it awaits never waits."""
@@ -291,14 +315,13 @@ class Exchange:
 
     def _read_facts(self) -> None:
         if self._operation is not None:
-            self.facts = providers.facts(
-                self._operation,
-                self.request.body,
-                self._status,
-                self.headers,
-                b"".join(self._parts),
-            )
+            whole = b"".join(self._parts)
+            facts = providers.facts(self._operation, self._body, self._status, self.headers, whole)
             self._parts.clear()
+            if self.request.secrets:  # an answer may repeat a key, also within a compressed body
+                encoded = self.request.masked(msgspec.json.encode(facts))
+                facts = msgspec.json.decode(encoded, type=Facts)
+            self.facts = facts
 
     def nearest(self) -> Flow[str]:
         """Return the difference to the nearest recorded request, for a call that is a miss."""
@@ -318,6 +341,18 @@ class Exchange:
             return []
         fresh = self._rules.conversation.new(self.facts)
         return fresh if self.ran else []
+
+
+def secrets_of(headers: Headers, query: str) -> tuple[str, ...]:
+    """Return the keys in a request's headers and query, longest first."""
+    values = [value for name, value in parse_qsl(query) if name.lower() in SECRET_PARAMETERS]
+    for name, value in headers:
+        if name.lower() == "cookie":
+            values += [each.partition("=")[2] for each in value.split(";")]
+        elif name.lower() in SECRET_HEADERS:
+            values.append(value.rpartition(" ")[2])
+    kept = {each.strip() for each in values if len(each.strip()) >= SECRET_CHARACTERS_MIN}
+    return tuple(sorted(kept, key=len, reverse=True))
 
 
 def recorded_headers(headers: Headers) -> list[tuple[str, str]]:

@@ -42,6 +42,7 @@ from hansard.ext.models.exchange import (
     Source,
     Unreached,
     data_of,
+    secrets_of,
 )
 from hansard.ext.models.providers import PROVIDERS, Provider
 
@@ -186,6 +187,7 @@ class ModelProxy:
             content_type=headers.get("content-type", ""),
             attempt=int(retries) if retries.isdecimal() else None,
             caller=headers.get(STEP_HEADER, ""),
+            secrets=secrets_of([*headers.items()], query),
         )
         await self._answer(provider, request, url, scope, receive, send)
 
@@ -319,7 +321,7 @@ class _Reply:
         elif "chunk" in item:
             if self._pace and not exchange.ran:
                 await self._wait(item["chunk"]["ms"] / 1000)
-            data = data_of(item["chunk"])
+            data = exchange.data if exchange.ran else data_of(item["chunk"])
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
         elif "end" in item:
             await self._end(item["end"], exchange)
