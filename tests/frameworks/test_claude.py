@@ -216,3 +216,24 @@ def test_the_hooks_are_added_to_settings_beside_others_and_taken_back(
     for wrong in ("http://127.0.0.1:2?denies=x", "nowhere"):
         assert call(*words, wrong).code == 2
     assert call("mcp", "install", "cursor", "--hooks", "http://127.0.0.1:2").code == 2
+
+
+async def test_a_call_waits_for_its_approval_or_is_called_again(
+    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An approved call may run; one that waited too long is denied, and its repetition may run."""
+    monkeypatch.setattr(claude, "DECIDED_S", 1.0)
+    async with (
+        posting(data_dir, workspace) as post,
+        hansard.connect_async(workspace, data_dir=data_dir) as record,
+    ):
+        denied = await post(INTENT, "?ask_first=Bash")
+        reason = denied["hookSpecificOutput"]["permissionDecisionReason"]
+        [waiting] = await record.approvals.list()
+        assert waiting.approval.id in reason
+        await record.approvals.grant(waiting.approval.id)
+        again = {"tool_use_id": "toolu_2"}
+        assert await post(INTENT | again, "?ask_first=Bash") == {}
+        await post(OUTCOME | again)
+        await post(END)
+    assert ("completed", "toolu_2") in await rows(data_dir, workspace, "status, call_id")

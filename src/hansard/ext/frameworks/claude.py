@@ -20,10 +20,12 @@ from starlette.responses import JSONResponse, Response
 from hansard.agents import runs
 from hansard.agents.errors import Blocked
 from hansard.agents.policy import gate
+from hansard.agents.steps.gating import watching_questions
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
+from hansard.domain.approval import Approval
 from hansard.domain.choices import check_options
 from hansard.domain.errors import BadValue
 from hansard.domain.roles.model import tool_matches
@@ -124,6 +126,11 @@ class _ToolCall:
         self.decision: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.outcome: asyncio.Future[Any] = loop.create_future()
         self.task: asyncio.Task[None]
+        self.approval = ""
+
+    def waits(self, approval: Approval) -> None:
+        """Note the approval that the call waits for."""
+        self.approval = approval.id
 
     async def body(self) -> Any:
         """Answer that the call may run, and wait for its outcome."""
@@ -225,7 +232,10 @@ class _Run:
         await asyncio.wait([call.decision], timeout=DECIDED_S)
         if not call.decision.done():
             call.task.cancel()
-            call.decide(denial("it waits for an approval: 'hansard approvals', then call it again"))
+            command = (
+                f"hansard approvals grant {call.approval}" if call.approval else "hansard status"
+            )
+            call.decide(denial(f"it waits for an approval ({command}); then call it again"))
         return call.decision.result()
 
     async def _begin(self, hook: Hook, agent: str) -> _ToolCall:
@@ -244,7 +254,8 @@ class _Run:
             call_id=hook.tool_use_id or None,
         )
         try:
-            await call_async(session, tool, hook.tool_input)
+            with watching_questions(call.waits):
+                await call_async(session, tool, hook.tool_input)
         except (ClaudeToolError, NoOutcome):
             pass  # it is on record, and Claude Code has it
         except Blocked as error:

@@ -22,7 +22,6 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.search import ExtraMissing
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, CallerError
 
@@ -54,13 +53,11 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         package: The package that must be installed.
-        extra: The extra of Hansard that installs it.
         agent: The agent's source: a line that begins with `+` is only in the version with Hansard,
             one with `-` only in the version without.
     """
 
     package: str
-    extra: str
     agent: str
 
     @property
@@ -85,7 +82,6 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
 FRAMEWORKS = {
     "openai": Framework(
         package="openai",
-        extra="models",
         agent=f"""
  import json
  from pathlib import Path
@@ -123,7 +119,6 @@ FRAMEWORKS = {
     ),
     "anthropic": Framework(
         package="anthropic",
-        extra="models",
         agent=f"""
  from pathlib import Path
 
@@ -161,7 +156,6 @@ FRAMEWORKS = {
     ),
     "pydantic-ai": Framework(
         package="pydantic-ai-slim",
-        extra="pydantic-ai",
         agent=f"""
  from pathlib import Path
 
@@ -215,20 +209,21 @@ class Quickstart(msgspec.Struct, frozen=True):
 
 
 def framework(name: str) -> tuple[Framework, str]:
-    """Return an installed framework and its version. Raises BadValue, ExtraMissing."""
+    """Return an installed framework and its version. Raises BadValue, CallerError."""
     known = FRAMEWORKS.get(name)
     if known is None:
         remedy = f"{nearest(name, FRAMEWORKS)}the frameworks are {', '.join(FRAMEWORKS)}"
         raise BadValue("FRAMEWORK", f"{name!r:.80} is not known", remedy)
     if known.version is None:
-        raise ExtraMissing(f"the quickstart of {name}", known.package, known.extra)
+        message = f"{known.package} is not installed: pip install {known.package}"
+        raise CallerError(message)
     return known, known.version
 
 
 def quickstart(name: str, folder: Path) -> Quickstart:
     """Write both agents of a framework to a folder, run them, and return what they did.
 
-    Raises BadValue, ExtraMissing, and CallerError if an agent fails otherwise than by the kill.
+    Raises BadValue, and CallerError without the framework, or if an agent fails by itself.
     """
     known, version = framework(name)
     trials = []
