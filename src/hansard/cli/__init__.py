@@ -74,6 +74,7 @@ SECTIONS = {
         "search": ("sql", "Search the text of events, best match first."),
         "sql": ("sql", "Query the record in SQL, read-only."),
         "audit": ("audit", "Find anomalies in the record."),
+        "bisect": ("bisect", "Find the first step of a run after which a check fails."),
     },
     "Compare": {
         "experiment": ("experiment", "Register experiments and show their state."),

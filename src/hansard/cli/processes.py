@@ -7,11 +7,11 @@ import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 import msgspec
 
@@ -24,6 +24,9 @@ from hansard.client.options import OnDoubt
 from hansard.domain.errors import CallerError
 from hansard.inspect.savings import Saved, added
 from hansard.state.replay import RunView
+
+TERMINATION_S = 10.0
+"""Seconds that a terminated program has to end before it is killed."""
 
 OUTPUT_BYTES_MAX = 8_192
 """Bytes at the end of a program's output in which its last line is searched."""
@@ -87,26 +90,54 @@ async def child(command: list[str], values: dict[str, str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-async def run_detached(run_id: str, command: list[str]) -> tuple[int, str]:
+async def run_detached(
+    run_id: str, command: list[str], timeout_s: float | None = None
+) -> tuple[int, str]:
     """Run a command that resumes a run, detached from the terminal.
 
     Returns its exit code (128 plus the signal's number if a signal ended it) and the last line of
     its output. The command is ended when its caller is cancelled. Raises CallerError.
     """
     value = environment(run_id, "resume", Path(os.devnull), OnDoubt.STOP)
+    return await run_quietly(command, value, timeout_s=timeout_s)
+
+
+async def run_quietly(
+    command: list[str],
+    variables: Mapping[str, str],
+    stdin: IO[bytes] | None = None,
+    timeout_s: float | None = None,
+) -> tuple[int, str]:
+    """Run a command in an environment, without a terminal.
+
+    Returns and ends as `run_detached`. Raises CallerError, also if it does not end in time.
+    """
     with tempfile.TemporaryFile() as output:
-        streams = {"stdin": asyncio.subprocess.DEVNULL, "stdout": output, "stderr": output}
-        child = await _start(command, env=value, **streams)
+        source = stdin if stdin is not None else asyncio.subprocess.DEVNULL
+        streams = {"stdin": source, "stdout": output, "stderr": output}
+        child = await _start(command, env=variables, **streams)
         try:
-            code = await child.wait()
+            code = await asyncio.wait_for(child.wait(), timeout_s)
+        except TimeoutError:
+            message = f"{command[-1]!r:.80} did not end within {timeout_s:g} s: see --timeout"
+            raise CallerError(message) from None
         finally:
             if child.returncode is None:
                 child.terminate()
-                await child.wait()
+                await _end(child)
         output.seek(max(0, output.tell() - OUTPUT_BYTES_MAX))
         lines = output.read().decode(errors="replace").splitlines()
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return code if code >= 0 else 128 - code, last
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """Wait for the end of a terminated child; kill one that goes on."""
+    try:
+        await asyncio.wait_for(child.wait(), TERMINATION_S)
+    except TimeoutError:
+        child.kill()
+        await child.wait()
 
 
 async def _start(command: list[str], **options: Any) -> asyncio.subprocess.Process:

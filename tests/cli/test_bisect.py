@@ -1,0 +1,195 @@
+"""`hansard bisect`: the first step of a run after which a check fails."""
+
+import asyncio
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+import hansard
+from hansard.cli.bisect import Outcome, Verdict, search
+from tests.cli.support import Call
+
+pytestmark = pytest.mark.later
+
+STEPS = 9
+TOTAL = "json.load(sys.stdin)['life']['board'].get('total', {}).get('value', 0)"
+
+
+@pytest.fixture(scope="module")
+def run(record: hansard.Record) -> str:
+    """Make a run that counts up on the board, and ends with a message; return its id."""
+    with record.run("sums", agent="adder", role="adder") as session:
+
+        @session.tool(effects="pure")
+        def price(n: int) -> int:
+            return n * n
+
+        for n in range(1, STEPS + 1):
+            session.board.put("total", price(n))
+        session.message("assistant", "finished")
+        return session.run
+
+
+def check(code: str) -> str:
+    """Return the check that runs Python code: its exit code is that of `exit(...)`."""
+    return f'{sys.executable} -c "import json, os, sys; {code}"'
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(1, "adder#2"), (25, "adder#10"), (81, "adder#18")]
+)
+def test_the_first_bad_step_is_found(call: Call, run, first, expected):
+    """At most 2 + log2 of the states are checked; its call and the difference are shown."""
+    made = call("bisect", run, "--check", check(f"exit({TOTAL} >= {first})"), "--json")
+    assert made.code == 0
+    head, step, *rest = made.lines
+    assert (head["outcome"], head["states"], head["bad"]["after"]) == ("found", 20, [expected])
+    assert (step["step"], step["tool"], step["arguments"]["value"]) == (
+        expected,
+        "board.put",
+        first,
+    )
+    probes = [line for line in rest if line.get("kind") == "probe"]
+    assert len(probes) == head["checked"] <= 2 + 5
+    assert {probe["verdict"] for probe in probes} == {"good", "bad"}
+    assert any(line.get("path") == ["board", "total", "value"] for line in rest) == (first > 1)
+    assert "once the check fails, it fails after every later step" in head["assumed"]
+
+
+def test_people_see_the_call_the_difference_and_the_assumption(call: Call, run):
+    """The table has each probe; the text names the step and a way to go on there."""
+    made = call("bisect", run, "--check", check(f"exit({TOTAL} >= 25)"))
+    assert "The check fails first after adder#10." in made.out
+    assert "board.put" in made.out
+    assert "16 → 25" in made.out
+    assert "assumed: once the check fails" in made.err + made.out
+    assert f"hansard run fork {run} --at" in made.err + made.out
+
+
+def test_a_check_gets_the_state_and_its_names(call: Call, run, tmp_path: Path):
+    """The file is what stdin has; the point can be used with other commands; no run is resumed."""
+    log = tmp_path / "log"
+    code = (
+        "a = json.load(sys.stdin); b = json.load(open(os.environ['HANSARD_BISECT_STATE'])); "
+        "e = os.environ; assert a == b and a['run'] == e['HANSARD_BISECT_RUN']; "
+        "assert str(a['position']) == e['HANSARD_BISECT_AT'] and 'HANSARD_RUN' not in e; "
+        f"print(e['HANSARD_BISECT_STEP'], file=open('{log}', 'a')); "
+        "exit('adder#4' in [f'adder#{n}' for n in a['agents'].get('adder', {}).get('steps', {})])"
+    )
+    made = call("bisect", run, "--check", check(code), "--json")
+    assert made.lines[0]["bad"]["after"] == ["adder#4"], made.err
+    steps = log.read_text().splitlines()
+    assert steps[:2] == ["", ""]
+    assert len(steps) == made.lines[0]["checked"]
+    assert set(steps[2:]) <= {f"adder#{n}" for n in range(1, 19)}
+
+
+def test_skipped_states_leave_several_steps(call: Call, run):
+    """Exit code 125 skips a state: the answer names the steps that remain."""
+    code = f"t = {TOTAL}; exit(125 if 16 <= t < 36 else t >= 36)"
+    made = call("bisect", run, "--check", check(code), "--json")
+    head, *rest = made.lines
+    assert (made.code, head["outcome"]) == (0, "among skipped steps")
+    names = [line["step"] for line in rest if line.get("kind") == "step"]
+    assert names == [f"adder#{n}" for n in range(8, 13)]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "text"),
+    [
+        ("exit(0)", 1, "passes at the end of the run: there is no step to find. 1 of 20 states"),
+        ("exit(3)", 1, "fails at the beginning of the run already"),
+        ("exit(125)", 2, "the check skips the end of the run (exit code 125)"),
+        ("print('no'); exit(200)", 2, "the check ended with 200 after the end of the run"),
+        ("os.kill(os.getpid(), 9)", 2, "its last line: (none)"),
+        ("import time; time.sleep(99)", 2, "did not end within 1 s: see --timeout"),
+    ],
+)
+def test_no_step_is_found_for_a_stated_reason(call: Call, run, code, exit_code, text):
+    """A check that always passes or fails ends with 1; one that cannot be used with 2."""
+    made = call("bisect", run, "--timeout", "1", "--check", f"exec {check(code)}")
+    assert made.code == exit_code
+    assert text in made.out + made.err
+
+
+def test_a_run_without_steps_and_an_unknown_agent_are_errors(call: Call, record, run):
+    """Both errors name what is missing."""
+    with record.run("empty", agent="ada", role="writer") as session:
+        empty = session.run
+    assert "has no step with an outcome" in call("bisect", empty, "--check", "true").err
+    made = call("bisect", run, "--check", "true", "--agent", "nobody")
+    assert (made.code, "agent 'nobody'" in made.err) == (2, True)
+
+
+PROGRAM = """
+import pathlib, sys, hansard
+
+with hansard.connect() as record, record.run("mails", agent="ada", role="writer") as session:
+
+    @session.tool(effects="pure")
+    def draft(n: int) -> str:
+        return f"draft {n}" if n < 3 or pathlib.Path(sys.argv[2]).exists() else "spam"
+
+    @session.tool(effects="once")
+    def send(text: str) -> str:
+        with open(sys.argv[1], "a") as file:
+            file.write(text + "\\\\n")
+        return "sent " + text
+
+    texts = [draft(n) for n in range(5)]
+    session.board.put("mail", send(" ".join(texts)))
+"""
+
+
+def test_a_program_goes_on_in_forks_without_effects(call: Call, record, shell, tmp_path: Path):
+    """With a command each state is forked; the step with the recorded fault is found, and no mail
+    is sent again. The forks have a label.
+    """
+    sent, repaired = tmp_path / "sent", tmp_path / "repaired"
+    program = tmp_path / "mails.py"
+    program.write_text(PROGRAM.replace("\\\\n", "\\n"))
+    command = [sys.executable, program, sent, repaired]
+    before = {run for run, _ in record.runs()}
+    made = shell("run", "resume", _begun(record), "--", *map(str, command))
+    assert made.code == 0, made.err
+    [run] = {run for run, _ in record.runs(workflow="mails")} - before
+    repaired.touch()
+    judge = check("exit('spam' in json.dumps(json.load(sys.stdin)['agents']['ada']['steps']))")
+    made = call("bisect", run, "--check", judge, "--json", "--", *map(str, command))
+    head, step, *rest = made.lines
+    assert (head["outcome"], head["bad"]["after"], step["result"]) == ("found", ["ada#4"], "spam")
+    assert sent.read_text().count("\n") == 1
+    forks = [line["fork"] for line in rest if line.get("kind") == "probe"]
+    assert all(record.state(fork).life.labels["bisect"] == run for fork in forks)
+    assert len(set(forks)) == head["checked"]
+
+
+def _begun(record: hansard.Record) -> str:
+    with record.run("mails", agent="ada", role="writer") as session:
+        return session.run
+
+
+@pytest.mark.parametrize("last", range(1, 8))
+def test_the_search_is_right_for_every_first_bad_state(last: int):
+    """For all places of the first bad state and all sets of skipped ones between the ends."""
+    for bad in range(1, last + 1):
+        inner = range(1, last)
+        for skipped in itertools.chain.from_iterable(
+            itertools.combinations(inner, size) for size in range(len(inner) + 1)
+        ):
+            probed: list[int] = []
+
+            async def probe(number: int, bad: int = bad, skips: tuple[int, ...] = skipped):
+                probed.append(number)  # noqa: B023 -- called at once
+                if number in skips:
+                    return Verdict.SKIPPED
+                return Verdict.BAD if number >= bad else Verdict.GOOD
+
+            outcome, low, high = asyncio.run(search(last, probe))
+            judged = [n for n in range(last + 1) if n not in skipped]
+            assert high == min(n for n in judged if n >= bad)
+            assert low == max(n for n in judged if n < bad)
+            assert (outcome is Outcome.FOUND) == (high - low == 1)
+            assert len(probed) == len(set(probed))
