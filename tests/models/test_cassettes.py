@@ -158,6 +158,10 @@ async def test_all_recorded_exchanges_replay_offline(real_data, tmp_path):
         assert failed == sum(row[5] for row in rows.values())
         assert sum(row[6] for row in rows.values()) == 0
         assert sum(row[7] for row in rows.values()) == len(exchanges)
+        messages = await record.sql(
+            "SELECT message_role, count(*) FROM messages GROUP BY ALL ORDER BY ALL"
+        )
+        assert {"assistant", "system", "tool", "user"} <= {row[0] for row in messages.rows}
     for file in tmp_path.rglob("*"):
         if file.is_file():
             assert KEY.encode() not in file.read_bytes(), file
