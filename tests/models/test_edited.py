@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -282,3 +284,38 @@ def test_a_body_that_is_no_object_is_sent_whole(body):
     items = body if isinstance(body, list) else [body]
     chunks = [each for each in edited.framed(items, _request("/v1/embeddings")) if "chunk" in each]
     assert [json.loads(each["chunk"]["data"]) for each in chunks] == [body]
+
+
+PROGRAM = """
+import openai
+
+with openai.OpenAI(max_retries=0) as client:
+    ask = [{"role": "user", "content": "Where is order 17?"}]
+    first = client.chat.completions.create(model="m", messages=ask).choices[0].message.content
+    more = [*ask, {"role": "assistant", "content": first}, *ask]
+    client.chat.completions.create(model="m", messages=more)
+    print(first)
+"""
+
+
+def test_a_recorded_program_goes_on_from_an_edited_answer(
+    call, record, provider, monkeypatch, tmp_path: Path
+):
+    """`hansard record`, `run fork --replace` with the provider's body, `record --run`: the program
+    is unchanged, and only its second request is made again.
+    """
+    for name, value in provider.environment.items():
+        monkeypatch.setenv(name, value)
+    program, body = tmp_path / "agent.py", tmp_path / "body.json"
+    program.write_text(PROGRAM)
+    body.write_text(json.dumps(CHAT))
+    assert call("record", "--", sys.executable, program).code == 0
+    made = call("run", "fork", "last", "--replace", f"models#1={body}")
+    fork = made.out.strip()
+    assert f"continue with: hansard record --run {fork}" in made.err
+    before = len(provider.calls)
+    assert call("record", "--run", fork, "--", sys.executable, program).code == 0
+    [(_, request)] = provider.calls[before:]
+    assert request["messages"][1]["content"] == "Zürich"
+    steps = record.state(fork).agent("models").steps
+    assert [step.verdict for step in steps.values()] == ["happened", None]

@@ -257,7 +257,9 @@ async def fork(
     }
     if edited:
         output.hint(f"edited: {listed(edited)}; calls that depend on it run, others are answered")
-    hint = f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {_resume(child)}"
+    hint = (
+        f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {_resume(child, life)}"
+    )
     output.hint(hint)
 
 
@@ -382,14 +384,16 @@ def _next(view: RunView) -> str:
     """Return the next command after a step was settled."""
     still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
     if still:
-        return (
-            f"still in doubt: {', '.join(still)}; settle them too, or resume: {_resume(view.run)}"
-        )
-    return f"continue with: {_resume(view.run)}"
+        return f"still in doubt: {', '.join(still)}; settle them too, or resume: {_resume(view.run, view.life)}"
+    return f"continue with: {_resume(view.run, view.life)}"
 
 
-def _resume(run: str) -> str:
-    return f"hansard run resume {run} -- COMMAND"
+def _resume(run: str, life: RunState) -> str:
+    """Return the command that goes on with a run: of one whose models were recorded, `record`."""
+    from hansard.cli.record import AGENT  # noqa: PLC0415 -- its imports are needed by few
+
+    how = "record --run" if AGENT in life.roster else "run resume"
+    return f"hansard {how} {run} -- COMMAND"
 
 
 def _how(run: str, life: RunState) -> str:
@@ -405,7 +409,7 @@ def _how(run: str, life: RunState) -> str:
     )
     return (
         f"{current}.\n{program}\nRun that program again so that it picks this run up:\n"
-        f"  {_resume(run)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
+        f"  {_resume(run, life)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
     )
 
 
