@@ -16,9 +16,9 @@ from hansard.agents.steps import scope
 
 ROOT = Path(__file__).parents[1]
 
-# Appended, not put first: the links at the root are called `agents`, `domain` ..., and must not
-# shadow an installed package of that name.
-sys.path.append(str(ROOT))
+# Last, also where `python -m pytest` has put it first: the links at the root are called `agents`,
+# `domain` ..., and must not shadow an installed package of that name.
+sys.path[:] = [*(each for each in sys.path if Path(each or ".").resolve() != ROOT), str(ROOT)]
 
 # Compiled modules are kept, whatever the machine says: tests start processes by the hundred, and
 # each worker would compile, and rewrite, all tests again.

@@ -5,6 +5,7 @@ import inspect
 import itertools
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,13 +81,18 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     """
     if not isinstance(collector, pytest.Module):
         return
-    with contextlib.suppress(Exception, pytest.skip.Exception):  # reported when it is collected
+    try:
         module = collector.obj
-        # Other folders have a `Lab` of their own.
-        has_twins = getattr(module, "Lab", None) is Lab or hasattr(module, "TwinRecord")
-        for name, test in [*vars(module).items()] if has_twins else ():
-            if name.startswith("test") and inspect.iscoroutinefunction(test) and is_scenario(test):
-                setattr(module, name, twins(test))
+    except (Exception, pytest.skip.Exception):  # noqa: BLE001 -- reported when it is imported again
+        for name, loaded in [*sys.modules.items()]:
+            if getattr(loaded, "__file__", None) == str(collector.path):
+                del sys.modules[name]
+        return
+    # Other folders have a `Lab` of their own.
+    has_twins = getattr(module, "Lab", None) is Lab or hasattr(module, "TwinRecord")
+    for name, test in [*vars(module).items()] if has_twins else ():
+        if name.startswith("test") and inspect.iscoroutinefunction(test) and is_scenario(test):
+            setattr(module, name, twins(test))
 
 
 @pytest.fixture(scope="session")

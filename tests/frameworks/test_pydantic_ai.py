@@ -120,7 +120,7 @@ async def test_a_mail_whose_outcome_is_unknown_is_not_sent_again(
 
 
 async def test_kinds_effects_and_tokens_are_on_record(data_dir: Path, workspace: str):
-    """Effects come from the tool's metadata, then from `effects=`, then they are `once`."""
+    """Effects come from the tool's metadata, then from the capability, then they are `once`."""
     world = World(*(ToolCallPart(name, {"n": 1}) for name in ("pay", "look", "read")))
     tools = FunctionToolset(id="t")
 
@@ -136,7 +136,7 @@ async def test_kinds_effects_and_tokens_are_on_record(data_dir: Path, workspace:
     def read(n: int) -> dict[str, int]:
         return {"pydantic_ai": n}
 
-    durable = HansardDurability(effects={"look": "pure", "read": "pure"})
+    durable = HansardDurability(pure=["look", "read"])
     agent = Agent(world.model, name="a", toolsets=[tools], capabilities=[durable])
     [first, second] = await played(data_dir, workspace, agent)
     assert first == second == "[1, [1], {'pydantic_ai': 1}]"
@@ -242,7 +242,7 @@ async def test_an_agent_in_a_tool_is_part_of_that_tool_or_has_steps(data_dir: Pa
     async def delegate() -> str:
         return (await inner.run("What?")).output
 
-    durable = HansardDurability(effects={"delegate": "composite"})
+    durable = HansardDurability(composite=["delegate"])
     agent = Agent(world.model, name="a", tools=[ask, delegate], capabilities=[durable])
     await played(data_dir, workspace, agent)
     parents = "SELECT tool, parent_step FROM steps WHERE parent_step IS NOT NULL"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
@@ -47,7 +47,12 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from hansard.domain.choices import check_options
 from hansard.domain.steps import Effects
-from hansard.ext.frameworks._sessions import execute, session_here
+from hansard.ext.frameworks._sessions import (
+    effects_by_name,
+    execute,
+    report_usage,
+    session_here,
+)
 from hansard.ext.steps import AnySession, step
 
 VOLATILE = ("timestamp", "run_id", "conversation_id")
@@ -101,19 +106,28 @@ class HansardDurability(BaseDurabilityCapability[AgentDepsT]):
         models: Mapping[str, Model] | None = None,
         event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
         name: str | None = None,
-        effects: Mapping[str, str] | None = None,
+        pure: Iterable[str] = (),
+        idempotent: Iterable[str] = (),
+        composite: Iterable[str] = (),
     ) -> None:
         """Create the capability.
+
+        Tools that are not listed are called once: if the process is killed during a call, a person
+        or a policy decides whether it is repeated. A tool's own
+        `metadata={"hansard": {"effects": "pure"}}` has precedence.
 
         Args:
             models: Further models by id, for `agent.run(model=...)`.
             event_stream_handler: Handles events; it is not called again for those on record.
             name: The agent's name on record; by default its own.
-            effects: Effects of tools, by name; `once` by default. A tool's own
-                `metadata={"hansard": {"effects": ...}}` has precedence.
+            pure: Names of tools that change nothing.
+            idempotent: Names of tools whose calls may be repeated.
+            composite: Names of tools that make steps themselves, such as those that run an agent.
+
+        Raises BadValue for a tool that is listed twice.
         """
         super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
-        self._effects = dict(effects or {})
+        self._effects = effects_by_name(pure, idempotent, composite)
 
     @property
     def in_durable_context(self) -> bool:
@@ -328,11 +342,10 @@ def plain(value: Any) -> Any:
 def _report_usage(session: AnySession, response: Any) -> None:
     """Report the usage of a recorded model response."""
     usage = response.get("usage", {}) if isinstance(response, dict) else {}
-    details = usage.get("details") or {}
-    figures = {
-        "input_tokens": usage.get("input_tokens"),
-        "output_tokens": usage.get("output_tokens"),
-        "cached_tokens": usage.get("cache_read_tokens"),
-        "reasoning_tokens": details.get("reasoning_tokens"),
-    }
-    session.usage(**{name: number for name, number in figures.items() if number})
+    report_usage(
+        session,
+        input_tokens=usage.get("input_tokens"),
+        output_tokens=usage.get("output_tokens"),
+        cached_tokens=usage.get("cache_read_tokens"),
+        reasoning_tokens=(usage.get("details") or {}).get("reasoning_tokens"),
+    )

@@ -1,0 +1,211 @@
+"""Sessions of the OpenAI Agents SDK on the record, as a slice: a stream for each session.
+
+A change names the call that made it, so that a call that is repeated after a kill changes nothing.
+Items that were removed are no longer part of the session, but stay on record until they are erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from hansard.agents.steps import payloads, scope
+from hansard.agents.workspace import Workspace
+from hansard.bus.commits import revive_all
+from hansard.domain import values
+from hansard.domain.events import Actor
+from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import LOWEST, Label, join, parse
+from hansard.domain.steps import Effects
+from hansard.ext.frameworks._sessions import execute, io
+from hansard.ext.steps import AnySession, step
+from hansard.extending import Event, Slice, event
+from hansard.inspect.trace import Payloads
+
+KIND = "agents_session"
+"""Kind of stream, by the session's id."""
+
+ALL = 0
+"""As a count of removed items: all of them."""
+
+
+@event("agents_session.added.v1")
+class ItemsAdded(Event, frozen=True, kw_only=True):
+    """Items were added to a session."""
+
+    key: str
+    items: msgspec.Raw
+    count: int
+
+
+@event("agents_session.removed.v1")
+class ItemsRemoved(Event, frozen=True, kw_only=True):
+    """The newest items were taken from a session; all, if the count is 0."""
+
+    key: str
+    count: int = ALL
+
+
+class Items(msgspec.Struct, frozen=True):
+    """Items of a session, oldest first, and their label."""
+
+    items: list[Any]
+    label: str
+
+
+def _left(events: Sequence[Event]) -> list[tuple[msgspec.Raw, int]]:
+    """Return the additions that are left, each with the number of its items that are."""
+    left: list[tuple[msgspec.Raw, int]] = []
+    for each in events:
+        if isinstance(each, ItemsAdded):
+            left.append((each.items, each.count))
+        elif isinstance(each, ItemsRemoved) and each.count == ALL:
+            left.clear()
+        elif isinstance(each, ItemsRemoved) and left:
+            items, count = left.pop()
+            left += [(items, count - 1)] if count > 1 else []
+    return left
+
+
+async def read(workspace: Workspace, name: str, before: str = "") -> Items:
+    """Return a session's items, and their label; `before`: those before the change of a call."""
+    stored = await workspace.log.read(WorkspaceStream(KIND, name))
+    events = revive_all(each.commit for each in stored)
+    keys = [getattr(each, "key", "") for each in events]
+    if before in keys:
+        events = events[: keys.index(before)]
+    reader, items = Payloads(workspace), list[Any]()
+    for raw, count in _left(events):
+        items += (await reader.value(raw))[:count]
+    label = join(LOWEST, *(each.commit.label or LOWEST for each in stored))
+    return Items(items=items, label=str(label))
+
+
+async def add(
+    workspace: Workspace, name: str, items: list[Any], key: str, by: Actor, label: Label | None
+) -> None:
+    """Add items, unless the call has done so."""
+    packed = payloads.pack(values.plain(items, "items", workspace.redaction), "items")
+    for blob in packed.blobs:
+        await workspace.blobs.put(blob)
+    change = ItemsAdded(key=key, items=packed.raw, count=len(items))
+    await _once(workspace, name, change, by, label)
+
+
+async def remove(
+    workspace: Workspace, name: str, count: int, key: str, by: Actor, label: Label | None
+) -> None:
+    """Remove the newest item, or all of them, unless the call has done so."""
+    await _once(workspace, name, ItemsRemoved(key=key, count=count), by, label)
+
+
+async def _once(
+    workspace: Workspace,
+    name: str,
+    change: ItemsAdded | ItemsRemoved,
+    by: Actor,
+    label: Label | None,
+) -> None:
+    def decide(stored: list[Any]) -> list[Event]:
+        events = revive_all(each.commit for each in stored)
+        is_known = any(getattr(each, "key", "") == change.key for each in events)
+        idle = isinstance(change, ItemsRemoved) and not _left(events)
+        return [] if is_known or idle else [change]
+
+    await workspace.repository.record(WorkspaceStream(KIND, name), by, decide, label)
+
+
+SCHEMA = """
+CREATE VIEW agents_session_changes AS
+SELECT url_decode(split_part(stream, '/', 2)) AS session, position, logged_at,
+    CASE type WHEN 'agents_session.added.v1' THEN 'added' ELSE 'removed' END AS change,
+    coalesce((data->>'count')::BIGINT, 0) AS count, data->'items' AS items
+FROM events WHERE type IN ('agents_session.added.v1', 'agents_session.removed.v1');
+"""
+
+SLICE = Slice(name="agents-sessions", streams={KIND: (ItemsAdded, ItemsRemoved)}, schema=SCHEMA)
+
+
+class RecordedSession:
+    """Session of the SDK whose items are on the record, also for later runs.
+
+    Each of its methods is a step of the current session of Hansard. Not for restricted agents.
+    """
+
+    def __init__(self, session_id: str, session_settings: Any = None) -> None:
+        """Open a session by its id; nothing is read yet."""
+        self.session_id = session_id
+        self.session_settings = session_settings
+
+    async def get_items(self, limit: int | None = None) -> list[Any]:
+        """Return the items, oldest first; with a limit the newest."""
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        session = scope.ambient("agents_session.get_items")
+
+        async def get() -> Any:
+            return await self._read(session, limit)
+
+        items: list[Any] = await self._step(session, get, "get_items", Effects.PURE, limit=limit)
+        return items
+
+    async def add_items(self, items: list[Any]) -> None:
+        """Add items."""
+        added = msgspec.to_builtins(items)
+        if added:
+            session = scope.ambient("agents_session.add_items")
+            write = partial(self._write, session, add, added)
+            await self._step(session, write, "add_items", items=added)
+
+    async def pop_item(self) -> Any:
+        """Remove and return the newest item; None if there is none."""
+        session = scope.ambient("agents_session.pop_item")
+
+        async def pop(key: str) -> Any:
+            newest = await self._read(session, 1, key)
+            await self._write(session, remove, 1, key)
+            return newest
+
+        items = await self._step(session, pop, "pop_item")
+        return items[0] if items else None
+
+    async def clear_session(self) -> None:
+        """Remove all items."""
+        session = scope.ambient("agents_session.clear_session")
+        clear = partial(self._write, session, remove, ALL)
+        await self._step(session, clear, "clear_session")
+
+    async def _step(
+        self,
+        session: AnySession,
+        body: Any,
+        name: str,
+        effects: Effects = Effects.IDEMPOTENT,
+        **arguments: Any,
+    ) -> Any:
+        """Execute a method as a step; the agent has then seen the items that it returns."""
+        key = None if effects is Effects.PURE else "key"
+        tool = step(
+            f"agents_session.{name}", body, effects=effects, kind="memory", key_argument=key
+        )
+        result, _ = await execute(session, tool, {"session": self.session_id, **arguments})
+        if result is None:
+            return None
+        if result["label"]:
+            session.engine.ledger.shown(parse(result["label"]))
+        return result["items"]
+
+    async def _read(self, session: AnySession, limit: int | None, before: str = "") -> Any:
+        present = await io(session, read, session.engine.workspace, self.session_id, before)
+        items = present.items
+        if limit is not None:
+            items = items[-limit:] if limit > 0 else []
+        return {"items": items, "label": present.label}
+
+    async def _write(self, session: AnySession, change: Any, value: Any, key: str) -> None:
+        ledger = session.engine.ledger
+        about = (session.engine.workspace, self.session_id, value, key, ledger.actor)
+        await io(session, change, *about, ledger.label.stored)
