@@ -383,14 +383,15 @@ def _steps_to_settle(view: RunView) -> Iterator[tuple[str, Step]]:
 def _next(view: RunView) -> str:
     """Return the next command after a step was settled."""
     still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
+    resume = _resume(view.run, view.life)
     if still:
-        return f"still in doubt: {', '.join(still)}; settle them too, or resume: {_resume(view.run, view.life)}"
-    return f"continue with: {_resume(view.run, view.life)}"
+        return f"still in doubt: {', '.join(still)}; settle them too, or resume: {resume}"
+    return f"continue with: {resume}"
 
 
 def _resume(run: str, life: RunState) -> str:
     """Return the command that goes on with a run: of one whose models were recorded, `record`."""
-    from hansard.cli.record import AGENT  # noqa: PLC0415 -- its imports are needed by few
+    from hansard.cli.record import AGENT
 
     how = "record --run" if AGENT in life.roster else "run resume"
     return f"hansard {how} {run} -- COMMAND"
