@@ -2,43 +2,35 @@
 
 A thread is a stream of events that outlives runs (`hansard.ext.frameworks.threads`). What a session
 reads of a thread is a step with the version read as its result. So a resumed or replayed program
-gets the thread as it was, without what the run itself stored before it was killed, and stores the
-same checkpoints again as it repeats its calls; those of the killed process stay in the thread. A
-strict replay, and a fork that shadows effects, store nothing.
+gets the thread as it was, without what the run itself stored before it was killed, and stores its
+checkpoints again as it repeats its calls; those of the killed process stay in the thread. A strict
+replay, and a fork that shadows effects, store nothing.
 
-A checkpoint's values are recorded as those of calls. What cannot be recorded exactly, and
-everything if a serializer is given, is stored as that serializer's bytes.
+Between the reads, a session has its threads in memory, as LangGraph's `InMemorySaver` keeps them.
+Values are recorded as those of calls; what cannot be recorded exactly, as LangGraph's bytes.
 """
 
 from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
     get_checkpoint_id,
-    get_checkpoint_metadata,
 )
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from hansard.agents.flow import done
 from hansard.agents.steps import payloads
@@ -51,38 +43,50 @@ from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, join
 from hansard.domain.steps import Effects
-from hansard.ext.frameworks.threads import (
-    Key,
-    Thread,
-    ThreadCheckpointed,
-    ThreadEvent,
-    ThreadPruned,
-    ThreadWritten,
-    parts,
-)
+from hansard.domain.values import Scrub
+from hansard.ext.frameworks.threads import KIND, ThreadCheckpointed, ThreadPruned, ThreadWritten
 from hansard.ext.steps import AnySession, call_async, demand_thread, step
 from hansard.state.repository import transact
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Typed = tuple[str, bytes]
+ThreadEvent = ThreadCheckpointed | ThreadWritten | ThreadPruned
+
 READ = "langgraph.thread"
-"""Tool name of the step that reads a thread, and without arguments of one that reads all."""
+"""Tool name of the step that reads a thread; without arguments, all threads."""
+
+RECORDED = "hansard"
+"""Type of a value in memory that is recorded as those of calls."""
+
+REFERENCE = "hansard-reference"
+"""Type of a large value that is not in memory."""
 
 
-class _Known(msgspec.Struct):
-    """What a session knows of a thread: events of others, and those of its run in this process,
-    each with the newest version read before it.
-    """
+class _Values(JsonPlusSerializer):
+    """Serializer of values that are recorded as those of calls, where that is exact."""
 
-    others: list[tuple[int, ThreadEvent]] = []
-    own: list[tuple[int, ThreadEvent]] = []
-    seen: int = 0
-    at: int = 0
+    def __init__(self, scrub: Scrub | None) -> None:
+        super().__init__()
+        self._scrub = scrub
 
-    def thread(self) -> Thread:
-        """Return the thread at the version that was read last."""
-        events = [each for each in self.others if each[0] <= self.at] + self.own
-        return Thread(each for _, each in sorted(events, key=lambda each: each[0]))
+    def dumps_typed(self, obj: Any) -> Typed:
+        """Return a value as recorded JSON, or as LangGraph's bytes."""
+        result = payloads.plain_result(obj, None, self._scrub)
+        return super().dumps_typed(obj) if result.inexact else (RECORDED, _json(result.plain))
+
+    def loads_typed(self, data: Typed) -> Any:
+        """Return a value."""
+        if data[0] != RECORDED:
+            return super().loads_typed(data)
+        return values.load(data[1], secret=lambda name: f"<secret:{name}>")
+
+
+class _Serialized(msgspec.Struct):
+    """A value as a serializer's bytes."""
+
+    serde: str
+    data: bytes
 
 
 def _in_thread(
@@ -102,207 +106,174 @@ def _in_thread(
     return call
 
 
-class Checkpointer(BaseCheckpointSaver[str]):
+class Checkpointer(InMemorySaver):
     """Checkpoints of a session's graphs, on the record.
 
     Args:
         session: The session of a trusted program, of either client.
-        serde: A serializer whose bytes are stored, such as an encrypting one; by default values are
-            recorded as those of calls.
+        serde: A serializer whose bytes are stored, such as an encrypting one.
 
     Raises BadValue for the session of a restricted agent, which has no access to the log.
     """
 
     def __init__(self, session: AnySession, *, serde: SerializerProtocol | None = None) -> None:
-        super().__init__(serde=serde)
+        settings = session.engine.settings
+        super().__init__(serde=serde or _Values(settings.scrub))
         if not isinstance(session, Trusted):
             fact = "the session of a restricted agent cannot write to the log"
             raise BadValue("Checkpointer", fact, "use a checkpointer of LangGraph's")
         self._session: Any = session
-        self._opaque = serde is not None
-        settings = session.engine.settings
-        self._scrub = settings.scrub
+        self._engine = session.engine
         self._stores = not (settings.mode.reads_only or settings.shadows)
         self._workspace = session.engine.workspace
-        self._known: dict[str, _Known] = {}
-        self._blobs: dict[str, bytes] = {}
+        self._seen: dict[str, int] = {}
+        """The version of each thread up to which its events are in memory."""
 
     # ------------------------------------------------------------ threads of the log
 
-    async def _read(self, thread: str | None) -> dict[str, Thread]:
-        """Return a thread as of a step that reads it, or all threads."""
-        if not self._session.engine.ledger.here.nests:  # inside a tool, whose result is recorded
-            versions = await self._newest(thread)
-        else:
-            newest = functools.partial(self._newest, thread)
-            body = newest if isinstance(self._session, AsyncMixin) else lambda: done(newest())
-            tool = step(READ, body, effects=Effects.PURE, kind="memory")
-            arguments = {} if thread is None else {"thread": thread}
-            versions = await call_async(self._session, tool, arguments)
-        for name, version in versions.items():
-            known = self._of(name)
-            if known.seen < version:  # answered from the record
-                self._learn(await self._io(self._log.read, _stream(name), after=known.seen))
-            known.at = version
-        names = self._known if thread is None else [thread]
-        return {name: self._of(name).thread() for name in [*names]}
+    async def _load(self, thread: str | None) -> None:
+        """Bring a thread, or all of them, to the version that a step reads."""
+        if not self._engine.ledger.here.nests:  # in a tool's body, whose result is recorded
+            await self._newest(thread)
+            return
+        newest = functools.partial(self._newest, thread)
+        body = newest if isinstance(self._session, AsyncMixin) else lambda: done(newest())
+        tool = step(READ, body, effects=Effects.PURE, kind="memory")
+        arguments = {} if thread is None else {KIND: thread}
+        for name, version in (await call_async(self._session, tool, arguments)).items():
+            after = self._seen.get(name, 0)
+            if after < version:  # answered from the record
+                log = self._workspace.log
+                await self._take(await self._io(log.read, _stream(name), after=after, to=version))
 
     async def _newest(self, thread: str | None) -> dict[str, int]:
-        """Read new events; return the versions of the threads."""
+        """Read what is new; return the versions."""
+        log = self._workspace.log
         if thread is None:
-            commits: list[Stored] = await self._io(self._log.read_kind, "thread")
+            commits: list[Stored] = await self._io(log.read_kind, KIND)
         else:
-            after = self._of(thread).seen
-            commits = await self._io(self._log.read, _stream(thread), after=after)
+            after = self._seen.get(thread, 0)
+            commits = await self._io(log.read, _stream(thread), after=after)
         label = join(LOWEST, *(each.commit.label or LOWEST for each in commits))
-        engine, what = self._session.engine, f"thread {thread or 'of the workspace'}"
-        await self._io(engine.clearances.demand, label, what, READ)
-        engine.ledger.shown(label)
-        self._learn(commits)
-        names = self._known if thread is None else [thread]
-        return {name: self._of(name).seen for name in [*names]}
+        what = "the threads" if thread is None else f"thread {thread!r:.80}"
+        await self._io(self._engine.clearances.demand, label, what, READ)
+        self._engine.ledger.shown(label)
+        await self._take(commits)
+        return dict(self._seen) if thread is None else {thread: self._seen.get(thread, 0)}
 
-    def _learn(self, commits: Iterable[Stored]) -> None:
-        """Add the events of commits that are not known yet."""
+    async def _take(self, commits: Sequence[Stored]) -> None:
+        """Apply what others stored."""
+        author = self._session.run, self._session.agent
         for stored in commits:
-            known = self._of(cast("WorkspaceStream", stored.stream).id)
-            if stored.commit.version <= known.seen:
+            thread = cast("WorkspaceStream", stored.stream).id
+            if stored.commit.version <= self._seen.get(thread, 0):
                 continue
-            known.seen = stored.commit.last_version
-            for version, recorded in enumerate(stored.commit.events, stored.commit.version):
+            self._seen[thread] = stored.commit.last_version
+            for recorded in stored.commit.events:
                 event = cast("ThreadEvent", revive(recorded))
-                if (event.run, stored.commit.actor.agent) != self._author:
-                    known.others.append((version, event))
+                if (event.run, stored.commit.actor.agent) != author:
+                    await self._apply(thread, event)
 
-    async def _append(self, thread: str, event: ThreadEvent, *packs: payloads.Packed) -> None:
-        """Append an event, after the payloads that it names."""
-        for blob in (blob for packed in packs for blob in packed.blobs):
-            if self._stores:
-                await self._io(self._workspace.blobs.put, blob)
-            else:
-                self._blobs[payload.reference(blob)["$blob"]["sha256"]] = blob
-        known = self._of(thread)
-        known.own.append((known.at, event))
-        if not self._stores:
-            return
-        label = self._session.engine.ledger.label.stored
-        actor, stream = Actor.of(self._session.agent), _stream(thread)
+    async def _apply(self, thread: str, event: ThreadEvent) -> None:
+        match event:
+            case ThreadCheckpointed(namespace=namespace):
+                for channel, raw in _parts(event.values).items():
+                    self.blobs[thread, namespace, channel, event.versions[channel]] = _typed(raw)
+                state = _parts(event.state)
+                checkpoint, about = [await self._whole(_typed(each)) for each in state.values()]
+                entry = checkpoint, about, event.parent or None
+                self.storage[thread][namespace][event.checkpoint] = entry
+            case ThreadWritten(namespace=namespace, task=task):
+                writes = self.writes[thread, namespace, event.checkpoint]
+                raws = _parts(event.values)
+                for at, channel in event.channels:
+                    if at < 0 or (task, at) not in writes:
+                        writes[task, at] = task, channel, _typed(raws[str(at)]), event.path
+            case ThreadPruned(checkpoints=()):
+                super().delete_thread(thread)
+            case ThreadPruned():
+                for namespace, id_ in event.checkpoints:
+                    self.storage[thread][namespace].pop(id_, None)
+                    self.writes.pop((thread, namespace, id_), None)
 
-        def next_append(last: Stored | None) -> Append:
-            version = last.commit.last_version + 1 if last is not None else 1
-            commit = new_commit(self._workspace.clock, version, actor, [event], label=label)
-            return Append(stream, commit)
+    async def _append(self, thread: str, event: ThreadEvent) -> None:
+        """Store an event, after the payloads that it names, and apply it."""
+        if self._stores:
+            for field in ("state", "values"):
+                packed = payloads.pack_arguments(_parts(getattr(event, field, _NOTHING)))
+                for blob in packed.blobs:
+                    await self._io(self._workspace.blobs.put, blob)
+                if packed.blobs:
+                    event = msgspec.structs.replace(event, **{field: packed.raw})
+            label, clock = self._engine.ledger.label.stored, self._workspace.clock
+            actor, stream = Actor.of(self._session.agent), _stream(thread)
 
-        newest = functools.partial(self._log.last, stream)
-        await self._io(transact, newest, next_append, self._log.append)
+            def following(last: Stored | None) -> Append:
+                version = last.commit.last_version + 1 if last is not None else 1
+                return Append(stream, new_commit(clock, version, actor, [event], label=label))
 
-    @property
-    def _log(self) -> Any:
-        return self._workspace.log
-
-    @property
-    def _author(self) -> tuple[str, str]:
-        return self._session.run, self._session.agent
-
-    def _of(self, thread: str) -> _Known:
-        return self._known.setdefault(thread, _Known())
+            log = self._workspace.log
+            await self._io(transact, functools.partial(log.last, stream), following, log.append)
+        await self._apply(thread, event)
 
     async def _io(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine on the loop of the bus."""
-        return await self._session._io(work, *args, **kwargs)  # noqa: SLF001 -- one way, both clients
+        return await self._session._io(work, *args, **kwargs)  # noqa: SLF001 -- for both clients
 
     # ------------------------------------------------------------ values
 
-    def _plain(self, value: Any) -> Any:
-        """Return a value as it is recorded, or its serializer's bytes if that would be inexact."""
-        if not self._opaque:
-            result = payloads.plain_result(value, None, self._scrub)
-            if not result.inexact:
-                return {"value": result.plain}
-        kind, data = self.serde.dumps_typed(value)
-        if self._scrub is not None and self._scrub.holds(data):
-            fact = f"a {type(value).__name__} holds a secret, and cannot be recorded without it"
+    def _raw(self, value: Typed) -> msgspec.Raw:
+        """Return a value as it is recorded. Raises BadValue for a secret within bytes."""
+        kind, data = value
+        if kind == RECORDED:
+            return msgspec.Raw(_json({"value": msgspec.Raw(data)}))
+        scrub = self._engine.settings.scrub
+        if scrub is not None and scrub.holds(data):
+            fact = "a value holds a secret, and cannot be recorded without it"
             raise BadValue("checkpoint", fact, "register its class with hansard.value_type")
-        return {"serde": kind, "data": values.plain(data)}
+        return msgspec.Raw(_json(_Serialized(kind, data)))
 
-    async def _value(self, raw: msgspec.Raw) -> Any:
-        """Return a recorded value."""
-        request = payload.unpack(raw)
-        plain: dict[str, Any] = {}
-        try:
-            sha256, size = next(request)
-            while True:
-                data = self._blobs.get(sha256)
-                if data is None:
-                    data = await self._io(self._workspace.blobs.get, sha256, size)
-                sha256, size = request.send(data)
-        except StopIteration as stop:
-            plain = stop.value
-        if "serde" in plain:
-            return self.serde.loads_typed((plain["serde"], values.revive(plain["data"])))
-        return values.revive(plain["value"], secret=lambda name: f"<secret:{name}>")
+    async def _whole(self, value: Typed) -> Typed:
+        """Return a value, fetched if it is a reference."""
+        if value[0] != REFERENCE:
+            return value
+        fetch = self._engine.outcomes.fetch(payload.unpack(msgspec.Raw(value[1])))
+        return _typed(msgspec.Raw(_json(await self._session._flow(fetch))))  # noqa: SLF001 -- as `_io`
 
-    async def _tuple(self, name: str, thread: Thread, key: Key) -> CheckpointTuple:
-        """Return a checkpoint with its values and pending writes."""
-        event = thread.checkpoints[key]
-        state = {part: await self._value(raw) for part, raw in parts(event.state).items()}
-        raws = {channel: thread.stored(key, channel) for channel in event.versions}
-        contents = {
-            channel: await self._value(raw) for channel, raw in raws.items() if raw is not None
-        }
-        checkpoint = {
-            **state["checkpoint"],
-            "channel_versions": dict(event.versions),
-            "channel_values": contents,
-        }
-        return CheckpointTuple(
-            _config(name, *key),
-            cast("Checkpoint", checkpoint),
-            state["metadata"],
-            _config(name, key[0], event.parent) if event.parent else None,
-            await self._pending(thread, key),
-        )
-
-    async def _pending(self, thread: Thread, key: Key) -> list[tuple[str, str, Any]]:
-        return [(w.task, w.channel, await self._value(w.value)) for w in thread.writes(key)]
+    async def _fetch(self, thread: str, namespace: str | None = None, id_: str = "") -> None:
+        """Fetch what a thread has by reference: all of it, or what one checkpoint needs."""
+        for space, checkpoints in self.storage[thread].items():
+            for each, (checkpoint, _, _) in checkpoints.items():
+                if namespace not in (None, space) or id_ not in ("", each):
+                    continue
+                for channel, version in self.serde.loads_typed(checkpoint)[
+                    "channel_versions"
+                ].items():
+                    key = thread, space, channel, version
+                    if key in self.blobs:
+                        self.blobs[key] = await self._whole(self.blobs[key])
+                writes = self.writes.get((thread, space, each), {})
+                for at, (task, channel, value, path) in [*writes.items()]:
+                    writes[at] = task, channel, await self._whole(value), path
 
     # ------------------------------------------------------------ as LangGraph calls it
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint, by default the newest."""
-        name, namespace, checkpoint = _place(config)
-        thread = (await self._read(name))[name]
-        key = (namespace, checkpoint) if checkpoint else thread.latest(namespace)
-        if key is None or key not in thread.checkpoints:
-            return None
-        return await self._tuple(name, thread, key)
+        thread, namespace, id_ = _place(config)
+        await self._load(thread)
+        newest = max(self.storage[thread][namespace], default="")
+        await self._fetch(thread, namespace, id_ or newest or "none")
+        return super().get_tuple(config)
 
     async def _list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 -- LangGraph's name
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> list[CheckpointTuple]:
-        configurable = {} if config is None else config["configurable"]
-        threads = await self._read(None if config is None else _place(config)[0])
-        earlier = None if before is None else get_checkpoint_id(before)
-        keys = [(key, name) for name, thread in threads.items() for key in thread.checkpoints]
-        tuples: list[CheckpointTuple] = []
-        for key, name in sorted(keys, key=lambda each: each[0][1], reverse=True):
-            if limit is not None and len(tuples) >= limit:
-                break
-            if (
-                configurable.get("checkpoint_ns", key[0]) != key[0]
-                or (configurable.get("checkpoint_id") or key[1]) != key[1]
-                or (earlier is not None and key[1] >= earlier)
-            ):
-                continue
-            each = await self._tuple(name, threads[name], key)
-            if all(each.metadata.get(field) == value for field, value in (filter or {}).items()):
-                tuples.append(each)
-        return tuples
+        self, config: RunnableConfig | None, /, **query: Any
+    ) -> Sequence[CheckpointTuple]:
+        thread = None if config is None else _place(config)[0]
+        await self._load(thread)
+        for each in [*self.storage] if thread is None else [thread]:
+            await self._fetch(each)
+        return [*super().list(config, **query)]
 
     async def alist(
         self, config: RunnableConfig | None, **query: Any
@@ -310,6 +281,16 @@ class Checkpointer(BaseCheckpointSaver[str]):
         """Yield checkpoints, the newest first."""
         for each in await self._list(config, **query):
             yield each
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return the writes of channels since their nearest stored value, and that value."""
+        if channels:
+            thread, namespace, _ = _place(config)
+            await self._load(thread)
+            await self._fetch(thread, namespace)
+        return super().get_delta_channel_history(config=config, channels=channels)
 
     async def aput(
         self,
@@ -319,30 +300,25 @@ class Checkpointer(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint with the new values of its channels."""
-        name, namespace, parent = _place(config)
-        whole: dict[str, Any] = {**checkpoint}
-        contents, versions = whole.pop("channel_values"), whole.pop("channel_versions")
-        about = get_checkpoint_metadata(config, metadata)
-        state = {"checkpoint": self._plain(whole), "metadata": self._plain(about)}
-        new = {
-            channel: self._plain(contents[channel])
-            for channel in new_versions
-            if channel in contents
-        }
-        packs = payloads.pack_arguments(state), payloads.pack_arguments(new)
+        stored = super().put(config, checkpoint, metadata, new_versions)
+        thread, namespace, id_ = _place(stored)
+        state, about, parent = self.storage[thread][namespace][id_]
+        new = [each for each in new_versions if each in checkpoint["channel_values"]]
+        entries = {each: self.blobs[thread, namespace, each, new_versions[each]] for each in new}
         event = ThreadCheckpointed(
             namespace=namespace,
-            checkpoint=checkpoint["id"],
-            parent=parent,
-            versions={**new_versions, **versions},
-            delta=tuple(metadata.get("counters_since_delta_snapshot", ())),
-            graph_run=str(about.get("run_id", "")),
-            state=packs[0].raw,
-            values=packs[1].raw,
+            checkpoint=id_,
+            parent=parent or "",
+            state=values.dump({"checkpoint": self._raw(state), "metadata": self._raw(about)}),
+            versions={each: new_versions[each] for each in new},
+            values=values.dump({each: self._raw(entry) for each, entry in entries.items()}),
             run=self._session.run,
         )
-        await self._append(name, event, *packs)
-        return _config(name, namespace, checkpoint["id"])
+        await self._append(thread, event)
+        return stored
+
+    def _has(self, thread: str, namespace: str, channel: str, version: Any) -> bool:
+        return self.blobs.get((thread, namespace, channel, version), ("empty",))[0] != "empty"
 
     async def aput_writes(
         self,
@@ -352,27 +328,22 @@ class Checkpointer(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Store the writes of a task."""
-        name, namespace, checkpoint = _place(config)
-        indices = [WRITES_IDX_MAP.get(channel, at) for at, (channel, _) in enumerate(writes)]
-        plain = {str(at): self._plain(each) for at, (_, each) in zip(indices, writes, strict=True)}
-        packed = payloads.pack_arguments(plain)
+        thread, namespace, id_ = _place(config)
+        numbered = [
+            (WRITES_IDX_MAP.get(name, at), name, each) for at, (name, each) in enumerate(writes)
+        ]
         event = ThreadWritten(
             namespace=namespace,
-            checkpoint=checkpoint,
+            checkpoint=id_,
             task=task_id,
             path=task_path,
-            channels=tuple((at, ch) for at, (ch, _) in zip(indices, writes, strict=True)),
-            values=packed.raw,
+            channels=tuple((at, channel) for at, channel, _ in numbered),
+            values=values.dump(
+                {str(at): self._raw(self.serde.dumps_typed(each)) for at, _, each in numbered}
+            ),
             run=self._session.run,
         )
-        await self._append(name, event, packed)
-
-    async def _prune(self, threads: Mapping[str, Thread], gone: Callable[..., bool]) -> None:
-        """Remove checkpoints; those that others need for a delta channel stay."""
-        for name, thread in threads.items():
-            keys = thread.removable(key for key in thread.checkpoints if gone(thread, key))
-            if keys:
-                await self._append(name, ThreadPruned(checkpoints=keys, run=self._session.run))
+        await self._append(thread, event)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Remove all checkpoints of a thread."""
@@ -381,30 +352,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of some of LangGraph's runs."""
         if run_ids:
+            await self._load(None)
             runs = set(map(str, run_ids))
-            threads = await self._read(None)
-            await self._prune(threads, lambda it, key: it.checkpoints[key].graph_run in runs)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy all checkpoints and writes of a thread."""
-        thread = (await self._read(source_thread_id))[source_thread_id]
-        run = self._session.run
-        for key, event in sorted(thread.checkpoints.items(), key=lambda each: each[0][1]):
-            raws = {channel: thread.stored(key, channel) for channel in event.versions}
-            new = {channel: raw for channel, raw in raws.items() if raw is not None}
-            copy = msgspec.structs.replace(event, values=values.dump(new), run=run)
-            await self._append(target_thread_id, copy)
-            for write in thread.writes(key):
-                written = ThreadWritten(
-                    namespace=key[0],
-                    checkpoint=key[1],
-                    task=write.task,
-                    path=write.path,
-                    channels=((write.at, write.channel),),
-                    values=values.dump({str(write.at): write.value}),
-                    run=run,
-                )
-                await self._append(target_thread_id, written)
+            for thread in [*self.storage]:
+                await self._prune(thread, lambda _, about: str(about.get("run_id")) in runs)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove old checkpoints of threads, or with another strategy all.
@@ -412,35 +363,49 @@ class Checkpointer(BaseCheckpointSaver[str]):
         Raises BadValue for an unknown strategy.
         """
         if strategy not in ("keep_latest", "delete", "delete_all"):
-            fact = f"strategy={strategy!r:.40}"
-            raise BadValue("prune", fact, "use keep_latest or delete")
-        for name in map(str, thread_ids):
-            if strategy == "keep_latest":
-                threads = await self._read(name)
-                await self._prune(threads, lambda it, key: key != it.latest(key[0]))
-            else:
-                await self.adelete_thread(name)
+            raise BadValue("prune", f"strategy={strategy!r:.40}", "use keep_latest or delete")
+        for thread in map(str, thread_ids):
+            if strategy != "keep_latest":
+                await self.adelete_thread(thread)
+                continue
+            await self._load(thread)
+            newest = {max(each) for each in self.storage[thread].values() if each}
+            await self._prune(thread, functools.partial(_is_before, newest))
 
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """Return the writes of channels since their nearest stored value, and that value."""
-        name, namespace, checkpoint = _place(config)
-        thread = (await self._read(name))[name] if channels else Thread()
-        key = (namespace, checkpoint) if checkpoint else thread.latest(namespace)
-        history: dict[str, DeltaChannelHistory] = {each: {"writes": []} for each in channels}
-        for before in thread.ancestors(key) if key is not None else ():
-            open_ = {channel for channel in channels if "seed" not in history[channel]}
-            if not open_:
-                break
-            pending = [each for each in await self._pending(thread, before) if each[1] in open_]
-            for channel in open_:
-                writes = [each for each in pending if each[1] == channel]
-                history[channel]["writes"] = writes + history[channel]["writes"]
-                raw = thread.stored(before, channel)
-                if raw is not None:
-                    history[channel]["seed"] = await self._value(raw)
-        return history
+    async def _prune(self, thread: str, is_old: Callable[[str, Any], bool]) -> None:
+        """Remove checkpoints, but for those that others need for the value of a delta channel."""
+        gone: set[tuple[str, str]] = set()
+        needed: set[tuple[str, str]] = set()
+        for namespace, checkpoints in self.storage[thread].items():
+            abouts = {id_: self.serde.loads_typed(each[1]) for id_, each in checkpoints.items()}
+            old = {id_ for id_, about in abouts.items() if is_old(id_, about)}
+            gone |= {(namespace, id_) for id_ in old}
+            for id_ in checkpoints.keys() - old:
+                open_ = set(abouts[id_].get("counters_since_delta_snapshot", ()))
+                at: str | None = id_
+                while at in checkpoints:
+                    versions = self.serde.loads_typed(checkpoints[at][0])["channel_versions"]
+                    open_ = {
+                        each
+                        for each in open_
+                        if not self._has(thread, namespace, each, versions.get(each))
+                    }
+                    at = checkpoints[at][2] if open_ else None
+                    needed.add((namespace, at or ""))
+        if gone - needed:
+            keys = tuple(sorted(gone - needed))
+            await self._append(thread, ThreadPruned(checkpoints=keys, run=self._session.run))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread as it was read: its checkpoints, writes and removals."""
+        source = str(source_thread_id)
+        await self._load(source)
+        log, to = self._workspace.log, self._seen.get(source, 0)
+        for stored in await self._io(log.read, _stream(source), to=to):
+            for recorded in stored.commit.events:
+                event = cast("ThreadEvent", revive(recorded))
+                event = msgspec.structs.replace(event, run=self._session.run)
+                await self._append(str(target_thread_id), event)
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002
         """Return a version after another one; it differs between branches of a thread."""
@@ -461,16 +426,36 @@ class Checkpointer(BaseCheckpointSaver[str]):
     get_delta_channel_history = _in_thread(aget_delta_channel_history)
 
 
+_NOTHING = msgspec.Raw(b"{}")
+_json = msgspec.json.encode
+
+
+def _parts(raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return the values of a recorded mapping, each still encoded."""
+    return msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+
+
+def _typed(raw: msgspec.Raw) -> Typed:
+    """Return a recorded value as a serializer's."""
+    parts = _parts(raw)
+    if "value" in parts:
+        return RECORDED, bytes(parts["value"])
+    if "serde" in parts:
+        each = msgspec.json.decode(raw, type=_Serialized)
+        return each.serde, each.data
+    return REFERENCE, bytes(raw)
+
+
+def _is_before(newest: set[str], id_: str, about: Any) -> bool:
+    del about
+    return id_ not in newest
+
+
 def _stream(thread: str) -> WorkspaceStream:
-    return WorkspaceStream("thread", ids.name("thread", thread))
+    return WorkspaceStream(KIND, ids.name(KIND, thread))
 
 
 def _place(config: RunnableConfig) -> tuple[str, str, str]:
     """Return the thread, the namespace and the checkpoint that a configuration names."""
     at = config["configurable"]
     return str(at["thread_id"]), at.get("checkpoint_ns", ""), get_checkpoint_id(config) or ""
-
-
-def _config(thread: str, namespace: str, checkpoint: str) -> RunnableConfig:
-    place = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint}
-    return {"configurable": place}
