@@ -110,11 +110,11 @@ def test_endless_questions_of_one_stop_nobody(other: House) -> None:
             async with asyncio.timeout(PATIENCE_S):
                 await until(lambda: sum(each.done() for each in burning) == REFUSED)
                 answers = [
-                    await bob.outside("view", RecordView("r1")),
+                    await bob.outside("roles_view", RecordView("r1")),
                     await bob.outside("sql", RecordSql("SELECT 1")),
                     await bob.outside("approvals_approve", RecordApprove("0" * 32)),
                     await bob.outside("finish", RecordFinish("r1")),
-                    await ada.outside("view", RecordView("r1")),
+                    await ada.outside("roles_view", RecordView("r1")),
                 ]
             refused = [each.result() for each in burning if each.done()]
             for each in burning:
@@ -156,11 +156,11 @@ def test_long_work_of_who_burns_rests_beside_another(house, monkeypatch):
 
     async def work() -> None:
         async with linked(house, "ada") as ada, linked(house, "bob") as bob:
-            await bob.outside("view", RecordView("r1"))
+            await bob.outside("roles_view", RecordView("r1"))
             async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
                 for _ in range(many):
-                    group.create_task(ada.outside("view", RecordView("r1")))
-            await bob.outside("view", RecordView("r1"))
+                    group.create_task(ada.outside("roles_view", RecordView("r1")))
+            await bob.outside("roles_view", RecordView("r1"))
 
     run(work())
     assert rested["bob"] == [False, False]
@@ -192,7 +192,7 @@ def test_a_service_that_hangs_is_reported(house: House, monkeypatch: pytest.Monk
         try:
             async with linked(house, "ada") as link, asyncio.timeout(PATIENCE_S / 2):
                 with pytest.raises(ServiceGone):
-                    await link.outside("view", RecordView("r1"))
+                    await link.outside("roles_view", RecordView("r1"))
         finally:
             await hangs.close()
             await broker.release()

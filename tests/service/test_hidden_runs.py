@@ -49,7 +49,9 @@ def message_of(linked: Link, request: Ask, run: str) -> str:
     """Return the message of a refusal, without the run's name."""
     query = msgspec.structs.replace(request, run=run)
     answer = portal().run(
-        linked.outside(str(query.__struct_config__.tag).removeprefix("record."), query)
+        linked.outside(
+            str(query.__struct_config__.tag).removeprefix("record.").replace(".", "_"), query
+        )
     )
     assert isinstance(answer, Failed)
     return answer.fault.message.replace(run, "RUN")

@@ -47,7 +47,9 @@ VOLATILE = frozenset(
 """Fields that differ by design: counted, measured, or derived from visible data."""
 
 QUESTIONS = ("1" * 32, "2" * 32)
-WITHHELD = frozenset({"roles.view", "egress", "settle", "reopen", "approvals.deny", "finish", "cancel"})
+WITHHELD = frozenset(
+    {"roles.view", "egress", "settle", "reopen", "approvals.deny", "finish", "cancel"}
+)
 """Operations whose refusals say less to a restricted agent, since hidden things appear absent."""
 
 PLAN = hansard.experiments.plan(arms=["plain", "bold"], metrics=["solved"])

@@ -61,6 +61,8 @@ def sources(folder: Path = ROOT / "src") -> dict[str, Path]:
     """Each module's file, by its dotted name."""
     files = {}
     for path in sorted((folder / PACKAGE).rglob("*.py")):
+        if not path.with_name("__init__.py").exists():  # a program's own path, no package
+            continue
         parts = path.relative_to(folder).with_suffix("").parts
         files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return files

@@ -739,12 +739,14 @@ def _derived(
     )
 
 
+_RAISES = re.compile(r"\s+Raises\b")
 _ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
 def documented(operation: Operation) -> tuple[str, dict[str, str]]:
     """Return an operation's description, and that of each parameter, from its docstring."""
     text, _, rest = (operation.request.__doc__ or "").partition("\nArgs:\n")
+    text = _RAISES.split(text)[0]
     listed = rest.partition("\n\n")[0]
     arguments = {name: re.sub(r"\s+", " ", about) for name, about in _ARGUMENT.findall(listed)}
     return text.strip(), arguments

@@ -1,27 +1,26 @@
-"""Operations of a session, each declared by its request; and all operations, by name.
+"""Operations of a session, each derived from the method that answers it; and all, by name.
 
-A declaration is a request (`Ask`, tagged by the operation's name), the type of its result, and the
-permissions that it requires of the caller's role. The service derives its dispatcher from it, and a
-restricted client encodes its calls from it; the fields are declared nowhere else.
-
-Long because the operations are one list, in the order of the documentation.
+The request (`Ask`, tagged by the operation's name) and the type of the result follow from the
+method's signature; beside it only the permissions are declared that it requires of the caller's
+role. The service derives its dispatcher from it, and a restricted client encodes its calls from it.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from hansard.agents.access.roles import View
-from hansard.agents.annotations import statements
-from hansard.agents.board import BoardEntry
-from hansard.agents.memory.reading import MemoryEntry, MemoryNews, MemoryVersion
+from hansard.agents.annotations.statements import Annotations
+from hansard.agents.board import AsyncBoard, AsyncTransaction, Expected, Resolve
 from hansard.agents.memory.search import HITS_MAX, SearchResult
+from hansard.agents.memory.twins import AsyncMemory
 from hansard.agents.policy.permits import (
     Need,
     claims,
@@ -29,7 +28,8 @@ from hansard.agents.policy.permits import (
     states,
     writes,
 )
-from hansard.agents.team.tasks import LEASE_S, STATES, Mail, Task, TaskEntry
+from hansard.agents.team.tasks import STATES, Task
+from hansard.agents.team.twins import AsyncTeam
 from hansard.bus import slices
 from hansard.domain.agent import (
     CheckpointSaved,
@@ -38,8 +38,8 @@ from hansard.domain.agent import (
     MessageAdded,
     ResourceAccessed,
 )
+from hansard.domain.board import Merge
 from hansard.domain.errors import BadValue
-from hansard.domain.memory.paths import AGENTS
 from hansard.domain.team import MailSent
 from hansard.operations.declare import (
     Ask,
@@ -117,6 +117,43 @@ def _reads(request: Any) -> tuple[Need, ...]:
     return (reads(request.key),)
 
 
+# ------------------------------------------------------------ declarations
+
+_NAMES = frozenset({"agent", "change", "folder", "key", "path", "role", "space", "task", "to"})
+"""Parameters whose texts are used as names elsewhere."""
+
+_WIRED: dict[Any, Any] = {
+    str: Text,
+    Any: Value,
+    object: Value,
+    Task: Claim,
+    dict[str, Any]: Data,
+    Mapping[str, str]: dict[str, Text],
+    Iterable[Any]: list[Value],
+    Iterable[object]: list[Value],
+    Iterable[str]: list[Name],
+    Sequence[str]: list[Name],
+    Merge | str: str,
+    int | Expected | str | None: int | str | None,
+    Resolve | None: str | Function | None,
+    BaseException | str: str | SecretName | Raised,
+}
+"""The wire forms of parameters, by their type; any other type is its own."""
+
+
+def _declare(request: Any, result: Any, needs: Any, place: ChainKind, takes: Takes) -> None:
+    name = str(request.__struct_config__.tag)
+    OPERATIONS[name] = Operation(
+        name=name,
+        request=request,
+        result=result,
+        needs=needs,
+        place=place,
+        takes=takes,
+        fields=kinds_of(request),
+    )
+
+
 def _operation(
     result: Any = None,
     *,
@@ -124,22 +161,77 @@ def _operation(
     place: ChainKind = ChainKind.STEP,
     takes: Takes = Takes.LITTLE,
 ) -> Callable[[A], A]:
-    """Declare a request's operation."""
+    """Declare an operation by its request, where it is not that of a method."""
 
     def declare(request: A) -> A:
-        name = str(request.__struct_config__.tag)
-        OPERATIONS[name] = Operation(
-            name=name,
-            request=request,
-            result=result,
-            needs=needs,
-            place=place,
-            takes=takes,
-            fields=kinds_of(request),
-        )
+        _declare(request, result, needs, place, takes)
         return request
 
     return declare
+
+
+def _operations(
+    group: str,
+    answers: type[Any],
+    methods: Mapping[str, Callable[[Any], tuple[Need, ...]]],
+    *,
+    place: ChainKind = ChainKind.STEP,
+    takes: Takes = Takes.LITTLE,
+    texts: Any = Text,
+    **wired: Any,
+) -> None:
+    """Declare operations by the methods that answer them.
+
+    Args:
+        group: The object that has them.
+        answers: Its class.
+        methods: Returns the permissions that a request requires, by method.
+        place: Their position in the chain of calls.
+        takes: Their cost class.
+        texts: The wire form of texts that are no names.
+        **wired: The wire form of parameters of these names; None for one that is not sent.
+    """
+    for name, needs in methods.items():
+        method = getattr(answers, name)
+        hints = get_type_hints(method)
+        fields: list[Any] = []
+        for each, parameter in [*inspect.signature(method).parameters.items()][1:]:
+            form = wired.get(each, _form(each, hints[each], texts))
+            if form is None:
+                continue
+            default = parameter.default
+            if default is parameter.empty:
+                fields.append((each, form))
+            elif form is Value:
+                fields.append((each, form, EMPTY))
+            else:
+                fields.append((each, form, _plain(default)))
+        tag = f"{group}.{name}"
+        request = msgspec.defstruct(
+            tag.replace(".", "_"), fields, bases=(Ask,), frozen=True, tag=tag
+        )
+        request.__doc__ = inspect.getdoc(method)
+        _declare(request, _result(hints["return"]), needs, place, takes)
+
+
+def _form(name: str, hint: Any, texts: Any) -> Any:
+    """Return the wire form of a parameter."""
+    if name in _NAMES and hint in (str, str | None):
+        return Name if hint is str else Name | None
+    return texts if hint is str else _WIRED.get(hint, hint)
+
+
+def _plain(default: Any) -> Any:
+    if isinstance(default, Mapping):
+        return dict(default)
+    return [*default] if isinstance(default, tuple) else default
+
+
+def _result(hint: Any) -> Any:
+    """Return the result of a method, a flow or a block; None for one that is not sent."""
+    if get_origin(hint) in (Generator, AsyncGenerator):
+        hint = get_args(hint)[-1 if get_origin(hint) is Generator else 0]
+    return None if hint in (type(None), AsyncTransaction) else hint
 
 
 # ------------------------------------------------------------ session
@@ -147,248 +239,74 @@ def _operation(
 
 @_operation(View, takes=Takes.RUN)
 class SessionView(Ask, frozen=True, tag="session.view"):
-    """The role's view of the session's run: now, or at an event that it was shown."""
+    """Return the run as the role sees it: now, or at an event that it was shown."""
 
     at: str | None = None
     key: bytes | None = None
 
 
-@_operation(needs=_states(CheckpointSaved.tag), place=ChainKind.FACT)
-class Checkpoint(Ask, frozen=True, tag="facts.checkpoint"):
-    """Record that a named stage is reached, with data to resume from."""
-
-    name: Text
-    data: Data
-
-
-@_operation(dict[str, Any] | None, place=ChainKind.NONE)
-class CheckpointData(Ask, frozen=True, tag="facts.checkpoint_data"):
-    """The data of the newest checkpoint of a name."""
-
-    name: Text
-
-
-@_operation(statements.Checkpoint | None, place=ChainKind.NONE)
-class LatestCheckpoint(Ask, frozen=True, tag="facts.latest_checkpoint"):
-    """The newest checkpoint, of any name."""
-
-
-@_operation(needs=_states(DecisionMade.tag), place=ChainKind.FACT)
-class Decide(Ask, frozen=True, tag="facts.decide"):
-    """Record a decision: the selected alternative, the others, and the reason."""
-
-    question: Text
-    selected: Text
-    alternatives: list[Value] = []
-    inputs: list[Value] = []
-    threshold: float | None = None
-    confidence: float | None = None
-    reason: Text = ""
-
-
-@_operation(needs=_states(MessageAdded.tag), place=ChainKind.FACT)
-class Message(Ask, frozen=True, tag="facts.message"):
-    """Add a message to the context window."""
-
-    role: Text
-    content: Value
-    tokens: int | None
-    fields: Data
-
-
-@_operation(needs=_states(ResourceAccessed.tag), place=ChainKind.FACT)
-class Resource(Ask, frozen=True, tag="facts.resource"):
-    """Record the use of a resource."""
-
-    uri: Text
-    operation: Text
-
-
-@_operation(needs=_states(HandedOff.tag), place=ChainKind.FACT)
-class HandOff(Ask, frozen=True, tag="facts.hand_off"):
-    """Hand the work over to an agent or a role."""
-
-    to: Name
-    reason: Text
-    payload: Data
-
-
-@_operation(list[dict[str, Any]], place=ChainKind.NONE)
-class Context(Ask, frozen=True, tag="facts.context"):
-    """The context window in the provider's message form."""
-
+_operations(
+    "facts",
+    Annotations,
+    {
+        "checkpoint": _states(CheckpointSaved.tag),
+        "decide": _states(DecisionMade.tag),
+        "resource": _states(ResourceAccessed.tag),
+        "hand_off": _states(HandedOff.tag),
+    },
+    place=ChainKind.FACT,
+)
+_operations(
+    "facts", Annotations, {"message": _states(MessageAdded.tag)}, place=ChainKind.FACT, role=Text
+)
+_operations(
+    "facts",
+    Annotations,
+    {"checkpoint_data": free, "latest_checkpoint": free, "context": free},
+    place=ChainKind.NONE,
+)
 
 # ------------------------------------------------------------ board and transactions
 
+_WRITES = dict.fromkeys(("append", "add", "include", "discard", "merge", "remove"), _writes)
 
-@_operation(BoardEntry | None, needs=_reads)
-class BoardGet(Ask, frozen=True, tag="board.entry"):
-    """Get a key with its value, version and author."""
-
-    key: Name
-
-
-@_operation(list[str])
-class BoardKeys(Ask, frozen=True, tag="board.keys"):
-    """List the existing keys that the role may read."""
-
-
-class _Put(Ask, frozen=True):
-    key: Name
-    value: Value
-    expected: int | str | None = None
-    labels: dict[str, Text] = {}
-    ttl_s: float | None = None
-
-
-@_operation(int, needs=_writes)
-class BoardPut(_Put, frozen=True, tag="board.put"):
-    """Put a value; returns the key's new version."""
-
-    resolve: str | Function | None = None
-
-
-@_operation(int, needs=_writes)
-class BoardAppend(Ask, frozen=True, tag="board.append"):
-    """Append an item to a list; returns its new length."""
-
-    key: Name
-    item: Value
-
-
-@_operation(int, needs=_writes)
-class BoardAdd(Ask, frozen=True, tag="board.add"):
-    """Add a whole number to a counter; returns its new value."""
-
-    key: Name
-    amount: int = 1
-
-
-@_operation(int, needs=_writes)
-class BoardInclude(BoardAppend, frozen=True, tag="board.include"):
-    """Add an item to a set; returns its size."""
-
-
-@_operation(int, needs=_writes)
-class BoardDiscard(BoardAppend, frozen=True, tag="board.discard"):
-    """Remove an item from a set; returns its size."""
-
-
-@_operation(Any, needs=_writes)
-class BoardMerge(Ask, frozen=True, tag="board.merge"):
-    """Merge a value into the present one."""
-
-    key: Name
-    merge: str
-    value: Value
-
-
-@_operation(bool, needs=_writes)
-class BoardRemove(Ask, frozen=True, tag="board.remove"):
-    """Remove a key; returns whether it existed."""
-
-    key: Name
-    expected: int | str | None = None
-
-
-@_operation()
-class BoardTransaction(Ask, frozen=True, tag="board.transaction"):
-    """A block: several keys in one commit, made at its end."""
-
-
-@_operation(Any, needs=_reads)
-class TransactionGet(Ask, frozen=True, tag="transaction.get"):
-    """Get a key's value, with the transaction's own writes."""
-
-    key: Name
-    default: Value = EMPTY
-
-
-@_operation(needs=_writes)
-class TransactionPut(_Put, frozen=True, tag="transaction.put"):
-    """Put a value."""
-
-
-@_operation(needs=_writes)
-class TransactionAppend(BoardAppend, frozen=True, tag="transaction.append"):
-    """Append an item to a list."""
-
-
-@_operation(needs=_writes)
-class TransactionAdd(BoardAdd, frozen=True, tag="transaction.add"):
-    """Add a whole number to a counter."""
-
-
-@_operation(needs=_writes)
-class TransactionInclude(BoardAppend, frozen=True, tag="transaction.include"):
-    """Add an item to a set."""
-
-
-@_operation(needs=_writes)
-class TransactionDiscard(BoardAppend, frozen=True, tag="transaction.discard"):
-    """Remove an item from a set."""
-
-
-@_operation(needs=_writes)
-class TransactionMerge(BoardMerge, frozen=True, tag="transaction.merge"):
-    """Merge a value into the present one."""
-
-
-@_operation(needs=_writes)
-class TransactionRemove(BoardRemove, frozen=True, tag="transaction.remove"):
-    """Remove a key."""
-
-
-@_operation()
-class TransactionRollBack(Ask, frozen=True, tag="transaction.roll_back"):
-    """End the transaction without writing."""
-
-    reason: Text = ""
-
+_operations(
+    "board",
+    AsyncBoard,
+    {"entry": _reads, "keys": free, "put": _writes, **_WRITES, "transaction": free},
+)
+_operations(
+    "transaction",
+    AsyncTransaction,
+    {"get": _reads, "put": _writes, **_WRITES, "roll_back": free},
+)
 
 # ------------------------------------------------------------ memory
 
-
-@_operation(MemoryEntry)
-class MemoryEntryOf(Ask, frozen=True, tag="memory.entry"):
-    """Read a file of memory with its text, author and label. at: the id of a change, or a time."""
-
-    path: Name
-    space: Name | None = None
-    at: str | None = None
-
-
-@_operation(list[str])
-class MemoryLs(Ask, frozen=True, tag="memory.ls"):
-    """List the paths of files of memory under a folder, sorted."""
-
-    folder: Name = ""
-
-
-@_operation(list[str])
-class MemoryGlob(Ask, frozen=True, tag="memory.glob"):
-    """List the paths of files of memory that match a pattern such as `skills/**`, sorted."""
-
-    pattern: str
-
-
-@_operation(list[tuple[str, int, str]], takes=Takes.RUN)
-class MemoryGrep(Ask, frozen=True, tag="memory.grep"):
-    """Find the lines of memory that match a regular expression of RE2: path, line from 1, text.
-
-    glob: only files whose path matches it.
-    """
-
-    pattern: str
-    glob: str = ""
+_operations(
+    "memory",
+    AsyncMemory,
+    {
+        **dict.fromkeys(("entry", "ls", "glob", "prompt", "news", "history"), free),
+        **dict.fromkeys(("create", "edit", "insert", "rename", "delete", "remember"), changes),
+        "revert": free,
+    },
+    texts=str,
+    at=str | None,
+    count=None,
+)
+_operations("memory", AsyncMemory, {"grep": free}, takes=Takes.RUN, texts=str)
 
 
 @_operation(SearchResult, takes=Takes.RUN)
 class MemorySearch(Ask, frozen=True, tag="memory.search"):
-    """Search the files of memory by the words of a question, the best first.
+    """Return the files that match the words of a question, best first.
 
-    glob: only files whose path matches it. limit: most results. kind: only files of that kind:
-    procedural or semantic.
+    Args:
+        question: The words.
+        glob: Only files whose path matches it.
+        limit: Most results.
+        kind: Only files of that kind: procedural or semantic.
     """
 
     question: str
@@ -397,121 +315,17 @@ class MemorySearch(Ask, frozen=True, tag="memory.search"):
     kind: str = ""
 
 
-@_operation(str)
-class MemoryPrompt(Ask, frozen=True, tag="memory.prompt"):
-    """The part of memory for the system prompt: all instructions, and the list of skills.
-
-    budget: most characters.
-    """
-
-    budget: int | None = None
-
-
-@_operation(list[MemoryNews])
-class MemoryNewsOf(Ask, frozen=True, tag="memory.news"):
-    """List changes of the files in the prompt, since the prompt or this was last called."""
-
-
-@_operation(list[MemoryVersion])
-class MemoryHistory(Ask, frozen=True, tag="memory.history"):
-    """List the versions of a file of memory, the oldest first."""
-
-    path: Name
-    space: Name | None = None
-
-
-class _Change(Ask, frozen=True, kw_only=True):
-    reason: str = ""
-    space: Name | None = None
-
-
 @_operation(needs=changes)
-class MemoryCreate(_Change, frozen=True, tag="memory.create"):
-    """Create or replace a file of memory.
-
-    An existing one must be unchanged since this session read it.
-    """
-
-    path: Name
-    text: str
-    link: bool = False
-    sources: list[Name] = []
-
-
-@_operation(needs=changes)
-class MemoryEdit(_Change, frozen=True, tag="memory.edit"):
-    """Replace a part of a file of memory, which must occur exactly once."""
-
-    path: Name
-    old: str
-    new: str
-    sources: list[Name] = []
-
-
-@_operation(needs=changes)
-class MemoryInsert(_Change, frozen=True, tag="memory.insert"):
-    """Insert a text after a line of a file of memory (0: before the first)."""
-
-    path: Name
-    line: int
-    text: str
-    sources: list[Name] = []
-
-
-@_operation(needs=changes)
-class MemoryRename(_Change, frozen=True, tag="memory.rename"):
-    """Move a file of memory."""
-
-    path: Name
-    to: Name
-
-
-@_operation(needs=changes)
-class MemoryDelete(_Change, frozen=True, tag="memory.delete"):
-    """Delete a file of memory."""
-
-    path: Name
-
-
-@_operation(needs=changes)
-class MemoryRemember(Ask, frozen=True, tag="memory.remember"):
-    """Add a line to a file of memory, by default the instructions, to apply from now on."""
-
-    text: str
-    path: Name = AGENTS
-    space: Name | None = None
-    sources: list[Name] = []
-
-
-@_operation(needs=changes)
-class MemoryChangeOf(_Change, frozen=True, tag="memory.change"):
+class MemoryChangeOf(Ask, frozen=True, tag="memory.change"):
     """Change several files of memory at once, all or none."""
 
     ops: list[FileOp]
     sources: list[Name] = []
-
-
-@_operation()
-class MemoryRevert(_Change, frozen=True, tag="memory.revert"):
-    """Undo a change of memory, named by the id of its event or commit: all of its files or none."""
-
-    change: Name
+    reason: str = ""
+    space: Name | None = None
 
 
 # ------------------------------------------------------------ team
-
-
-@_operation(str, needs=_states(STATES["add"]))
-class TeamAdd(Ask, frozen=True, tag="team.add"):
-    """Add a task for the team, a role or one agent; returns its id."""
-
-    title: Text
-    what: Value = EMPTY
-    role: Name | None = None
-    agent: Name | None = None
-    waits_for: list[Name] = []
-    waits_for_roles: list[Name] = []
-    task: Name | None = None
 
 
 def _claims(request: Any) -> tuple[Need, ...]:
@@ -519,105 +333,31 @@ def _claims(request: Any) -> tuple[Need, ...]:
     return (stated,) if request.role is None else (stated, claims(request.role))
 
 
-@_operation(Task | None, needs=_claims)
-class TeamClaim(Ask, frozen=True, tag="team.claim"):
-    """Claim the next task that this agent may do; null if there is none."""
-
-    role: Name | None = None
-    lease_s: float = LEASE_S
-    timeout_s: float | None = 0
-
-
-@_operation(Task | None, needs=lambda request: (*_claims(request), states(STATES["complete"])))
-class TeamClaimed(TeamClaim, frozen=True, tag="team.claimed"):
-    """A block: claims a task, keeps it alive meanwhile, and ends it with the block."""
-
-
-@_operation(needs=_states(STATES["extend"]))
-class TeamExtend(Ask, frozen=True, tag="team.extend"):
-    """Restart the lease of a task."""
-
-    task: Claim
-    lease_s: float = LEASE_S
-
-
-@_operation(needs=_states(STATES["complete"]))
-class TeamComplete(Ask, frozen=True, tag="team.complete"):
-    """Complete a claimed task with its result."""
-
-    task: Claim
-    result: Value = EMPTY
-
-
-@_operation(needs=_states(STATES["fail"]))
-class TeamFail(Ask, frozen=True, tag="team.fail"):
-    """Fail a claimed task, with the reason."""
-
-    task: Claim
-    error: str | SecretName | Raised
-
-
-@_operation(needs=_states(STATES["release"]))
-class TeamRelease(Ask, frozen=True, tag="team.release"):
-    """Give a task back for another to claim."""
-
-    task: Claim
-    reason: Text = ""
-
-
-@_operation(needs=_states(STATES["hand_off"]))
-class TeamHandOff(Ask, frozen=True, tag="team.hand_off"):
-    """Hand a claimed task on to another agent or role."""
-
-    task: Claim
-    role: Name | None = None
-    agent: Name | None = None
-    with_: Value = EMPTY
-    reason: Text = ""
-
-
-@_operation(bool, needs=_states(STATES["reopen"]))
-class TeamReopen(Ask, frozen=True, tag="team.reopen"):
-    """Reopen a failed task."""
-
-    task: Name
-    reason: Text = ""
-
-
-@_operation(list[TaskEntry])
-class TeamTasks(Ask, frozen=True, tag="team.tasks"):
-    """List all tasks of the run that the role sees."""
-
-
-@_operation(bool, needs=lambda request: () if request.key is None else (reads(request.key),))
-class TeamWaitFor(Ask, frozen=True, tag="team.wait_for"):
-    """Wait until a key has a value, or a task is completed."""
-
-    key: Name | None = None
-    task: Name | None = None
-    timeout_s: float | None = None
-
-
-@_operation(int, needs=_states(MailSent.tag))
-class TeamSend(Ask, frozen=True, tag="team.send"):
-    """Send a message to an agent or a role; returns its number in the run."""
-
-    content: Value
-    role: Name | None = None
-    agent: Name | None = None
-
-
-@_operation(list[Mail])
-class TeamInbox(Ask, frozen=True, tag="team.inbox"):
-    """List the messages that this agent has not received yet."""
-
+_operations(
+    "team",
+    AsyncTeam,
+    {
+        "add": _states(STATES["add"]),
+        "claim": _claims,
+        "claimed": lambda request: (*_claims(request), states(STATES["complete"])),
+        **{
+            name: _states(STATES[name])
+            for name in ("extend", "complete", "fail", "release", "hand_off", "reopen")
+        },
+        "tasks": free,
+        "wait_for": lambda request: () if request.key is None else (reads(request.key),),
+        "send": _states(MailSent.tag),
+        "inbox": free,
+    },
+    position=None,
+)
 
 # ------------------------------------------------------------ loops
 
 
 @_operation(list[Any], place=ChainKind.NONE)
 class LoopBegin(Ask, frozen=True, tag="loop.begin"):
-    """Begin a `resumable` loop; returns the results of the items done before."""
+    """Begin a `resumable` loop; return the results of the items done before."""
 
     name: Name
     every: int
@@ -625,7 +365,7 @@ class LoopBegin(Ask, frozen=True, tag="loop.begin"):
 
 @_operation(str | None, place=ChainKind.FACT)
 class LoopSkips(Ask, frozen=True, tag="loop.skips"):
-    """Begin an item; returns the path of its scope, null if it was done before."""
+    """Begin an item; return the path of its scope, null if it was done before."""
 
     item: Value
 

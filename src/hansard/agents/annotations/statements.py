@@ -668,7 +668,7 @@ class Annotations:
             yield from self.engine.outcomes.record(Note(fact))
 
     def checkpoint(self, name: str, data: dict[str, Any]) -> Flow[None]:
-        """State a checkpoint."""
+        """Record that a named stage is reached, with data to resume from."""
         ids.name("checkpoint", name)
         name = self._checkpoint_name(name)
         plain = self.plain(data, f"checkpoint {name!r}")
@@ -726,7 +726,7 @@ class Annotations:
         confidence: float | None = None,
         reason: str = "",
     ) -> Flow[None]:
-        """State a decision.
+        """Record a decision: the selected alternative, the others, and the reason.
 
         Args:
             question: The question that was decided.
@@ -769,7 +769,7 @@ class Annotations:
     def message(
         self, role: str, content: Any, tokens: int | None, fields: dict[str, Any]
     ) -> Flow[None]:
-        """State a message; `label` among its fields is the message's own label. Raises BadValue."""
+        """Add a message to the context window, with its `label` in `fields`. Raises BadValue."""
         label = parse(fields.pop("label", ""), "message label")
         if tokens is not None and (type(tokens) is not int or abs(tokens) > values.SAFE_INT):
             raise BadValue("message tokens", f"{tokens!r:.80}", "give a whole number or None")
@@ -792,7 +792,7 @@ class Annotations:
         yield from self._note(scope, fact, packed.blobs + (extra.blobs if fields else []))
 
     def resource(self, uri: str, operation: str) -> Flow[None]:
-        """State the use of a resource."""
+        """Record the use of a resource."""
         plain = self._fields("resource", uri=uri, operation=operation)
         scope = self._inside("resource")
         mark, known = self._mark(scope, "resource", plain)
@@ -813,7 +813,7 @@ class Annotations:
         return current(self.engine.ledger) or self.engine.scope(what)
 
     def hand_off(self, to: str, reason: str, payload: dict[str, Any]) -> Flow[None]:
-        """State a hand-off."""
+        """Hand the work over to an agent or a role."""
         ids.name("agent or role", to)
         check_names("hand_off", {"to": to}, self.engine.settings.scrub)
         plain = self._fields("hand_off", to=to, reason=reason, payload=payload)

@@ -102,7 +102,7 @@ class AsyncMemory(OfAgent):
         return entry.text
 
     async def entry(self, path: str, *, space: str | None = None, at: object = None) -> MemoryEntry:
-        """Return a file with its space, digest, version, author and label; as `view`."""
+        """Return a file with its space, digest, version, author and label. Raises as `view`."""
         file: MemoryEntry = await self._drive(self._flows.view(path, space, at))
         return file
 
@@ -144,7 +144,7 @@ class AsyncMemory(OfAgent):
         space: str | None = None,
         sources: Sequence[str] = (),
     ) -> None:
-        """Replace a part of a file that occurs exactly once; raises as `create`."""
+        """Replace a part of a file that occurs exactly once. Raises as `create`."""
         await self._change([drafts.edit(path, old, new)], reason, space, sources)
 
     async def insert(
@@ -157,17 +157,17 @@ class AsyncMemory(OfAgent):
         space: str | None = None,
         sources: Sequence[str] = (),
     ) -> None:
-        """Insert a text after a line (0: before the first); raises as `create`."""
+        """Insert a text after a line (0: before the first). Raises as `create`."""
         await self._change([drafts.insert(path, line, text)], reason, space, sources)
 
     async def rename(
         self, path: str, to: str, *, reason: str = "", space: str | None = None
     ) -> None:
-        """Move a file; raises as `create`."""
+        """Move a file of memory. Raises as `create`."""
         await self._change([drafts.rename(path, to)], reason, space, ())
 
     async def delete(self, path: str, *, reason: str = "", space: str | None = None) -> None:
-        """Delete a file; raises as `create`."""
+        """Delete a file of memory. Raises as `create`."""
         await self._change([drafts.delete(path)], reason, space, ())
 
     async def remember(
@@ -417,7 +417,7 @@ class AsyncMemorySpace(_Space):
         return entry.text
 
     async def entry(self, path: str, *, at: object = None) -> MemoryEntry:
-        """Return a file with its digest, version, author and label; as `view`."""
+        """Return a file with its digest, version, author and label. Raises as `view`."""
         file = self._store.cached(path) if at is None else None
         return file if file is not None else await self._store.entry(path, at)
 
@@ -518,19 +518,19 @@ class AsyncMemorySpace(_Space):
         return await self._store.change([drafts.create(path, text)], by, reason)
 
     async def edit(self, path: str, old: str, new: str, *, by: str, reason: str = "") -> int:
-        """Replace a part of a file that occurs exactly once; raises as `create`."""
+        """Replace a part of a file that occurs exactly once. Raises as `create`."""
         return await self._store.change([drafts.edit(path, old, new)], by, reason)
 
     async def insert(self, path: str, line: int, text: str, *, by: str, reason: str = "") -> int:
-        """Insert a text after a line (0: before the first); raises as `create`."""
+        """Insert a text after a line (0: before the first). Raises as `create`."""
         return await self._store.change([drafts.insert(path, line, text)], by, reason)
 
     async def rename(self, path: str, to: str, *, by: str, reason: str = "") -> int:
-        """Move a file; raises as `create`."""
+        """Move a file of memory. Raises as `create`."""
         return await self._store.change([drafts.rename(path, to)], by, reason)
 
     async def delete(self, path: str, *, by: str, reason: str = "") -> int:
-        """Delete a file; raises as `create`."""
+        """Delete a file of memory. Raises as `create`."""
         return await self._store.change([drafts.delete(path)], by, reason)
 
     @contextlib.asynccontextmanager

@@ -368,11 +368,11 @@ class AsyncTeam(OfAgent):
         await self._drive(self._flows.extend(task, lease_s))
 
     async def complete(self, task: Task, result: Any = None) -> None:
-        """Mark a task as done. Raises ClaimLost, and nothing is written."""
+        """Mark a claimed task as done. Raises ClaimLost, and nothing is written."""
         await self._drive(self._flows.complete(task, result))
 
     async def fail(self, task: Task, error: BaseException | str) -> None:
-        """Mark a task as failed: tasks that wait for it are blocked. Raises ClaimLost."""
+        """Mark a claimed task as failed: tasks that wait for it are blocked. Raises ClaimLost."""
         await self._drive(self._flows.fail(task, error))
 
     async def release(self, task: Task, reason: str = "") -> None:

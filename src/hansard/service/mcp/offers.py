@@ -625,7 +625,7 @@ def _offer(each: Operation) -> Offer:
     }
     return Offer(
         name=name,
-        does=" ".join((each.request.__doc__ or "").split()),
+        does=" ".join(documented(each)[0].split()),
         takes=described(name, takes),
         gives=_gives(each),
         reads=each.name in READS,
