@@ -138,13 +138,14 @@ def _distance(each: Nearest) -> tuple[int, int]:
 
 
 def nearest_recorded(
-    engine: StepEngine, operation: Operation, body: Any, volatile: Sequence[str] = ()
+    engine: StepEngine, operation: Operation, path: str, body: Any, volatile: Sequence[str] = ()
 ) -> Flow[Nearest | None]:
     """Find the request on record in a session that is nearest to one that is not.
 
     Args:
         engine: The session's engine.
         operation: The request's operation.
+        path: Its path, as it would be recorded.
         body: Its body, as it would be recorded.
         volatile: The rules in force.
     """
@@ -155,8 +156,16 @@ def nearest_recorded(
         arguments = yield from engine.outcomes.fetch(
             engine.outcomes.reader.arguments(steps[number])
         )
-        recorded.append((number, identity_of(operation, arguments.get("body"), volatile)))
-    return nearest(identity_as_recorded(engine, operation, body, volatile), recorded)
+        identity = identity_of(operation, arguments.get("body"), volatile)
+        recorded.append((number, {"path": arguments.get("path"), "body": identity}))
+    now = identity_as_recorded(engine, operation, body, volatile)
+    near = nearest({"path": path, "body": now}, recorded)
+    return near and Nearest(near.step, tuple(map(_of_body, near.fields)))
+
+
+def _of_body(each: Difference) -> Difference:
+    """Return a difference with its field as a rule names it."""
+    return msgspec.structs.replace(each, field=each.field.removeprefix("/body") or "/")
 
 
 def identity_as_recorded(

@@ -328,7 +328,11 @@ class Exchange:
         if self._operation is None:
             return ""
         nearest = yield from nearest_recorded(
-            self._session.engine, self._operation, self._plain_body, self._rules.volatile
+            self._session.engine,
+            self._operation,
+            self.request.shown_path,
+            self._plain_body,
+            self._rules.volatile,
         )
         return "" if nearest is None else str(nearest)
 
