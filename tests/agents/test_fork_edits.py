@@ -268,3 +268,37 @@ async def test_what_cannot_be_edited_says_why(lab: Lab):
         with pytest.raises(Refused, match="inherited step ada#1 from r: fork that run"):
             await record.fork(child, edits=[look_at])
         assert len(await record.runs()) == before
+
+
+async def test_an_edit_has_the_label_of_the_result_that_it_replaces(lab: Lab):
+    """Readers without the clearance see nothing of the fork, whose first event holds the result."""
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure", gives="confidential")
+            async def salary(name: str) -> int:
+                return 1
+
+            await salary("eve")
+        child = await record.fork("r", edits=[hansard.replace("ada#1", result=2)])
+        [stored] = await record.commits(child)
+        assert stored.commit.label.confidentiality == "confidential"
+        [plain] = await record.commits(await record.fork("r", at="life@1"))
+        assert plain.commit.label is None
+
+
+async def test_a_secret_in_an_edit_is_not_stored(lab: Lab):
+    """Result and reason are recorded without the secret's value."""
+    async with lab.connect(redact={"key": "s3cr3t-value-of-a-key"}) as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def look(x: str) -> str:
+                return x
+
+            await look("a")
+        edit = hansard.replace("ada#1", result="it is s3cr3t-value-of-a-key")
+        child = await record.fork("r", edits=[edit], reason="for s3cr3t-value-of-a-key")
+        [stored] = await record.commits(child)
+        assert b"s3cr3t" not in stored.body
+        assert b"<secret:key>" in stored.body

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import hansard
 from tests.cli.support import WORKSPACE, Call, environment
 from tests.faults._warm import run as started
 from tests.faults.programs import edited_fork
@@ -58,6 +59,25 @@ def test_a_step_is_replaced_from_a_file(record, call: Call, tmp_path: Path):
     assert (effects, withheld, edit["by"], edit["tool"]) == ("models", 0, "eve", "find_order")
     assert edit["result"] == {"number": 17, "state": "delivered"}
     assert record.sql("SELECT edits FROM forks WHERE run = ?", record.fork(run)).rows == [(None,)]
+
+
+def test_an_edited_fork_is_exported_whole_and_passes_the_check(
+    record, call: Call, tmp_path: Path, data_dir: Path, home: Path
+):
+    """A large edited result is in the export; imported elsewhere, the fork goes on from it."""
+    run, _ = played(record)
+    order = {"number": 17, "state": "delivered", "remarks": "x" * 200_000}
+    fork = record.fork(run, edits=[hansard.replace("clerk#1", result=order)])
+    played(record, fork)
+    file = tmp_path / "fork.ndjson"
+    assert call("export", fork, "--output", str(file)).code == 0
+    assert call("check").code == 0
+    with hansard.connect("other", data_dir=data_dir) as other:
+        other_home = ("--data-dir", str(data_dir), "-w", "other")
+        assert call(*other_home, "import", str(file)).code == 0
+        assert played(other, fork, mode="strict") == (fork, [])
+        second = other.fork(fork, at="life@3")
+        assert played(other, second) == (second, [])
 
 
 def test_two_steps_are_replaced_one_from_stdin(record, shell, tmp_path: Path):
