@@ -28,6 +28,8 @@ def lines(*records: object) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
+SPAN = {"name": "x", "trace_id": "t", "attributes": {"openinference.span.kind": "LLM"}}
+
 IMPORTED = [
     ("inspect", CORRECT.read_bytes()),
     ("inspect", lines({"version": 2, "status": "success", "eval": {}, "samples": []})),
@@ -42,28 +44,17 @@ IMPORTED = [
     ("chat-jsonl", lines(GOOD, GOOD)),
     ("chat-jsonl", b"\xef\xbb\xbf\n" + lines(GOOD)),
     ("events", b'{"kind":"hansard-events","n":1,"format":1}\n'),
+    ("otlp", lines({"resourceSpans": [{"scopeSpans": []}]})),
+    ("otlp", lines({"name": "n", "context": {}, "parent_id": None, "attributes": {}})),
+    ("openinference", lines(SPAN, SPAN)),
+    ("openinference", lines({"context": {"trace_id": "t"}, "span_kind": "LLM"})),
+    ("langfuse", lines({"trace": {}, "observations": []})),
+    ("langfuse", lines([{"id": "1", "projectId": "p", "htmlPath": "/x", "scores": []}])),
 ]
-
-SPAN = {"name": "x", "trace_id": "t", "attributes": {"openinference.span.kind": "LLM"}}
 
 MAPPED = [
     ("gzip", gzip.compress(lines(GOOD), mtime=0)),
     ("a ZIP archive", b"PK\x03\x04" + bytes(22) + b"\x05\x00\x00\x00hello"),
-    ("spans of OpenTelemetry", lines({"resourceSpans": [{"scopeSpans": []}]})),
-    (
-        "spans of OpenTelemetry",
-        lines({"name": "n", "context": {}, "parent_id": None, "attributes": {}}),
-    ),
-    ("spans of OpenInference or Phoenix", lines(SPAN, SPAN)),
-    (
-        "spans of OpenInference or Phoenix",
-        lines({"context": {"trace_id": "t"}, "span_kind": "LLM"}),
-    ),
-    ("an export of Langfuse", lines({"trace": {}, "observations": []})),
-    (
-        "an export of Langfuse",
-        lines([{"id": "1", "projectId": "p", "htmlPath": "/x", "scores": []}]),
-    ),
     ("results of promptfoo", lines({"evalId": "e", "results": {"version": 3}, "config": {}})),
     ("results of lm-eval", lines({"doc_id": 0, "doc": {}, "target": "x", "resps": [["y"]]})),
     ("results of lm-eval", lines({"results": {}, "configs": {}, "versions": {}, "n-shot": {}})),
@@ -167,9 +158,11 @@ def test_a_name_that_is_neither_file_nor_format_is_reported_with_the_formats(bri
 
 
 def test_every_format_can_be_distinguished_from_the_others():
-    """Format names are unique, and each has a reader or a conversion."""
+    """Format names are unique, and each has a reader, the slice of spans, or a conversion."""
     assert len({each.name for each in FORMATS}) == len(FORMATS)
-    assert {each.name for each in FORMATS if each.read is None and not each.way} == {"events"}
+    assert {
+        each.name for each in FORMATS if each.read is None and not each.way and not each.of_spans
+    } == {"events"}
 
 
 # ---------------------------------------------------------------- doubled keys

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-import hansard
-from hansard import settings
-from hansard.broker.lease import join
-from hansard.client.listening import Address
-from hansard.client.opening import find_broker
 from hansard.domain.errors import Refused
-from hansard.ext.listener import listening
 from hansard.ext.otel import receiver
 from hansard.ext.otel.observed import run_of_trace
 from tests.cli.support import ran
+from tests.otel.conftest import Door
 
 TRACE = "5b8efff798038103d269b633813fc60c"
 START_NS = 1_700_000_000_000_000_000
@@ -125,58 +116,16 @@ FAILED = span(
 )
 
 
-class Door:
-    """A listener with a client of it and a record of its workspace."""
-
-    def __init__(self, http: httpx2.AsyncClient, record: hansard.AsyncRecord) -> None:
-        self.http, self.record = http, record
-
-    async def post(self, content: Any, path: str = "/v1/traces", **headers: str) -> httpx2.Response:
-        """Post a request."""
-        headers = {"content-type": "application/json"} | {
-            name.replace("_", "-"): text for name, text in headers.items()
-        }
-        content = content if isinstance(content, bytes) else json.dumps(content).encode()
-        return await self.http.post(path, content=content, headers=headers)
-
-    async def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement."""
-        return list((await self.record.sql(statement)).rows)
-
-    async def run(self, part: int = 1) -> str:
-        """Wait for the run of the trace, which is made when it is quiet."""
-        run = run_of_trace(TRACE, part)
-        for _ in range(500):
-            if await self.rows(f"SELECT run FROM runs WHERE run = '{run}' AND status <> 'open'"):
-                return run
-            await asyncio.sleep(0.02)
-        raise AssertionError(await self.rows("SELECT * FROM traces"))
-
-
-@pytest.fixture
-async def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Door]:
-    """Yield a door whose traces become runs at once."""
-    monkeypatch.setattr(receiver, "ROOT_QUIET_S", 0.1)
-    with join(tmp_path):
-        config = settings.load(workspace="lab", data_dir=tmp_path)
-        broker = await find_broker(config)
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(broker.release)
-            url = await stack.enter_async_context(
-                listening(config, broker, Address("127.0.0.1", 0))
-            )
-            http = await stack.enter_async_context(httpx2.AsyncClient(base_url=url, timeout=30))
-            record = await stack.enter_async_context(
-                hansard.connect_async("lab", data_dir=tmp_path)
-            )
-            yield Door(http, record)
+async def run_of(door: Door, part: int = 1) -> str:
+    """Wait for the run of the trace."""
+    return await door.ended(run_of_trace(TRACE, part))
 
 
 async def test_spans_become_an_observed_run(door: Door):
     """Calls are steps with tokens, errors and times; the messages are the agent's."""
     answer = await door.post(request(MODEL, TOOL, FAILED, ROOT))
     assert (answer.status_code, answer.json()) == (200, {})
-    run = await door.run()
+    run = await run_of(door)
     assert await door.rows(
         "SELECT agent, step, kind, tool, status, error_type, input_tokens, output_tokens, "
         "duration_ms FROM steps ORDER BY step"
@@ -201,7 +150,7 @@ async def test_spans_become_an_observed_run(door: Door):
 async def test_a_span_that_is_sent_again_counts_once(door: Door):
     """Retries of an exporter, also while the first is under way, add nothing."""
     await asyncio.gather(*(door.post(request(MODEL, TOOL, ROOT)) for _ in range(4)))
-    await door.run()
+    await run_of(door)
     assert (await door.post(request(TOOL))).json() == {}
     await asyncio.sleep(0.3)
     assert await door.rows("SELECT count(*) FROM spans") == [(3,)]
@@ -213,10 +162,10 @@ async def test_spans_in_any_order_give_one_run_and_late_ones_its_next_part(door:
     """The order of arrival does not matter; a span after the run is in the trace's next run."""
     for each in (TOOL, ROOT, MODEL):
         await door.post(request(each))
-    await door.run()
+    await run_of(door)
     assert await door.rows("SELECT tool FROM steps ORDER BY step") == [("openai.chat",), ("pay",)]
     await door.post(request(FAILED))
-    later = await door.run(2)
+    later = await run_of(door, 2)
     assert await door.rows(f"SELECT tool FROM steps WHERE run = '{later}'") == [("ship",)]
     assert await door.rows("SELECT spans, waiting, parts, len(runs) FROM traces") == [(4, 0, 2, 2)]
 
@@ -343,26 +292,25 @@ async def test_log_records_of_a_span_are_its_messages(door: Door):
     )
     assert answer.json()["partialSuccess"]["rejectedLogRecords"] == "1"
     await door.post(request(old, ROOT))
-    await door.run()
+    await run_of(door)
     [(arguments, result)] = await door.rows("SELECT arguments, result FROM steps")
     assert json.loads(arguments)["messages"] == [{"role": "user", "content": "hi"}]
     assert json.loads(result)["messages"] == [{"role": "assistant", "content": "hello"}]
 
 
 async def test_an_observed_run_is_neither_resumed_nor_replayed(
-    door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Commands and sessions refuse in words that say why; the page and `run show` name it."""
     await door.post(request(MODEL, TOOL, ROOT))
-    run = await door.run()
+    run = await run_of(door)
     for mode in (None, "strict", "offline"):
         with pytest.raises(Refused, match="observed from outside"):
             async with door.record.run(run=run, agent="buyer", role="assistant", mode=mode):
                 pass
-    place = ("--data-dir", str(tmp_path), "--workspace", "lab")
 
     def refused(*arguments: str) -> bool:
-        result = ran(capsys, monkeypatch, [*place, *arguments])
+        result = ran(capsys, monkeypatch, [*door.place, *arguments])
         return result.code == 2 and "neither resumed nor replayed" in result.err
 
     for command in (
@@ -372,5 +320,5 @@ async def test_an_observed_run_is_neither_resumed_nor_replayed(
         ("run", "resume", run, "--", "true"),
     ):
         assert await asyncio.to_thread(refused, *command), command
-    shown = await asyncio.to_thread(ran, capsys, monkeypatch, [*place, "run", "show", run])
+    shown = await asyncio.to_thread(ran, capsys, monkeypatch, [*door.place, "run", "show", run])
     assert "observed" in shown.out

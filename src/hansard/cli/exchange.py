@@ -31,6 +31,7 @@ from hansard.agents.importers.sources import (
     EMPTY,
     EVENTS,
     NAMES,
+    OF_SPANS,
     UNKNOWN,
     Bad,
     BadRecord,
@@ -263,6 +264,9 @@ async def import_(
                         break
                     if name == EVENTS:
                         part, stopped = await _events(workspace, some, watcher)
+                    elif name in OF_SPANS:
+                        _check_spans(terms)
+                        part, stopped = await _spans(workspace, some, watcher)
                     else:
                         importer = Importer(workspace, name, terms, watcher, no_guesses=no_guesses)
                         part, stopped = await _chats(importer, some)
@@ -321,6 +325,27 @@ async def _events(
             tally.add(stopped.tally)
             return tally, True
     return tally, False
+
+
+async def _spans(
+    workspace: Workspace, paths: list[Path | None], watcher: _Watcher
+) -> tuple[Tally, bool]:
+    from hansard.ext.otel.files import take
+
+    tally = Tally()
+    for path in paths:
+        try:
+            tally.add(await take(workspace, path, watcher))
+        except BadRecord:
+            tally.bad += 1
+            return tally, True
+    return tally, False
+
+
+def _check_spans(terms: ImportDefaults) -> None:
+    if terms.experiment or terms.arm:
+        remedy = "leave out --experiment and --arm: a trace's run is observed, not assigned"
+        raise BadValue("import of spans", "an experiment or arm is given", remedy)
 
 
 def _path(file: str) -> Path | None:
@@ -409,16 +434,38 @@ async def export(
     path: Annotated[
         Path | None, option("The file to write [stdout].", None, "--output", "-o")
     ] = None,
+    otlp: Annotated[
+        str | None,
+        option("Send gen_ai spans to this collector instead; -: write them as OTLP JSON.", "URL"),
+    ] = None,
+    header_env: Annotated[
+        list[str] | None,
+        option("With --otlp: a header with a variable's value. Repeatable.", "HEADER=NAME"),
+    ] = None,
+    no_content: Annotated[
+        bool, flag("--no-content", "With --otlp: no arguments, results and messages.")
+    ] = False,
 ) -> int:
     """Export runs as JSON lines with their exact stored bytes.
 
     Large payloads are included, and so are the parents of a fork and the earlier runs of a
     conversation. 'hansard import events' reads the file.
+
+    With --otlp the runs are sent to an OpenTelemetry collector as spans: one for each run, agent
+    and step. Their ids derive from the run, so that sending it again sends the same spans.
     """
+    if otlp is None and (header_env or no_content):
+        fact = "there is no --otlp"
+        raise BadValue("--header-env, --no-content", fact, "give it, or leave these out")
+    if otlp is not None and role is not None:
+        raise BadValue("--otlp", "a role is given", "leave out one: spans are not filtered by role")
     async with reading() as workspace:
         known = set(await workspace.log.runs())
         names = [run if run in known else await find_run(workspace, run) for run in runs]
         names = list(dict.fromkeys(names))
+        if otlp is not None:
+            await _send(workspace, names, otlp, path, header_env or [], content=not no_content)
+            return 0
         with _target(path) as write:
             if role is None:
                 missing = await _export_all(workspace, names, write)
@@ -427,6 +474,32 @@ async def export(
     for each in missing:
         output.hint(f"missing: {each.what}: {each.why}")
     return 1 if missing else 0
+
+
+async def _send(
+    workspace: Workspace,
+    names: list[str],
+    url: str,
+    path: Path | None,
+    header_env: list[str],
+    *,
+    content: bool,
+) -> None:
+    """Send runs as spans, or write them; an error names the first run that was not sent."""
+    from hansard.cli.mcp import headers_of
+    from hansard.ext.otel import export as spans
+
+    if url == STDIN:
+        with _target(path) as write:
+            for run in names:
+                listed = [each async for each in spans.spans_of(workspace, run, content=content)]
+                for group in spans.batches(listed):
+                    write(spans.to_json(group) + b"\n")
+        return
+    headers = headers_of(None, header_env)
+    for run in names:
+        sent = await spans.send(workspace, run, url, headers, content=content)
+        output.hint(f"run {run}: {counted(sent.spans, 'span')} as trace {sent.trace}")
 
 
 async def _export_all(workspace: Workspace, names: list[str], write: Write) -> list[Missing]:

@@ -150,7 +150,7 @@ async def proxy(
     config = Serving(
         command=command or [],
         url=url,
-        headers=_headers(token_env, header_env or ()),
+        headers=headers_of(token_env, header_env or ()),
         login=_login(client_id, client_secret_env, issuer, scope),
         servers={} if servers is None else server_files.load(servers),
         http=http,
@@ -181,7 +181,7 @@ def _demand_http(http: str | None, *of_http: object) -> None:
         raise BadValue(options, "there is no --http", "give it, or leave these out")
 
 
-def _headers(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]:
+def headers_of(token_env: str | None, header_env: Sequence[str]) -> dict[str, str]:
     """Return the request headers, with values from environment variables. Raises BadValue."""
     headers = {} if token_env is None else server_files.bearer(variable("--token-env", token_env))
     for each in header_env:

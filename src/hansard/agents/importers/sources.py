@@ -777,8 +777,8 @@ class Format(msgspec.Struct, frozen=True):
     """A format of recorded runs.
 
     A file is of it if its objects have all keys of one group in `keys`, or by `test`. `name` is
-    also the command's argument if `read` is set. For a format without an importer, `way` describes
-    how to convert its runs.
+    also the command's argument if `read` or `of_spans` is set: spans are read by
+    `hansard.ext.otel`. For a format without an importer, `way` describes how to convert its runs.
     """
 
     name: str
@@ -787,6 +787,7 @@ class Format(msgspec.Struct, frozen=True):
     is_list: bool | None = None
     test: Callable[[Head], bool] | None = None
     way: str = ""
+    of_spans: bool = False
 
     def is_of(self, head: Head) -> bool:
         """Return whether the start of a file is of this format."""
@@ -848,32 +849,23 @@ FORMATS = (
     ),
     Format(devtools.DEVTOOLS, _devtools, keys=("title steps",)),
     Format(
-        "an export of Langfuse",
+        "langfuse",
+        of_spans=True,
         keys=(
             *("trace observations", "projectId observations", "projectId htmlPath"),
             "traceId startTime type",
         ),
-        way=_as_chat(
-            "each trace",
-            "input and output of its generations as the messages, its scores as the outcome",
-        ),
     ),
     Format(
-        "spans of OpenInference or Phoenix",
+        "openinference",
+        of_spans=True,
         keys=("context span_kind", "spanContext attributes", "context.trace_id"),
         test=lambda head: b"openinference.span.kind" in head.data,
-        way=_as_chat(
-            "each trace",
-            "llm.input_messages and llm.output_messages of its spans as the messages",
-        ),
     ),
     Format(
-        "spans of OpenTelemetry (OTLP JSON)",
+        "otlp",
+        of_spans=True,
         keys=("resourceSpans", "resourceLogs", "context parent_id attributes"),
-        way=_as_chat(
-            "each trace",
-            "gen_ai.input.messages and gen_ai.output.messages of its spans as the messages",
-        ),
     ),
     Format(
         "results of promptfoo",
@@ -914,6 +906,9 @@ FORMATS = (
 
 NAMES = tuple(each.name for each in FORMATS if not each.way)
 """Formats that `hansard import` accepts."""
+
+OF_SPANS = frozenset(each.name for each in FORMATS if each.of_spans)
+"""Those that are spans of traces."""
 
 _MARK = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*:)?|[{}\[\]]', re.DOTALL)
 

@@ -111,7 +111,7 @@ def observations(spans: Iterable[Span], logs: Iterable[Log] = ()) -> list[Observ
         marks.setdefault(log.span, []).append(log.mark)
     kinds = {name: aliases.kind_of(span.attributes, span.name) for name, span in by_id.items()}
     made = []
-    for span in sorted(by_id.values(), key=lambda each: (int(each.started_ns), each.id)):
+    for span in sorted(by_id.values(), key=_order):
         kind = kinds[span.id]
         above = _above(span, by_id)
         if kind == "model" and any(kinds[each.id] == "model" for each in above):
@@ -121,6 +121,12 @@ def observations(spans: Iterable[Span], logs: Iterable[Log] = ()) -> list[Observ
             if call is not None:
                 made.append(call)
     return made
+
+
+def _order(span: Span) -> tuple[int, int, str]:
+    """Return the key by which spans are in order: of equal starts, a run's own steps by number."""
+    step = span.attributes.get("hansard.step")
+    return int(span.started_ns), step if isinstance(step, int) else 0, span.id
 
 
 def _above(span: Span, by_id: dict[str, Span]) -> list[Span]:
@@ -277,7 +283,7 @@ class _Mapping:
         self, trace: str, part: int, spans: Sequence[Span], logs: Sequence[Log], at: datetime
     ) -> None:
         self._trace, self._part, self._at = trace, part, at
-        self._spans = sorted(spans, key=lambda each: (int(each.started_ns), each.id))
+        self._spans = sorted(spans, key=_order)
         self._calls = observations(spans, logs)
         self.out = Mapped(run_of_trace(trace, part), calls=len(self._calls))
         self._agents: dict[str, Agent] = {}

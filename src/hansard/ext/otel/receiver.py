@@ -101,7 +101,7 @@ async def make_runs(record: AsyncRecord) -> list[str]:
     """Make runs of all traces with spans that are none yet; return their ids."""
     answer = await record.sql("SELECT trace FROM traces WHERE waiting > 0 ORDER BY started_at")
     made = [await recording.make_run(record.workspace, trace) for (trace,) in answer.rows]
-    return [run for run in made if run is not None]
+    return [each.run for each in made if each is not None]
 
 
 def _read(call: Call, kind: str, *, logs: bool) -> Read:

@@ -308,8 +308,8 @@ async def _fetched(workspace: Workspace, raw: msgspec.Raw) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-async def make_run(workspace: Workspace, trace: str) -> str | None:
-    """Make a run of the spans of a trace that are none yet; return its id, None if there is none.
+async def make_run(workspace: Workspace, trace: str) -> observed.Mapped | None:
+    """Make a run of the spans of a trace that are none yet; return it, None if there is none.
 
     The decision is recorded first: after a kill, the same spans become the same run. Raises
     CallerError if a span cannot be mapped, and the log's errors.
@@ -335,7 +335,7 @@ async def make_run(workspace: Workspace, trace: str) -> str | None:
     return None if last is None else await write_run(workspace, trace, last.part)
 
 
-async def write_run(workspace: Workspace, trace: str, part: int) -> str | None:
+async def write_run(workspace: Workspace, trace: str, part: int) -> observed.Mapped | None:
     """Write the run of a part of a trace unless it is written; None if it has no calls."""
     content = await read_trace(workspace, trace, part)
     made = observed.mapped(trace, part, content.spans, content.logs, workspace.clock.now())
@@ -348,4 +348,4 @@ async def write_run(workspace: Workspace, trace: str, part: int) -> str | None:
     except Conflict:  # it was written to since, by a person who scored or settled it
         if not await workspace.log.read(RunStream(made.run)):
             raise
-    return made.run
+    return made

@@ -1,0 +1,109 @@
+"""Files of spans as observed runs: OTLP JSON, the JSON of SDKs, exports of Langfuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.agents.importers import sources
+from hansard.agents.importers.chat import Tally
+from hansard.agents.importers.sources import RECORD_BYTES_MAX, Bad, Watcher
+from hansard.agents.workspace import Workspace
+from hansard.ext.otel import record
+from hansard.ext.otel.spans import BROKEN, Log, Read, Span, from_document, from_json
+
+BATCH_SPANS_MAX = 500
+"""Spans that are recorded together."""
+
+
+async def take(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tally:
+    """Record the spans of a file (standard input for None), and make the runs of their traces.
+
+    A file that is imported again changes nothing. Raises BadRecord if the watcher does, OSError,
+    and the log's errors.
+    """
+    tally = Tally()
+    file = str(path) if path is not None else "-"
+    traces: dict[str, None] = {}
+    spans: list[Span] = []
+    logs: list[Log] = []
+
+    def refuse(line: int, reason: str) -> None:
+        tally.bad += 1
+        watcher.bad(Bad(file, line, reason))
+
+    async def store(line: int) -> None:
+        made = await record.record_spans(workspace, spans, logs)
+        tally.events += made.new
+        tally.new += made.new
+        tally.duplicates += made.again
+        traces.update(dict.fromkeys(each.trace for each in spans))
+        spans.clear()
+        logs.clear()
+        for reason in made.refused:
+            refuse(line, reason)
+
+    line = 1
+    for line, read in _parts(path, watcher):
+        for reason in read.refused:
+            refuse(line, reason)
+        spans += read.spans
+        logs += read.logs
+        if len(spans) + len(logs) >= BATCH_SPANS_MAX:
+            await store(line)
+    await store(line)
+    for trace in traces:
+        made = await record.make_run(workspace, trace)
+        if made is not None:
+            tally.runs += 1
+            tally.calls += made.calls
+            tally.commits += len(made.appends)
+    return tally
+
+
+def _parts(path: Path | None, watcher: Watcher) -> Iterator[tuple[int, Read]]:
+    """Yield what each line of a file holds, or the file where it is one document."""
+    with sources.seekable(path) as file:
+        for line in sources.lines(file):
+            watcher.read(line.size)
+            if line.data is None:
+                yield line.number, Read(refused=[sources.too_long("the line", line.size)])
+            elif line.data:
+                read = _document(line.data)
+                if isinstance(read, str) and line.number == 1:
+                    break  # one document over several lines
+                yield line.number, Read(refused=[read]) if isinstance(read, str) else read
+        else:
+            return
+        file.seek(0)
+        data = file.read(RECORD_BYTES_MAX + 1)
+        watcher.read(len(data))
+        read = _document(data)
+        if len(data) > RECORD_BYTES_MAX:
+            read = sources.too_long("the file", len(data))
+        yield 1, Read(refused=[read]) if isinstance(read, str) else read
+
+
+def _document(data: bytes) -> Read | str:
+    """Return the spans of a JSON document, or the reason why it is none."""
+    try:
+        value: Any = msgspec.json.decode(data.removeprefix(sources.BOM))
+    except BROKEN as error:
+        return sources.why_not_json(data, error)
+    if isinstance(value, dict) and ("resourceSpans" in value or "resourceLogs" in value):
+        try:
+            return from_json(data)
+        except BROKEN as error:
+            return str(error)
+    read = Read()
+    for each in from_document(value):
+        if isinstance(each, Span):
+            read.spans.append(each)
+        else:
+            read.refused.append(each)
+    if not read.spans and not read.refused:
+        read.refused.append("it has no spans")
+    return read
