@@ -407,7 +407,7 @@ class Checkpointer(InMemorySaver):
                 event = msgspec.structs.replace(event, run=self._session.run)
                 await self._append(str(target_thread_id), event)
 
-    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002
+    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 -- as LangGraph calls it
         """Return a version after another one; it differs between branches of a thread."""
         number = 0 if current is None else int(str(current).partition(".")[0])
         return f"{number + 1:032}.{secrets.token_hex(8)}"
