@@ -119,3 +119,54 @@ async def io(
 def report_usage(session: AnySession, **figures: float | None) -> None:
     """Report the usage of a model call, in its body; figures that are None or 0 are left out."""
     session.usage(**{name: number for name, number in figures.items() if number})
+
+
+class PairedCall:
+    """A call that a framework makes between two callbacks: its step's body waits for the outcome.
+
+    Make a step of `body`, `begin` it, ask `may_run`, and report the outcome by `end`.
+
+    Args:
+        finish: Makes the recorded result of the outcome, inside the step.
+    """
+
+    def __init__(self, finish: Callable[[Any], Any] = lambda outcome: outcome) -> None:
+        loop = asyncio.get_running_loop()
+        self._finish = finish
+        self._begun: asyncio.Future[None] = loop.create_future()
+        self._outcome: asyncio.Future[Any] = loop.create_future()
+        self.task: asyncio.Task[tuple[Any, bool]]
+
+    async def body(self) -> Any:
+        """Let the call run, and return its outcome. Raises its error."""
+        self._begun.set_result(None)
+        outcome = await self._outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return self._finish(outcome)
+
+    def begin(self, session: AnySession, tool: NamedTool, arguments: Mapping[str, Any]) -> None:
+        """Start the step."""
+        self.task = asyncio.create_task(execute(session, tool, arguments))
+
+    async def may_run(self, timeout_s: float | None = None) -> bool:
+        """Wait until the intent is on record; return False if the step has ended, or not begun."""
+        either: set[asyncio.Future[Any]] = {self.task, self._begun}
+        try:
+            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.task.cancel()
+            raise
+        return self._begun.done()
+
+    async def end(self, outcome: Any) -> None:
+        """Record the outcome, unless there is one. Raises as a write, but no error of the call."""
+        if self.task.cancelled():
+            return
+        if not self._outcome.done():
+            self._outcome.set_result(outcome)
+        try:
+            await asyncio.shield(self.task)
+        except BaseException as error:
+            if error is not self._outcome.result():
+                raise

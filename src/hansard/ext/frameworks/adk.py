@@ -13,16 +13,15 @@ a replay has no partial ones. Outside a session the agent runs as without the pl
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 
 from hansard.domain.steps import Effects
-from hansard.ext.frameworks._sessions import execute, session_here
-from hansard.ext.steps import AnySession, NamedTool, step
+from hansard.ext.frameworks._sessions import PairedCall, report_usage, session_here
+from hansard.ext.steps import AnySession, step
 
 MODEL = "adk.generate_content"
 """Name of a model's step."""
@@ -42,47 +41,6 @@ _USAGE = {
     "cached_tokens": "cached_content_token_count",
     "reasoning_tokens": "thoughts_token_count",
 }
-
-
-class _Call:
-    """A call between the callbacks before and after it: its step's body waits for its outcome."""
-
-    def __init__(self, session: AnySession, finish: Callable[[Any], Any]) -> None:
-        loop = asyncio.get_running_loop()
-        self._session, self._finish = session, finish
-        self._begun: asyncio.Future[None] = loop.create_future()
-        self._outcome: asyncio.Future[Any] = loop.create_future()
-        self._task: asyncio.Task[tuple[Any, bool]] | None = None
-
-    async def body(self) -> Any:
-        """Let the call run, and return its outcome. Raises its error."""
-        self._begun.set_result(None)
-        outcome = await self._outcome
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return self._finish(outcome)
-
-    async def begin(self, tool: NamedTool, arguments: Mapping[str, Any]) -> tuple[Any, bool]:
-        """Return a recorded result, and whether there was one. Raises as a tool call does."""
-        self._task = asyncio.create_task(execute(self._session, tool, arguments))
-        try:
-            either: set[asyncio.Future[Any]] = {self._task, self._begun}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self._task.cancel()
-            raise
-        return (self._task.result()[0], True) if self._task.done() else (None, False)
-
-    async def end(self, outcome: Any) -> None:
-        """Record the outcome. Raises as a write; the call's own error is the framework's."""
-        assert self._task is not None  # noqa: S101 -- the call has begun
-        if not self._outcome.done():
-            self._outcome.set_result(outcome)
-        try:
-            await self._task
-        except BaseException as error:
-            if error is not outcome:
-                raise
 
 
 class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment of its own
@@ -105,8 +63,8 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
         super().__init__(name=name)
         self._own_session = session
         self._effects = dict(effects or {})
-        self._models: dict[tuple[str, str], _Call] = {}
-        self._tools: dict[int, _Call] = {}
+        self._models: dict[tuple[str, str], PairedCall] = {}
+        self._tools: dict[int, PairedCall] = {}
 
     def _session(self) -> AnySession | None:
         return self._own_session or session_here()
@@ -122,10 +80,10 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
         def finish(response: LlmResponse) -> dict[str, Any]:
             used = response.usage_metadata
             counts = {name: getattr(used, field, None) for name, field in _USAGE.items()}
-            session.usage(**{name: count for name, count in counts.items() if count is not None})
+            report_usage(session, **counts)
             return _plain(response)
 
-        call = _Call(session, finish)
+        call = PairedCall(finish)
         tool = step(MODEL, call.body, effects=Effects.IDEMPOTENT, kind="model", aside=("agent",))
         request = _plain(llm_request)
         arguments = {
@@ -133,9 +91,9 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
             "body": _without_own_ids(request),
             "agent": callback_context.agent_name,
         }
-        result, is_recorded = await call.begin(tool, arguments)
-        if is_recorded:
-            return LlmResponse.model_validate(result)
+        call.begin(session, tool, arguments)
+        if not await call.may_run():
+            return LlmResponse.model_validate(call.task.result()[0])
         self._models[callback_context.invocation_id, callback_context.agent_name] = call
         return None
 
@@ -172,15 +130,16 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
             fields = result if isinstance(result, dict) else {"result": result}
             return {**fields, ACTIONS: kept} if kept else result
 
-        call = _Call(session, finish)
+        call = PairedCall(finish)
         effects = self._effects.get(tool.name, Effects.ONCE)
         described = step(
             tool.name, call.body, effects=effects, call_id=tool_context.function_call_id
         )
-        result, is_recorded = await call.begin(described, tool_args)
-        if not is_recorded:
+        call.begin(session, described, tool_args)
+        if await call.may_run():
             self._tools[id(tool_context)] = call
             return None
+        result = call.task.result()[0]
         if result is None:  # as an answer it would mean that the tool is to run
             return {} if tool.is_long_running else {"result": None}
         if isinstance(result, dict) and ACTIONS in result:

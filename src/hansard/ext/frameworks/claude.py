@@ -10,6 +10,7 @@ a session, record its model calls as well (`hansard record`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -27,11 +28,12 @@ from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 from hansard.domain.approval import Approval
 from hansard.domain.choices import check_options
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.roles.model import tool_matches
 from hansard.domain.steps import Effects, Step
+from hansard.ext.frameworks._sessions import PairedCall
 from hansard.ext.listener import Call
-from hansard.ext.steps import call_async, step
+from hansard.ext.steps import step
 
 PATH = "/hooks/claude"
 """Path of the hooks at the listener."""
@@ -118,37 +120,29 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     last_assistant_message: str = ""
 
 
-class _ToolCall:
-    """A call whose hooks are posted: `decision` answers its intent, `outcome` is its outcome."""
+class _ToolCall(PairedCall):
+    """A call of an agent, and the approval that it waits for."""
 
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.decision: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self.outcome: asyncio.Future[Any] = loop.create_future()
-        self.task: asyncio.Task[None]
-        self.approval = ""
+    def __init__(self, agent: str) -> None:
+        super().__init__()
+        self.agent, self.approval = agent, ""
 
     def waits(self, approval: Approval) -> None:
         """Note the approval that the call waits for."""
         self.approval = approval.id
 
-    async def body(self) -> Any:
-        """Answer that the call may run, and wait for its outcome."""
-        self.decide({})
-        outcome = await self.outcome
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    def decide(self, answer: dict[str, Any]) -> None:
-        """Answer the intent, unless it is answered."""
-        if not self.decision.done():
-            self.decision.set_result(answer)
-
-    def end(self, outcome: Any) -> None:
-        """Report the outcome, unless there is one."""
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
+    async def decision(self) -> dict[str, Any]:
+        """Return the answer of the intent."""
+        if await self.may_run(DECIDED_S):
+            return {}
+        if not self.task.done():
+            self.task.cancel()
+            remedy = f"hansard approvals grant {self.approval}; then " if self.approval else ""
+            return denial(f"it waits for an approval or the record: {remedy}call it again")
+        error = None if self.task.cancelled() else self.task.exception()
+        if error is None:
+            return {}
+        return denial(error.reason if isinstance(error, Blocked) else f"not on record: {error}")
 
 
 class _Run:
@@ -159,15 +153,15 @@ class _Run:
         self._opening = asyncio.Lock()
         self._sessions: dict[str, AsyncSession] = {}
         self._calls: dict[str, _ToolCall] = {}
-        self._callers: dict[str, str] = {}
         self._seen: set[str] = set()
-        self._earlier: dict[str, tuple[str, Step]] | None = None
+        self._earlier: dict[str, tuple[str, Step] | None] = {}
+        self._is_read = False
         self._roster: set[str] = set()
 
     async def post(self, hook: Hook) -> dict[str, Any]:
         """Record a hook; return its answer. Raises as a write."""
         async with self._opening:
-            if self._earlier is None:
+            if not self._is_read:
                 await self._look_back()
         agent = hook.agent_id or MAIN
         match hook.hook_event_name:
@@ -193,7 +187,7 @@ class _Run:
 
     async def _look_back(self) -> None:
         """Read the calls that earlier processes recorded."""
-        self._earlier = {}
+        self._is_read = True
         try:
             view = await self._record.workspace.points.view(self._run)
         except NotFound:
@@ -226,58 +220,36 @@ class _Run:
             return self._sessions[agent]
 
     async def _intent(self, hook: Hook, agent: str) -> dict[str, Any]:
-        if hook.tool_use_id in (self._earlier or ()):
+        if hook.tool_use_id in self._earlier:
             return {}
         call = self._calls.get(hook.tool_use_id) or await self._begin(hook, agent)
-        await asyncio.wait([call.decision], timeout=DECIDED_S)
-        if not call.decision.done():
-            call.task.cancel()
-            command = (
-                f"hansard approvals grant {call.approval}" if call.approval else "hansard status"
-            )
-            call.decide(denial(f"it waits for an approval ({command}); then call it again"))
-        return call.decision.result()
+        return await call.decision()
 
     async def _begin(self, hook: Hook, agent: str) -> _ToolCall:
         session = await self._session(hook, agent)
         if hook.tool_use_id not in self._calls:
-            call = self._calls[hook.tool_use_id] = _ToolCall()
-            self._callers[hook.tool_use_id] = agent
-            call.task = asyncio.create_task(self._recorded(session, call, hook))
-        return self._calls[hook.tool_use_id]
-
-    async def _recorded(self, session: AsyncSession, call: _ToolCall, hook: Hook) -> None:
-        tool = step(
-            hook.tool_name,
-            call.body,
-            effects=self._rules.effects(hook.tool_name),
-            call_id=hook.tool_use_id or None,
-        )
-        try:
+            call = self._calls[hook.tool_use_id] = _ToolCall(agent)
+            effects = self._rules.effects(hook.tool_name)
+            id_ = hook.tool_use_id or None
+            tool = step(hook.tool_name, call.body, effects=effects, call_id=id_)
             with watching_questions(call.waits):
-                await call_async(session, tool, hook.tool_input)
-        except (ClaudeToolError, NoOutcome):
-            pass  # it is on record, and Claude Code has it
-        except Blocked as error:
-            call.decide(denial(error.reason))
-        except Exception as error:  # noqa: BLE001 -- a call that is not on record may not run
-            _log.warning("a call of Claude Code is not recorded", run=self._run, why=str(error))
-            call.decide(denial(f"it cannot be recorded: {error}"))
+                call.begin(session, tool, hook.tool_input)
+        return self._calls[hook.tool_use_id]
 
     async def _outcome(self, hook: Hook, agent: str) -> None:
         outcome: Any = hook.tool_response
         if hook.error is not None:
             outcome = (NoOutcome if hook.is_interrupt else ClaudeToolError)(hook.error)
-        call = self._calls.get(hook.tool_use_id)
-        earlier = (self._earlier or {}).pop(hook.tool_use_id, None)
-        if call is None and earlier is not None:
-            call = self._calls[hook.tool_use_id] = _ToolCall()
-            call.decide({})
-            call.task = asyncio.create_task(self._settle(*earlier, outcome))
-        elif call is None:
-            call = await self._begin(hook, agent)
-        call.end(outcome)
-        await call.task
+        if hook.tool_use_id in self._earlier:
+            earlier, self._earlier[hook.tool_use_id] = self._earlier[hook.tool_use_id], None
+            if earlier is not None:
+                await self._settle(*earlier, outcome)
+            return
+        call = self._calls.get(hook.tool_use_id) or await self._begin(hook, agent)
+        with contextlib.suppress(
+            Blocked
+        ):  # Claude Code ran what was denied: the denial is on record
+            await call.end(outcome)
 
     async def _settle(self, agent: str, earlier: Step, outcome: Any) -> None:
         """Settle a call whose listener ended before its outcome was posted."""
@@ -304,11 +276,9 @@ class _Run:
 
     async def _leave(self, agent: str) -> None:
         """End an agent's session; a call without an outcome is in doubt."""
-        open_calls = [call for id_, call in self._calls.items() if self._callers.get(id_) == agent]
-        for call in open_calls:
-            call.end(NoOutcome("no outcome was posted before the session ended"))
-        if open_calls:
-            await asyncio.wait([call.task for call in open_calls])
+        for call in [call for call in self._calls.values() if call.agent == agent]:
+            with contextlib.suppress(HansardError, asyncio.CancelledError):
+                await call.end(NoOutcome("no outcome was posted before the session ended"))
         session = self._sessions.pop(agent, None)
         if session is not None:
             await session.close()

@@ -34,31 +34,17 @@ MAILS = "mails.txt"
 ASKED_S, ENDED_S = 60.0, 120.0
 """Longest time until the agent asks its model after the mail, and until it ends, in seconds."""
 
-_TOOL = '''
-+@hansard.tool(effects="once")
- def send_mail(to: str, text: str) -> str:
-     """Send a mail; here it is a line of a file."""
-     with Path("mails.txt").open("a") as mails:
-         mails.write(f"{to}: {text}\\n")
-     return "sent"
-'''.strip("\n")
-
-_PLAIN_TOOL = _TOOL.partition("\n")[2]
-_TASK = '"Mail ada@example.org that her order has arrived."'
-_SCHEMA = '{"to": {"type": "string"}, "text": {"type": "string"}}'
+AGENTS = Path(__file__).with_name("agents")
+"""Folder with the agents: a line that begins with `+` is only in the version with Hansard, one with
+`-` only in the version without.
+"""
 
 
-class Framework(msgspec.Struct, frozen=True, kw_only=True):
-    """A framework and its agent.
+class Framework(msgspec.Struct, frozen=True):
+    """A framework, by the name that the command takes, and the package that it needs."""
 
-    Attributes:
-        package: The package that must be installed.
-        agent: The agent's source: a line that begins with `+` is only in the version with Hansard,
-            one with `-` only in the version without.
-    """
-
+    name: str
     package: str
-    agent: str
 
     @property
     def version(self) -> str | None:
@@ -67,10 +53,15 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
             return importlib.metadata.version(self.package)
         return None
 
+    @property
+    def agent(self) -> str:
+        """The agent's lines, in both versions."""
+        return (AGENTS / f"{self.name}.diff").read_text(encoding="utf-8")
+
     def source(self, *, recorded: bool) -> str:
         """Return the agent's source, with Hansard or without."""
         left_out = "-" if recorded else "+"
-        lines = [line for line in self.agent.strip("\n").splitlines() if line[:1] != left_out]
+        lines = [line for line in self.agent.splitlines() if line[:1] != left_out]
         return "".join(f"{line[1:]}\n" for line in lines)
 
     @property
@@ -79,104 +70,15 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
         return [line for line in self.agent.splitlines() if line[:1] in ("+", "-") and line[1:]]
 
 
-FRAMEWORKS = {
-    "openai": Framework(
-        package="openai",
-        agent=f"""
- import json
- from pathlib import Path
-
-+import hansard
- from openai import OpenAI
-
-
-{_TOOL}
-
-
- client, parameters = OpenAI(), {{"type": "object", "properties": {_SCHEMA}}}
- function = {{"name": "send_mail", "description": "Send a mail.", "parameters": parameters}}
- messages = [{{"role": "user", "content": {_TASK}}}]
-
-
- def answer() -> str:
-     while True:
-         completion = client.chat.completions.create(
-             model="gpt-5", messages=messages, tools=[{{"type": "function", "function": function}}]
-         )
-         message = completion.choices[0].message
-         if not message.tool_calls:
-             return message.content
-         messages.append(message.model_dump(exclude_none=True))
-         for call in message.tool_calls:
-             result = send_mail(**json.loads(call.function.arguments))
-             messages.append({{"role": "tool", "tool_call_id": call.id, "content": result}})
-
-
--print(answer())
-+with hansard.Session("quickstart"):
-+    print(answer())
-""",
-    ),
-    "anthropic": Framework(
-        package="anthropic",
-        agent=f"""
- from pathlib import Path
-
-+import hansard
- from anthropic import Anthropic
-
-
-{_TOOL}
-
-
- client, schema = Anthropic(), {{"type": "object", "properties": {_SCHEMA}}}
- tool = {{"name": "send_mail", "description": "Send a mail.", "input_schema": schema}}
- messages = [{{"role": "user", "content": {_TASK}}}]
-
-
- def answer() -> str:
-     while True:
-         message = client.messages.create(
-             model="claude-opus-5", max_tokens=500, messages=messages, tools=[tool]
-         )
-         calls = [block for block in message.content if block.type == "tool_use"]
-         if not calls:
-             return message.content[0].text
-         messages.append({{"role": "assistant", "content": message.model_dump()["content"]}})
-         for call in calls:
-             result = {{"type": "tool_result", "tool_use_id": call.id}}
-             result["content"] = send_mail(**call.input)
-             messages.append({{"role": "user", "content": [result]}})
-
-
--print(answer())
-+with hansard.Session("quickstart"):
-+    print(answer())
-""",
-    ),
-    "pydantic-ai": Framework(
-        package="pydantic-ai-slim",
-        agent=f"""
- from pathlib import Path
-
-+import hansard
-+from hansard.ext.frameworks.pydantic_ai import HansardDurability
- from pydantic_ai import Agent
-
-
-{_PLAIN_TOOL}
-
-
--agent = Agent("openai-chat:gpt-5", name="clerk", tools=[send_mail])
--print(agent.run_sync({_TASK}).output)
-+agent = Agent(
-+    "openai-chat:gpt-5", name="clerk", tools=[send_mail], capabilities=[HansardDurability()]
-+)
-+with hansard.Session("quickstart"):
-+    print(agent.run_sync({_TASK}).output)
-""",
-    ),
+_PACKAGES = {
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "langchain": "langchain-openai",
+    "openai-agents": "openai-agents",
+    "pydantic-ai": "pydantic-ai-slim",
 }
+
+FRAMEWORKS = {name: Framework(name, package) for name, package in _PACKAGES.items()}
 """Frameworks by the name that the command takes."""
 
 
