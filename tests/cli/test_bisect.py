@@ -10,6 +10,7 @@ import pytest
 import hansard
 from hansard.cli.bisect import Outcome, Verdict, search
 from tests.cli.support import Call
+from tests.faults._warm import python
 
 pytestmark = pytest.mark.later
 
@@ -150,7 +151,7 @@ def test_a_program_goes_on_in_forks_without_effects(call: Call, record, shell, t
     sent, repaired = tmp_path / "sent", tmp_path / "repaired"
     program = tmp_path / "mails.py"
     program.write_text(PROGRAM.replace("\\\\n", "\\n"))
-    command = [sys.executable, program, sent, repaired]
+    command = [python(), program, sent, repaired]
     before = {run for run, _ in record.runs()}
     made = shell("run", "resume", _begun(record), "--", *map(str, command))
     assert made.code == 0, made.err
