@@ -33,7 +33,17 @@ GROWTH_MAX_KIB = 8.0
 AT_ONCE = 20
 """Calls under way at a time among the 10,000."""
 
-EVENT = json.dumps({"choices": [{"index": 0, "delta": {"content": "word "}}]})
+EVENT = json.dumps(
+    {
+        "id": "chatcmpl-" + "A" * 29,
+        "object": "chat.completion.chunk",
+        "created": 1731456252,
+        "model": "m",
+        "choices": [
+            {"index": 0, "delta": {"content": " word"}, "logprobs": None, "finish_reason": None}
+        ],
+    }
+)
 REPLY = json.dumps(
     {
         "model": "m",

@@ -131,7 +131,7 @@ async def test_a_request_has_a_deadline_for_its_head_and_its_body(monkeypatch: p
 @pytest.mark.slow
 async def test_connections_without_a_request_do_not_keep_others_out(monkeypatch):
     """The oldest of many connections is closed; a complete request is answered at once."""
-    monkeypatch.setattr(module, "HEADLESS_MAX", 10)
+    monkeypatch.setattr(module, "HEADLESS_LOCAL_MAX", 10)
     async with _serving() as send:
         slow = [await send(WHOLE[:20]) for _ in range(30)]
         assert await _is_answered(await send(WHOLE))

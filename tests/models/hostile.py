@@ -16,7 +16,7 @@ import hansard
 from hansard.client.session import AsyncSession
 from hansard.ext.models.proxy import ModelProxy
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 """Seconds within which each exchange has to end."""
 
 

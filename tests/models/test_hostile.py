@@ -124,6 +124,26 @@ async def test_a_client_that_cancels_before_the_head_is_on_record(data_dir, work
         assert items[0]["end"]["how"] == CLOSED
 
 
+async def test_hundreds_of_connections_at_once_are_all_answered(data_dir, workspace):
+    """Of 150 clients that connect before any of them sends, each gets its answer."""
+    count = 150
+    async with hostile(data_dir, workspace) as at:
+        at.provider.script = Script((sized(len(EVENT), EVENT, b"connection: close\r\n"),))
+        async with at.proxied("r") as url:
+            host, port = url.split("/")[2].split(":")
+            head = f"POST /{url.split('/', 3)[3]} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+            streams = [await asyncio.open_connection(host, int(port)) for _ in range(count)]
+            for number, (_, writer) in enumerate(streams):
+                body = b'{"model": "%03d"}' % number
+                writer.write(b"%scontent-length: %d\r\n\r\n%s" % (head.encode(), len(body), body))
+            async with asyncio.timeout(60):
+                answers = await asyncio.gather(*(reader.read() for reader, _ in streams))
+            for _, writer in streams:
+                writer.close()
+        assert [answer.endswith(EVENT) for answer in answers] == [True] * count
+        assert len(await at.items("r")) == count
+
+
 async def test_a_request_that_is_cut_short_is_not_sent(data_dir, workspace):
     """A client that leaves within its body made no call: nothing is sent or recorded."""
     async with hostile(data_dir, workspace) as at:

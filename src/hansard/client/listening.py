@@ -32,8 +32,10 @@ _ORIGIN = re.compile(r"https?://(?P<host>.+)")
 HEAD_S, BODY_S = 10.0, 60.0
 """Seconds within which the head of a request, and then its body, must have arrived."""
 
-HEADLESS_MAX = 100
-"""Connections whose first request's head has not arrived; for one more the oldest is closed."""
+HEADLESS_MAX, HEADLESS_LOCAL_MAX = 100, 1_000
+"""Connections whose first request's head has not arrived; for one more the oldest is closed. On a
+loopback address only programs of this machine connect, and some do so by the hundred at once.
+"""
 
 CONNECTIONS_MAX = 2_000
 """Most connections, up to half of the process's file limit; more are answered 503."""
@@ -128,12 +130,13 @@ class _Protocol(H11Protocol):
     """HTTP/1.1 with a deadline for the head and the body of each request.
 
     uvicorn's own timeout is about connections between two requests. `headless` are the connections
-    of the listener whose first head has not arrived, oldest first.
+    of the listener whose first head has not arrived, oldest first, and `most` their bound.
     """
 
-    def __init__(self, headless: dict[_Protocol, None], **options: Any) -> None:
+    def __init__(self, headless: dict[_Protocol, None], most: int, **options: Any) -> None:
         super().__init__(**options)
         self._headless = headless
+        self._headless_max = most
         self._phase: object = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -141,7 +144,7 @@ class _Protocol(H11Protocol):
         """Start the deadline of the first head."""
         super().connection_made(transport)
         self._headless[self] = None
-        if len(self._headless) > HEADLESS_MAX:
+        if len(self._headless) > self._headless_max:
             next(iter(self._headless)).drop()
         self._watch()
 
@@ -190,10 +193,11 @@ async def listen(
     `announce` is called with the URL of `path` once the server listens, `ending` before open
     requests are waited for; `options` are further ones of uvicorn. Raises BadValue.
     """
+    most = HEADLESS_LOCAL_MAX if address.host in LOCAL else HEADLESS_MAX
     with contextlib.closing(address.bound()) as listening:
         config = uvicorn.Config(
             app,
-            http=partial(_Protocol, {}),  # type: ignore[arg-type] # called as the class is
+            http=partial(_Protocol, {}, most),  # type: ignore[arg-type] # called as the class is
             limit_concurrency=min(CONNECTIONS_MAX, _files_max() // 2),
             lifespan="off",
             ws="none",

@@ -551,6 +551,28 @@ def _sum(*counts: int | None) -> int | None:
     return sum(known) if known else None
 
 
+class _Pieces(list[str]):
+    """A text that is being put together: adding to a text would copy it each time."""
+
+
+def _append(into: dict[str, Any], name: str, piece: str) -> None:
+    """Add a piece to a text."""
+    known = into.get(name)
+    if isinstance(known, _Pieces):
+        known.append(piece)
+    else:
+        into[name] = _Pieces([_text(known), piece])
+
+
+def _whole(value: Any) -> Any:
+    """Return a value with its pieces joined, at any depth."""
+    if isinstance(value, _Pieces):
+        return "".join(value)
+    if isinstance(value, dict):
+        return {name: _whole(each) for name, each in value.items()}
+    return [_whole(each) for each in value] if isinstance(value, list) else value
+
+
 def _parsed(arguments: Any) -> Any:
     """Return a tool call's arguments; those that are no JSON stay text."""
     if not isinstance(arguments, str):
@@ -642,11 +664,12 @@ def _read_chat(report: Facts, values: list[dict[str, Any]]) -> None:
             state = choices.setdefault(_count(choice, "index") or 0, {"finish": "", "calls": {}})
             state["finish"] = _text(choice.get("finish_reason")) or state["finish"]
             if "text" in choice:  # the legacy completions
-                state["content"] = _text(state.get("content")) + _text(choice["text"])
+                _append(state, "content", _text(choice["text"]))
             _gather(state, _dict(choice.get("delta")), joined=True)
             _gather(state, _dict(choice.get("message")), joined=False)
     messages, calls = [], []
-    for _, state in sorted(choices.items()):
+    for _, gathered in sorted(choices.items()):
+        state = _whole(gathered)
         report.finish_reason = report.finish_reason or state.pop("finish")
         asked_for = [state["calls"][key] for key in state["calls"]]
         message = {k: v for k, v in state.items() if k not in ("finish", "calls")}
@@ -672,7 +695,7 @@ def _gather(state: dict[str, Any], part: dict[str, Any], *, joined: bool) -> Non
         elif value is None:
             continue
         elif joined and name != "role" and isinstance(value, str):
-            state[name] = _text(state.get(name)) + value
+            _append(state, name, value)
         else:
             state[name] = value
 
@@ -684,9 +707,10 @@ def _add_call(calls: dict[int, dict[str, Any]], key: int, part: dict[str, Any]) 
         if name in ("function", "custom") and isinstance(value, dict):
             inner = call.setdefault(name, {})
             for field, piece in value.items():
-                known = inner.get(field)
-                joins = field in ("arguments", "input") and isinstance(piece, str)
-                inner[field] = _text(known) + piece if joins else piece or known
+                if field in ("arguments", "input") and isinstance(piece, str):
+                    _append(inner, field, piece)
+                else:
+                    inner[field] = piece or inner.get(field)
         elif name != "index" and value is not None:
             call[name] = value
 
@@ -753,6 +777,7 @@ def _read_messages(report: Facts, values: list[dict[str, Any]]) -> None:
         elif kind == "message_delta":
             message = {**message, **_dict(value.get("delta"))}
             used |= {k: v for k, v in _dict(value.get("usage")).items() if v is not None}
+    blocks = _whole(blocks)
     for block in blocks.values():
         if (text := block.pop("partial_json", None)) is not None:
             block["input"] = _parsed(text or "{}")
@@ -779,7 +804,7 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any]) -> None:
     """Add a difference to a block of Anthropic's content."""
     for name in (*_DELTAS, "partial_json"):
         if isinstance(delta.get(name), str):
-            block[name] = _text(block.get(name)) + delta[name]
+            _append(block, name, delta[name])
     if isinstance(delta.get("citation"), dict):
         block["citations"] = [*(block.get("citations") or []), delta["citation"]]
 
@@ -805,6 +830,7 @@ def _read_content(report: Facts, values: list[dict[str, Any]]) -> None:
                 report.finish_reason = _text(choice.get("finishReason")) or report.finish_reason
             for part in _dicts(_dict(choice.get("content")).get("parts")):
                 _add_part(parts.setdefault(index, []), part)
+    parts = _whole(parts)
     report.messages_out = tuple(
         Message("assistant", _plain(each)) for _, each in sorted(parts.items())
     )
@@ -821,7 +847,7 @@ def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
     last = parts[-1] if parts else {}
     same = {*part} == {*last} and part.get("thought") == last.get("thought")
     if "text" in part and same:
-        parts[-1] = {**part, "text": _text(last["text"]) + _text(part["text"])}
+        _append(last, "text", _text(part["text"]))
     else:
         parts.append(dict(part))
 
