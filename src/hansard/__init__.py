@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from hansard.domain.steps import StepStatus as StepStatus
     from hansard.domain.steps import Verdict as Verdict
     from hansard.domain.values import Secret as Secret
+    from hansard.ext.models.recorder import record_http as record_http
 
 _SUBMODULES = ("actions", "errors", "experiments", "memory", "prompts", "roles", "types", "testing")
 
@@ -124,6 +125,7 @@ _HOME = {
     "hansard.domain.run": "ForkEffects RunStatus Swap",
     "hansard.domain.steps": "Effects StepStatus Verdict",
     "hansard.domain.values": "Secret",
+    "hansard.ext.models.recorder": "record_http",
 }
 """Names by the module that defines them."""
 

@@ -48,6 +48,11 @@ class Provider:
         ready.set()
         await stop.wait()
         server.close()
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in serving:
+            each.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.sleep(0.01)  # the closed connections are released
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,10 +80,10 @@ class Provider:
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, asyncio.CancelledError):
             self.left += 1
         finally:
-            writer.close()
+            writer.transport.abort() if self._stopping[1].is_set() else writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")

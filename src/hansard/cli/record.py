@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from hansard.agents.memory.search import ExtraMissing
+from hansard.agents.memory.search import import_extra
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Commands, Run, flag, option
 from hansard.cli.opening import connecting, reading_run
@@ -141,11 +141,8 @@ def demand(command: list[str] | None) -> None:
     if not command:
         message = "there is no program to run: give it after '--', such as '-- python agent.py'"
         raise CallerError(message)
-    try:
-        import httpx2  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ExtraMissing("'hansard record'", error.name or "httpx2", "models") from None
+    for package in ("httpx2", "starlette", "uvicorn"):
+        import_extra(package, "'hansard record'", package, "models")
 
 
 class Proxied(msgspec.Struct, frozen=True):

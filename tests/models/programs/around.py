@@ -87,6 +87,6 @@ errors: dict[str, str] = {}
 for each in CALLS:
     try:
         errors[each.__name__] = f"no error: {each()}"
-    except Exception as error:  # noqa: BLE001 -- printed
+    except Exception as error:  # noqa: BLE001 -- each error is printed
         errors[each.__name__] = f"{type(error).__name__}: {error}"
 sys.stdout.write(json.dumps({"errors": errors, "users": os.environ.get("USERS_SITE", "")}))

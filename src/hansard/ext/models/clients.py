@@ -66,7 +66,7 @@ def wrap(module: ModuleType, hooks: Hooks) -> Callable[[], None]:
         async def request(self: Any, method: str, str_or_url: Any, **options: Any) -> Any:
             return await hooks.request(inner, self, method, str_or_url, options)
 
-        session._request = request  # noqa: SLF001
+        session._request = request  # noqa: SLF001 -- it is put in its place
         return lambda: setattr(session, "_request", inner)
     inner_sync, inner_async = module.Client.send, module.AsyncClient.send
 

@@ -24,6 +24,7 @@ import msgspec
 
 from hansard.agents.errors import NotDone
 from hansard.agents.flow import Flow, done
+from hansard.client.session import AsyncMixin
 from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects, PromptUse
 from hansard.ext import steps
@@ -172,7 +173,7 @@ class Exchange:
     """One exchange in a session; iterate over `items` or `items_async` once."""
 
     def __init__(self, session: Any, request: Request, send: Send, rules: Rules) -> None:
-        self._session = session
+        self.session = session
         self.request = request
         self._send = send
         self._operation = request.operation
@@ -188,17 +189,20 @@ class Exchange:
         self.facts: Facts | None = None
         """Facts of the call, once it has ended."""
         self._status = 0
+        self.source: Any = None
+        """The provider's response, once it began."""
         self._parts: list[bytes] = []
         self._size = 0
 
     def items_async(self) -> Any:
         """Return the items as an async iterator. Raises Miss, Blocked, Unreached and others."""
-        items = self._session.call(self._step(self._run), (), self._arguments())
+        items = self.session.call(self._step(self._run), (), self._arguments())
         return edited.framed_async(items, self.request)
 
     def items(self) -> Any:
-        """Return the items as an iterator, for a `send` that never waits."""
-        items = steps.call(self._session, self._step(self._run_in_place), self._arguments())
+        """Return the items as an iterator. In a sync session, `send` and its source never wait."""
+        body = self._run if isinstance(self.session, AsyncMixin) else self._run_in_place
+        items = steps.call(self.session, self._step(body), self._arguments())
         return edited.framed(items, self.request)
 
     def _step(self, body: Callable[..., Any]) -> steps.NamedTool:
@@ -252,7 +256,7 @@ class Exchange:
         source: Source | None = None
         try:
             try:
-                source = await self._send()
+                source = self.source = await self._send()
                 self.headers, self._status = source.headers, source.status
                 headers = [list(map(self._text, pair)) for pair in recorded_headers(self.headers)]
                 yield {"head": {"status": source.status, "headers": headers}}
@@ -270,7 +274,7 @@ class Exchange:
             end["ms"] = _ms(time.monotonic() - began)
             self._read_facts()
             if self.facts is not None:
-                self._session.usage(**self.facts.usage)
+                self.session.usage(**self.facts.usage)
                 end["facts"] = self.facts.recorded
             yield {"end": end}
         finally:
@@ -328,7 +332,7 @@ class Exchange:
         if self._operation is None:
             return ""
         nearest = yield from nearest_recorded(
-            self._session.engine,
+            self.session.engine,
             self._operation,
             self.request.shown_path,
             self._plain_body,
@@ -341,7 +345,7 @@ class Exchange:
 
         Those of a recorded call count as stated.
         """
-        if self.facts is None or self._session.mode.reads_only:
+        if self.facts is None or self.session.mode.reads_only:
             return []
         fresh = self._rules.conversation.new(self.facts)
         return fresh if self.ran else []

@@ -25,10 +25,13 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from hansard.agents.errors import Blocked, Miss
+from hansard.agents.steps.scope import Scope as Steps
+from hansard.agents.steps.scope import enter, leave
 from hansard.bus.loggers import logger
 from hansard.client.listening import Address, listen
 from hansard.client.session import AsyncSession
 from hansard.domain.errors import HansardError
+from hansard.ext.models.clients import STEP_HEADER
 from hansard.ext.models.exchange import (
     BROKEN,
     CLOSED,
@@ -57,8 +60,13 @@ TIMEOUT = httpx2.Timeout(600.0, connect=15.0)
 CLIENT_WAIT_S = 5.0
 """Seconds that a replay waits for the client to close an exchange, as it did on record."""
 
-STEP_HEADER = "x-hansard-step"
-"""Header in which a program names the step that makes the call."""
+SCOPE = "models"
+"""Name of the scope of the requests in a run."""
+
+URL_HEADER = "x-hansard-url"
+"""Header in which this process names the address that a request is for."""
+
+OWN_HEADERS = (STEP_HEADER, URL_HEADER)
 
 HOP_BY_HOP = frozenset(
     {
@@ -70,6 +78,9 @@ HOP_BY_HOP = frozenset(
 
 NO_RETRY = ("x-should-retry", "false")
 """Header of a refusal, by which the SDKs of OpenAI and Anthropic do not repeat the request."""
+
+STATUSES = {Unreached: HTTPStatus.BAD_GATEWAY, Blocked: HTTPStatus.FORBIDDEN}
+"""Statuses of refusals; any other is 422."""
 
 NO_WEBSOCKET = (
     "WebSocket connections are not recorded, so hansard refuses them: use the provider's HTTP "
@@ -114,10 +125,13 @@ class ModelProxy:
         rules: Rules | None = None,
     ) -> None:
         self._session = session
+        self._scope: Steps = session.engine.ledger.root.item(SCOPE)
         self._upstreams = upstreams
         self._pace = pace
         self._rules = rules or Rules()
         self.secret = secrets.token_urlsafe(12)
+        self.url = ""
+        """Its address, while it serves."""
         self.report = ModelReport()
         self._client: httpx2.AsyncClient | None = None
 
@@ -127,35 +141,36 @@ class ModelProxy:
         ledger = self._session.engine.ledger
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        with self._session.use():
-            scope = ledger.here
-            # Requests have no order: each overlaps this, and is found by its identity alone.
-            ledger.enter_call(scope)
-            try:
-                async with httpx2.AsyncClient(timeout=TIMEOUT, limits=limits) as self._client:
-                    serving = asyncio.ensure_future(
-                        listen(
-                            self,
-                            Address.of("0"),
-                            f"/{self.secret}",
-                            listening.set_result,
-                            server_header=False,
-                            date_header=False,
-                            log_level="critical",
-                        )
+        # Requests have no order: each overlaps the scope's open call, and is found by its identity.
+        ledger.enter_call(self._scope)
+        token = enter(self._scope)
+        try:
+            async with httpx2.AsyncClient(timeout=TIMEOUT, limits=limits) as self._client:
+                serving = asyncio.ensure_future(
+                    listen(
+                        self,
+                        Address.of("0"),
+                        f"/{self.secret}",
+                        listening.set_result,
+                        server_header=False,
+                        date_header=False,
+                        log_level="critical",
                     )
-                    try:
-                        first: set[asyncio.Future[Any]] = {serving, listening}
-                        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-                        if serving.done():
-                            await serving
-                        yield listening.result()
-                    finally:
-                        serving.cancel()
-                        with contextlib.suppress(asyncio.CancelledError):
-                            await serving
-            finally:
-                ledger.leave_call(scope)
+                )
+                try:
+                    first: set[asyncio.Future[Any]] = {serving, listening}
+                    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                    if serving.done():
+                        await serving
+                    self.url = listening.result()
+                    yield self.url
+                finally:
+                    serving.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await serving
+        finally:
+            leave(token)
+            ledger.leave_call(self._scope)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -174,6 +189,7 @@ class ModelProxy:
             return
         query = scope["query_string"].decode("latin-1")
         url = self._upstreams[name].rstrip("/") + f"/{path}" + (f"?{query}" if query else "")
+        url = headers.get(URL_HEADER, url)
         parts = urlsplit(url)
         retries = headers.get("x-stainless-retry-count", "")
         body = await _body(receive)
@@ -182,7 +198,7 @@ class ModelProxy:
         request = Request(
             provider=name,
             method=scope["method"],
-            path=parts.path + (f"?{query}" if query else ""),
+            path=parts.path + (f"?{parts.query}" if parts.query else ""),
             body=body,
             content_type=headers.get("content-type", ""),
             attempt=int(retries) if retries.isdecimal() else None,
@@ -204,29 +220,29 @@ class ModelProxy:
         fields = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
         passes = partial(self._send, request, url, fields, gone)
         reply = _Reply(send, gone, pace=self._pace)
-        with self._session.use():
-            exchange = Exchange(self._session, request, passes, self._rules)
-            self.report.calls += 1
-            try:
-                async with aclosing(self._items(exchange)) as items:
-                    async for item in items:
-                        exchange.observe(item)
-                        await reply.item(item, exchange)
-                for each in exchange.new_messages():
-                    await self._session.message(each.role, each.content, fields=each.fields)
-            except Unreached as error:
-                await self._refused(send, provider, HTTPStatus.BAD_GATEWAY, str(error), retry=True)
-            except Blocked as error:
-                await self._refused(send, provider, HTTPStatus.FORBIDDEN, str(error))
-            except HansardError as error:
-                why = str(error)
-                if isinstance(error, Miss):
-                    why = f"{request.method} {request.shown_path} is not on record"
-                    if near := await self._session._flow(exchange.nearest()):  # noqa: SLF001 -- reads the record
-                        why += f"; {near}"
-                await self._refused(send, provider, HTTPStatus.UNPROCESSABLE_ENTITY, why)
-            finally:
-                gone.cancel()
+        token = enter(self._scope)
+        exchange = Exchange(self._session, request, passes, self._rules)
+        self.report.calls += 1
+        try:
+            async with aclosing(self._items(exchange)) as items:
+                async for item in items:
+                    exchange.observe(item)
+                    await reply.item(item, exchange)
+            for each in exchange.new_messages():
+                await self._session.message(each.role, each.content, fields=each.fields)
+        except HansardError as error:
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
+            if isinstance(error, Unreached | Blocked):
+                status = STATUSES[type(error)]
+            why = str(error)
+            if isinstance(error, Miss):
+                why = f"{request.method} {request.shown_path} is not on record"
+                if near := await self._session._flow(exchange.nearest()):  # noqa: SLF001 -- reads the record
+                    why += f"; {near}"
+            await self._refused(send, provider, status, why, is_late=reply.has_begun)
+        finally:
+            gone.cancel()
+            leave(token)
         self.report.from_record += not exchange.ran
         if exchange.ran and exchange.facts is not None:
             self.report.input_tokens += exchange.facts.input_tokens or 0
@@ -237,11 +253,19 @@ class ModelProxy:
         return exchange.items_async()
 
     async def _refused(
-        self, send: Send, provider: Provider, status: HTTPStatus, why: str, *, retry: bool = False
+        self,
+        send: Send,
+        provider: Provider,
+        status: HTTPStatus,
+        why: str,
+        *,
+        is_late: bool = False,
     ) -> None:
+        """Refuse a request; if it is too late for that, the server closes the connection."""
         self.report.refused.append(why)
         _log.warning("a request was refused", provider=provider.name, why=why)
-        await _refuse(send, provider, status, why, retry=retry)
+        if not is_late:
+            await _refuse(send, provider, status, why)
 
     async def _send(
         self, request: Request, url: str, headers: Headers, gone: asyncio.Future[None]
@@ -251,7 +275,7 @@ class ModelProxy:
         passed = [
             (name, value)
             for name, value in headers
-            if name not in HOP_BY_HOP and name not in ("host", "content-length", STEP_HEADER)
+            if name not in HOP_BY_HOP and name not in ("host", "content-length", *OWN_HEADERS)
         ]
         try:
             sent = httpx2.Request(request.method, url, headers=passed, content=request.body or None)
@@ -300,7 +324,7 @@ class _Reply:
         self._gone = gone
         self._pace = pace
         self._began_s = time.monotonic()
-        self._has_begun = False
+        self.has_begun = False
 
     async def item(self, item: Mapping[str, Any], exchange: Exchange) -> None:
         """Send an item."""
@@ -317,7 +341,7 @@ class _Reply:
                     ],
                 }
             )
-            self._has_begun = True
+            self.has_begun = True
         elif "chunk" in item:
             if self._pace and not exchange.ran:
                 await self._wait(item["chunk"]["ms"] / 1000)
@@ -338,9 +362,9 @@ class _Reply:
             await asyncio.wait({self._gone}, timeout=CLIENT_WAIT_S)
         if how == COMPLETE:
             await self._send({"type": "http.response.body", "body": b""})
-        elif not self._has_begun and how == BROKEN:
+        elif not self.has_begun and how == BROKEN:
             why = f"the provider closed the connection without an answer: {end.get('error', '')}"
-            await _refuse(self._send, None, HTTPStatus.BAD_GATEWAY, why, retry=True)
+            await _refuse(self._send, None, HTTPStatus.BAD_GATEWAY, why)
         # Otherwise the response stays incomplete: the server closes the connection.
 
 
@@ -380,13 +404,11 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(parts)
 
 
-async def _refuse(
-    send: Send, provider: Provider | None, status: HTTPStatus, why: str, *, retry: bool = False
-) -> None:
-    """Send an error in the form of a provider."""
+async def _refuse(send: Send, provider: Provider | None, status: HTTPStatus, why: str) -> None:
+    """Send an error in the form of a provider; SDKs repeat a request for a bad gateway alone."""
     content = json.dumps(error_of(provider, status, why)).encode()
     headers = [("content-type", "application/json"), ("content-length", str(len(content)))]
-    headers += [] if retry else [NO_RETRY]
+    headers += [] if status is HTTPStatus.BAD_GATEWAY else [NO_RETRY]
     raw = [(name.encode(), value.encode()) for name, value in headers]
     await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": content})

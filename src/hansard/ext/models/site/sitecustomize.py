@@ -33,5 +33,6 @@ def _chain() -> None:
         spec.loader.exec_module(module)
 
 
-_guard()
-_chain()
+if __name__ == "sitecustomize":
+    _guard()
+    _chain()
