@@ -40,6 +40,7 @@ from hansard.ext.models.exchange import (
     Source,
     Unreached,
     data_of,
+    secrets_of,
 )
 from hansard.ext.models.proxy import NO_RETRY, URL_HEADER, ModelProxy, error_of, upstreams
 
@@ -202,6 +203,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
             path=about.path,
             body=body,
             attempt=int(retries) if retries.isdecimal() else None,
+            secrets=secrets_of([*headers.items()], about.path.partition("?")[2]),
         )
         return Exchange(session, request, sends, self._rules_of(session))
 
