@@ -17,6 +17,7 @@ from hansard.inspect.page import BLOB_BYTES_MAX
 from tests.cli.support import BIG, Call, Runs, environment
 from tests.faults._warm import run, start
 
+ROOT = Path(__file__).parents[2]
 DATA = re.compile(rb'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 KILLS = 6
 
@@ -41,6 +42,14 @@ def test_a_page_is_written_to_the_working_directory(call: Call, runs: Runs, tmp_
     assert [path.name for path in tmp_path.iterdir()] == [f"{runs.team}.html"]
     page = data_of((tmp_path / f"{runs.team}.html").read_bytes())
     assert page["run"] == runs.team
+
+
+def test_the_help_and_the_documentation_agree_on_the_opening_point(call: Call):
+    """Both have the same sentence on the event at which a page opens (tests/browser shows it)."""
+    documented = " ".join((ROOT / "docs" / "page.md").read_text("utf-8").split())
+    shown = " ".join(call("run", "html", "--help").out.split())
+    [sentence] = re.findall(r"The page of a completed run opens .*?in doubt\.", shown)
+    assert sentence in documented
 
 
 def test_a_page_can_be_named_and_described_as_json(call: Call, runs: Runs, tmp_path: Path):

@@ -421,8 +421,12 @@ def test_knew_takes_a_run_as_its_newest_decision_or_else_its_end(data_dir, call)
             session.decide("first?", selected="yes")
             session.decide("second?", selected="no")
             session.message("user", "bye")
+    assert "run undecided has no decision: this is its last agent" in call("knew", "undecided").err
     for name in ("last", "twice"):
         lines = call("knew", name, "--json").lines
+        hint = f"the newest of 2 decisions, at {lines[0]['address']}: 'hansard why twice' lists"
+        assert hint in call("knew", name).err
+        assert "decisions, at" not in call("knew", lines[0]["address"]).err
         assert (lines[0]["run"], lines[0]["type"]) == ("twice", "decision.made.v1")
         [agent] = [line for line in lines if line["kind"] == "agent"]
         assert len(agent["decisions"]) == 1

@@ -373,6 +373,13 @@ def _render_knowledge(knowledge: Knowledge) -> Iterator[Part]:
         yield ""
     yield from _events(view)
     digest = f", digest {view.digest}" if view.digest else ""
+    if where.decisions == 0:
+        yield Hint(f"run {where.run} has no decision: this is its last agent, at the run's end")
+    elif where.decisions is not None and where.decisions > 1:
+        yield Hint(
+            f"the newest of {where.decisions:,} decisions, at {where.address}: 'hansard why "
+            f"{where.run}' lists the others; give the address of one"
+        )
     yield Hint(f"as of position {where.position}{digest}")
 
 

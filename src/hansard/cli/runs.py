@@ -689,8 +689,9 @@ async def html(
 ) -> None:
     """Write a run as one HTML file that needs no server.
 
-    The page opens at the first event and shows the state, board and tasks at each event, messages
-    as a chat, and a search.
+    The page shows the state, board and tasks at each event, messages as a chat, and a search. The
+    page of a completed run opens at its last event. Any other opens at the first call that failed,
+    was blocked or is in doubt.
     """
     # The run and the page are held in memory: some five times the page's size.
     _show.check_one_answer(output)

@@ -317,7 +317,8 @@ class RoleView(Answer):
 class Moment(msgspec.Struct, frozen=True):
     """Point of a run, with an agent's history up to it and the version of the agent's stream.
 
-    `event` is the agent's next event, if it was requested.
+    `event` is the agent's next event, if it was requested. `decisions` counts those of the run if
+    the newest was taken because none was named; None otherwise.
     """
 
     run: str
@@ -328,6 +329,7 @@ class Moment(msgspec.Struct, frozen=True):
     position: int
     event: Recorded | None = None
     address: str = ""
+    decisions: int | None = None
 
 
 class Knowledge(Answer):
@@ -498,13 +500,18 @@ def _version(history: Sequence[Stored], agent: str) -> int:
 
 async def before_newest_decision(workspace: Workspace, run: str, role: str | None) -> Moment:
     """Return the moment before a run's newest decision; without one, its end."""
-    for stored in reversed(own(run, await workspace.states.history(run))):
-        for index, each in reversed(list(enumerate(stored.commit.events))):
-            if isinstance(revive(each), DecisionMade):
-                address = (stored.position, index)
-                text = f"{stored.position}.{index}"
-                return await before_event(workspace, text, address, role)
-    return await at_point(workspace, run, None, role)
+    places = [
+        (stored.position, index)
+        for stored in own(run, await workspace.states.history(run))
+        for index, each in enumerate(stored.commit.events)
+        if isinstance(revive(each), DecisionMade)
+    ]
+    if places:
+        text = f"{places[-1][0]}.{places[-1][1]}"
+        moment = await before_event(workspace, text, places[-1], role)
+    else:
+        moment = await at_point(workspace, run, None, role)
+    return msgspec.structs.replace(moment, decisions=len(places))
 
 
 async def at_point(workspace: Workspace, run: str, point: str | None, role: str | None) -> Moment:
