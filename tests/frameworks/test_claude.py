@@ -20,6 +20,7 @@ from hansard.ext.frameworks import claude
 from hansard.ext.frameworks.claude_sessions import SessionStore
 from hansard.ext.listener import listening
 from tests.cli.support import Call
+from tests.cli.test_up import up
 
 HOOKS: list[dict[str, Any]] = json.loads(
     Path(__file__).with_name("claude_hooks.json").read_text(encoding="utf-8")
@@ -237,3 +238,21 @@ async def test_a_call_waits_for_its_approval_or_is_called_again(
         await post(OUTCOME | again)
         await post(END)
     assert ("completed", "toolu_2") in await rows(data_dir, workspace, "status, call_id")
+
+
+@pytest.mark.slow
+def test_a_killed_listener_leaves_a_doubt_that_the_late_outcome_settles(
+    data_dir: Path, workspace: str
+) -> None:
+    """After SIGKILL between a call's hooks the call is on record once, with its outcome."""
+    for hook, settled in ((INTENT, None), (OUTCOME, "happened")):
+        with up(
+            data_dir, "--json", "--http", "127.0.0.1:0", HANSARD_WORKSPACE=workspace
+        ) as listener:
+            assert listener.stdout is not None
+            url = json.loads(listener.stdout.readline())["http"]
+            answer = httpx2.post(f"{url}{claude.PATH}", json=hook, timeout=ASK_S)
+            assert answer.json() == {}
+            listener.kill()
+        [row] = calls(data_dir, workspace, "tool, verdict, call_id")
+        assert row == ("Bash", settled, "toolu_1")
