@@ -174,3 +174,35 @@ def test_the_claims_of_a_submission_are_compared_with_the_runs(home: Path, tmp_p
         for name, reason in (("claims", "give --experiment"), ("neither", "neither simulations")):
             done = place.call("import", "tau2-bench", str(paths[name]))
             assert (done.code, reason in done.out + done.err) == (1, True)
+
+
+def test_open_runs_are_counted_without_a_finding(home: Path):
+    """A run whose process is gone between two calls is named by the audit, which exits with 0."""
+    place = Audited(home, "left-open")
+    with hansard.connect("left-open", data_dir=home) as record:
+        with record.run("w", run="ended") as session:
+            session.message("user", "hello")
+        *_, before = place.call("audit", "--json").lines
+        assert "open" not in place.call("audit").err
+        child = record.fork("ended")
+        audited = place.call("audit")
+        *_, summary = place.call("audit", "--json").lines
+        *_, one = place.call("audit", "ended", "--json").lines
+        *_, fork = place.call("audit", child, "--json").lines
+    assert [each["open_runs"] for each in (before, summary, one, fork)] == [0, 1, 0, 1]
+    assert audited.code == 0
+    assert "1 run is open, which is no finding" in audited.err
+    assert "'hansard runs --status open' lists it" in audited.err
+
+
+def test_costs_are_not_checked_for_want_of_a_model_or_of_a_price(home: Path):
+    """The reason names what is missing: a call of a model, or the price of its model."""
+    place = Audited(home, "unpriced")
+    reasons = []
+    with hansard.connect("unpriced", data_dir=home) as record:
+        for run, kind in (("tools", "tool"), ("models", "model")):
+            with record.run("w", run=run) as session:
+                session.tool(effects="pure", kind=kind, name="think")(lambda model: model)("m-1")
+            *_, summary = place.call("audit", run, "--json").lines
+            reasons += [row["why_not"] for row in summary["looked"] if row["topic"] == "costs"]
+    assert reasons == ["no model is recorded", "no price is stated of a model that answered"]

@@ -84,6 +84,13 @@ def _render_findings(made: Audit, most: int | None) -> Iterator[Part]:
         yield ""
     yield from _render_checks(made.summary.looked)
     yield made.conclusion()
+    if made.summary.open_runs:
+        count = made.summary.open_runs
+        verb, them = ("is", "it") if count == 1 else ("are", "them")
+        yield Hint(
+            f"{counted(count, 'run')} {verb} open, which is no finding: at work, killed or not "
+            f"continued; 'hansard runs --status open' lists {them}"
+        )
 
 
 def _group(group: Group, run: str | None, most: int | None) -> Iterator[Part]:

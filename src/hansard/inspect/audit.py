@@ -456,6 +456,10 @@ _WAITING = """
     WHERE $1 IS NULL OR o.run = $1
     GROUP BY ALL
 """
+_OPEN = """
+    SELECT count(*) AS runs FROM runs
+    WHERE status = 'open' AND (run = $1 OR ($1 IS NULL AND probe IS NULL))
+"""
 _KINDS = "SELECT view, kind, topic, severity, question, command FROM finding_kinds ORDER BY ALL"
 _EXPERIMENTS = "SELECT DISTINCT experiment FROM assigned_runs ORDER BY experiment"
 _CHECKED = """
@@ -500,6 +504,7 @@ class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
         severities: The number of findings by severity: `high`, `medium`, `low`.
         looked: The checks that were made and those that were not.
         checked: The topics that were at least partly checked.
+        open_runs: The number of runs that have not ended: at work, killed, or never continued.
         position: The position of the log; for a restricted agent the number of the newest event
             that its role is shown.
     """
@@ -511,6 +516,7 @@ class Audited(msgspec.Struct, tag_field="kind", tag="audited", kw_only=True):
     severities: dict[str, int]
     looked: list[CheckedTopic]
     checked: list[str]
+    open_runs: int = 0
     position: int
 
 
@@ -678,6 +684,7 @@ def audit(
         severities=_counts(findings, "severity"),
         looked=looked,
         checked=list(dict.fromkeys(each.topic for each in looked if each.why_not is None)),
+        open_runs=reader.rows(_OPEN, [run])[0]["runs"],
         position=reader.position,
     )
     return Audit(found=findings, flip=flip, summary=summary)

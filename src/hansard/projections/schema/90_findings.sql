@@ -150,7 +150,8 @@ CROSS JOIN LATERAL (VALUES
     ('copies', t.answered, 'runs with two answers or more', 'no run has two answers', true),
     ('times', t.timed, 'runs with times of their source', 'no times of a source are recorded', true),
     ('failures', if(t.arms > 1, t.runs, 0), 'trials', 'it has one arm', true),
-    ('costs', t.costed, 'runs whose model has a stated price', 'no price is stated of a model that answered', false)
+    ('costs', t.costed, 'runs whose model has a stated price',
+        if(t.modelled = 0, 'no model is recorded', 'no price is stated of a model that answered'), false)
 ) AS v(topic, looked, what, why_not, of_arms)
 WHERE (v.what <> 'runs whose model is recorded and declared' OR t.modelled > 0) AND (t.experiment IS NOT NULL OR NOT v.of_arms)
 UNION ALL
