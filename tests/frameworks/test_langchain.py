@@ -249,3 +249,29 @@ def test_a_person_in_the_loop(record: hansard.Record):
             assert [each.type for each in state["messages"]] == ["human", "ai", "tool", "ai"]
     assert ran == ["ann", "ann"]
     served.stop()
+
+
+def test_a_fork_with_edits_goes_another_way(record: hansard.Record, provider: Provider):
+    """An edited tool gives its text to the model; an edited answer, as text or message, ends the
+    agent. Neither fork mails, nor changes the thread of the real run.
+    """
+    from langchain_core.messages import AIMessage  # noqa: PLC0415 -- takes seconds
+
+    world = World(provider)
+
+    def run(name: str) -> Any:
+        with record.run("w", run=name, agent="ada") as session:
+            return world.agent(session, pure=["search"]).invoke(QUESTION, THREAD)["messages"]
+
+    messages = run("r")
+    stored = "SELECT count(*) FROM thread_checkpoints"
+    before = record.sql(stored).rows[0]
+    edited = run(record.fork("r", edits=[hansard.replace("ada#3", result="no such address")]))
+    assert [each.content for each in edited[:3]] == ["Tell ann.", "", "no such address"]
+    assert provider.requests[-1]["messages"][2]["content"] == "no such address"
+    for result in ("I may not.", AIMessage("I may not.")):
+        fork = record.fork("r", edits=[hansard.replace("ada#2", result=result)])
+        assert [each.content for each in run(fork)] == ["Tell ann.", "I may not."]
+    assert [each.content for each in run("r")] == [each.content for each in messages]
+    assert world.ran.count("ann") == 1
+    assert record.sql(stored).rows[0] == before

@@ -30,6 +30,7 @@ from hansard.domain import value_types
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.domain.value_types import ValueType
+from hansard.ext.frameworks._sessions import effects_by_name, report_usage
 from hansard.ext.frameworks.langgraph import Checkpointer
 from hansard.ext.steps import AnySession, NamedTool, call, call_async, step
 
@@ -74,13 +75,7 @@ def recorded(
 
     Raises BadValue for a tool that is listed twice.
     """
-    policies = ((Effects.PURE, pure), (Effects.IDEMPOTENT, idempotent))
-    effects: dict[str, Effects] = {}
-    for policy, tools in (*policies, (Effects.COMPOSITE, composite)):
-        for name in map(_name_of, [tools] if isinstance(tools, str) else tools):
-            if effects.setdefault(name, policy) is not policy:
-                fact = f"{name!r} is {effects[name].value} and {policy.value}"
-                raise BadValue("recorded", fact, "list each tool once")
+    effects = effects_by_name(_names(pure), _names(idempotent), _names(composite))
     arguments: Recorded = {"middleware": [*middleware, RecordingMiddleware(session, effects)]}
     if checkpointer:
         arguments["checkpointer"] = Checkpointer(session)
@@ -106,7 +101,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
             return self._used(handler(request))
 
         tool, arguments = self._model(request, send)
-        return cast("ModelResponse[Any]", call(self._session, tool, arguments))
+        return _response(call(self._session, tool, arguments))
 
     async def awrap_model_call(
         self,
@@ -119,7 +114,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
             return self._used(await handler(request))
 
         tool, arguments = self._model(request, send)
-        return cast("ModelResponse[Any]", await call_async(self._session, tool, arguments))
+        return _response(await call_async(self._session, tool, arguments))
 
     def wrap_tool_call(
         self,
@@ -185,13 +180,13 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         """Report the tokens of an answer."""
         for message in response.result:
             usage = getattr(message, "usage_metadata", None) or {}
-            figures = {
-                "input_tokens": usage.get("input_tokens"),
-                "output_tokens": usage.get("output_tokens"),
-                "cached_tokens": usage.get("input_token_details", {}).get("cache_read"),
-                "reasoning_tokens": usage.get("output_token_details", {}).get("reasoning"),
-            }
-            self._session.usage(**{name: each for name, each in figures.items() if each})
+            report_usage(
+                self._session,
+                input_tokens=usage.get("input_tokens"),
+                output_tokens=usage.get("output_tokens"),
+                cached_tokens=usage.get("input_token_details", {}).get("cache_read"),
+                reasoning_tokens=usage.get("output_token_details", {}).get("reasoning"),
+            )
         return response
 
     def _tool(self, request: ToolCallRequest, run: Callable[[], Any]) -> NamedTool:
@@ -239,17 +234,33 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
                     parent.join(children)
 
 
-def _name_of(tool: Any) -> str:
-    name = tool if isinstance(tool, str) else getattr(tool, "name", None)
-    name = name or getattr(tool, "__name__", None)
-    if not isinstance(name, str):
-        raise BadValue("recorded", f"{tool!r:.80} is no tool", "give a tool, or its name")
-    return name
+def _names(tools: Iterable[Any]) -> list[str]:
+    """Return the names of tools, or of functions that become tools. Raises BadValue."""
+    names: list[str] = []
+    for tool in [tools] if isinstance(tools, str) else tools:
+        name = tool if isinstance(tool, str) else getattr(tool, "name", None)
+        name = name or getattr(tool, "__name__", None)
+        if not isinstance(name, str):
+            raise BadValue("recorded", f"{tool!r:.80} is no tool", "give a tool, or its name")
+        names.append(name)
+    return names
 
 
 def _records_itself(tool: Any) -> bool:
     """Return whether a tool was declared with `hansard.tool`."""
     return isinstance(getattr(tool, "func", None), Tool)
+
+
+def _response(result: Any) -> ModelResponse[Any]:
+    """Return a step's result as an answer; a message or text is one that a person supplied."""
+    if isinstance(result, ModelResponse):
+        return result
+    message = result if isinstance(result, lc.AIMessage) else lc.AIMessage(_text(result))
+    return ModelResponse(result=[message])
+
+
+def _text(result: Any) -> str:
+    return result if isinstance(result, str) else json.dumps(result, default=str)
 
 
 def _question(stop: GraphInterrupt, stops: list[GraphInterrupt]) -> dict[str, Any]:
@@ -275,8 +286,7 @@ def _answer(result: Any, request: ToolCallRequest, stops: list[GraphInterrupt]) 
         isinstance(result, list) and all(isinstance(each, _RETURNED) for each in result)
     ):
         return result
-    content = result if isinstance(result, str) else json.dumps(result, default=str)
-    return lc.ToolMessage(content, name=name, tool_call_id=call_id)
+    return lc.ToolMessage(_text(result), name=name, tool_call_id=call_id)
 
 
 def _messages(state: Any) -> list[Any]:

@@ -2,9 +2,9 @@
 
 A thread is a stream of events that outlives runs (`hansard.ext.frameworks.threads`). What a session
 reads of a thread is a step with the version read as its result. So a resumed or replayed program
-gets the thread as it was, without what the run itself stored before it was killed, and stores its
-checkpoints again as it repeats its calls; those of the killed process stay in the thread. A strict
-replay, and a fork that shadows effects, store nothing.
+gets the thread as it was, without what the run itself stored before it was killed. Once it goes
+beyond its record, it stores the checkpoints that it repeated, too; those of the killed process stay
+in the thread. A strict replay, and a fork that shadows effects, store nothing.
 
 Between the reads, a session has its threads in memory, as LangGraph's `InMemorySaver` keeps them.
 Values are recorded as those of calls; what cannot be recorded exactly, as LangGraph's bytes.
@@ -125,9 +125,12 @@ class Checkpointer(InMemorySaver):
         self._session: Any = session
         self._engine = session.engine
         self._stores = not (settings.mode.reads_only or settings.shadows)
+        self._is_new = not session.engine.ledger.state.steps  # nothing is answered from the record
         self._workspace = session.engine.workspace
         self._seen: dict[str, int] = {}
         """The version of each thread up to which its events are in memory."""
+        self._held: list[tuple[str, ThreadEvent]] = []
+        """Events that are not stored, since all calls so far were answered from the record."""
 
     # ------------------------------------------------------------ threads of the log
 
@@ -197,24 +200,36 @@ class Checkpointer(InMemorySaver):
                     self.writes.pop((thread, namespace, id_), None)
 
     async def _append(self, thread: str, event: ThreadEvent) -> None:
-        """Store an event, after the payloads that it names, and apply it."""
-        if self._stores:
-            for field in ("state", "values"):
-                packed = payloads.pack_arguments(_parts(getattr(event, field, _NOTHING)))
-                for blob in packed.blobs:
-                    await self._io(self._workspace.blobs.put, blob)
-                if packed.blobs:
-                    event = msgspec.structs.replace(event, **{field: packed.raw})
-            label, clock = self._engine.ledger.label.stored, self._workspace.clock
-            actor, stream = Actor.of(self._session.agent), _stream(thread)
-
-            def following(last: Stored | None) -> Append:
-                version = last.commit.last_version + 1 if last is not None else 1
-                return Append(stream, new_commit(clock, version, actor, [event], label=label))
-
-            log = self._workspace.log
-            await self._io(transact, functools.partial(log.last, stream), following, log.append)
+        """Apply an event, and store it, once the session has recorded anything: a program that only
+        gets recorded answers stores nothing again.
+        """
         await self._apply(thread, event)
+        if not self._stores:
+            return
+        self._held.append((thread, event))
+        ledger = self._engine.ledger
+        if self._is_new or ledger.state.version > ledger.opened:
+            held, self._held = self._held, []
+            for name, each in held:
+                await self._store(name, each)
+
+    async def _store(self, thread: str, event: ThreadEvent) -> None:
+        """Append an event to its thread, after the payloads that it names."""
+        for field in ("state", "values"):
+            packed = payloads.pack_arguments(_parts(getattr(event, field, _NOTHING)))
+            for blob in packed.blobs:
+                await self._io(self._workspace.blobs.put, blob)
+            if packed.blobs:
+                event = msgspec.structs.replace(event, **{field: packed.raw})
+        label, clock = self._engine.ledger.label.stored, self._workspace.clock
+        actor, stream = Actor.of(self._session.agent), _stream(thread)
+
+        def following(last: Stored | None) -> Append:
+            version = last.commit.last_version + 1 if last is not None else 1
+            return Append(stream, new_commit(clock, version, actor, [event], label=label))
+
+        log = self._workspace.log
+        await self._io(transact, functools.partial(log.last, stream), following, log.append)
 
     async def _io(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine on the loop of the bus."""
