@@ -88,8 +88,6 @@ class Noun(declare.Noun[C_co]):
     The methods here are for the operations of a subclass; they are awaited.
     """
 
-    _checks = True
-
     def __init__(self, record: declare.Noun[C_co]) -> None:
         super().__init__(record._context, record._portal)  # noqa: SLF001 -- of the record, a noun
         self.label: Label | None = None

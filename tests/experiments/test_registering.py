@@ -33,7 +33,10 @@ async def on_record(record, name):
 async def test_the_same_plan_again_changes_nothing(lab: Lab):
     """The same plan in any spelling adds nothing; another one is refused with the difference."""
     async with lab.connect() as record:
-        assert (await record.experiments.get("greeting")).plan is None
+        with pytest.raises(hansard.NotFound, match="'greeting'"):
+            await record.experiments.get("greeting")
+        with pytest.raises(hansard.BadValue, match=r"register\(plan\): \{\}; give Experiment"):
+            await record.experiments.register("greeting", {})  # type: ignore[arg-type]
         named: dict[str, Any] = {"name": "bold", "parameters": {"a": 1, "b": 0.5}}
         assert (
             await record.experiments.register("greeting", plan(arms=["plain", named]), by="ada")

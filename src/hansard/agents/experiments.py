@@ -22,6 +22,7 @@ from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Permit
 from hansard.agents.workspace import Workspace, assigned_runs
 from hansard.bus.clock import OS_USER
+from hansard.bus.errors import NotFound
 from hansard.bus.log import Append, AtPosition, LivesAt, Stored, StreamAt, UpTo
 from hansard.domain import experiment as experiments
 from hansard.domain import experiment as prices
@@ -192,8 +193,10 @@ async def read(
 
 
 async def state(workspace: Workspace, name: str) -> ExperimentState:
-    """Return an experiment's current state; an unregistered one has no plan."""
+    """Return the current state of a registered experiment. Raises NotFound, BadName."""
     current, _ = await read(workspace, name)
+    if current.plan is None:
+        raise NotFound(f"experiment {name!r}", "see 'hansard experiment list'")
     return current
 
 

@@ -608,12 +608,11 @@ async def assigned(workspace: Workspace, name: str, unit: str) -> tuple[Assignme
 
     Nothing is recorded. Raises NotFound, BadName.
     """
-    plan_state = await experiments.state(workspace, name)
-    if plan_state.plan is None:
-        raise NotFound(f"a plan of experiment {name!r}", REMEDY)
-    arm = rules.arm_of(name, plan_state.plan, unit)
-    report = Assignment(experiment=name, unit=unit, unit_is=plan_state.plan.unit, arm=arm.name)
-    return report, plan_state.stopped is not None
+    current = await experiments.state(workspace, name)
+    plan: Any = current.plan
+    arm = rules.arm_of(name, plan, unit)
+    report = Assignment(experiment=name, unit=unit, unit_is=plan.unit, arm=arm.name)
+    return report, current.stopped is not None
 
 
 def list_prices(reader: Reader, model: str | None) -> list[Price]:

@@ -85,7 +85,7 @@ class Experiments(Noun[C_co], noun="experiments"):
 
     @trusted
     async def get(self, name: str) -> ExperimentState:
-        """Return the present state of an experiment; one that is not registered has no plan."""
+        """Return the present state of an experiment. Raises NotFound."""
         return await experiments.state(self._workspace, name)
 
     @trusted
