@@ -6,14 +6,25 @@ import asyncio
 import gzip
 import json
 import zlib
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import httpx2
 import pytest
 
+import hansard
+from hansard import settings
+from hansard.client.listening import Address
+from hansard.client.opening import find_broker
 from hansard.domain.errors import Refused
-from hansard.ext.otel import receiver
+from hansard.ext.listener import listening
+from hansard.ext.otel import Traces, receiver, record
 from hansard.ext.otel.observed import run_of_trace
+from hansard.ext.otel.spans import from_json
 from tests.cli.support import ran
+from tests.cli.test_up import up
+from tests.faults._warm import python
 from tests.otel.conftest import Door
 
 TRACE = "5b8efff798038103d269b633813fc60c"
@@ -322,3 +333,61 @@ async def test_an_observed_run_is_neither_resumed_nor_replayed(
         assert await asyncio.to_thread(refused, *command), command
     shown = await asyncio.to_thread(ran, capsys, monkeypatch, [*door.place, "run", "show", run])
     assert "observed" in shown.out
+
+
+async def test_a_trace_that_waits_becomes_a_run_after_a_restart(
+    door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """What an earlier process left: spans that are no run, and a run that was only decided."""
+    other = json.loads(json.dumps(request(MODEL, ROOT)).replace(TRACE, "c" * 32))
+    read = from_json(json.dumps(request(MODEL, TOOL)).encode())
+    await record.record_spans(door.record.workspace, read.spans)
+    await record._decided(door.record.workspace, TRACE)  # as if it was killed before the run
+    await record.record_spans(door.record.workspace, from_json(json.dumps(other).encode()).spans)
+    assert await door.rows("SELECT waiting, parts FROM traces ORDER BY trace") == [(2, 1), (2, 0)]
+    assert await door.rows("SELECT run FROM runs") == []
+    settled = await asyncio.to_thread(
+        ran, capsys, monkeypatch, [*door.place, "otel", "settle", "--json"]
+    )
+    assert settled.code == 0
+    runs = {run_of_trace(TRACE), run_of_trace("c" * 32)}
+    assert {run for (run,) in await door.rows("SELECT run FROM runs")} == runs
+    assert await door.rows("SELECT sum(waiting) FROM traces") == [(0,)]
+    assert await door.record.noun(Traces).settle() == []
+
+
+async def test_traces_that_wait_become_runs_when_the_listener_ends(
+    broker_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A clean end does what waits, so that a restart has nothing left to do."""
+    config = settings.load(workspace=f"lab-{uuid4().hex[:12]}", data_dir=broker_dir)
+    broker = await find_broker(config)
+    monkeypatch.setattr(receiver, "ROOT_QUIET_S", 60.0)
+    async with (
+        listening(config, broker, Address("127.0.0.1", 0)) as url,
+        httpx2.AsyncClient(base_url=url) as http,
+    ):
+        body = json.dumps(request(MODEL, ROOT)).encode()
+        await http.post("/v1/traces", content=body, headers={"content-type": "application/json"})
+    async with hansard.connect_async(config.workspace, data_dir=broker_dir) as opened:
+        [run] = await opened.runs()
+    assert run[0] == run_of_trace(TRACE)
+    await broker.release()
+
+
+@pytest.mark.slow
+def test_an_answered_span_survives_a_kill(tmp_path: Path):
+    """`hansard up` is killed after its answer: the span is on record, and becomes a run."""
+    home = tmp_path / "data"
+    with up(home, "--json", "--http", "0", program=python()) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["http"]
+        headers = {"content-type": "application/json"}
+        body = json.dumps(request(MODEL, ROOT))
+        assert httpx2.post(f"{url}/v1/traces", content=body, headers=headers).status_code == 200
+        process.kill()
+        process.wait()
+    with hansard.connect("lab", data_dir=home) as opened:
+        assert opened.sql("SELECT spans, waiting FROM traces").rows == [(2, 2)]
+        assert opened.noun(Traces).settle() == [run_of_trace(TRACE)]
+        assert opened.sql("SELECT observed FROM runs").rows == [(True,)]

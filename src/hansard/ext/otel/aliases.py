@@ -50,10 +50,10 @@ def _names(
     return tuple(made)
 
 
-SINCE_37, UNTIL_36, UNTIL_26 = "1.37 to v0.1.0", "to 1.36", "to 1.26"
+SINCE_37, UNTIL_36, UNTIL_27 = "1.37 to v0.1.0", "to 1.36", "to 1.27"
 
 TABLE: dict[str, tuple[Alias, ...]] = {
-    "operation": _names({"gen_ai.operation.name": "1.27 to v0.1.0"}, "", "llm.request.type"),
+    "operation": _names({"gen_ai.operation.name": "1.28 to v0.1.0"}, "", "llm.request.type"),
     "kind": _names({}, "openinference.span.kind", "traceloop.span.kind", "ai.operationId"),
     "provider": _names(
         {"gen_ai.provider.name": SINCE_37, "gen_ai.system": UNTIL_36},
@@ -78,15 +78,15 @@ TABLE: dict[str, tuple[Alias, ...]] = {
         "ai.response.finishReason",
     ),
     "input_tokens": _names(
-        {"gen_ai.usage.input_tokens": "1.27 to v0.1.0", "gen_ai.usage.prompt_tokens": UNTIL_26},
+        {"gen_ai.usage.input_tokens": "1.28 to v0.1.0", "gen_ai.usage.prompt_tokens": UNTIL_27},
         "llm.token_count.prompt",
         "llm.usage.prompt_tokens",
         "ai.usage.inputTokens ai.usage.promptTokens",
     ),
     "output_tokens": _names(
         {
-            "gen_ai.usage.output_tokens": "1.27 to v0.1.0",
-            "gen_ai.usage.completion_tokens": UNTIL_26,
+            "gen_ai.usage.output_tokens": "1.28 to v0.1.0",
+            "gen_ai.usage.completion_tokens": UNTIL_27,
         },
         "llm.token_count.completion",
         "llm.usage.completion_tokens",
@@ -107,7 +107,7 @@ TABLE: dict[str, tuple[Alias, ...]] = {
         "gen_ai.usage.cache_creation_input_tokens",
     ),
     "reasoning_tokens": _names(
-        {"gen_ai.usage.reasoning.output_tokens": "v0.1.0"},
+        {"gen_ai.usage.reasoning.output_tokens": "1.41 to v0.1.0"},
         "llm.token_count.completion_details.reasoning",
         "gen_ai.usage.reasoning_tokens",
         "ai.usage.reasoningTokens",
@@ -138,33 +138,32 @@ TABLE: dict[str, tuple[Alias, ...]] = {
     "input": _names({}, "input.value", "traceloop.entity.input", ""),
     "output": _names({}, "output.value", "traceloop.entity.output", ""),
     "tool": _names(
-        {"gen_ai.tool.name": "1.30 to v0.1.0"}, "tool.name", "", "ai.toolCall.name mcp.tool.name"
+        {"gen_ai.tool.name": "1.31 to v0.1.0"}, "tool.name", "", "ai.toolCall.name mcp.tool.name"
     ),
     "call_id": _names(
-        {"gen_ai.tool.call.id": "1.30 to v0.1.0"}, "tool_call.id tool.id", "", "ai.toolCall.id"
+        {"gen_ai.tool.call.id": "1.31 to v0.1.0"}, "tool_call.id tool.id", "", "ai.toolCall.id"
     ),
     "tool_arguments": _names(
-        {"gen_ai.tool.call.arguments": SINCE_37},
+        {"gen_ai.tool.call.arguments": "1.38 to v0.1.0"},
         "tool.parameters",
         "",
         "ai.toolCall.args ai.toolCall.input tool_arguments gcp.vertex.agent.tool_call_args",
     ),
     "tool_result": _names(
-        {"gen_ai.tool.call.result": SINCE_37},
+        {"gen_ai.tool.call.result": "1.38 to v0.1.0"},
         "",
         "",
         "ai.toolCall.result ai.toolCall.output tool_response gcp.vertex.agent.tool_response",
     ),
     "agent": _names(
         {
-            "gen_ai.agent.name": "1.30 to v0.1.0",
-            "gen_ai.workflow.name": "before v0.1.0",
+            "gen_ai.agent.name": "1.31 to v0.1.0",
+            "gen_ai.workflow.name": "1.41 to 1.42",
         },
         "agent.name",
         "",
         "agent_name",
     ),
-    "agent_id": _names({"gen_ai.agent.id": "1.30 to v0.1.0"}),
     "workflow": _names({}, "", "traceloop.workflow.name", "ai.telemetry.functionId"),
     "entity": _names({}, "graph.node.name", "traceloop.entity.name", ""),
     "conversation": _names(
@@ -173,7 +172,7 @@ TABLE: dict[str, tuple[Alias, ...]] = {
         "traceloop.association.properties.session_id",
         "langfuse.session.id",
     ),
-    "error_type": _names({"error.type": "all"}, "exception.type"),
+    "error_type": _names({"error.type": ""}, "exception.type"),
 }
 """Names by fact, the preferred first."""
 

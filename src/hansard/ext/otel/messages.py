@@ -218,7 +218,8 @@ def _calls(raw: dict[str, Any]) -> list[dict[str, Any]]:
     more = raw.get("additional_kwargs")
     listed = raw.get("tool_calls") or (more.get("tool_calls") if isinstance(more, dict) else None)
     listed = decoded(listed)
-    return [_call(each) for each in listed or () if isinstance(each, dict)]
+    listed = listed if isinstance(listed, list) else []
+    return [_call(each) for each in listed if isinstance(each, dict)]
 
 
 def _call(raw: dict[str, Any]) -> dict[str, Any]:

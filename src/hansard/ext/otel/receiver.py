@@ -17,6 +17,7 @@ from starlette.responses import Response
 from hansard.agents.memory.search import ExtraMissing, import_extra
 from hansard.client.record import AsyncRecord
 from hansard.ext.listener import RETRY, Call
+from hansard.ext.otel import Traces
 from hansard.ext.otel import record as recording
 from hansard.ext.otel.spans import Read, Unreadable, from_json, from_protobuf
 
@@ -91,17 +92,10 @@ def _of_earlier(call: Call) -> None:
         return
     _looked[id(call.record)] = call.record
     name = f"runs of earlier traces in {call.record.workspace.log.workspace}"
-    call.later(name, QUIET_S, partial(make_runs, call.record))
+    call.later(name, QUIET_S, call.record.noun(Traces).settle)
 
 
 _looked: dict[int, AsyncRecord] = {}
-
-
-async def make_runs(record: AsyncRecord) -> list[str]:
-    """Make runs of all traces with spans that are none yet; return their ids."""
-    answer = await record.sql("SELECT trace FROM traces WHERE waiting > 0 ORDER BY started_at")
-    made = [await recording.make_run(record.workspace, trace) for (trace,) in answer.rows]
-    return [each.run for each in made if each is not None]
 
 
 def _read(call: Call, kind: str, *, logs: bool) -> Read:

@@ -101,12 +101,14 @@ class TraceMapped(Event, frozen=True, kw_only=True):
     Attributes:
         run: The run's id.
         part: Its number among the runs of the trace, from 1.
-        spans: The number of its spans; without a call of a model or a tool they make no run.
+        spans: The number of its spans.
+        calls: The number of calls of models and tools among them; 0 makes no run.
     """
 
     run: str
     part: int
     spans: int
+    calls: int
 
 
 class Recorded(msgspec.Struct):
@@ -308,39 +310,63 @@ async def _fetched(workspace: Workspace, raw: msgspec.Raw) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-async def make_run(workspace: Workspace, trace: str) -> observed.Mapped | None:
-    """Make a run of the spans of a trace that are none yet; return it, None if there is none.
+class _Grown(Exception):
+    """Raised if spans of a trace arrived while a run was made of it."""
 
-    The decision is recorded first: after a kill, the same spans become the same run. Raises
-    CallerError if a span cannot be mapped, and the log's errors.
+
+GROWN_MAX = 10
+"""Most consecutive attempts to make a run of a trace that grows meanwhile."""
+
+
+async def make_run(workspace: Workspace, trace: str) -> observed.Mapped | None:
+    """Make a run of the spans of a trace that are none yet.
+
+    Returns it; None if there is none, or spans keep arriving. The decision is recorded first: after
+    a kill, the same spans become the same run. Raises CallerError if a span cannot be mapped, and
+    the log's errors.
     """
+    for _ in range(GROWN_MAX):
+        try:
+            last = await _decided(workspace, trace)
+        except _Grown:
+            continue
+        if last is None or not last.calls:
+            return None
+        return await write_run(workspace, trace, last.part)
+    return None
+
+
+async def _decided(workspace: Workspace, trace: str) -> TraceMapped | None:
+    """Record that the spans which are no run yet become one; return the newest such event."""
+    content = await read_trace(workspace, trace)
+    calls = len(observed.observations(content.spans, content.logs))
     last: TraceMapped | None = None
 
     def decide(stored: Sequence[Stored]) -> list[Event]:
         nonlocal last
         last, spans = None, 0
-        part = 0
-        for each in revive_all(each.commit for each in stored):
+        for each in revive_all(commit.commit for commit in stored):
             if isinstance(each, TraceMapped):
-                last, spans, part = each, 0, each.part
+                last, spans = each, 0
             elif isinstance(each, SpanObserved):
                 spans += 1
         if not spans:
             return []
-        run = observed.run_of_trace(trace, part + 1)
-        last = TraceMapped(run=run, part=part + 1, spans=spans)
+        if spans != len(content.spans):
+            raise _Grown
+        part = last.part + 1 if last is not None else 1
+        run = observed.run_of_trace(trace, part)
+        last = TraceMapped(run=run, part=part, spans=spans, calls=calls)
         return [last]
 
     await workspace.repository.record(WorkspaceStream(KIND, trace), BY, decide)
-    return None if last is None else await write_run(workspace, trace, last.part)
+    return last
 
 
-async def write_run(workspace: Workspace, trace: str, part: int) -> observed.Mapped | None:
-    """Write the run of a part of a trace unless it is written; None if it has no calls."""
+async def write_run(workspace: Workspace, trace: str, part: int) -> observed.Mapped:
+    """Write the run of a part of a trace, unless it is written."""
     content = await read_trace(workspace, trace, part)
     made = observed.mapped(trace, part, content.spans, content.logs, workspace.clock.now())
-    if not made.calls:
-        return None
     for blob in made.blobs:
         await workspace.blobs.put(blob)
     try:

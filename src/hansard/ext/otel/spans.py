@@ -284,7 +284,7 @@ def _parent(text: str | None) -> str:
 
 def _time(value: int | str) -> str:
     text = str(value)
-    if not (text.isascii() and text.isdigit() and int(text[:21]) < 1 << 64):
+    if not (text.isascii() and text.isdigit() and int(text[:21]) < 1 << 63):
         raise Unreadable(f"{text!r:.40} is no time in nanoseconds since 1970")
     return str(int(text))
 
@@ -357,14 +357,14 @@ def _span_of_proto(raw: Any, resource: dict[str, Any], scope: str) -> Span:
         id=_id(_SPAN, "span_id", raw.span_id.hex()),
         name=raw.name,
         parent=_parent(raw.parent_span_id.hex()),
-        started_ns=str(raw.start_time_unix_nano),
-        ended_ns=str(raw.end_time_unix_nano),
+        started_ns=_time(raw.start_time_unix_nano),
+        ended_ns=_time(raw.end_time_unix_nano),
         failed=raw.status.code == _ERROR[0],
         message=raw.status.message,
         kind=_kind(raw.kind),
         attributes=_of_proto(raw.attributes),
         events=[
-            Mark(each.name, str(each.time_unix_nano), _of_proto(each.attributes))
+            Mark(each.name, _time(each.time_unix_nano), _of_proto(each.attributes))
             for each in raw.events
         ],
         resource=resource,
@@ -377,7 +377,7 @@ def _log_of_proto(raw: Any, _: dict[str, Any], __: str) -> Log:
     if not raw.trace_id or not raw.span_id:
         raise Unreadable("a log record without trace_id and span_id belongs to no trace")
     attributes = _of_proto(raw.attributes)
-    time_ns = str(raw.time_unix_nano or raw.observed_time_unix_nano)
+    time_ns = _time(raw.time_unix_nano or raw.observed_time_unix_nano)
     name = raw.event_name or str(attributes.get("event.name", ""))
     mark = Mark(name, time_ns, attributes, _proto_value(raw.body))
     return Log(
