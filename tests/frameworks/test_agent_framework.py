@@ -106,7 +106,9 @@ def test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none(
     assert lines(tmp_path, "models") == ["0", "2", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(
+    quick="frameworks/test_pydantic_ai.py::test_a_mail_whose_outcome_is_unknown_is_not_sent_again"
+)
 def test_a_mail_whose_outcome_is_unknown_is_not_sent_again(
     data_dir: Path, workspace: str, tmp_path: Path
 ):

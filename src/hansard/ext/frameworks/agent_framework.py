@@ -15,6 +15,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from functools import partial
 from typing import Any
 
+try:
+    from agent_framework import FunctionTool
+except ModuleNotFoundError as error:
+    from hansard.agents.memory.search import ExtraMissing
+
+    raise ExtraMissing("recording agents", "agent-framework-core", "agent-framework") from error
+
 from agent_framework import (
     ChatContext,
     ChatMiddleware,
@@ -23,7 +30,6 @@ from agent_framework import (
     Content,
     FunctionInvocationContext,
     FunctionMiddleware,
-    FunctionTool,
     MiddlewareFailure,
     ResponseStream,
 )

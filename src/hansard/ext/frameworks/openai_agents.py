@@ -18,6 +18,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+try:
+    from agents.models import get_default_model
+except ModuleNotFoundError as error:
+    from hansard.agents.memory.search import ExtraMissing
+
+    raise ExtraMissing("recording agents", "openai-agents", "openai-agents") from error
+
 from agents import (
     Agent,
     FunctionTool,
@@ -34,7 +41,6 @@ from agents import (
     ToolOutputText,
 )
 from agents.items import TResponseStreamEvent
-from agents.models import get_default_model
 from agents.tool import ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool
 from agents.tool_context import ToolContext
 from pydantic import TypeAdapter

@@ -18,8 +18,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
+try:
+    from pydantic_ai.agent import AgentRunResult, EventStreamHandler
+except ModuleNotFoundError as error:
+    from hansard.agents.memory.search import ExtraMissing
+
+    raise ExtraMissing("HansardDurability", "pydantic-ai-slim", "pydantic-ai") from error
+
 from pydantic import TypeAdapter
-from pydantic_ai.agent import AgentRunResult, EventStreamHandler
 from pydantic_ai.capabilities.abstract import WrapRunHandler
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
@@ -59,8 +65,6 @@ VOLATILE = ("timestamp", "run_id", "conversation_id")
 """Fields of a message and of its parts that differ in each run, and are no part of a request."""
 
 _PARAMETERS = TypeAdapter(ModelRequestParameters)
-
-_OPTIONS = ("effects", "attempts", "timeout_s")
 
 _run_numbers: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
 """Agent runs so far in each session, by the agent's name."""
@@ -169,7 +173,9 @@ class HansardDurability(BaseDurabilityCapability[AgentDepsT]):
                 return {}
             declared: StepOptions = {"effects": self._effects.get(tool_name, Effects.ONCE)}
             options = self._build_resolve_tool_config(declared)(tool, tool_name)
-            check_options(f"hansard metadata of {tool_name}", options or (), _OPTIONS)
+            check_options(
+                f"hansard metadata of {tool_name}", options or (), StepOptions.__annotations__
+            )
             return options
 
         return SessionBackend(
@@ -272,12 +278,8 @@ def _request(
             }
         case ModelCompactMessagesId(model_name=model):
             _, request, instructions, context = key
-            messages = _messages(request.messages)
-            return f"{_system(context)}.compact_messages", {
-                "model": model,
-                "messages": messages,
-                "instructions": instructions,
-            }
+            request = {"messages": _messages(request.messages), "instructions": instructions}
+            return f"{_system(context)}.compact_messages", {"model": model, **request}
         case ModelCancelSuspendedResponseId(model_name=model):
             _, response, context = key
             [message] = _messages([response])
