@@ -161,7 +161,9 @@ async def test_a_streamed_answer_is_replayed_update_by_update(data_dir: Path, wo
     assert first == second
     assert len(first[0]) > 3
     assert client.count == 2
-    tokens = "SELECT input_tokens, (usage->>'reasoning_tokens')::INT FROM steps WHERE kind = 'model'"
+    tokens = (
+        "SELECT input_tokens, (usage->>'reasoning_tokens')::INT FROM steps WHERE kind = 'model'"
+    )
     assert await rows(data_dir, workspace, tokens) == [(5, 1)] * 2
 
 
