@@ -155,6 +155,32 @@ def test_running_its_cell_again_declares_a_tool_again(book: Notebook) -> None:
     assert book.run("await double('x')").text == "'xxx'"
 
 
+async def test_a_failed_call_made_again_is_new_until_its_session_is_opened_again(
+    data_dir: Path, workspace: str
+) -> None:
+    """In one session an effect that failed runs again; after opening again it is in doubt."""
+    ran: list[str] = []
+
+    @hansard.tool
+    async def pay(to: str) -> str:
+        ran.append(to)
+        raise ValueError("no answer")
+
+    options: Any = {"run": "nb-1", "agent": "ada", "role": "writer"}
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        await record.open("nb", **options)
+        for count in (1, 2):
+            with pytest.raises(ValueError, match="no answer"):
+                await pay("eve")
+            assert len(ran) == count
+        await record.open("nb", **options)
+        with pytest.raises(ValueError, match="no answer"):  # the first, after which it went on
+            await pay("eve")
+        with pytest.raises(hansard.InDoubt):
+            await pay("eve")
+    assert len(ran) == 2
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if notebook(page)], ids=name_of)
 def test_the_notebook_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """The cells run in order in one kernel, and again in another one from the record."""
