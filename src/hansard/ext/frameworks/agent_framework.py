@@ -185,7 +185,9 @@ def _sent(message: Any) -> Any:
 def _described(tool: Any) -> Any:
     if isinstance(tool, FunctionTool):
         about = {"name": tool.name, "description": tool.description}
-        return {**about, "parameters": _json(tool.parameters())}
+        parameters = _json(tool.parameters())
+        parameters.pop("additionalProperties", None)  # OpenAI's client sets it in its first request
+        return {**about, "parameters": parameters}
     return _json(tool)
 
 

@@ -71,6 +71,7 @@ class Framework(msgspec.Struct, frozen=True):
 
 
 _PACKAGES = {
+    "agent-framework": "agent-framework-openai",
     "openai": "openai",
     "anthropic": "anthropic",
     "langchain": "langchain-openai",
