@@ -4,6 +4,7 @@
 The answers of the model are written by hand and served on this machine in OpenAI's wire form.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard.domain.errors import BadValue
 from tests.frameworks.answers import Provider, calls, text
 from tests.frameworks.killing import Run, is_killed, lines, program
 from tests.integrations.packages import forked_with, imported
+from tests.service.support import ALL, House
 
 pytestmark = pytest.mark.slow
 
@@ -275,3 +278,26 @@ def test_a_fork_with_edits_goes_another_way(record: hansard.Record, provider: Pr
     assert [each.content for each in run("r")] == [each.content for each in messages]
     assert world.ran.count("ann") == 1
     assert record.sql(stored).rows[0] == before
+
+
+@pytest.mark.thorough(quick="test_streamed_answers_and_parallel_calls_replay")
+def test_a_restricted_agents_calls_are_steps(data_dir: Path, tmp_path: Path, provider: Provider):
+    """The service records and replays them; a checkpointer is refused, as the log is closed."""
+    house = House(data_dir, f"langchain-{os.getpid()}", tmp_path)
+    house.apply(ALL)
+    house.begin()
+    try:
+        world = World(provider)
+        how: Any = {"pure": ["search"], "checkpointer": False}
+        for mode in (None, "strict"):
+            with (
+                house.connect("ada", "writer") as record,
+                record.run("w", run="r", agent="ada", role="writer", mode=mode) as session,
+            ):
+                messages = world.agent(session, **how).invoke(QUESTION)["messages"]
+                assert messages[-1].content == "ann knows all of it"
+                with pytest.raises(BadValue, match="restricted agent"):
+                    world.agent(session)
+        assert (sorted(world.ran), len(provider.requests)) == (["ann", "x", "y"], 3)
+    finally:
+        house.end()
