@@ -16,13 +16,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import _world
 from benchmarks._report import Findings, sized, summary
 
 CALLS, TOGETHER, MANY = sized(200, 5), sized(300, 20), sized(10_000, 50)
@@ -186,7 +186,7 @@ async def run(folder: Path, url: str, what: str, *around: str) -> dict[str, Any]
     command = [sys.executable, "-m", "hansard", *around, "--", *client] if around else client
     environment = os.environ | {
         "OPENAI_BASE_URL": url,
-        "HANSARD_DATA_DIR": str(folder / "data"),
+        "HANSARD_DATA_DIR": str(folder),
         "HANSARD_WORKSPACE": "bench",
     }
     process = await asyncio.create_subprocess_exec(
@@ -200,8 +200,8 @@ async def run(folder: Path, url: str, what: str, *around: str) -> dict[str, Any]
 
 async def measure(found: Findings) -> None:
     """Direct, recorded, replayed; then many calls."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    async with _world.world("relaxed") as world:
+        folder = world.folder
         async with provider() as url:
             reports = {"direct": await run(folder, url, "measure")}
             reports["recorded"] = await run(folder, url, "measure", "record")

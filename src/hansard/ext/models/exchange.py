@@ -11,6 +11,7 @@ that breaks after the request was sent: a replay breaks at the same byte.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import inspect
@@ -62,6 +63,9 @@ SECRET_PARAMETERS = frozenset({"key", "api_key", "api-key", "access_token", "tok
 
 FACTS_BYTES_MAX = 64 * 2**20
 """Longest body of a response from which facts are read."""
+
+THREAD_BYTES_MIN = 256 * 1024
+"""From this size on, facts are read in a thread: other calls go on meanwhile."""
 
 COMPLETE, BROKEN, CLOSED = "complete", "broken", "closed by the client"
 """How an exchange ended."""
@@ -249,7 +253,7 @@ class Exchange:
             arguments["caller"] = request.caller
         return arguments
 
-    async def _run(self) -> AsyncGenerator[dict[str, Any], None]:
+    async def _run(self, *, waits: bool = True) -> AsyncGenerator[dict[str, Any], None]:
         self.ran = True
         began = time.monotonic()
         how, why = COMPLETE, ""
@@ -272,7 +276,10 @@ class Exchange:
             if why:
                 end["error"] = why
             end["ms"] = _ms(time.monotonic() - began)
-            self._read_facts()
+            if waits and self._size > THREAD_BYTES_MIN:
+                await asyncio.to_thread(self._read_facts)
+            else:
+                self._read_facts()
             if self.facts is not None:
                 self.session.usage(**self.facts.usage)
                 end["facts"] = self.facts.recorded
@@ -287,7 +294,7 @@ class Exchange:
 
     def _run_in_place(self) -> Generator[dict[str, Any], None, None]:
         """Run in a thread without a loop; what it awaits never waits."""
-        items = self._run()
+        items = self._run(waits=False)
         try:
             while True:
                 try:
@@ -299,8 +306,11 @@ class Exchange:
             done(items.aclose())
 
     def observe(self, item: Mapping[str, Any]) -> None:
-        """Read the facts of a recorded exchange from its items, which are given one by one."""
-        if self.ran:
+        """Read the facts of a recorded exchange from its items, which are given one by one.
+
+        A replay that writes nothing needs none.
+        """
+        if self.ran or self.session.mode.reads_only:
             return
         if "head" in item:
             self._status, self.headers = item["head"]["status"], item["head"]["headers"]
@@ -322,6 +332,8 @@ class Exchange:
             whole = b"".join(self._parts)
             facts = providers.facts(self._operation, self._body, self._status, self.headers, whole)
             self._parts.clear()
+            if self._size > FACTS_BYTES_MAX:
+                facts.problem = f"longer than {FACTS_BYTES_MAX:,} bytes: tokens are not read"
             if self.request.secrets:  # an answer may repeat a key, also within a compressed body
                 encoded = self.request.masked(msgspec.json.encode(facts))
                 facts = msgspec.json.decode(encoded, type=Facts)
