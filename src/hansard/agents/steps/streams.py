@@ -1,4 +1,7 @@
-"""Tools that yield their result item by item: each item is recorded before it is delivered."""
+"""Tools that yield their result item by item: each item is recorded before it is delivered.
+
+Items of a tool declared `ahead` are delivered while their recording is under way.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,9 @@ from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.steps import Effects, Step, StepCompleted, StepStatus, StepYielded, Verdict
 
+AHEAD_BYTES_MAX = 1024 * 1024
+"""Most bytes of a stream's items that are delivered ahead of their acknowledgement."""
+
 
 class StreamCall:
     """One streamed call, with its items so far and their record."""
@@ -30,6 +36,7 @@ class StreamCall:
         self.call = call
         self.count = 0
         self.inexact = ""
+        self._ahead = 0
         self._had: tuple[msgspec.Raw, ...] = ()
         self.digests: list[str] = []
         self.scope: Scope | None = None
@@ -94,7 +101,12 @@ class StreamCall:
         self.count += 1
         self.digests.append(digest(canonical(result.plain)))
         try:
-            yield from self.engine.outcomes.record(Tell(event))
+            self._ahead += len(bytes(packed.raw))
+            if spec.ahead and self._ahead <= AHEAD_BYTES_MAX:
+                self.engine.ledger.record([Tell(event)], wait=False)
+            else:  # it is acknowledged after all items before it
+                yield from self.engine.outcomes.record(Tell(event))
+                self._ahead = 0
         except SessionEnded:  # neither recorded nor delivered
             self.count -= 1
             self.digests.pop()

@@ -78,6 +78,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         settles: Type of a settled result that is not converted; None if unknown.
         prompts: Prompt versions that its caller states, besides those found in its arguments.
         reuse: Answers of earlier runs that its calls may use; None for none.
+        ahead: Whether items of a stream are delivered while their recording is under way. The call
+            is idempotent: until its outcome is on record, an interrupted one runs again.
         call_id: The provider's id of the call, for a declaration of one call; it is no part of
             the call's key.
     """
@@ -109,6 +111,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     settles: Any = None
     prompts: tuple[PromptUse, ...] = ()
     reuse: Reuse | None = None
+    ahead: bool = False
     call_id: str | None = None
 
     @property

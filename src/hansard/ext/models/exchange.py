@@ -228,6 +228,7 @@ class Exchange:
             raises=(Unreached,),
             safe_errors=(Unreached,),
             prompts=prompts,
+            ahead=effects is not Effects.ONCE,
         )
         return msgspec.structs.replace(made, signature=_NAMES)
 

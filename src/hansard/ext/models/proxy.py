@@ -228,6 +228,7 @@ class ModelProxy:
                 async for item in items:
                     exchange.observe(item)
                     await reply.item(item, exchange)
+            await reply.end(exchange)
             for each in exchange.new_messages():
                 await self._session.message(each.role, each.content, fields=each.fields)
         except HansardError as error:
@@ -325,6 +326,10 @@ class _Reply:
         self._pace = pace
         self._began_s = time.monotonic()
         self.has_begun = False
+        self._left: int | None = None
+        """Bytes of the body to come, if the provider announced them."""
+        self._held = b""
+        self._ending: Mapping[str, Any] = {}
 
     async def item(self, item: Mapping[str, Any], exchange: Exchange) -> None:
         """Send an item."""
@@ -342,13 +347,23 @@ class _Reply:
                 }
             )
             self.has_begun = True
+            length = dict(headers).get("content-length", "")
+            self._left = int(length) if length.isdecimal() else None
         elif "chunk" in item:
             if self._pace and not exchange.ran:
                 await self._wait(item["chunk"]["ms"] / 1000)
             data = exchange.data if exchange.ran else data_of(item["chunk"])
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-        elif "end" in item:
-            await self._end(item["end"], exchange)
+            if self._left is not None:
+                self._left -= len(data)
+            if self._left == 0:  # the client takes it as the end
+                self._held = data
+            else:
+                await self._body(data)
+        else:
+            self._ending = item["end"]
+
+    async def _body(self, data: bytes, *, more: bool = True) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _wait(self, at_s: float) -> None:
         """Wait until a time of the recorded exchange, or until the client is gone."""
@@ -356,14 +371,15 @@ class _Reply:
         if left_s > 0:
             await asyncio.wait({self._gone}, timeout=left_s)
 
-    async def _end(self, end: Mapping[str, Any], exchange: Exchange) -> None:
-        how = end["how"]
+    async def end(self, exchange: Exchange) -> None:
+        """End the response, now that the exchange is on record."""
+        how = self._ending.get("how")
         if how == CLOSED and not exchange.ran:
             await asyncio.wait({self._gone}, timeout=CLIENT_WAIT_S)
         if how == COMPLETE:
-            await self._send({"type": "http.response.body", "body": b""})
+            await self._body(self._held, more=False)
         elif not self.has_begun and how == BROKEN:
-            why = f"the provider closed the connection without an answer: {end.get('error', '')}"
+            why = f"the provider closed the connection without an answer: {self._ending['error']}"
             await _refuse(self._send, None, HTTPStatus.BAD_GATEWAY, why)
         # Otherwise the response stays incomplete: the server closes the connection.
 
