@@ -21,6 +21,7 @@ from hansard.domain import ids
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.events import Event, event
 from hansard.domain.ids import WorkspaceStream
+from hansard.domain.integrity import may_hold
 from hansard.domain.label import LOWEST, Label, join
 from hansard.domain.roles.authorize import Trust
 from hansard.operations import declare
@@ -111,6 +112,7 @@ class Noun(declare.Noun[C_co]):
             by: The author on record.
 
         Raises:
+            BadValue: The slice does not declare that streams of this kind hold these events.
             NotFound: The caller's role is not cleared for what the stream holds.
             Conflict: Other writers were first 50 times.
             BadName: The name is malformed.
@@ -125,7 +127,12 @@ class Noun(declare.Noun[C_co]):
             if _label(stored) != shown:
                 fact = f"its label changed from {str(shown)!r} during the call"
                 raise Refused(f"{kind} {name!r:.80}: {fact}; repeat the call")
-            return decide(revive_all(each.commit for each in stored))
+            made = decide(revive_all(each.commit for each in stored))
+            for each in made:
+                if not may_hold(stream, type(each)):
+                    fact = f"a stream of kind {kind!r} may not hold {each.tag!r}"
+                    raise BadValue("decided", fact, "name both in the slice's streams=")
+            return made
 
         return await self._workspace.repository.record(
             stream, by, events, join(shown, self.label).stored

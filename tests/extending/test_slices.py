@@ -241,3 +241,33 @@ def test_a_slice_that_cannot_be_loaded_is_left_out(
         assert f"{name}:SLICE" in done.stderr
     if name == "parameter":
         assert "Books.lend: annotate 'to', as Name, Prose or a type" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_undeclared_stream_is_refused(run: Run, opened: str):
+    """Only kinds of streams and events that the slice declares are appended."""
+    assert opened
+    program = """
+import hansard
+from hansard.extending import OS_USER
+from tickets import TicketOpened, Tickets
+with hansard.connect() as record:
+    noun = record.noun(Tickets)
+    decide = lambda events: [TicketOpened(title="x")]
+    record._portal.run(noun._async.decided("tickte", "t9", decide, OS_USER))
+"""
+    done = run("-c", program)
+    assert "a stream of kind 'tickte' may not hold 'ticket.opened.v1'" in done.stderr
+    assert done.returncode
+
+
+@pytest.mark.slow
+def test_a_slice_with_the_name_of_a_command_is_marked_in_the_help(run: Run, tmp_path: Path):
+    """The command keeps its name, and the help says that the slice is not reachable."""
+    info = tmp_path / "runs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: runs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[hansard.slices]\nruns = runs:SLICE\n")
+    done = run("--help", hansard=True, PYTHONPATH=str(tmp_path))
+    assert "Not reachable: a command has its name" in " ".join(done.stdout.split())
+    assert "hansard.slices" in run("nothing-like-it", hansard=True).stderr

@@ -155,6 +155,8 @@ class Group(TyperGroup):
             typed = " ".join([*ctx.command_path.split()[1:], *args[:2]])
             near = " or ".join(f"'hansard {path}'" for path in nearest(args[0], typed))
             remedy = f"did you mean {near}?" if near else f"see '{ctx.command_path} --help'"
+            if ctx.parent is None:
+                remedy += " (a slice needs an entry point in the group hansard.slices)"
             ctx.fail(f"unknown command {args[0]!r}: {remedy}")
         return super().resolve_command(ctx, args)
 
@@ -212,7 +214,9 @@ class Root(Group):
         if installed := slice_names():
             with formatter.section("Slices"):
                 about = "Operations of an installed slice."
-                formatter.write_dl([(f"{name:{width}}", about) for name in installed])
+                hidden = "Not reachable: a command has its name."
+                rows = [(n, hidden if n in self.commands else about) for n in installed]
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in rows])
 
 
 class LazyGroup(Group):

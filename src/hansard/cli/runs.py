@@ -25,7 +25,7 @@ from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.run import ForkEffects, RunForked, RunState, RunStatus
-from hansard.domain.steps import Effects, Step, Verdict
+from hansard.domain.steps import Effects, Step, StepStatus, Verdict
 from hansard.inspect import page as run_page
 from hansard.inspect import rederive
 from hansard.inspect.answer import find_run, plain_text, withheld_text
@@ -362,14 +362,23 @@ async def cancel(which: Run, reason: Reason = "", by: By = OS_USER) -> None:
 async def _end(which: str, say: Callable[..., Awaitable[bool]], reason: str, by: str) -> None:
     """Record the end of a run. Raises NotFound, Refused, BadName."""
     async with reading_run(which) as (workspace, run):
-        missing = (await workspace.states.life(run)).missing
+        view = await workspace.points.view(run)
         is_new = await say(workspace, run, by=by, reason=reason)
         status = (await workspace.states.life(run)).status
     text = f"run {run} is {status.value}{'' if is_new else ' already: nothing was written'}"
-    fields = {"run": run, "status": status, "ended": is_new, "at_work": missing}
+    missing = view.life.missing
+    calls = [
+        f"{agent}#{step.number} ({step.tool})"
+        for agent, state in view.agents.items()
+        for step in state.steps.values()
+        if step.status is StepStatus.REQUESTED
+    ]
+    fields = {"run": run, "status": status, "ended": is_new, "at_work": missing, "calls": calls}
     output.show(fields, text)
     if is_new and missing:
         output.hint(f"it is no longer waited for {', '.join(missing)}, at work or killed")
+    if is_new and calls:
+        output.hint(f"under way: {', '.join(calls)}; an outcome is still recorded, and counts")
 
 
 def _steps_to_settle(view: RunView) -> Iterator[tuple[str, Step]]:

@@ -226,7 +226,7 @@ class WorkspaceRequests:
         """
         operation = of_verb(verb)
         if operation is None:
-            remedy = "use the client of this version"
+            remedy = "use the client of this version; of a slice, install its package here, too"
             raise BadValue("request", f"there is no operation {verb!r:.40} of a record", remedy)
         queue = self._long if operation.takes is Takes.LONG else self._short
         async with queue.place(asker.who.name):
