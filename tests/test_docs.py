@@ -378,7 +378,7 @@ def test_the_readme_names_each_extra():
     for page in (ROOT / "README.md", *TRANSLATIONS):
         text = page.read_text(encoding="utf-8")
         install = text.partition("[arrow,plots]'`")[2].partition("\n\n")[0]
-        named = set(re.findall(r"`(\w+)`", install))
+        named = set(re.findall(r"`([\w-]+)`", install))
         assert named == set(project["optional-dependencies"]), page
 
 

@@ -99,7 +99,7 @@ class Bench:
             return n
 
         first = await agent.run("Go.")
-        granted = {call.tool_call_id: True for call in first.output.approvals}
+        granted: dict[str, Any] = {call.tool_call_id: True for call in first.output.approvals}
         second = await agent.run(
             message_history=first.all_messages(),
             deferred_tool_results=DeferredToolResults(approvals=granted),
