@@ -256,3 +256,18 @@ def test_a_killed_listener_leaves_a_doubt_that_the_late_outcome_settles(
             listener.kill()
         [row] = calls(data_dir, workspace, "tool, verdict, call_id")
         assert row == ("Bash", settled, "toolu_1")
+
+
+async def test_what_is_no_hook_is_refused_and_leaves_nothing(
+    data_dir: Path, workspace: str
+) -> None:
+    """Other bodies, a tool without a name and unknown events are answered, and make no call."""
+    bodies: list[Any] = [[], {"hook_event_name": "PreToolUse"}, INTENT | {"tool_name": ""}]
+    async with posting(data_dir, workspace) as post:
+        for body in bodies:
+            for _ in range(2):
+                with pytest.raises(AssertionError, match="message"):
+                    await post(body)
+        assert await post(STOP | {"hook_event_name": "Notification"}) == {}
+        await post(END)
+    assert await rows(data_dir, workspace, "tool") == []

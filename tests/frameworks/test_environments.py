@@ -79,6 +79,13 @@ def test_an_adk_agent_is_killed_resumed_and_replayed(
     assert json.loads(resumed.stdout) == {"texts": ["Sent."], "state": state}
     assert replayed.stdout == resumed.stdout
 
+    words = ["-m", "hansard", "quickstart", "adk", "--json", "--dir", str(tmp_path / "quickstart")]
+    started = subprocess.run(
+        [sys.executable, *words], env=env, check=True, stdout=subprocess.PIPE, timeout=RUN_S_MAX
+    )
+    report = json.loads(started.stdout)
+    assert (report["without"]["mails"], report["recorded"]["mails"]) == (2, 1)
+
 
 @pytest.mark.thorough(
     quick="frameworks/test_claude.py::test_a_session_is_a_run_and_hooks_posted_twice_count_once"

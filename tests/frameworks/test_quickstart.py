@@ -16,7 +16,7 @@ LINES_MAX = 40
 
 
 @pytest.mark.slow(cases=2)
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", [name for name, each in FRAMEWORKS.items() if each.version])
 def test_an_agent_killed_after_its_mail_sends_a_second_one_only_without_hansard(
     call: Call, tmp_path: Path, name: str
 ) -> None:
@@ -26,7 +26,7 @@ def test_an_agent_killed_after_its_mail_sends_a_second_one_only_without_hansard(
     report = json.loads(answer.out)
     assert (report["without"]["mails"], report["recorded"]["mails"]) == (2, 1)
     assert report["without"]["answer"] == report["recorded"]["answer"] == quickstart.DONE
-    assert report["recorded"]["requests"] <= report["without"]["requests"]
+    assert report["recorded"]["requests"] < report["without"]["requests"]
     source = (tmp_path / "recorded" / "agent.py").read_text()
     assert len(source.splitlines()) < LINES_MAX
     compile(source, "agent.py", "exec")

@@ -228,10 +228,10 @@ class _Run:
     async def _begin(self, hook: Hook, agent: str) -> _ToolCall:
         session = await self._session(hook, agent)
         if hook.tool_use_id not in self._calls:
-            call = self._calls[hook.tool_use_id] = _ToolCall(agent)
+            call, id_ = _ToolCall(agent), hook.tool_use_id
             effects = self._rules.effects(hook.tool_name)
-            id_ = hook.tool_use_id or None
-            tool = step(hook.tool_name, call.body, effects=effects, call_id=id_)
+            tool = step(hook.tool_name, call.body, effects=effects, call_id=id_ or None)
+            self._calls[id_] = call
             with watching_questions(call.waits):
                 call.begin(session, tool, hook.tool_input)
         return self._calls[hook.tool_use_id]

@@ -1,8 +1,8 @@
 """`hansard quickstart`: an agent of a framework, killed in the middle with and without Hansard.
 
 The agent's model is a script on this machine: a server with the interfaces of OpenAI and Anthropic,
-which the SDKs reach by their base-URL variables. It has the agent send one mail. When it is asked
-again after the mail, the agent's process is killed, and then started again.
+which the SDKs reach by their base-URL variables. It has the agent send one mail. At the next
+request, the agent's process is killed, and then started again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TO, TEXT = "ada@example.org", "Your order has arrived."
 MAILS = "mails.txt"
 """File with a line for each mail that was sent."""
 
-ASKED_S, ENDED_S = 60.0, 120.0
+CALLED_S, ENDED_S = 60.0, 120.0
 """Longest time until the agent asks its model after the mail, and until it ends, in seconds."""
 
 AGENTS = Path(__file__).with_name("agents")
@@ -71,6 +71,7 @@ class Framework(msgspec.Struct, frozen=True):
 
 
 _PACKAGES = {
+    "adk": "google-adk",
     "agent-framework": "agent-framework-openai",
     "openai": "openai",
     "anthropic": "anthropic",
@@ -153,7 +154,7 @@ def _trial(folder: Path, data_dir: Path) -> Trial:
         values = model.environment | {"HANSARD_DATA_DIR": str(data_dir)}
         first = _start(folder, values)
         try:
-            if not model.asked_after_mail.wait(ASKED_S):
+            if not model.called_after_mail.wait(CALLED_S):
                 why = "it did not ask its model after the mail"
                 raise CallerError(f"{folder / 'agent.py'}: {why}: {_ended(first)}")
         finally:
@@ -196,13 +197,15 @@ def _ended(process: subprocess.Popen[str]) -> str:
 
 class _Model:
     def __init__(self, url: str) -> None:
-        self.asked_after_mail, self.answers = threading.Event(), threading.Event()
+        self.called_after_mail, self.answers = threading.Event(), threading.Event()
         self.requests = 0
         self.environment = {
             "OPENAI_BASE_URL": f"{url}/v1",
             "ANTHROPIC_BASE_URL": url,
+            "GOOGLE_GEMINI_BASE_URL": url,
             "OPENAI_API_KEY": "none-is-needed",
             "ANTHROPIC_API_KEY": "none-is-needed",
+            "GOOGLE_API_KEY": "none-is-needed",
             "NO_PROXY": "127.0.0.1",
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
         }
@@ -210,19 +213,19 @@ class _Model:
     def reply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a request, in the form of its interface."""
         self.requests += 1
-        entries = body["input"] if path.endswith("/responses") else body["messages"]
-        is_after_mail = any(kind in json.dumps(entries) for kind in _RESULTS)
+        entries = json.dumps([body.get(field) for field in ("messages", "input", "contents")])
+        is_after_mail = any(mark in entries for mark in _RESULTS)
         if is_after_mail and not self.answers.is_set():
-            self.asked_after_mail.set()
-            self.answers.wait(ASKED_S)
+            self.called_after_mail.set()
+            self.answers.wait(CALLED_S)
         text = None if is_after_mail else json.dumps({"to": TO, "text": TEXT})
         for end, form in _FORMS.items():
             if path.endswith(end):
-                return form(body["model"], text)
+                return form(body.get("model", ""), text)
         raise BadValue("path", path, f"the script answers {', '.join(_FORMS)}")
 
 
-_RESULTS = ('"role": "tool"', '"tool_result"', '"function_call_output"')
+_RESULTS = ('"role": "tool"', '"tool_result"', '"function_call_output"', '"functionResponse"')
 """Marks of a tool's result in a request, for each interface."""
 
 DONE = "The mail is sent."
@@ -286,7 +289,24 @@ def _message(model: str, arguments: str | None) -> dict[str, Any]:
     }
 
 
-_FORMS = {"/chat/completions": _completion, "/responses": _response, "/messages": _message}
+def _content(model: str, arguments: str | None) -> dict[str, Any]:
+    part: dict[str, Any] = {"text": DONE}
+    if arguments is not None:
+        part = {"functionCall": {"name": "send_mail", "args": json.loads(arguments)}}
+    content = {"role": "model", "parts": [part]}
+    return {
+        "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
+        "usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 5, "totalTokenCount": 25},
+        "modelVersion": model,
+    }
+
+
+_FORMS = {
+    "/chat/completions": _completion,
+    "/responses": _response,
+    "/messages": _message,
+    ":generateContent": _content,
+}
 
 
 @contextlib.contextmanager
