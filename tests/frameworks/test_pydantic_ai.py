@@ -290,3 +290,22 @@ async def test_an_unknown_option_of_a_tool_is_named(data_dir: Path, workspace: s
     with pytest.raises(hansard.errors.BadOption, match="effects"):
         await played(data_dir, workspace, agent, [None])
     assert world.ran["pay"] == 0
+
+
+def test_a_session_without_a_block_records_parallel_tools(data_dir: Path, workspace: str):
+    """As in a notebook's cells: the session of the sync client is found without a `with`."""
+    world = World(ToolCallPart("pay", {"n": 1}), ToolCallPart("pay", {"n": 2}))
+
+    async def pay(n: int) -> int:
+        world.ran["pay"] += 1
+        return n
+
+    agent = Agent(world.model, name="a", tools=[pay], capabilities=[HansardDurability()])
+    outputs = []
+    with hansard.connect(workspace, data_dir=data_dir) as record:
+        for mode in (None, "strict"):
+            session = record.open("w", run="r", mode=mode)
+            outputs.append(agent.run_sync("Go.").output)
+            session.close()
+    assert outputs == ["[1, 2]"] * 2
+    assert world.ran == {"model": 2, "pay": 2}

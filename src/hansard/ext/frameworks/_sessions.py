@@ -86,11 +86,15 @@ async def _in_thread(
         ran.append(True)
         return asyncio.run_coroutine_threadsafe(run_here(key), loop).result()
 
+    here = scope.current(session.engine.ledger)
+
+    def call() -> Any:
+        if here is not None:  # also that of a session without a block, which only its thread has
+            scope.enter(here)
+        return session.call(replace(tool, function=run), (), dict(arguments))
+
     async with _turns.setdefault(loop, asyncio.Lock()):
-        threaded = replace(tool, function=run)
-        calling = asyncio.ensure_future(
-            asyncio.to_thread(session.call, threaded, (), dict(arguments))
-        )
+        calling = asyncio.ensure_future(asyncio.to_thread(call))
         starting = asyncio.ensure_future(started.wait())
         await asyncio.wait({calling, starting}, return_when=asyncio.FIRST_COMPLETED)
         starting.cancel()
