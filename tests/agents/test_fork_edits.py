@@ -302,3 +302,26 @@ async def test_a_secret_in_an_edit_is_not_stored(lab: Lab):
         [stored] = await record.commits(child)
         assert b"s3cr3t" not in stored.body
         assert b"<secret:key>" in stored.body
+
+
+async def test_a_key_of_the_board_is_changed_in_a_fork_before_its_program_goes_on(
+    record: TwinRecord,
+):
+    """Another agent joins the fork and writes the key; the program reads the new value."""
+
+    async def work(run):
+        async with record.run(run=run) as session:
+
+            @session.tool(effects="pure")
+            async def price(n: int) -> int:
+                return n * 10
+
+            await session.board.put("total", await price(1))
+            return (await session.board.get("total")) + await price(2)
+
+    assert await work("r") == 30
+    child = await record.fork("r", at="ada#2")
+    async with record.run(run=child, agent="eve", role="auditor") as session:
+        await session.board.put("total", 99, expected="any")
+    assert await work(child) == 119
+    assert await work("r") == 30
