@@ -7,6 +7,9 @@ import random
 from pathlib import Path
 
 import httpx2
+import pytest
+import websockets
+from websockets.exceptions import InvalidStatus
 
 from hansard.ext.models import exchange
 from tests.models.house import House
@@ -167,6 +170,9 @@ async def test_an_unknown_path_and_a_websocket_are_refused(house: House, provide
         response = await client.get(f"{base}/realtime", headers=upgrade)
         assert response.status_code == 501
         assert "WebSocket" in response.json()["error"]["message"]
+        with pytest.raises(InvalidStatus) as refused:
+            await websockets.connect(f"{base.replace('http:', 'ws:')}/realtime")
+        assert b"use the provider's HTTP API" in (refused.value.response.body or b"")
     assert not await house.steps()
     assert not provider.calls
 

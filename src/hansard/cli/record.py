@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
@@ -141,6 +142,9 @@ def demand(command: list[str] | None) -> None:
     if not command:
         message = "there is no program to run: give it after '--', such as '-- python agent.py'"
         raise CallerError(message)
+    if shutil.which(command[0]) is None:
+        message = f"there is no program {command[0]!r}: give one after '--'"
+        raise CallerError(message)
     for package in ("httpx2", "starlette", "uvicorn"):
         import_extra(package, "'hansard record'", package, "models")
 
@@ -182,6 +186,7 @@ async def run_proxied(
     from hansard.ext.models.proxy import ModelProxy, child_environment, upstreams
 
     replays = options.get("mode") is not None
+    _demand_configs(command, configs)
     async with connect_async(**connecting()) as opened:
         begins = opened.run(workflow, agent=agent, **options)
         async with _failing_by_code(begins) as (session, result):
@@ -224,6 +229,17 @@ def program_of(command: list[str]) -> str:
     return PurePath(next(scripts, command[0])).stem or "program"
 
 
+def _demand_configs(command: list[str], configs: Sequence[Path]) -> None:
+    """Raise BadValue for a configuration that is no file, or that the command does not name."""
+    words = {part for each in command for part in each.split("=", 1)}
+    for config in configs:
+        if not config.is_file():
+            raise BadValue("--mcp-config", f"{config} is no file", "name a client's configuration")
+        if not {str(config), str(config.resolve())} & words:
+            fact = f"{config} is not named in the command"
+            raise BadValue("--mcp-config", fact, "name it there as it is named here")
+
+
 def _with_mcp(
     command: list[str], configs: Sequence[Path], run: str, folder: Path, replays: bool
 ) -> list[str]:
@@ -239,9 +255,6 @@ def _with_mcp(
         copy.write_text(behind_proxies(config, proxy), encoding="utf-8")
         copy.chmod(0o600)
         names = {str(config), str(config.resolve())}
-        if not names & {part for each in command for part in each.split("=", 1)}:
-            fact = f"{config} is not named in the command"
-            raise BadValue("--mcp-config", fact, "name it there as it is named here")
         command = [_renamed(each, names, str(copy)) for each in command]
     return command
 

@@ -192,8 +192,15 @@ class ModelProxy:
         url = headers.get(URL_HEADER, url)
         parts = urlsplit(url)
         retries = headers.get("x-stainless-retry-count", "")
-        body = await _body(receive)
+        try:
+            body = await _body(receive)
+        except Closed:
+            return
         if body is None:
+            why = (
+                f"a request has over {BODY_BYTES_MAX:,} bytes: pass a reference to the file instead"
+            )
+            await self._refused(send, provider, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
             return
         request = Request(
             provider=name,
@@ -241,10 +248,16 @@ class ModelProxy:
                 if near := await self._session._flow(exchange.nearest()):  # noqa: SLF001 -- reads the record
                     why += f"; {near}"
             await self._refused(send, provider, status, why, is_late=reply.has_begun)
+        except Exception as error:  # noqa: BLE001 -- the client gets every error
+            _log.exception("a request failed", provider=provider.name, path=request.shown_path)
+            why = f"{type(error).__name__}: {error}"
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            await self._refused(send, provider, status, why, is_late=reply.has_begun)
+        else:
+            self.report.from_record += not exchange.ran
         finally:
             gone.cancel()
             leave(token)
-        self.report.from_record += not exchange.ran
         if exchange.ran and exchange.facts is not None:
             self.report.input_tokens += exchange.facts.input_tokens or 0
             self.report.output_tokens += exchange.facts.output_tokens or 0
@@ -264,7 +277,7 @@ class ModelProxy:
     ) -> None:
         """Refuse a request; if it is too late for that, the server closes the connection."""
         self.report.refused.append(why)
-        _log.warning("a request was refused", provider=provider.name, why=why)
+        _log.info("a request was refused", provider=provider.name, why=why)
         if not is_late:
             await _refuse(send, provider, status, why)
 
@@ -406,12 +419,13 @@ async def _unless(gone: asyncio.Future[None], work: asyncio.Future[Any]) -> Any:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return a request's body; None if the client has left."""
-    parts, size = [], 0
+    """Return a request's body; None if it is too large. Raises Closed if its client left."""
+    parts: list[bytes] = []
+    size = 0
     while True:
         message: Message = await receive()
         if message["type"] == "http.disconnect":
-            return None
+            raise Closed
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > BODY_BYTES_MAX:
@@ -466,10 +480,13 @@ def child_environment(proxy: str) -> dict[str, str]:
     hosts = {host: each.name for each in PROVIDERS for host in each.hosts}
     site = str(clients.SITE)
     path = os.environ.get("PYTHONPATH")
+    known = [os.environ.get(name, "") for name in ("NO_PROXY", "no_proxy")]
+    without_proxy = ",".join(dict.fromkeys(filter(None, [*known, "127.0.0.1"])))
     return {
         **base_urls(proxy),
         clients.PROXY: proxy,
         clients.HOSTS: json.dumps(hosts),
         "PYTHONPATH": f"{site}{os.pathsep}{path}" if path else site,
-        "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY", ""), "127.0.0.1"])),
+        "NO_PROXY": without_proxy,
+        "no_proxy": without_proxy,
     }
