@@ -14,8 +14,8 @@ import msgspec
 from hansard.bus.clock import Clock
 from hansard.bus.commits import new_commit, revive
 from hansard.bus.log import AtPosition, Blobs, EventLog, Snapshots, Stored
+from hansard.bus.reads import EventTime, began, is_imported
 from hansard.bus.redacted_log import RedactedBlobs, RedactedLog
-from hansard.bus.times import EventTime, began, is_imported
 from hansard.domain import run as runs
 from hansard.domain.choices import check_options, chosen, claimed_time, moment, nearest
 from hansard.domain.decider import fold

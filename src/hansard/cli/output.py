@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import msgspec
 
 from hansard.bus.file_lock import write_whole
-from hansard.bus.times import Clock, EventTime, Time
+from hansard.bus.reads import Clock, EventTime, Time
 from hansard.cli.common import GlobalOptions
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 
-from hansard.bus.times import Clock, EventTime, Time, imported
+from hansard.bus.reads import Clock, EventTime, Time, imported
 from hansard.cli import output
 from hansard.cli.common import Agent, At, Commands, Run, argument, flag, option
 from hansard.cli.opening import agents_at_work, reading, reading_run

@@ -14,7 +14,7 @@ from hansard.agents import experiments
 from hansard.agents import runs as actions
 from hansard.agents.workspace import RunFilter
 from hansard.bus.clock import OS_USER
-from hansard.bus.times import Time
+from hansard.bus.reads import Time
 from hansard.cli import output, processes
 from hansard.cli import output as _show
 from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument, flag, option

@@ -15,7 +15,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import position_of, revive, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
-from hansard.bus.times import EventTime, is_imported, time_of
+from hansard.bus.reads import EventTime, is_imported, time_of
 from hansard.domain import agent as agents
 from hansard.domain import aggregate_types
 from hansard.domain import run as runs

@@ -19,7 +19,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive, until, whole_at
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored, UpTo
-from hansard.bus.times import own
+from hansard.bus.reads import own
 from hansard.domain.agent import DecisionMade
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.errors import BadName, Refused

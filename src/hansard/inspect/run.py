@@ -18,7 +18,7 @@ from hansard.bus import reads
 from hansard.bus.commits import revive, until
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Origin, Stored, UpTo
-from hansard.bus.times import EventTime, Time, began, is_imported, last, own, time_stored
+from hansard.bus.reads import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.domain import payload
 from hansard.domain.agent import AgentState, DecisionMade
 from hansard.domain.board import (

@@ -17,7 +17,7 @@ import msgspec
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.log import AtPosition, Stored
-from hansard.bus.times import began, last, own
+from hansard.bus.reads import began, last, own
 from hansard.domain.agent import Alternative, DecisionMade, MessageAdded
 from hansard.domain.choices import counted, listed
 from hansard.domain.fingerprint import canonical, digest

@@ -19,7 +19,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Stored, UpTo
-from hansard.bus.times import Clock, EventTime, Time, began, imported, own
+from hansard.bus.reads import Clock, EventTime, Time, began, imported, own
 from hansard.domain import agent as agents
 from hansard.domain import payload, values
 from hansard.domain.agent import (

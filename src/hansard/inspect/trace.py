@@ -16,7 +16,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, Stored, UpTo
-from hansard.bus.times import Beginning, Clock, EventTime, earlier, time_of
+from hansard.bus.reads import Beginning, Clock, EventTime, earlier, time_of
 from hansard.domain import agent as agents
 from hansard.domain import payload, values
 from hansard.domain.agent import AgentState

@@ -23,7 +23,7 @@ from hansard._version import __version__
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import BusError
 from hansard.bus.log import Stored
-from hansard.bus.times import time_of
+from hansard.bus.reads import time_of
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream
 from hansard.domain.run import RunStatus
