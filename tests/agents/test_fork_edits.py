@@ -1,8 +1,10 @@
 """Forks with edits: another result of a recorded call; only what depends on it runs."""
 
+import msgspec
 import pytest
 
 import hansard
+from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.errors import BadName, BadValue, NotFound, Refused, ShadowedEffect
 from tests.agents.twins import Lab, TwinRecord
 
@@ -325,3 +327,29 @@ async def test_a_key_of_the_board_is_changed_in_a_fork_before_its_program_goes_o
         await session.board.put("total", 99, expected="any")
     assert await work(child) == 119
     assert await work("r") == 30
+
+
+async def test_a_role_that_does_not_see_all_does_not_see_an_edit(lab: Lab):
+    """A role that sees the life of runs sees the fork, without the edited result; one that sees the
+    whole record sees it.
+    """
+    everything = RoleRule("all", ("**",))
+    async with lab.connect() as record:
+        async with record.run(run="r") as session:
+
+            @session.tool(effects="pure")
+            async def look(x: str) -> str:
+                return x
+
+            await look("a")
+        edit = hansard.replace("ada#1", result="ocelot")
+        child = await record.fork("r", edits=[edit], reason="because of a lynx")
+        await record.roles.apply("clerk", RoleDefined(sees=(RoleRule("lives", ("run.*",)),)))
+        await record.roles.apply("auditor", RoleDefined(sees=(everything,), clearance="secret"))
+        seen = {
+            role: msgspec.json.encode(await record.roles.view(child, role=role))
+            for role in ("clerk", "auditor")
+        }
+    assert b"run.forked" in seen["clerk"]
+    assert [b"ocelot" in view for view in seen.values()] == [False, True]
+    assert b"lynx" not in seen["clerk"]
