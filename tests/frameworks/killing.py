@@ -13,6 +13,9 @@ SOURCE = Path(__file__).parents[2] / "src"
 START_S = 90.0
 """Longest time for a program, in seconds; it imports a framework."""
 
+KILLED = "test_a_killed_run_is_resumed_with_one_effect_and_replayed_with_none"
+"""The same test for each framework."""
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from agents import Agent, Runner, Usage, function_tool, set_tracing_disabled
 from agents.items import ModelResponse
@@ -16,7 +17,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 import hansard
 from hansard.ext.frameworks.openai_agents import RecordedHooks, RecordedSession, recorded
 
-FOLDER, WORKSPACE, MODE, AT, CLIENT = sys.argv[1:6]
+FOLDER, WORKSPACE, MODES, AT, CLIENT = sys.argv[1:6]
 set_tracing_disabled(disabled=True)
 
 
@@ -66,21 +67,22 @@ async def run() -> str:
     return f"{result.final_output} {len(await session.get_items())}"
 
 
-async def main() -> None:
-    """Run the agents in a run that is resumed."""
-    mode = None if MODE == "run" else MODE
-    async with hansard.AsyncSession("w", run="r", mode=mode, workspace=WORKSPACE, data_dir=FOLDER):
+async def main(mode: str | None) -> None:
+    """Run in a run that is resumed."""
+    options: Any = {"run": "r", "mode": mode, "workspace": WORKSPACE, "data_dir": FOLDER}
+    async with hansard.AsyncSession("w", **options):
         sys.stdout.write(await run())
 
 
-def main_sync() -> None:
+def main_sync(mode: str | None) -> None:
     """The same with the sync client."""
-    mode = None if MODE == "run" else MODE
-    with hansard.Session("w", run="r", mode=mode, workspace=WORKSPACE, data_dir=FOLDER):
+    options: Any = {"run": "r", "mode": mode, "workspace": WORKSPACE, "data_dir": FOLDER}
+    with hansard.Session("w", **options):
         sys.stdout.write(asyncio.run(run()))
 
 
-if CLIENT == "async":
-    asyncio.run(main())
-else:
-    main_sync()
+for mode in MODES.split(","):
+    if CLIENT == "async":
+        asyncio.run(main(None if mode == "run" else mode))
+    else:
+        main_sync(None if mode == "run" else mode)

@@ -1,7 +1,7 @@
-"""An agent of PydanticAI that can be killed: `python pydantic_agent.py FOLDER WORKSPACE MODE AT`.
+"""An agent of PydanticAI that can be killed: arguments FOLDER WORKSPACE MODES AT CLIENT.
 
-MODE is `run` or `strict`. AT is where it kills itself: `model2`, before its second answer, or
-`tool`, between a mail and its outcome. Each call of the model and each mail is a line of a file.
+MODES are `run`, `strict` or both. AT is where it kills itself: `model2`, before its second answer,
+or `tool`, between a mail and its outcome. Each call of the model and each mail is a line of a file.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
@@ -18,7 +19,7 @@ from pydantic_ai.models.function import FunctionModel
 import hansard
 from hansard.ext.frameworks.pydantic_ai import HansardDurability
 
-FOLDER, WORKSPACE, MODE, AT = sys.argv[1:5]
+FOLDER, WORKSPACE, MODES, AT, CLIENT = sys.argv[1:6]
 
 
 def note(file: str, line: str, at: str) -> None:
@@ -50,24 +51,22 @@ agent = Agent(
 )
 
 
-async def main() -> None:
+async def main(mode: str | None) -> None:
     """Run the agent in a run that is resumed."""
-    async with hansard.connect_async(WORKSPACE, data_dir=FOLDER) as record:
-        mode = None if MODE == "run" else MODE
-        async with record.run("support", run="r", mode=mode):
-            result = await agent.run("Write to Ann and Bob.")
-            sys.stdout.write(result.output)
+    options: Any = {"run": "r", "mode": mode, "workspace": WORKSPACE, "data_dir": FOLDER}
+    async with hansard.AsyncSession("w", **options):
+        sys.stdout.write((await agent.run("Write to Ann and Bob.")).output)
 
 
-def main_sync() -> None:
+def main_sync(mode: str | None) -> None:
     """The same with the sync client."""
-    with hansard.connect(WORKSPACE, data_dir=FOLDER) as record:
-        mode = None if MODE == "run" else MODE
-        with record.run("support", run="r", mode=mode):
-            sys.stdout.write(agent.run_sync("Write to Ann and Bob.").output)
+    options: Any = {"run": "r", "mode": mode, "workspace": WORKSPACE, "data_dir": FOLDER}
+    with hansard.Session("w", **options):
+        sys.stdout.write(agent.run_sync("Write to Ann and Bob.").output)
 
 
-if sys.argv[5] == "async":
-    asyncio.run(main())
-else:
-    main_sync()
+for mode in MODES.split(","):
+    if CLIENT == "async":
+        asyncio.run(main(None if mode == "run" else mode))
+    else:
+        main_sync(None if mode == "run" else mode)
