@@ -137,8 +137,8 @@ class World:
 
         self.tools = [mail, search]
 
-    def agent(self, session: Any, tools: Any = (), **recording: Any) -> Any:
-        """Return the agent on the record of a session."""
+    def agent(self, session: Any = None, tools: Any = (), **recording: Any) -> Any:
+        """Return the agent on the record of a session; without one, of the current one."""
         from langchain.agents import create_agent  # noqa: PLC0415 -- takes seconds
 
         from hansard.ext.frameworks.langchain import recorded  # noqa: PLC0415 -- takes seconds
@@ -168,16 +168,19 @@ def test_streamed_answers_and_parallel_calls_replay(record: hansard.Record, prov
     parallel calls of an answer in any order.
     """
     world = World(provider, streaming=True)
-    with record.run("w", run="r", agent="ada") as session:
-        answer, pieces = streamed(world.agent(session, pure=["search"]))
+    agent = world.agent(pure=["search"])
+    with record.run("w", run="r", agent="ada"):
+        answer, pieces = streamed(agent)
     assert answer == "ann knows all of it"
     assert pieces > 3
     assert sorted(world.ran) == ["ann", "x", "y"]
     provider.stop()
     for _ in range(3):
-        with record.run("w", run="r", agent="ada", mode="strict") as session:
-            assert streamed(world.agent(session, pure=["search"])) == (answer, 1)
+        with record.run("w", run="r", agent="ada", mode="strict"):
+            assert streamed(agent) == (answer, 1)
     assert len(world.ran) == 3
+    with pytest.raises(hansard.errors.ToolError, match="where no session is current"):
+        agent.invoke(QUESTION, THREAD)
 
 
 class Refuses(Exception):

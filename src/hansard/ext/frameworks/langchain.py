@@ -1,6 +1,8 @@
 """LangChain agents on the record: each model call and each tool call is a step of a session.
 
-    agent = create_agent(model, tools=[search, mail], **recorded(session, pure=["search"]))
+    agent = create_agent(model, tools=[search, mail], **recorded(pure=[search]))
+    with hansard.Session("support"):
+        agent.invoke(question, {"configurable": {"thread_id": "ann"}})
 
 Middleware of the program goes into `recorded(middleware=...)`, which puts the recording last: a
 retry by another middleware is a step of its own. Parallel tool calls of one answer have a scope
@@ -30,7 +32,7 @@ from hansard.domain import value_types
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.domain.value_types import ValueType
-from hansard.ext.frameworks._sessions import effects_by_name, report_usage
+from hansard.ext.frameworks._sessions import effects_by_name, report_usage, session_here
 from hansard.ext.frameworks.langgraph import Checkpointer
 from hansard.ext.steps import AnySession, NamedTool, call, call_async, step
 
@@ -52,7 +54,7 @@ class Recorded(TypedDict, total=False):
 
 
 def recorded(
-    session: AnySession,
+    session: AnySession | None = None,
     *,
     pure: Iterable[Any] = (),
     idempotent: Iterable[Any] = (),
@@ -66,7 +68,8 @@ def recorded(
     during a call, a person or a policy decides whether it is repeated.
 
     Args:
-        session: The session whose steps the calls are: of the async client for `ainvoke`.
+        session: The session whose steps the calls are: of the async client for `ainvoke`. By
+            default the one that is current at each call.
         pure: Tools that change nothing.
         idempotent: Tools whose calls may be repeated.
         composite: Tools that make steps themselves, such as those that run another agent.
@@ -85,23 +88,30 @@ def recorded(
 class RecordingMiddleware(AgentMiddleware[Any, Any]):
     """Middleware that makes model and tool calls steps; it is the last of its agent."""
 
-    def __init__(self, session: AnySession, effects: Mapping[str, Effects]) -> None:
+    def __init__(self, session: AnySession | None, effects: Mapping[str, Effects]) -> None:
         super().__init__()
-        self._session = session
+        self._given = session
         self._effects = effects
-        self._branches: dict[tuple[str, ...], tuple[Scope, list[Scope]]] = {}
-        """Scopes of the parallel tool calls of an answer, by the ids of its calls."""
+        self._branches: dict[tuple[Scope, tuple[str, ...]], list[Scope]] = {}
+        """Scopes of the parallel tool calls of an answer, by their scope and ids."""
+
+    @property
+    def _session(self) -> AnySession | None:
+        return session_here() if self._given is None else self._given
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Make a model call a step."""
+        session = self._session
+        if session is None:
+            return handler(request)
 
         def send() -> ModelResponse[Any]:
-            return self._used(handler(request))
+            return _used(session, handler(request))
 
-        tool, arguments = self._model(request, send)
-        return _response(call(self._session, tool, arguments))
+        tool, arguments = self._model(session, request, send)
+        return _response(call(session, tool, arguments))
 
     async def awrap_model_call(
         self,
@@ -109,12 +119,15 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Make a model call a step."""
+        session = self._session
+        if session is None:
+            return await handler(request)
 
         async def send() -> ModelResponse[Any]:
-            return self._used(await handler(request))
+            return _used(session, await handler(request))
 
-        tool, arguments = self._model(request, send)
-        return _response(await call_async(self._session, tool, arguments))
+        tool, arguments = self._model(session, request, send)
+        return _response(await call_async(session, tool, arguments))
 
     def wrap_tool_call(
         self,
@@ -122,7 +135,9 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ToolCallRequest], lc.ToolMessage | Command[Any]],
     ) -> lc.ToolMessage | Command[Any]:
         """Make a tool call a step."""
-        stops: list[GraphInterrupt] = []
+        session, stops = self._session, list[GraphInterrupt]()
+        if session is None or _records_itself(request.tool):
+            return handler(request)
 
         def run() -> Any:
             try:
@@ -130,10 +145,8 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
             except GraphInterrupt as stop:
                 return _question(stop, stops)
 
-        if _records_itself(request.tool):
-            return handler(request)
-        with self._branch(request):
-            result = call(self._session, self._tool(request, run), request.tool_call["args"])
+        with self._branch(session, request):
+            result = call(session, self._tool(request, run), request.tool_call["args"])
         return cast("lc.ToolMessage", _answer(result, request, stops))
 
     async def awrap_tool_call(
@@ -142,7 +155,9 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[lc.ToolMessage | Command[Any]]],
     ) -> lc.ToolMessage | Command[Any]:
         """Make a tool call a step."""
-        stops: list[GraphInterrupt] = []
+        session, stops = self._session, list[GraphInterrupt]()
+        if session is None or _records_itself(request.tool):
+            return await handler(request)
 
         async def run() -> Any:
             try:
@@ -152,16 +167,16 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
 
         if _records_itself(request.tool):
             return await handler(request)
-        with self._branch(request):
+        with self._branch(session, request):
             tool = self._tool(request, run)
-            result = await call_async(self._session, tool, request.tool_call["args"])
+            result = await call_async(session, tool, request.tool_call["args"])
         return cast("lc.ToolMessage", _answer(result, request, stops))
 
     def _model(
-        self, request: ModelRequest[Any], send: Callable[[], Any]
+        self, session: AnySession, request: ModelRequest[Any], send: Callable[[], Any]
     ) -> tuple[NamedTool, dict[str, Any]]:
         """Return the step of a model call, and its arguments."""
-        self._join()
+        self._join(session)
         facts = dict(request.model._get_ls_params())  # noqa: SLF001 -- the provider's hook for traces
         provider = facts.pop("ls_provider", type(request.model).__name__)
         system = [] if request.system_message is None else [request.system_message]
@@ -175,19 +190,6 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         }
         set_ = {name: value for name, value in arguments.items() if value not in (None, [], {})}
         return step(f"{provider}.chat", send, kind="model", effects=Effects.IDEMPOTENT), set_
-
-    def _used(self, response: ModelResponse[Any]) -> ModelResponse[Any]:
-        """Report the tokens of an answer."""
-        for message in response.result:
-            usage = getattr(message, "usage_metadata", None) or {}
-            report_usage(
-                self._session,
-                input_tokens=usage.get("input_tokens"),
-                output_tokens=usage.get("output_tokens"),
-                cached_tokens=usage.get("input_token_details", {}).get("cache_read"),
-                reasoning_tokens=usage.get("output_token_details", {}).get("reasoning"),
-            )
-        return response
 
     def _tool(self, request: ToolCallRequest, run: Callable[[], Any]) -> NamedTool:
         """Return the step of a tool call."""
@@ -203,7 +205,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         )
 
     @contextlib.contextmanager
-    def _branch(self, request: ToolCallRequest) -> Generator[None]:
+    def _branch(self, session: AnySession, request: ToolCallRequest) -> Generator[None]:
         """Enter the scope of a tool call, if its answer made several."""
         id_ = request.tool_call["id"]
         ids: tuple[Any, ...] = ()
@@ -214,24 +216,29 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         if len(ids) < 2 or id_ not in ids:  # noqa: PLR2004 -- several
             yield
             return
-        ledger = self._session.engine.ledger
+        ledger = session.engine.ledger
         with ledger.lock:
-            if ids not in self._branches:
-                self._branches[ids] = ledger.here, ledger.here.spawn(len(ids))
-        token = enter(self._branches[ids][1][ids.index(id_)])
+            here = ledger.here
+            if (here, ids) not in self._branches:
+                for other, more in [*self._branches]:
+                    if other.session.ended:
+                        del self._branches[other, more]
+                self._branches[here, ids] = here.spawn(len(ids))
+            scope = self._branches[here, ids][ids.index(id_)]
+        token = enter(scope)
         try:
             yield
         finally:
             leave(token)
 
-    def _join(self) -> None:
+    def _join(self, session: AnySession) -> None:
         """Continue after the parallel tool calls that were made here."""
-        ledger = self._session.engine.ledger
+        ledger = session.engine.ledger
         with ledger.lock:
-            for ids, (parent, children) in list(self._branches.items()):
-                if parent is ledger.here:
-                    del self._branches[ids]
-                    parent.join(children)
+            here = ledger.here
+            for parent, ids in [*self._branches]:
+                if parent is here:
+                    parent.join(self._branches.pop((parent, ids)))
 
 
 def _names(tools: Iterable[Any]) -> list[str]:
@@ -249,6 +256,20 @@ def _names(tools: Iterable[Any]) -> list[str]:
 def _records_itself(tool: Any) -> bool:
     """Return whether a tool was declared with `hansard.tool`."""
     return isinstance(getattr(tool, "func", None), Tool)
+
+
+def _used(session: AnySession, response: ModelResponse[Any]) -> ModelResponse[Any]:
+    """Report the tokens of an answer."""
+    for message in response.result:
+        usage = getattr(message, "usage_metadata", None) or {}
+        report_usage(
+            session,
+            input_tokens=usage.get("input_tokens"),
+            output_tokens=usage.get("output_tokens"),
+            cached_tokens=usage.get("input_token_details", {}).get("cache_read"),
+            reasoning_tokens=usage.get("output_token_details", {}).get("reasoning"),
+        )
+    return response
 
 
 def _response(result: Any) -> ModelResponse[Any]:

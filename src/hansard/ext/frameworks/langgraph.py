@@ -1,4 +1,4 @@
-"""LangGraph's checkpoints on the record: `builder.compile(checkpointer=Checkpointer(session))`.
+"""LangGraph's checkpoints on the record: `builder.compile(checkpointer=Checkpointer())`.
 
 A thread is a stream of events that outlives runs (`hansard.ext.frameworks.threads`). What a session
 reads of a thread is a step with the version read as its result. So a resumed or replayed program
@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import functools
 import secrets
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
+    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -34,12 +38,12 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from hansard.agents.flow import done
 from hansard.agents.steps import payloads
+from hansard.agents.steps.scope import ambient, around
 from hansard.bus.commits import new_commit, revive
 from hansard.bus.log import Append, Stored
 from hansard.client.session import AsyncMixin, Trusted, handed
 from hansard.domain import ids, payload, values
 from hansard.domain.errors import BadValue
-from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, join
 from hansard.domain.steps import Effects
@@ -59,6 +63,10 @@ READ = "langgraph.thread"
 RECORDED = "hansard"
 """Type of a value in memory that is recorded as those of calls."""
 
+WRITES = ("aput", "aput_writes")
+
+_reader: ContextVar[Any] = ContextVar("hansard_thread_reader", default=None)
+
 REFERENCE = "hansard-reference"
 """Type of a large value that is not in memory."""
 
@@ -66,13 +74,13 @@ REFERENCE = "hansard-reference"
 class _Values(JsonPlusSerializer):
     """Serializer of values that are recorded as those of calls, where that is exact."""
 
-    def __init__(self, scrub: Scrub | None) -> None:
+    def __init__(self, scrub: Callable[[], Scrub | None]) -> None:
         super().__init__()
         self._scrub = scrub
 
     def dumps_typed(self, obj: Any) -> Typed:
         """Return a value as recorded JSON, or as LangGraph's bytes."""
-        result = payloads.plain_result(obj, None, self._scrub)
+        result = payloads.plain_result(obj, None, self._scrub())
         return super().dumps_typed(obj) if result.inexact else (RECORDED, _json(result.plain))
 
     def loads_typed(self, data: Typed) -> Any:
@@ -96,46 +104,102 @@ def _in_thread(
 
     @functools.wraps(method)
     def call(self: Checkpointer, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        session = self._session
-        demand_thread(session, READ)
-        work = method(self, *args, **kwargs)
-        if not isinstance(session, AsyncMixin):
-            return done(work)
-        return handed(work, session._loop, READ)  # noqa: SLF001 -- as its own calls
+        token = _reader.set(self.reader(args) if args and method.__name__ in WRITES else None)
+        try:
+            session = self._session
+            demand_thread(session, READ)
+            work = method(self, *args, **kwargs)
+            if not isinstance(session, AsyncMixin):
+                return done(work)
+            return handed(work, session._loop, READ)  # noqa: SLF001 -- as its own calls
+        finally:
+            _reader.reset(token)
 
     return call
 
 
-class Checkpointer(InMemorySaver):
-    """Checkpoints of a session's graphs, on the record.
+class _Threads:
+    """The threads of one session.
 
-    Args:
-        session: The session of a trusted program, of either client.
-        serde: A serializer whose bytes are stored, such as an encrypting one.
-
-    Raises BadValue for the session of a restricted agent, which has no access to the log.
+    Attributes:
+        storage: Checkpoints, as `InMemorySaver` keeps them; `writes` and `blobs` likewise.
+        seen: The version of each thread up to which its events are in memory.
+        held: Events that are not stored, since all calls so far were answered from the record.
+        stores: False for a replay, and for a fork that shadows effects.
+        is_new: True if the session began without a recorded call.
     """
 
-    def __init__(self, session: AnySession, *, serde: SerializerProtocol | None = None) -> None:
-        settings = session.engine.settings
-        super().__init__(serde=serde or _Values(settings.scrub))
+    def __init__(self, session: Any) -> None:
         if not isinstance(session, Trusted):
             fact = "the session of a restricted agent cannot write to the log"
             raise BadValue("Checkpointer", fact, "use a checkpointer of LangGraph's")
-        self._session: Any = session
-        self._engine = session.engine
-        self._stores = not (settings.mode.reads_only or settings.shadows)
-        self._is_new = not session.engine.ledger.state.steps  # nothing is answered from the record
-        self._workspace = session.engine.workspace
-        self._seen: dict[str, int] = {}
-        """The version of each thread up to which its events are in memory."""
-        self._held: list[tuple[str, ThreadEvent]] = []
-        """Events that are not stored, since all calls so far were answered from the record."""
+        self.storage: Any = defaultdict(lambda: defaultdict(dict))
+        self.writes: Any = defaultdict(dict)
+        self.blobs: Any = {}
+        self.seen: dict[str, int] = {}
+        self.held: list[tuple[str, ThreadEvent]] = []
+        settings = session.engine.settings
+        self.stores = not (settings.mode.reads_only or settings.shadows)
+        self.is_new = not session.engine.ledger.state.steps
+
+
+class Checkpointer(InMemorySaver):
+    """Checkpoints of a session's graphs, on the record. Not for restricted agents.
+
+    Args:
+        session: The session, of either client; by default the one that is current at each call.
+        serde: A serializer whose bytes are stored, such as an encrypting one.
+    """
+
+    def __init__(
+        self, session: AnySession | None = None, *, serde: SerializerProtocol | None = None
+    ) -> None:
+        BaseCheckpointSaver.__init__(self, serde=serde or _Values(self._scrub))
+        self._given = session
+        self._by_session: WeakKeyDictionary[Any, _Threads] = WeakKeyDictionary()
+        self._readers: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        if session is not None:
+            _ = self._threads  # refuses a restricted agent's
+
+    @property
+    def _session(self) -> Any:
+        if self._given is not None:
+            return self._given
+        reader = None if around() else _reader.get()
+        return ambient(READ) if reader is None else reader
+
+    def reader(self, args: tuple[Any, ...]) -> Any:
+        """Return the open session that read the thread of a write: LangGraph stores a task's writes
+        in threads of its own, where no session is current.
+        """
+        session = self._readers.get(_place(args[0])[0])
+        return None if session is None or session.engine.ledger.ended else session
+
+    @property
+    def _threads(self) -> _Threads:
+        session = self._session
+        if session not in self._by_session:
+            self._by_session.setdefault(session, _Threads(session))
+        return self._by_session[session]
+
+    @property
+    def _engine(self) -> Any:
+        return self._session.engine
+
+    def _scrub(self) -> Scrub | None:
+        scrub: Scrub | None = self._engine.settings.scrub
+        return scrub
+
+    storage = property(lambda self: self._threads.storage)
+    writes = property(lambda self: self._threads.writes)
+    blobs = property(lambda self: self._threads.blobs)
 
     # ------------------------------------------------------------ threads of the log
 
     async def _load(self, thread: str | None) -> None:
         """Bring a thread, or all of them, to the version that a step reads."""
+        if thread is not None:
+            self._readers[thread] = self._session
         if not self._engine.ledger.here.nests:  # in a tool's body, whose result is recorded
             await self._newest(thread)
             return
@@ -144,34 +208,35 @@ class Checkpointer(InMemorySaver):
         tool = step(READ, body, effects=Effects.PURE, kind="memory")
         arguments = {} if thread is None else {KIND: thread}
         for name, version in (await call_async(self._session, tool, arguments)).items():
-            after = self._seen.get(name, 0)
+            after = self._threads.seen.get(name, 0)
             if after < version:  # answered from the record
-                log = self._workspace.log
+                log = self._engine.workspace.log
                 await self._take(await self._io(log.read, _stream(name), after=after, to=version))
 
     async def _newest(self, thread: str | None) -> dict[str, int]:
         """Read what is new; return the versions."""
-        log = self._workspace.log
+        log = self._engine.workspace.log
         if thread is None:
             commits: list[Stored] = await self._io(log.read_kind, KIND)
         else:
-            after = self._seen.get(thread, 0)
+            after = self._threads.seen.get(thread, 0)
             commits = await self._io(log.read, _stream(thread), after=after)
         label = join(LOWEST, *(each.commit.label or LOWEST for each in commits))
         what = "the threads" if thread is None else f"thread {thread!r:.80}"
         await self._io(self._engine.clearances.demand, label, what, READ)
         self._engine.ledger.shown(label)
         await self._take(commits)
-        return dict(self._seen) if thread is None else {thread: self._seen.get(thread, 0)}
+        seen = self._threads.seen
+        return dict(seen) if thread is None else {thread: seen.get(thread, 0)}
 
     async def _take(self, commits: Sequence[Stored]) -> None:
         """Apply what others stored."""
         author = self._session.run, self._session.agent
         for stored in commits:
             thread = cast("WorkspaceStream", stored.stream).id
-            if stored.commit.version <= self._seen.get(thread, 0):
+            if stored.commit.version <= self._threads.seen.get(thread, 0):
                 continue
-            self._seen[thread] = stored.commit.last_version
+            self._threads.seen[thread] = stored.commit.last_version
             for recorded in stored.commit.events:
                 event = cast("ThreadEvent", revive(recorded))
                 if (event.run, stored.commit.actor.agent) != author:
@@ -204,12 +269,12 @@ class Checkpointer(InMemorySaver):
         gets recorded answers stores nothing again.
         """
         await self._apply(thread, event)
-        if not self._stores:
+        threads, ledger = self._threads, self._engine.ledger
+        if not threads.stores:
             return
-        self._held.append((thread, event))
-        ledger = self._engine.ledger
-        if self._is_new or ledger.state.version > ledger.opened:
-            held, self._held = self._held, []
+        threads.held.append((thread, event))
+        if threads.is_new or ledger.state.version > ledger.opened:
+            held, threads.held = threads.held, []
             for name, each in held:
                 await self._store(name, each)
 
@@ -218,17 +283,17 @@ class Checkpointer(InMemorySaver):
         for field in ("state", "values"):
             packed = payloads.pack_arguments(_parts(getattr(event, field, _NOTHING)))
             for blob in packed.blobs:
-                await self._io(self._workspace.blobs.put, blob)
+                await self._io(self._engine.workspace.blobs.put, blob)
             if packed.blobs:
                 event = msgspec.structs.replace(event, **{field: packed.raw})
-        label, clock = self._engine.ledger.label.stored, self._workspace.clock
-        actor, stream = Actor.of(self._session.agent), _stream(thread)
+        label, clock = self._engine.ledger.label.stored, self._engine.workspace.clock
+        actor, stream = self._engine.ledger.actor, _stream(thread)
 
         def following(last: Stored | None) -> Append:
             version = last.commit.last_version + 1 if last is not None else 1
             return Append(stream, new_commit(clock, version, actor, [event], label=label))
 
-        log = self._workspace.log
+        log = self._engine.workspace.log
         await self._io(transact, functools.partial(log.last, stream), following, log.append)
 
     async def _io(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -242,7 +307,7 @@ class Checkpointer(InMemorySaver):
         kind, data = value
         if kind == RECORDED:
             return msgspec.Raw(_json({"value": msgspec.Raw(data)}))
-        scrub = self._engine.settings.scrub
+        scrub: Any = self._scrub()
         if scrub is not None and scrub.holds(data):
             fact = "a value holds a secret, and cannot be recorded without it"
             raise BadValue("checkpoint", fact, "register its class with hansard.value_type")
@@ -333,7 +398,8 @@ class Checkpointer(InMemorySaver):
         return stored
 
     def _has(self, thread: str, namespace: str, channel: str, version: Any) -> bool:
-        return self.blobs.get((thread, namespace, channel, version), ("empty",))[0] != "empty"
+        kind: str = self.blobs.get((thread, namespace, channel, version), ("empty",))[0]
+        return kind != "empty"
 
     async def aput_writes(
         self,
@@ -415,7 +481,7 @@ class Checkpointer(InMemorySaver):
         """Copy a thread as it was read: its checkpoints, writes and removals."""
         source = str(source_thread_id)
         await self._load(source)
-        log, to = self._workspace.log, self._seen.get(source, 0)
+        log, to = self._engine.workspace.log, self._threads.seen.get(source, 0)
         for stored in await self._io(log.read, _stream(source), to=to):
             for recorded in stored.commit.events:
                 event = cast("ThreadEvent", revive(recorded))
