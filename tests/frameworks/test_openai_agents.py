@@ -326,3 +326,26 @@ async def test_a_replay_of_a_model_given_by_name_needs_no_key(data_dir: Path, wo
     assert [each.made for each in providers] == [1, 0]
     query = "SELECT tool, arguments->>'model' FROM steps"
     assert await rows(data_dir, workspace, query) == [("openai.responses", "gpt-5")]
+
+
+async def test_large_items_are_kept_by_reference_and_secrets_are_replaced(
+    data_dir: Path, workspace: str
+):
+    """An item of a megabyte comes back whole; a secret is in no stored event."""
+    session = RecordedSession("ann")
+    large = {"role": "user", "content": "x" * 1_000_000}
+    secret = {"role": "user", "content": "My key is sk-very-secret-1."}
+    redact = {"key": "sk-very-secret-1"}
+    async with hansard.connect_async(workspace, data_dir=data_dir, redact=redact) as record:
+        for _ in range(2):
+            async with record.run("w", run="r"):
+                await session.add_items([large])
+                await session.add_items([secret])
+                first, second = await session.get_items()
+                assert first == large
+                assert "sk-very-secret-1" not in str(second)
+        async with record.run("w", run="s"):
+            assert (await session.pop_item())["role"] == "user"
+            assert await session.get_items() == [large]
+        stored = "SELECT count(*) FROM events WHERE data::VARCHAR LIKE '%sk-very-secret-1%'"
+        assert [tuple(row) for row in (await record.sql(stored)).rows] == [(0,)]
