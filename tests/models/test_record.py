@@ -30,8 +30,12 @@ class Commands:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command in a group of its own."""
+        return self.start_program("-m", "hansard", *words)
+
+    def start_program(self, *words: str) -> subprocess.Popen[str]:
+        """Start a Python program in a group of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "hansard", *words],
+            [sys.executable, *words],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -53,6 +57,16 @@ def commands(provider: Provider, data_dir: Path, workspace: str, tmp_path: Path)
     return Commands(data_dir, workspace, tmp_path)
 
 
+def kill_in_the_second_call(program: subprocess.Popen[str], provider: Provider) -> None:
+    """Kill a program and its children while the provider answers the second call."""
+    end_s = time.monotonic() + 60
+    while len(provider.calls) < 2:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    os.killpg(program.pid, signal.SIGKILL)
+    program.communicate()
+
+
 def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
     commands: Commands, provider: Provider
 ):
@@ -61,13 +75,7 @@ def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
     with the nearest recorded request.
     """
     agent = ("--", sys.executable, str(PROGRAMS / "agent.py"))
-    killed = commands.start("record", *agent)
-    end_s = time.monotonic() + 60
-    while len(provider.calls) < 2:
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate()
+    kill_in_the_second_call(commands.start("record", *agent), provider)
     text = "".join(TEXT)
     resumed, log = commands.run("record", "--run", "last", *agent)
     assert resumed == f"{text} 1 {text}\n"
@@ -87,6 +95,22 @@ def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
     _, log = commands.run("replay", "last", *agent, code=1)
     assert "/model" in log
     assert '"other"' in log
+
+
+def test_an_agent_that_records_itself_is_resumed_with_one_mail(
+    commands: Commands, provider: Provider
+):
+    """With `record_http()`, its next start continues the run: one mail, one call more."""
+    commands.environment["IN_CODE"] = "1"
+    agent = str(PROGRAMS / "agent.py")
+    kill_in_the_second_call(commands.start_program(agent), provider)
+    resumed = commands.start_program(agent)
+    out, log = resumed.communicate(timeout=120)
+    text = "".join(TEXT)
+    assert out == f"{text} 1 {text}\n", log[-3000:]
+    assert commands.outbox.read_text() == f"{text}\n"
+    prompts = [body["messages"][0]["content"] for _, body in provider.calls]
+    assert prompts == ["Plan the day", "Sum up mail 1", "Sum up mail 1"]
 
 
 def test_mcp_servers_of_a_configuration_are_recorded_in_the_same_run(

@@ -1,5 +1,6 @@
 """An agent of three model calls and one mail: it plans, sends the plan, and sums up as a stream."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ def ask(model: str, prompt: str) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
 
 
-with hansard.Session():
+recording = hansard.record_http() if os.environ.get("IN_CODE") else contextlib.nullcontext()
+with hansard.Session(), recording:
     plan = ask("m", "Plan the day")
     number = send_mail(plan)
     summary = ask(os.environ.get("MODEL", "slow"), f"Sum up mail {number}")

@@ -28,7 +28,7 @@ from hansard.agents.errors import Blocked, Miss
 from hansard.agents.steps.scope import Scope as Steps
 from hansard.agents.steps.scope import enter, leave
 from hansard.bus.loggers import logger
-from hansard.client.listening import Address, listen
+from hansard.client.listening import LOCAL, Address, listen
 from hansard.client.session import AsyncSession
 from hansard.domain.errors import HansardError
 from hansard.ext.models.clients import STEP_HEADER
@@ -154,6 +154,7 @@ class ModelProxy:
                         listening.set_result,
                         server_header=False,
                         date_header=False,
+                        proxy_headers=False,
                         log_level="critical",
                     )
                 )
@@ -478,6 +479,10 @@ def child_environment(proxy: str) -> dict[str, str]:
     from hansard.ext.models import clients  # noqa: PLC0415 -- it is written for other interpreters
 
     hosts = {host: each.name for each in PROVIDERS for host in each.hosts}
+    for name, base in upstreams(os.environ).items():
+        host = urlsplit(base).hostname
+        if host and host not in LOCAL:  # other services of this machine share its name
+            hosts.setdefault(host, name)
     site = str(clients.SITE)
     path = os.environ.get("PYTHONPATH")
     known = [os.environ.get(name, "") for name in ("NO_PROXY", "no_proxy")]
