@@ -4,6 +4,7 @@
 The answers of the model are written by hand and served on this machine in OpenAI's wire form.
 """
 
+import asyncio
 import os
 import threading
 from collections.abc import Iterator
@@ -304,3 +305,26 @@ def test_a_restricted_agents_calls_are_steps(data_dir: Path, tmp_path: Path, pro
         assert (sorted(world.ran), len(provider.requests)) == (["ann", "x", "y"], 3)
     finally:
         house.end()
+
+
+async def test_an_agent_that_is_made_once_serves_runs_at_once(
+    data_dir: Path, workspace: str, provider: Provider
+):
+    """Runs of one process, each with its own thread, share an agent and are recorded apart."""
+    world = World(provider, streaming=True)
+    agent = world.agent(pure=["search"])
+
+    async def serve(record: Any, run: str, mode: str | None) -> str:
+        place: Any = {"configurable": {"thread_id": run}}
+        async with record.run("w", run=run, agent="ada", mode=mode):
+            async for state in agent.astream(QUESTION, place, stream_mode="values"):
+                last = state["messages"][-1].content
+            return str(last)
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        for mode in (None, "strict"):
+            runs = (serve(record, f"r{at}", mode) for at in range(3))
+            assert await asyncio.gather(*runs) == ["ann knows all of it"] * 3
+        assert (sorted(world.ran), len(provider.requests)) == ([*["ann"] * 3, *"xxxyyy"], 9)
+        query = "SELECT thread, run FROM thread_checkpoints GROUP BY ALL ORDER BY thread"
+        assert (await record.sql(query)).rows == [(f"r{at}", f"r{at}") for at in range(3)]
