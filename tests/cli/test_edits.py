@@ -53,6 +53,12 @@ def test_a_step_is_replaced_from_a_file(record, call: Call, tmp_path: Path):
     assert "clerk#1 find_order is" in shown
     assert "by eve: it was there" in shown
     assert "happened by eve" in call("run", "trace", fork).out
+    compared = call("run", "diff", run, fork)
+    edits = 'clerk#1 find_order is {"number":17,"state":"delivered"} by eve: it was there'
+    assert f"B is a fork of run {run} with edits: {edits}" in compared.out
+    lines = call("run", "diff", run, fork, "--json").lines
+    sides = {line["side"]: line for line in lines if line["kind"] == "run"}
+    assert (sides["a"]["edits"], sides["b"]["edits"]) == ([], ["clerk#1"])
     answer = record.sql("SELECT effects, edits, withheld_edit FROM forks WHERE run = ?", fork)
     [(effects, edits, withheld)] = answer.rows
     [edit] = json.loads(edits)

@@ -490,7 +490,7 @@ def _render_report(report: RunReport) -> Iterator[Part]:
         ("labels", ", ".join(f"{key}={value}" for key, value in run.labels.items())),
         ("fork of", forked and f"{forked.parent} (effects {forked.effects.value})"),
         ("probe", forked and forked.swap and _swap_text(forked.swap)),
-        ("edits", forked and "; ".join(map(_edit_text, forked.edits))),
+        ("edits", forked and "; ".join(map(edit_text, forked.edits))),
         ("shared keys", output.cut(", ".join(run.keys), KEYS_SHOWN_MAX)),
         *_when(report),
     ]
@@ -523,7 +523,8 @@ def _render_report(report: RunReport) -> Iterator[Part]:
         )
 
 
-def _edit_text(edit: EditedResult) -> str:
+def edit_text(edit: EditedResult) -> str:
+    """Return an edit of a fork in one line."""
     result = bytes(edit.result).decode()
     reason = f": {edit.reason}" if edit.reason else ""
     return f"{edit.agent}#{edit.step} {edit.tool} is {output.cut(result)} by {edit.by}{reason}"

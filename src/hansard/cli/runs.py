@@ -21,6 +21,7 @@ from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument,
 from hansard.cli.experiment import numbers
 from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
+from hansard.cli.run import edit_text
 from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
@@ -560,7 +561,9 @@ def _render_diff(difference: RunDiff) -> Iterator[Part]:
     yield ""
     for letter, side in zip("AB", difference.sides, strict=True):
         if side.life.forked is not None:
-            yield f"{letter} is a fork of run {side.life.forked.parent}"
+            edits = "; ".join(map(edit_text, side.life.forked.edits))
+            with_ = f" with edits: {edits}" if edits else ""
+            yield f"{letter} is a fork of run {side.life.forked.parent}{with_}"
     if difference.shared:
         yield f"they share {_count(difference.shared)}, recorded once, before the fork"
     yield from _comparability(difference.comparability)
