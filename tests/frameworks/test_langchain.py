@@ -317,14 +317,14 @@ async def test_an_agent_that_is_made_once_serves_runs_at_once(
     async def serve(record: Any, run: str, mode: str | None) -> str:
         place: Any = {"configurable": {"thread_id": run}}
         async with record.run("w", run=run, agent="ada", mode=mode):
-            async for state in agent.astream(QUESTION, place, stream_mode="values"):
-                last = state["messages"][-1].content
-            return str(last)
+            states = [state async for state in agent.astream(QUESTION, place, stream_mode="values")]
+            return str(states[-1]["messages"][-1].content)
 
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         for mode in (None, "strict"):
             runs = (serve(record, f"r{at}", mode) for at in range(3))
             assert await asyncio.gather(*runs) == ["ann knows all of it"] * 3
         assert (sorted(world.ran), len(provider.requests)) == ([*["ann"] * 3, *"xxxyyy"], 9)
+        await world.model.root_async_client.close()
         query = "SELECT thread, run FROM thread_checkpoints GROUP BY ALL ORDER BY thread"
         assert (await record.sql(query)).rows == [(f"r{at}", f"r{at}") for at in range(3)]
