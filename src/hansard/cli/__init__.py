@@ -49,7 +49,7 @@ SECTIONS = {
     "Run": {
         "up": ("up", "Run the broker, fill the tables and serve restricted agents."),
         "demo": ("up", "Watch three agents work, be killed, and resume."),
-        "quickstart": ("quickstart", "Kill an agent in the middle, with and without Hansard."),
+        "quickstart": ("quickstart", "Kill an agent of a framework, with and without Hansard."),
         "record": ("record", "Record the model calls of a program in any language."),
         "replay": ("record", "Run a program against its recorded model calls."),
         "calibrate": ("calibrate", "Propose which fields of a program's requests are volatile."),

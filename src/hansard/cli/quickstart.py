@@ -32,7 +32,7 @@ def quickstart(
         Path | None, option("Folder for the agents and their record [a new one].", "DIR", "--dir")
     ] = None,
 ) -> None:
-    """Kill an agent of a framework in the middle, with and without Hansard.
+    """Kill an agent of a framework, with and without Hansard.
 
     Writes two versions of an agent of about 30 lines, which differ in the lines that are shown.
     Each is killed after it has sent a mail, and started again. Their model is a script on this
