@@ -144,10 +144,8 @@ class World:
 
         from hansard.ext.frameworks.langchain import recorded  # noqa: PLC0415 -- takes seconds
 
-        tools = tools or self.tools
-        return create_agent(
-            model(self.provider, **self.options), tools, **recorded(session, **recording)
-        )
+        self.model = model(self.provider, **self.options)
+        return create_agent(self.model, tools or self.tools, **recorded(session, **recording))
 
 
 QUESTION = {"messages": [("user", "Tell ann.")]}
