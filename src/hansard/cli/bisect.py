@@ -164,13 +164,13 @@ async def bisect(
         float, option("Longest time of one check, and of one run of COMMAND.", "SECONDS", min=1)
     ] = CHECK_S,
 ) -> int:
-    """Find the first step of a run after which a check fails, by binary search.
+    """Find the first step of a run after which a check fails.
 
-    The check is a shell command, as for 'git bisect run'. It gets the state after a step as JSON on
-    stdin and in the file $HANSARD_BISECT_STATE; $HANSARD_BISECT_RUN, $HANSARD_BISECT_STEP and
-    $HANSARD_BISECT_AT name it. With COMMAND, each state is forked, COMMAND goes on in the fork, and
-    the check judges its end; $HANSARD_BISECT_RUN is the fork. Forks have the label 'bisect', and no
-    effects. Exits with 1 if there is no such step.
+    The search is binary. The check is a shell command, as for 'git bisect run'. It gets the state
+    after a step as JSON on stdin and in the file $HANSARD_BISECT_STATE; $HANSARD_BISECT_RUN,
+    $HANSARD_BISECT_STEP and $HANSARD_BISECT_AT name it. With COMMAND, each state is forked, COMMAND
+    goes on in the fork, and the check judges its end; $HANSARD_BISECT_RUN is the fork. Forks have
+    the label 'bisect', and no effects. Exits with 1 if there is no such step.
     """
     async with reading_run(which) as (workspace, run):
         plan = _Plan(run, check, command or [], ForkEffects(effects), timeout)

@@ -33,12 +33,13 @@ async def calibrate(
     rules: RulesFile = None,
     command: Command = None,
 ) -> int:
-    """Run a program twice, and propose which fields of its requests are volatile.
+    """Propose which fields of a program's requests are volatile.
 
-    The first start is recorded as by 'hansard record', and calls its providers. The second one gets
-    the answers of the first, whatever it asks. Fields that differ are proposed as rules, which
-    'hansard record' and 'hansard replay' apply with --rules or --volatile, and nothing applies
-    unasked. Exits with the program's code, and with 1 if a request differed.
+    The program is run twice. The first start is recorded as by 'hansard record', and calls its
+    providers. The second one gets the answers of the first, whatever it asks. Fields that differ
+    are proposed as rules, which 'hansard record' and 'hansard replay' apply with --rules or
+    --volatile, and nothing applies unasked. Exits with the program's code, and with 1 if a request
+    differed.
     """
     from hansard.ext.models.calibration import PairingProxy, proposals
 

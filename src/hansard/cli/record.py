@@ -70,13 +70,13 @@ async def record(
     rules: RulesFile = None,
     command: Command = None,
 ) -> int:
-    """Record the model calls of a program, in any language, without a change to it.
+    """Record the model calls of a program in any language.
 
-    The program reaches its providers through a local proxy, which it finds by their base-URL
-    variables (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL ...). Each request is a
-    step of a run: what it sends, and what the provider answers, piece by piece. With --run,
-    recorded calls are answered from the record, and only new ones go to the provider. In a Python
-    program, a call that would go around the proxy is refused. Exits with the program's code.
+    The program is not changed. It reaches its providers through a local proxy, which it finds by
+    their base-URL variables (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL ...). Each
+    request is a step of a run: what it sends, and what the provider answers, piece by piece. With
+    --run, recorded calls are answered from the record, and only new ones go to the provider. In a
+    Python program, a call that would go around the proxy is refused. Exits with the program's code.
     """
     demand(command)
     assert command is not None  # noqa: S101 -- demanded
@@ -106,11 +106,11 @@ async def replay(
     rules: RulesFile = None,
     command: Command = None,
 ) -> int:
-    """Replay a program against a recorded run: no provider is called, and nothing is written.
+    """Run a program against its recorded model calls.
 
-    Each answer has the bytes, the pieces and the end of the recorded one. A call that is not on
-    record is refused, with the difference to the nearest recorded request. Exits with the program's
-    code, and with 1 if a call was refused.
+    No provider is called, and nothing is written. Each answer has the bytes, the pieces and the end
+    of the recorded one. A call that is not on record is refused, with the difference to the nearest
+    recorded request. Exits with the program's code, and with 1 if a call was refused.
     """
     demand(command)
     assert command is not None  # noqa: S101 -- demanded
