@@ -54,15 +54,7 @@ class Models(Noun[C_co], noun="models"):
 
 SCHEMA = """
 CREATE VIEW model_calls AS
-WITH calls AS (
-    SELECT
-        s.*, e.run AS source_run, e.agent AS source_agent
-    FROM steps AS s
-    -- A fork's inherited steps have their items in the stream of the run that made them.
-    LEFT JOIN events AS e ON e.position = s.requested_position AND e.type = 'step.requested.v1'
-        AND try_cast(e.data->>'step' AS BIGINT) = s.step
-    WHERE s.kind = 'model'
-), items AS (
+WITH items AS (
     SELECT
         run, agent, try_cast(data->>'step' AS BIGINT) AS step, position,
         unnest(json_extract(data, '$.items[*]')) AS item
@@ -74,8 +66,7 @@ WITH calls AS (
         arg_max(item->'$.end', position) FILTER (json_exists(item, '$.end')) AS "end",
         arg_max(item->'$.head', position) FILTER (json_exists(item, '$.head')) AS head,
         count(*) FILTER (json_exists(item, '$.chunk')) AS chunks,
-        arg_min(try_cast(item->>'$.chunk.ms' AS BIGINT), position)
-            FILTER (json_exists(item, '$.chunk')) AS first_chunk_ms
+        min(try_cast(item->>'$.chunk.ms' AS BIGINT)) AS first_chunk_ms
     FROM items
     GROUP BY run, agent, step
 ), shown AS (
@@ -101,9 +92,9 @@ WITH calls AS (
         c.arguments->>'$.path' AS path, c.arguments->>'$.identity' AS identity,
         nullif(x."end"->>'$.facts.response_id', '') AS response_id,
         c.inherited, c.requested_at, c.ended_at, c.requested_position AS position
-    FROM calls AS c
-    LEFT JOIN exchanges AS x
-        ON x.run = c.source_run AND x.agent = c.source_agent AND x.step = c.step
+    FROM steps AS c
+    LEFT JOIN exchanges AS x ON x.run = c.run AND x.agent = c.agent AND x.step = c.step
+    WHERE c.kind = 'model'
 ), stated AS (
     SELECT model, usage, since, arg_max(amount, version) AS amount
     FROM prices
