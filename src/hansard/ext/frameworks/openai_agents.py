@@ -43,11 +43,11 @@ from agents import (
 from agents.items import TResponseStreamEvent
 from agents.tool import ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool
 from agents.tool_context import ToolContext
-from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
+from hansard.ext.frameworks import _responses
 from hansard.ext.frameworks._sessions import (
     effects_by_name,
     execute,
@@ -57,9 +57,6 @@ from hansard.ext.frameworks._sessions import (
 )
 from hansard.ext.frameworks.agents_sessions import RecordedSession as RecordedSession
 from hansard.ext.steps import AnySession, NamedTool, call_async, step
-
-_RESPONSE = TypeAdapter(ModelResponse)
-_EVENT: TypeAdapter[Any] = TypeAdapter(TResponseStreamEvent)
 
 LOCAL = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
 """Tools that the SDK runs here, with no hook to record them."""
@@ -251,11 +248,11 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
         async def send() -> Any:
             response = await self._real.get_response(*request, **more)
             _report(session, response.usage)
-            return _RESPONSE.dump_python(response, mode="json", exclude_unset=True)
+            return _responses.plain_response(response)
 
         tool, arguments = self._step(send, request, more)
         answer, _ = await execute(session, tool, arguments)
-        return _RESPONSE.validate_python(answer)
+        return _responses.response(answer)
 
     async def stream_response(
         self, *request: Any, **more: Any
@@ -272,11 +269,11 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
                 response = getattr(event, "response", None)
                 if event.type in ("response.completed", "response.incomplete") and response:
                     _report(session, response.usage)
-                yield event.model_dump(mode="json", exclude_unset=True)
+                yield _responses.plain(event)
 
         tool, arguments = self._step(send, request, more)
         async for item in await call_async(session, tool, arguments):
-            yield _EVENT.validate_python(item)
+            yield _responses.event(item)
 
     def _step(
         self, send: Any, request: tuple[Any, ...], more: Mapping[str, Any]
