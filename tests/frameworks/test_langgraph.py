@@ -10,23 +10,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 import hansard
 from hansard.domain.errors import BadValue
-from tests.integrations.packages import imported
+from hansard.ext.frameworks.langgraph import Checkpointer
 
 pytestmark = pytest.mark.slow
-
-imported("langgraph.graph")
-
-from langgraph.channels.delta import DeltaChannel  # noqa: E402 -- its import warns
-from langgraph.checkpoint.base import BaseCheckpointSaver  # noqa: E402
-from langgraph.checkpoint.conformance import checkpointer_test, validate  # noqa: E402
-from langgraph.checkpoint.memory import InMemorySaver  # noqa: E402
-from langgraph.graph import END, START, StateGraph  # noqa: E402
-
-from hansard.ext.frameworks.langgraph import Checkpointer  # noqa: E402
 
 
 class ReadByAnother(Checkpointer):
@@ -34,15 +29,15 @@ class ReadByAnother(Checkpointer):
 
     def __init__(self, session: Any, reader: Any) -> None:
         super().__init__(session)
-        self.reader = reader
+        self.other = reader
 
     async def aget_tuple(self, config: Any) -> Any:
         """Return a checkpoint."""
-        return await Checkpointer(self.reader).aget_tuple(config)
+        return await Checkpointer(self.other).aget_tuple(config)
 
     async def alist(self, config: Any, **query: Any) -> AsyncIterator[Any]:
         """Yield checkpoints."""
-        async for each in Checkpointer(self.reader).alist(config, **query):
+        async for each in Checkpointer(self.other).alist(config, **query):
             yield each
 
 

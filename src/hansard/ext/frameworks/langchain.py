@@ -18,7 +18,13 @@ import json
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
-from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
+try:
+    from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
+except ModuleNotFoundError as error:
+    from hansard.agents.memory.search import ExtraMissing
+
+    raise ExtraMissing("recording agents", "langchain", "langchain") from error
+
 from langchain_core import messages as lc
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -213,7 +219,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
             if isinstance(message, lc.AIMessage) and message.tool_calls:
                 ids = tuple(each["id"] for each in message.tool_calls)
                 break
-        if len(ids) < 2 or id_ not in ids:  # noqa: PLR2004 -- several
+        if len(ids) < 2 or id_ not in ids:  # noqa: PLR2004 -- two are several
             yield
             return
         ledger = session.engine.ledger

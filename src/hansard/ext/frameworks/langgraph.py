@@ -318,7 +318,7 @@ class Checkpointer(InMemorySaver):
         if value[0] != REFERENCE:
             return value
         fetch = self._engine.outcomes.fetch(payload.unpack(msgspec.Raw(value[1])))
-        return _typed(msgspec.Raw(_json(await self._session._flow(fetch))))  # noqa: SLF001 -- as `_io`
+        return _typed(msgspec.Raw(_json(await self._session._flow(fetch))))  # noqa: SLF001 -- as `_io` does
 
     async def _fetch(self, thread: str, namespace: str | None = None, id_: str = "") -> None:
         """Fetch what a thread has by reference: all of it, or what one checkpoint needs."""
