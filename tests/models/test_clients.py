@@ -90,7 +90,7 @@ async def test_all_paths_of_sdks_with_every_kind_of_answer(
     assert len(outputs) == len(paths)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("mode", [None, "offline"])
 async def test_a_call_that_goes_around_the_proxy_is_refused(
     house: House, provider: Provider, tmp_path: Path, mode: str | None

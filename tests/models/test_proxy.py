@@ -11,7 +11,7 @@ import pytest
 import websockets
 from websockets.exceptions import InvalidStatus
 
-from hansard.ext.models import exchange
+from hansard.ext.models import clients, exchange
 from tests.models.house import House
 from tests.models.provider import Provider
 
@@ -159,6 +159,21 @@ async def test_a_provider_that_cannot_be_reached_is_an_error_in_words(
     assert "cannot be reached" in b"".join(pieces).decode()
     assert "x-should-retry" not in dict(headers)
     assert [each.safe for each in await house.steps()] == [True]
+
+
+async def test_a_call_names_the_step_in_which_a_program_makes_it(house: House, provider: Provider):
+    """The guard of a child adds run, agent and step; they are on record, and no part of the key."""
+    async with house.proxied() as base:
+        undo = clients.wrap(httpx2, clients.Guard(house.url, {}))
+        try:
+            recorded = await ask(base, "m")
+        finally:
+            undo()
+    async with house.proxied("offline") as base:
+        assert (await ask(base, "m"))[2] == recorded[2]
+    [step] = await house.steps()
+    assert json.loads(bytes(step.arguments))["caller"] == f"{house.run}/models"
+    assert provider.calls[0][0] == "/v1/chat/completions"
 
 
 async def test_an_unknown_path_and_a_websocket_are_refused(house: House, provider: Provider):
