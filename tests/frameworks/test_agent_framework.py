@@ -55,7 +55,11 @@ class Answers(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
 
         async def response():
             self.count += 1
-            return ChatResponse(messages=[Message("assistant", contents)], usage_details=USAGE)
+            return ChatResponse(
+                messages=[Message("assistant", contents)],
+                usage_details=USAGE,
+                additional_properties={"note": 1},
+            )
 
         if stream:
             return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
@@ -235,3 +239,18 @@ async def test_outside_a_session_an_agent_runs_unrecorded():
     """The middleware changes nothing where no session is current."""
     agent = Agent(calling("pay"), tools=[pay_nothing], middleware=recorded())
     assert (await agent.run("Go.")).text == "['nothing']"
+
+
+async def test_a_client_is_recorded_without_an_agent(data_dir: Path, workspace: str):
+    """The middleware of a call works as that of an agent; further properties are kept."""
+    client = calling()
+    responses = []
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        for mode in (None, "strict"):
+            async with record.run("w", run="r", mode=mode):
+                options: dict = {"middleware": recorded()}
+                message = Message("user", ["Go."])
+                responses.append(await client.get_response([message], client_kwargs=options))
+    assert client.count == 1
+    assert [each.additional_properties for each in responses] == [{"note": 1}] * 2
+    assert responses[0].to_dict() == responses[1].to_dict()

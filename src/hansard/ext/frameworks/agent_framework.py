@@ -123,7 +123,8 @@ class _RecordedChats(ChatMiddleware):
             response = context.result
             assert isinstance(response, ChatResponse)  # noqa: S101 -- as it is no stream
             _report(session, response.usage_details)
-            return response.to_dict()
+            further = _json(response.additional_properties)  # which `to_dict` leaves out
+            return {**response.to_dict(), **({"additional_properties": further} if further else {})}
 
         tool, arguments = _step(context, send)
         answer, _ = await execute(session, tool, arguments)
