@@ -14,5 +14,5 @@ from hansard.agents.memory.twins import AsyncMemorySpace as AsyncMemorySpace
 from hansard.agents.memory.twins import Memory as Memory
 from hansard.agents.memory.twins import MemoryChange as MemoryChange
 from hansard.agents.memory.twins import MemorySpace as MemorySpace
-from hansard.domain.memory.events import MemoryApproval as MemoryApproval
-from hansard.domain.memory.paths import MemoryKind as MemoryKind
+from hansard.domain.memory.files import MemoryApproval as MemoryApproval
+from hansard.domain.memory.files import MemoryKind as MemoryKind

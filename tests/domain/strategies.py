@@ -25,7 +25,7 @@ from hansard.domain import run as imported
 from hansard.domain.decider import fold
 from hansard.domain.errors import Refused
 from hansard.domain.events import Event
-from hansard.domain.memory import events as memory_events
+from hansard.domain.memory import files as memory_events
 from hansard.domain.memory import space
 from hansard.domain.roles import check
 from hansard.domain.roles import model as role_events

@@ -12,7 +12,7 @@ from hansard.bus.log import Append
 from hansard.bus.redacted_log import scrubbed
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
-from hansard.domain.memory.events import MemoryChanged
+from hansard.domain.memory.files import MemoryChanged
 from hansard.domain.redaction import Redaction
 from hansard.domain.steps import Effects, StepCompleted, StepRequested
 from hansard.domain.values import Secret

@@ -9,7 +9,7 @@ import pytest
 
 from hansard.bus.portal import portal
 from hansard.domain.ids import AgentStream
-from hansard.domain.memory.events import KIND, MemoryChanged
+from hansard.domain.memory.files import KIND, MemoryChanged
 from tests.faults.support import Stage
 
 pytestmark = pytest.mark.slow

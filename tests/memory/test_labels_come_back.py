@@ -18,7 +18,7 @@ from hansard.agents.policy.permits import clearance_of
 from hansard.client.record import AsyncRecord, Record
 from hansard.client.reflection import reflect
 from hansard.domain.approval import ApprovalStatus
-from hansard.domain.memory.events import MemoryProposal
+from hansard.domain.memory.files import MemoryProposal
 from tests.cli.support import Call
 
 ROLES = "".join(

@@ -18,7 +18,7 @@ from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord, Record
 from hansard.domain.events import Actor
 from hansard.domain.memory import space
-from hansard.domain.memory.events import MemoryChanged, digest_of, stream_of
+from hansard.domain.memory.files import MemoryChanged, digest_of, stream_of
 from hansard.inspect.memory import listing
 from hansard.testing.programs import Memory, MemoryBlobs, workspace_of
 

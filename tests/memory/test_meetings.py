@@ -12,7 +12,7 @@ import pytest
 import hansard
 from hansard.bus.portal import portal
 from hansard.client.record import Record
-from hansard.domain.memory.events import MemoryChanged, stream_of
+from hansard.domain.memory.files import MemoryChanged, stream_of
 
 pytestmark = pytest.mark.slow
 

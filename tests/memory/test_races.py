@@ -15,7 +15,7 @@ from hansard.agents.memory.drafts import problems
 from hansard.agents.memory.formats import of_space
 from hansard.bus.portal import portal
 from hansard.client.record import Record
-from hansard.domain.memory.events import stream_of
+from hansard.domain.memory.files import stream_of
 from hansard.domain.memory.space import MemoryState
 from tests.evidence import Evidence
 from tests.faults._warm import python

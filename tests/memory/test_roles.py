@@ -11,7 +11,7 @@ from hansard.bus.commits import record
 from hansard.domain.decider import fold
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.memory import space
-from hansard.domain.memory.events import KIND, MemoryChanged
+from hansard.domain.memory.files import KIND, MemoryChanged
 from hansard.domain.roles import view
 from hansard.domain.roles.authorize import may_change, sees_whole_file
 from hansard.domain.roles.model import May, RoleDefined, RoleRule

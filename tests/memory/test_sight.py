@@ -23,7 +23,7 @@ from hansard.domain.errors import HansardError
 from hansard.domain.events import Actor, Commit
 from hansard.domain.label import Confidentiality, Label
 from hansard.domain.memory import space
-from hansard.domain.memory.events import MemoryChanged, stream_of
+from hansard.domain.memory.files import MemoryChanged, stream_of
 from hansard.domain.memory.lines import blame
 from hansard.domain.memory.space import MemoryState
 from hansard.domain.roles.model import May, RoleDefined, RoleRule

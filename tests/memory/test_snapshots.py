@@ -19,7 +19,7 @@ from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.ids import StreamId
 from hansard.domain.label import Confidentiality, Label
-from hansard.domain.memory.events import FileForm, MemoryApproval
+from hansard.domain.memory.files import FileForm, MemoryApproval
 from hansard.domain.memory.space import MemoryFile, MemoryInvalid
 from hansard.state import memories
 from hansard.state.memories import SNAPSHOT_EVERY, Memories

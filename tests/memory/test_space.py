@@ -17,20 +17,21 @@ from hansard.domain.decider import By, fold
 from hansard.domain.errors import BadValue, Corrupt
 from hansard.domain.events import Actor
 from hansard.domain.label import Label
-from hansard.domain.memory import lines, paths, space
-from hansard.domain.memory.events import (
+from hansard.domain.memory import files as paths
+from hansard.domain.memory import lines, space
+from hansard.domain.memory.files import (
     FileChange,
     FileForm,
     FileOp,
     MemoryApproval,
     MemoryChanged,
+    MemoryKind,
     MemoryPolicySet,
     MemoryRejected,
     Problem,
     digest_of,
     stream_of,
 )
-from hansard.domain.memory.paths import MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 
 texts = st.lists(st.sampled_from(["a\n", "b\n", "  c\n", "\n", "é", "a longer line\n"])).map(

@@ -27,7 +27,7 @@ from hansard.domain.errors import Corrupt
 from hansard.domain.events import REGISTRY, UPCASTERS, Recorded, Tx
 from hansard.domain.experience import experience as kept_experiences
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream
-from hansard.domain.memory import events as memory_events
+from hansard.domain.memory import files as memory_events
 from hansard.domain.roles import model as role_events
 from hansard.projections.rows import Rows
 from hansard.projections.store import Store

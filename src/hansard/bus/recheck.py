@@ -34,7 +34,7 @@ from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, Work
 from hansard.domain.integrity import Fold, foreign
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.memory import space
-from hansard.domain.memory.events import KIND, MemoryChanged
+from hansard.domain.memory.files import KIND, MemoryChanged
 from hansard.domain.memory.lines import in_full
 from hansard.domain.payload import (
     APPEND,

@@ -41,9 +41,8 @@ from hansard.client.reflection import Reflected
 from hansard.domain.choices import counted, moment
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label, join
-from hansard.domain.memory.events import ORG, MemoryApproval, MemoryPolicySet, space_name
+from hansard.domain.memory.files import AGENTS, ORG, MemoryApproval, MemoryPolicySet, space_name
 from hansard.domain.memory.lines import unified
-from hansard.domain.memory.paths import AGENTS
 from hansard.domain.memory.space import MemoryConflict, MemoryState
 from hansard.inspect import memory as inspected
 from hansard.inspect.answer import find_run

@@ -33,8 +33,14 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError
 from hansard.inspect.answer import masked
 from hansard.inspect.status import BrokerStatus, CorruptLine, LogEntry, logged
-from hansard.service.running import broker_status, reflecting, served
-from hansard.service.watching import Watcher, projecting, workspaces
+from hansard.service.running import (
+    Watcher,
+    broker_status,
+    projecting,
+    reflecting,
+    served,
+    workspaces,
+)
 from hansard.settings import Settings
 
 app = Commands()

@@ -57,7 +57,7 @@ from hansard.client.session import opened as made
 from hansard.domain.choices import NOTHING, first
 from hansard.domain.errors import Refused
 from hansard.domain.label import Label
-from hansard.domain.memory.events import ORG
+from hansard.domain.memory.files import ORG
 from hansard.domain.prompt import PromptText
 from hansard.domain.redaction import check_names
 from hansard.domain.run import ForkEffects

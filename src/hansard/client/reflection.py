@@ -25,7 +25,7 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.domain.label import Label, join
 from hansard.domain.label import text as text_of
-from hansard.domain.memory.events import MemoryProposal, MemoryReflected
+from hansard.domain.memory.files import MemoryProposal, MemoryReflected
 
 if TYPE_CHECKING:
     from hansard.client.record import AsyncRecord

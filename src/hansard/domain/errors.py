@@ -103,8 +103,7 @@ class UnknownEvent(RecordError):
     def __init__(self, tag: str, where: str) -> None:
         super().__init__(
             f"event type {tag!r} at {where} was written by a newer version: "
-            "upgrade hansard, install the slice that has it, or read it with 'hansard run show "
-            "--json', which keeps its bytes"
+            "upgrade hansard, or read it with 'hansard run show --json', which keeps its bytes"
         )
         self.tag = tag
         self.where = where

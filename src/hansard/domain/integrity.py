@@ -53,8 +53,8 @@ from hansard.domain.ids import (
     WorkspaceStream,
     run_of,
 )
-from hansard.domain.memory import events as memory_events
-from hansard.domain.memory.events import KIND as MEMORY
+from hansard.domain.memory import files as memory_events
+from hansard.domain.memory.files import KIND as MEMORY
 from hansard.domain.reuse import KIND as REUSE
 from hansard.domain.reuse import STALE, AnswerOffered, AnswersInvalidated
 from hansard.domain.roles import model as role_events

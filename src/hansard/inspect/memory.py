@@ -26,8 +26,7 @@ from hansard.agents.memory.upkeep import DROP_MAX, Changes, CompactionResult, Li
 from hansard.agents.memory.upkeep import compact as compacted
 from hansard.agents.workspace import Workspace
 from hansard.domain.label import text as label_text
-from hansard.domain.memory.events import space_name
-from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory.files import AGENTS, space_name
 from hansard.domain.memory.space import MemoryFile, MemoryState
 from hansard.inspect.answer import Answer, by_name
 from hansard.projections.file_search import FileVectors, FileWords

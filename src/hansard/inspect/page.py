@@ -36,7 +36,7 @@ from hansard.domain.decider import By, Quarantined, evolve
 from hansard.domain.errors import Corrupt
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
-from hansard.domain.memory import events as memory_events
+from hansard.domain.memory import files as memory_events
 from hansard.domain.payload import PartsLine, as_blob
 from hansard.domain.run import AgentJoined, RunState
 from hansard.domain.steps import StepCompleted, StepRequested, StepStatus

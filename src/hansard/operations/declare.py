@@ -80,8 +80,6 @@ Text = str | SecretName
 Value = msgspec.Raw
 Data = Annotated[msgspec.Raw, "data"]
 
-EMPTY_DATA = msgspec.Raw(b"{}")
-
 
 class Kind(Enum):
     """The wire form of a field."""

@@ -21,7 +21,7 @@ from hansard.domain.aggregate_types import KIND, AggregateChanged, Change, strea
 from hansard.domain.errors import BadName, Corrupt
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
-from hansard.domain.memory.events import KIND as MEMORY
+from hansard.domain.memory.files import KIND as MEMORY
 from hansard.domain.values import Plain
 from hansard.state.replay import parsed_point
 

@@ -37,7 +37,7 @@ from hansard.domain.fingerprint import digest
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import KIND, FileChange, MemoryChanged, stream_of
+from hansard.domain.memory.files import KIND, FileChange, MemoryChanged, stream_of
 from hansard.domain.memory.lines import FileText, Unfetched, in_full
 from hansard.domain.memory.space import Files, MemoryFile, MemoryState
 from hansard.state.aggregates import commits_until, point_in

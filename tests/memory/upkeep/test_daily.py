@@ -15,7 +15,7 @@ import hansard
 from hansard.broker.lease import join
 from hansard.bus.commits import revive_all
 from hansard.bus.portal import portal
-from hansard.domain.memory.events import MemoryReflected, stream_of
+from hansard.domain.memory.files import MemoryReflected, stream_of
 from hansard.service.running import Daily, daily
 from hansard.settings import Settings
 from tests.cli.support import Call, environment

@@ -15,7 +15,7 @@ from hansard.agents.memory.upkeep import WORKFLOW, run_input, user_requests
 from hansard.bus.commits import revive_all
 from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.memory.events import MemoryChanged, MemoryProposal, MemoryReflected, stream_of
+from hansard.domain.memory.files import MemoryChanged, MemoryProposal, MemoryReflected, stream_of
 from tests.cli.killed import killed_at
 from tests.faults._warm import python
 

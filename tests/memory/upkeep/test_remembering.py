@@ -6,7 +6,7 @@ import pytest
 
 from hansard.agents.memory.upkeep import TEXT, ExpectedLine, ReflectionScore, score_proposals
 from hansard.bus.clock import OS_USER
-from hansard.domain.memory.events import MemoryProposal
+from hansard.domain.memory.files import MemoryProposal
 
 KEY = [
     {"path": "AGENTS.md", "words": ["action items", "last"], "never": ["Monday"]},

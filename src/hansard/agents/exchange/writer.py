@@ -32,8 +32,8 @@ from hansard.domain.errors import BadValue, CallerError, Corrupt, RecordError, U
 from hansard.domain.events import UPCASTERS, Commit, Event, Recorded, Tx
 from hansard.domain.ids import AgentStream, RunStream, StreamId, WorkspaceStream
 from hansard.domain.integrity import Fold
-from hansard.domain.memory import events as memory_events
-from hansard.domain.memory.events import MemoryChanged, MemoryRejected
+from hansard.domain.memory import files as memory_events
+from hansard.domain.memory.files import MemoryChanged, MemoryRejected
 from hansard.domain.payload import blobs_named
 from hansard.domain.prompt import KIND
 from hansard.domain.run import (

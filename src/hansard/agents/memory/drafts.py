@@ -30,8 +30,9 @@ from hansard.agents.memory.formats import (
 from hansard.bus.errors import NotFound
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.domain.memory import lines, paths, space
-from hansard.domain.memory.events import LINK, TEXT, FileChange, FileForm, Problem
+from hansard.domain.memory import files as paths
+from hansard.domain.memory import lines, space
+from hansard.domain.memory.files import LINK, TEXT, FileChange, FileForm, Problem
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import FILES_MAX, MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.redaction import Redaction

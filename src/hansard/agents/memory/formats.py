@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.memory.search import import_extra
-from hansard.domain.memory.events import Problem
+from hansard.domain.memory.files import Problem
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryFile
 
 # Front matter is read as a stream of YAML events, bounded in depth and number, so that nothing is

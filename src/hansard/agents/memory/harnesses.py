@@ -49,9 +49,8 @@ from hansard.agents.memory.formats import (
 )
 from hansard.bus import file_lock
 from hansard.domain.errors import BadValue, CallerError
-from hansard.domain.memory import paths
-from hansard.domain.memory.events import Problem
-from hansard.domain.memory.paths import AGENTS, SKILLS, SUBAGENTS, TOOLS
+from hansard.domain.memory import files
+from hansard.domain.memory.files import AGENTS, SKILLS, SUBAGENTS, TOOLS, Problem
 from hansard.domain.memory.space import BINARY_BYTES_MAX, FILES_MAX
 
 # Folders on disk as trees, and trees as folders: read without following links, written atomically.
@@ -670,7 +669,7 @@ def export(space: Tree, harness: Harness, *, settings: bool = False) -> HarnessF
     tree: dict[str, bytes | Link] = {}
     for unit in _units(space, harness, notes):
         tree |= unit.made
-    for path in () if settings else sorted(filter(paths.configures_harness, tree)):
+    for path in () if settings else sorted(filter(files.configures_harness, tree)):
         del tree[path]
         notes.append(f"{path} configures the harness and is left out: export it with --settings")
     return HarnessFolder(tree, notes)
@@ -686,7 +685,7 @@ def import_tree(folder: Tree, harness: Harness, space: Tree | None = None) -> Tr
         if all(
             is_left_out(path)
             or folder.get(path) == made
-            or (path not in folder and paths.configures_harness(path))
+            or (path not in folder and files.configures_harness(path))
             for path, made in unit.made.items()
         ):
             result |= unit.of

@@ -40,14 +40,14 @@ from hansard.domain import ids
 from hansard.domain.choices import counted, shortened
 from hansard.domain.events import Actor
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import (
+from hansard.domain.memory.files import (
     LINK,
     FileChange,
     FileForm,
     MemoryChanged,
+    configures_harness,
     digest_of,
 )
-from hansard.domain.memory.paths import configures_harness
 from hansard.domain.memory.space import (
     BECAUSE_MAX,
     BINARY_BYTES_MAX,

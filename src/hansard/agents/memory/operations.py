@@ -56,17 +56,19 @@ from hansard.domain.agent import MessageAdded, StatedFact
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.label import Label, text
-from hansard.domain.memory import paths
-from hansard.domain.memory.events import (
+from hansard.domain.memory import files as paths
+from hansard.domain.memory.files import (
     AGENT,
+    AGENTS,
     ORG,
+    SKILLS,
     USER,
     FileChange,
     MemoryChanged,
+    MemoryKind,
     digest_of,
     space_name,
 )
-from hansard.domain.memory.paths import AGENTS, SKILLS, MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryInvalid, MemoryState
 from hansard.domain.roles.model import RoleDefined
 from hansard.domain.steps import Step

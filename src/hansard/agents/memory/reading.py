@@ -25,9 +25,16 @@ from hansard.domain.errors import BadValue
 from hansard.domain.label import Confidentiality, Label, join
 from hansard.domain.label import text as label_text
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import TEXT, FileChange, FileOp, MemoryChanged, digest_of
+from hansard.domain.memory.files import (
+    RUNS,
+    TEXT,
+    FileChange,
+    FileOp,
+    MemoryChanged,
+    MemoryKind,
+    digest_of,
+)
 from hansard.domain.memory.lines import FileText, merged, quoted, unified
-from hansard.domain.memory.paths import RUNS, MemoryKind
 from hansard.domain.memory.space import MemoryConflict, MemoryFile, MemoryState
 from hansard.domain.roles.model import RoleDefined, RoleRule
 from hansard.domain.roles.view import Line, ShownState

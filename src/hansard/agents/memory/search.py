@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypedDict
 import msgspec
 
 from hansard.domain.errors import BadValue, CallerError
-from hansard.domain.memory.paths import MemoryKind, kind_of
+from hansard.domain.memory.files import MemoryKind, kind_of
 
 # Packages of an extra: imported on first use; an error names the remedy if one is missing.
 

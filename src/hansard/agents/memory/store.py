@@ -53,9 +53,9 @@ from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Commit
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import Label, join
-from hansard.domain.memory import paths
+from hansard.domain.memory import files as paths
 from hansard.domain.memory import space as spaces
-from hansard.domain.memory.events import (
+from hansard.domain.memory.files import (
     FileChange,
     MemoryChanged,
     MemoryEvent,

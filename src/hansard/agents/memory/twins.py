@@ -35,9 +35,8 @@ from hansard.agents.steps.scope import errors_without_secrets
 from hansard.bus.portal import Portal
 from hansard.domain.choices import Brief, check_options
 from hansard.domain.errors import BadValue
-from hansard.domain.memory import paths
-from hansard.domain.memory.events import MemoryApproval, MemoryPolicySet
-from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory import files
+from hansard.domain.memory.files import AGENTS, MemoryApproval, MemoryPolicySet
 
 
 class MemoryChange:
@@ -427,7 +426,7 @@ class AsyncMemorySpace(_Space):
 
     async def ls(self, folder: str = "") -> list[str]:
         """Return the paths under a folder, sorted."""
-        within = f"{paths.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
+        within = f"{files.normal(folder.rstrip('/'))}/" if folder.strip("/.") else ""
         return [path for path in await self._store.paths() if path.startswith(within)]
 
     async def glob(self, pattern: str) -> list[str]:

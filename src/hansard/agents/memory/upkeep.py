@@ -31,8 +31,9 @@ from hansard.domain.choices import Brief, counted
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.label import Label, join
 from hansard.domain.label import text as label_text
-from hansard.domain.memory import paths, space
-from hansard.domain.memory.events import (
+from hansard.domain.memory import files as paths
+from hansard.domain.memory import space
+from hansard.domain.memory.files import (
     MemoryChanged,
     MemoryProposal,
     MemoryReflected,

@@ -59,7 +59,7 @@ from hansard.client.session import (
 from hansard.domain.choices import check_options, first
 from hansard.domain.errors import HansardError
 from hansard.domain.ids import AgentStream
-from hansard.domain.memory.events import ORG, MemoryPolicySet, space_name
+from hansard.domain.memory.files import ORG, MemoryPolicySet, space_name
 from hansard.domain.memory.space import MemoryInvalid
 from hansard.domain.redaction import Redaction
 from hansard.domain.values import recordable

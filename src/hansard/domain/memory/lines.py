@@ -17,7 +17,7 @@ import msgspec
 
 from hansard.domain import payload
 from hansard.domain.errors import Corrupt
-from hansard.domain.memory.events import FileChange, FileOp, digest_of
+from hansard.domain.memory.files import FileChange, FileOp, digest_of
 
 COMPARED_MAX = 9_000_000
 """Largest product of both sides' numbers of lines, between the first and the last difference, that

@@ -34,8 +34,9 @@ from hansard.domain.decider import By, State, evolve
 from hansard.domain.errors import BadValue, Corrupt, HansardError, Refused
 from hansard.domain.events import Event
 from hansard.domain.label import Label, join
-from hansard.domain.memory import lines, paths
-from hansard.domain.memory.events import (
+from hansard.domain.memory import files as paths
+from hansard.domain.memory import lines
+from hansard.domain.memory.files import (
     STOOD_MAX,
     TEXT,
     FileChange,

@@ -23,8 +23,7 @@ from hansard.bus.clock import OS_USER
 from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, HansardError
-from hansard.domain.memory.events import AGENT
-from hansard.domain.memory.paths import AGENTS, SKILLS, SUBAGENTS, TOOLS
+from hansard.domain.memory.files import AGENT, AGENTS, SKILLS, SUBAGENTS, TOOLS
 from hansard.integrations.mcp.recording import Rules, ToolEffects
 
 WORKFLOW = "agent"

@@ -49,7 +49,7 @@ from hansard.client.session import Session
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import lines
-from hansard.domain.memory.paths import AGENTS
+from hansard.domain.memory.files import AGENTS
 from hansard.integrations.mcp import http_server
 from hansard.integrations.mcp.recording import ToolEffects
 from hansard.integrations.memory.agent_runs import AgentRun

@@ -55,7 +55,7 @@ from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.experience.experience import EXPERIENCES, content_of
 from hansard.domain.label import Label
-from hansard.domain.memory.paths import AGENTS, RUNS
+from hansard.domain.memory.files import AGENTS, RUNS
 from hansard.domain.run import ForkEffects
 from hansard.inspect.experience import HITS_MAX as EXPERIENCES_MAX
 from hansard.operations import session as operations

@@ -35,7 +35,7 @@ from hansard.domain.choices import nearest
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
 from hansard.domain.label import Label
-from hansard.domain.memory.events import KIND as MEMORY
+from hansard.domain.memory.files import KIND as MEMORY
 from hansard.domain.prompt import KIND as PROMPT_KIND
 from hansard.domain.prompt import PromptAliased
 from hansard.domain.roles.model import KIND as ROLE
