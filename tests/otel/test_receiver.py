@@ -276,6 +276,25 @@ async def test_hostile_values_are_kept_or_refused_but_never_break_the_door(
     assert (refused.status_code, "1,000,000 bytes unpacked" in refused.text) == (400, True)
 
 
+async def test_a_span_with_many_and_with_large_values_is_kept_whole(door: Door):
+    """Whatever its attributes, events and resource sum up to, it is one event, read as it was."""
+    sizes = {"few": 1, "middle": 40, "many": 3_000}
+    for number, (name, count) in enumerate(sizes.items(), 2):
+        attributes = {f"{name} {each}": "x" * 4_000 for each in range(min(count, 400))}
+        attributes |= {f"{name} {each}": each for each in range(400, count)}
+        event = {"name": "e", "attributes": [{"key": "k", "value": value("y" * 150_000)}]}
+        big = span(number, name, 1, attributes=attributes, events=[event] * min(count, 3))
+        answer = await door.post(request(big))
+        assert answer.json() == {}, answer.text
+    stored = {
+        each.name: each for each in (await record.read_trace(door.record.workspace, TRACE)).spans
+    }
+    for name, count in sizes.items():
+        assert len(stored[name].attributes) == count
+        assert len(stored[name].events) == min(count, 3)
+        assert stored[name].resource == {"service.name": "shop"}
+
+
 async def test_log_records_of_a_span_are_its_messages(door: Door):
     """Messages as log records (the conventions up to 1.36) belong to the span that they name."""
     old = span(

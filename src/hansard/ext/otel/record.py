@@ -7,6 +7,7 @@ run of the trace, its next part, so that no span is lost and none counts twice.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,10 +20,12 @@ from hansard.bus.commits import revive_all
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Stored
 from hansard.domain import values
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.events import Event, event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream
+from hansard.domain.payload import reference
+from hansard.domain.redaction import Redaction
 from hansard.domain.steps import NO_ATTRIBUTES
 from hansard.ext.otel import observed
 from hansard.ext.otel.spans import Log, Mark, Span
@@ -124,15 +127,10 @@ async def record_spans(
 ) -> Recorded:
     """Record spans and log records that are not on record yet. Raises the log's errors."""
     result = Recorded()
-    by_trace: dict[str, list[tuple[str, Event]]] = {}
     parts: list[Span | Log] = [*spans, *logs]
-    for each in parts:
-        try:
-            made = await _packed(workspace, each)
-        except CallerError as error:
-            result.refused.append(str(error))
-            continue
-        by_trace.setdefault(each.trace, []).append((_key(made), made))
+    by_trace, blobs, result.refused = await asyncio.to_thread(_packed, parts, workspace.redaction)
+    for blob in blobs:
+        await workspace.blobs.put(blob)
     for trace, events in by_trace.items():
         for some in _pieces(events):
             await _append(workspace, trace, some, result)
@@ -193,28 +191,55 @@ def _key(made: Event) -> str:
             return made.tag
 
 
-async def _packed(workspace: Workspace, each: Span | Log) -> Event:
-    """Return the event of a span or a log record; large values are stored as blobs."""
+Packed = tuple[dict[str, list[tuple[str, Event]]], list[bytes], list[str]]
+"""Events by trace, each with its key; blobs to store before them; reasons of refused parts."""
+
+
+def _packed(parts: list[Span | Log], redaction: Redaction | None) -> Packed:
+    """Return the events of spans and log records."""
+    by_trace: dict[str, list[tuple[str, Event]]] = {}
+    blobs: list[bytes] = []
+    refused: list[str] = []
+    for each in parts:
+        try:
+            made, own = _event(each)
+            if redaction is not None and any(map(redaction.holds, own)):
+                fact = "has a secret in a text that is too large to replace it there"
+                raise BadValue(f"span of {each.trace}", fact, "leave the text out")
+        except CallerError as error:
+            refused.append(str(error))
+            continue
+        blobs += own
+        by_trace.setdefault(each.trace, []).append((_key(made), made))
+    return by_trace, blobs, refused
+
+
+def _event(each: Span | Log) -> tuple[Event, list[bytes]]:
+    """Return the event of a span or a log record, and its blobs. Raises CallerError."""
     if isinstance(each, Log):
         value = {"attributes": each.mark.attributes, "body": each.mark.body}
-        content = await _stored(workspace, value)
+        [content], blobs = _fields(value)
         mark = values.plain([each.mark.name, each.mark.time_ns, value], "log record")
         digest = hashlib.sha256(canonical(mark)).hexdigest()[:32]
-        return LogObserved(
+        made = LogObserved(
             span=each.span,
             name=each.mark.name[:NAME_MAX],
             time_ns=each.mark.time_ns,
             digest=digest,
             content=content,
         )
-    if len(msgspec.json.encode(each)) > SPAN_BYTES_MAX:
-        raise CallerError(f"span {each.id} of {each.trace} has more than {SPAN_BYTES_MAX:,} bytes")
+        return made, blobs
+    size = len(msgspec.json.encode(each))
+    if size > SPAN_BYTES_MAX:
+        remedy = f"send at most {SPAN_BYTES_MAX:,}"
+        raise BadValue(f"span {each.id} of {each.trace}", f"it has {size:,} bytes", remedy)
     more: dict[str, Any] = {}
     if each.events:
         more["events"] = msgspec.to_builtins(each.events)
     if each.links:
         more["links"] = each.links
-    return SpanObserved(
+    (attributes, resource, more_raw), blobs = _fields(each.attributes, each.resource, more)
+    span = SpanObserved(
         span=each.id,
         name=each.name[:NAME_MAX],
         parent=each.parent,
@@ -224,27 +249,26 @@ async def _packed(workspace: Workspace, each: Span | Log) -> Event:
         message=values.recordable(each.message, None),
         kind=each.kind,
         scope=each.scope[:NAME_MAX],
-        attributes=await _stored(workspace, each.attributes),
-        resource=await _stored(workspace, each.resource),
-        more=await _stored(workspace, more),
+        attributes=attributes,
+        resource=resource,
+        more=more_raw,
     )
+    return span, blobs
 
 
 NAME_MAX = 1_000
 """Longest name of a span on record, in characters; a longer one is cut."""
 
 
-async def _stored(workspace: Workspace, fields: dict[str, Any]) -> msgspec.Raw:
-    if not fields:
-        return NO_ATTRIBUTES
-    plain = values.plain(fields, "span")
-    packed = payloads.pack_arguments(plain if isinstance(plain, dict) else {})
-    redaction = workspace.redaction
-    if redaction is not None and any(map(redaction.holds, packed.blobs)):
-        raise CallerError("a span has a secret in a text that is too large to replace it there")
-    for blob in packed.blobs:
-        await workspace.blobs.put(blob)
-    return packed.raw
+def _fields(*some: dict[str, Any]) -> tuple[list[msgspec.Raw], list[bytes]]:
+    """Return fields as they are recorded together in one event, and their blobs."""
+    plains = [values.plain(fields, "span") for fields in some]
+    packed = [payloads.pack_arguments(each) for each in plains if isinstance(each, dict)]
+    raws = [each.raw for each in packed]
+    if sum(len(bytes(raw)) for raw in raws) <= COMMIT_BYTES_MAX:
+        return raws, [blob for each in packed for blob in each.blobs]
+    encoded = [msgspec.json.encode(each) for each in plains]
+    return [values.dump(reference(each)) for each in encoded], encoded
 
 
 # ------------------------------------------------------------ runs
@@ -339,7 +363,7 @@ async def make_run(workspace: Workspace, trace: str) -> observed.Mapped | None:
 async def _decided(workspace: Workspace, trace: str) -> TraceMapped | None:
     """Record that the spans which are no run yet become one; return the newest such event."""
     content = await read_trace(workspace, trace)
-    calls = len(observed.observations(content.spans, content.logs))
+    calls = await asyncio.to_thread(observed.observations, content.spans, content.logs)
     last: TraceMapped | None = None
 
     def decide(stored: Sequence[Stored]) -> list[Event]:
@@ -356,7 +380,7 @@ async def _decided(workspace: Workspace, trace: str) -> TraceMapped | None:
             raise _Grown
         part = last.part + 1 if last is not None else 1
         run = observed.run_of_trace(trace, part)
-        last = TraceMapped(run=run, part=part, spans=spans, calls=calls)
+        last = TraceMapped(run=run, part=part, spans=spans, calls=len(calls))
         return [last]
 
     await workspace.repository.record(WorkspaceStream(KIND, trace), BY, decide)
@@ -366,7 +390,10 @@ async def _decided(workspace: Workspace, trace: str) -> TraceMapped | None:
 async def write_run(workspace: Workspace, trace: str, part: int) -> observed.Mapped:
     """Write the run of a part of a trace, unless it is written."""
     content = await read_trace(workspace, trace, part)
-    made = observed.mapped(trace, part, content.spans, content.logs, workspace.clock.now())
+    now = workspace.clock.now()
+    made = await asyncio.to_thread(
+        observed.mapped, trace, part, content.spans, content.logs, now
+    )  # a large trace would stop the loop, and each request that it answers
     for blob in made.blobs:
         await workspace.blobs.put(blob)
     try:
