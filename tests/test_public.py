@@ -41,6 +41,7 @@ UNRAISED = {
     "hansard.bus.jetstream": "the log, which raises others in their place",
     "hansard.cli": "commands",
     "hansard.inspect": "commands",
+    "hansard.ext.otel.export": "`hansard export --otlp`",
     "hansard.ext.models.exchange": "a step of the proxy, whose client gets a response",
     "hansard.integrations.chromium": "`hansard actions run`",
     "hansard.integrations.mcp": "`hansard mcp`",

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import hansard
+from hansard import testing
 from hansard.domain.errors import BadValue
 from hansard.ext.otel import export
 from hansard.ext.otel.observed import run_of_trace
@@ -96,10 +97,17 @@ async def a_run(record: hansard.AsyncRecord) -> str:
         return session.run
 
 
-async def test_a_run_is_sent_as_spans_and_twice_as_the_same(door: Door):
+@pytest.fixture
+async def memory() -> AsyncIterator[hansard.AsyncRecord]:
+    """Yield a record in memory."""
+    async with testing.record_async() as made:
+        yield made
+
+
+async def test_a_run_is_sent_as_spans_and_twice_as_the_same(memory: hansard.AsyncRecord):
     """One span a run, agent and step, nested, with tokens and errors; the second adds none."""
-    run = await a_run(door.record)
-    workspace = door.record.workspace
+    run = await a_run(memory)
+    workspace = memory.workspace
     with collector() as (url, own):
         header = {"authorization": f"Bearer {SECRET}"}
         sent = [await export.send(workspace, run, url, header) for _ in range(2)]
@@ -188,17 +196,17 @@ async def test_without_content_no_argument_result_or_message_is_sent(
     ],
 )
 async def test_a_collector_that_does_not_accept_spans_is_named_with_its_reason(
-    door: Door, answers: list[tuple[int, bytes]], requests: int, words: str
+    memory: hansard.AsyncRecord, answers: list[tuple[int, bytes]], requests: int, words: str
 ):
     """Only statuses of the protocol are tried again, a bounded number of times."""
-    run = await a_run(door.record)
+    run = await a_run(memory)
     with collector(*answers) as (url, own):
         if words:
             with pytest.raises(export.NotSent) as error:
-                await export.send(door.record.workspace, run, url)
+                await export.send(memory.workspace, run, url)
             assert words in str(error.value)
         else:
-            await export.send(door.record.workspace, run, url)
+            await export.send(memory.workspace, run, url)
         assert len(own.received) == requests
 
 

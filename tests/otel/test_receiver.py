@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
 import zlib
@@ -11,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import msgspec
 import pytest
 
 import hansard
@@ -21,7 +23,7 @@ from hansard.domain.errors import Refused
 from hansard.ext.listener import listening
 from hansard.ext.otel import Traces, receiver, record
 from hansard.ext.otel.observed import run_of_trace
-from hansard.ext.otel.spans import from_json
+from hansard.ext.otel.spans import from_json, from_protobuf
 from tests.cli.support import ran
 from tests.cli.test_up import up
 from tests.faults._warm import python
@@ -184,7 +186,7 @@ async def test_spans_in_any_order_give_one_run_and_late_ones_its_next_part(door:
 async def test_compressed_and_protobuf_requests_give_the_same_spans(door: Door):
     """JSON, gzip, deflate and protobuf are four forms of one request."""
     from google.protobuf import json_format  # noqa: PLC0415 -- slow to import
-    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as proto  # noqa: PLC0415
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as proto  # noqa: PLC0415 -- as above
 
     raw = json.dumps(request(MODEL, TOOL)).encode()
     packed = proto.ExportTraceServiceRequest()
@@ -192,8 +194,6 @@ async def test_compressed_and_protobuf_requests_give_the_same_spans(door: Door):
     for group in for_proto["resourceSpans"]:
         for each in group["scopeSpans"][0]["spans"]:
             for name in ("traceId", "spanId", "parentSpanId"):
-                import base64  # noqa: PLC0415
-
                 each[name] = base64.b64encode(bytes.fromhex(each[name])).decode()
     json_format.ParseDict(for_proto, packed)
     protobuf = packed.SerializeToString()
@@ -212,8 +212,6 @@ async def test_compressed_and_protobuf_requests_give_the_same_spans(door: Door):
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"] == headers.get("content_type", "application/json")
     assert await door.rows("SELECT count(*) FROM spans") == [(2,)]
-    from hansard.ext.otel.spans import from_json, from_protobuf  # noqa: PLC0415
-
     assert from_protobuf(protobuf, logs=False).spans == from_json(raw).spans
     assert len(rows) == 2
 
@@ -280,7 +278,9 @@ async def test_a_span_with_many_and_with_large_values_is_kept_whole(door: Door):
     """Whatever its attributes, events and resource sum up to, it is one event, read as it was."""
     sizes = {"few": 1, "middle": 40, "many": 3_000}
     for number, (name, count) in enumerate(sizes.items(), 2):
-        attributes = {f"{name} {each}": "x" * 4_000 for each in range(min(count, 400))}
+        attributes: dict[str, Any] = {
+            f"{name} {each}": "x" * 4_000 for each in range(min(count, 400))
+        }
         attributes |= {f"{name} {each}": each for each in range(400, count)}
         event = {"name": "e", "attributes": [{"key": "k", "value": value("y" * 150_000)}]}
         big = span(number, name, 1, attributes=attributes, events=[event] * min(count, 3))
@@ -293,6 +293,38 @@ async def test_a_span_with_many_and_with_large_values_is_kept_whole(door: Door):
         assert len(stored[name].attributes) == count
         assert len(stored[name].events) == min(count, 3)
         assert stored[name].resource == {"service.name": "shop"}
+
+
+async def test_secrets_are_replaced_in_spans_and_runs(
+    broker_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A secret of the settings is in no stored byte, also where it is in a large text."""
+    secret = "sk-" + "s3cr3t" * 4
+    monkeypatch.setenv("THE_KEY", secret)
+    config = settings.load(
+        workspace=f"lab-{uuid4().hex[:12]}", data_dir=broker_dir, redact="the_key=THE_KEY"
+    )
+    broker = await find_broker(config)
+    small = span(3, "small", 1, attributes={"gen_ai.tool.name": "t", "header": f"Bearer {secret}"})
+    large = span(4, "large", 1, attributes={"text": "x" * 100_000 + secret})
+    async with (
+        listening(config, broker, Address("127.0.0.1", 0)) as url,
+        httpx2.AsyncClient(base_url=url) as http,
+    ):
+        body = json.dumps(request(small, large, ROOT)).encode()
+        answer = await http.post(
+            "/v1/traces", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.json()["partialSuccess"]["rejectedSpans"] == "1"
+        assert "too large to replace it" in answer.text
+    async with hansard.connect_async(config.workspace, data_dir=broker_dir) as opened:
+        assert len(await opened.runs()) == 1
+        head = await opened.workspace.log.head()
+        history = opened.workspace.log.follow(0, until=head)
+        stored = [msgspec.json.encode(each.commit) async for each in history]
+    assert stored
+    assert not [each for each in stored if secret.encode() in each]
+    await broker.release()
 
 
 async def test_log_records_of_a_span_are_its_messages(door: Door):

@@ -39,6 +39,9 @@ HANDLED_MAX = 8
 WAIT_S, HANDLE_S = 10.0, 60.0
 """Longest wait for such a place, and longest time of a handler, in seconds."""
 
+WORKS_MAX = 2
+"""Works that were put off and are done at the same time; they leave the loop to requests."""
+
 END_S = 10.0
 """Longest wait for work that is under way when the listener ends, in seconds."""
 
@@ -60,6 +63,7 @@ class Later:
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[asyncio.TimerHandle, Callable[[], Awaitable[object]]]] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(WORKS_MAX)
 
     def __call__(self, name: str, delay_s: float, work: Callable[[], Awaitable[object]]) -> None:
         """Do `work` after `delay_s` seconds, instead of what waits under this name."""
@@ -77,7 +81,8 @@ class Later:
 
     async def _do(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
         try:
-            await work()
+            async with self._places:
+                await work()
         except HansardError as error:
             _log.warning("work of the listener failed", work=name, error=str(error))
         except Exception as error:  # noqa: BLE001 -- the log gets its place, and the rest continues

@@ -1,4 +1,8 @@
-"""OpenTelemetry: spans of other programs as observed runs, and runs as `gen_ai` spans."""
+"""OpenTelemetry: spans of other programs as observed runs, and runs as `gen_ai` spans.
+
+Writes a stream for each trace and the run that is made of it; reads any run to send it.
+Offers the receiver of `hansard up --http`, files of spans, the export, and the views spans, traces.
+"""
 
 from __future__ import annotations
 
