@@ -14,14 +14,17 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from cachetools import FIFOCache
 
 from hansard.agents.memory.search import import_extra
 from hansard.agents.steps import payloads
-from hansard.bus.commits import revive
+from hansard.bus.commits import revive_all
+from hansard.bus.log import Append, Stored
 from hansard.client.record import AsyncRecord
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import WorkspaceStream
+from hansard.domain.label import LOWEST, join
 from hansard.extending import (
     OS_USER,
     By,
@@ -39,10 +42,13 @@ from hansard.extending import (
     states,
 )
 from hansard.inspect.trace import Payloads
-from hansard.state.repository import TRIES_MAX
+from hansard.state.repository import TRIES_MAX, transact
 
 KIND = "claude_session"
 """Kind of stream: one stream a session, by its project and id."""
+
+SESSIONS_MAX = 256
+"""Sessions of which the ids of entries are kept in memory."""
 
 
 @event("claude_session.appended.v1")
@@ -83,22 +89,39 @@ def _present(events: Sequence[Event]) -> list[TranscriptAppended]:
     return kept
 
 
-def _new(entries: list[Any], appended: Sequence[TranscriptAppended], subpath: str) -> list[Any]:
-    """Return the entries that are not stored in a transcript yet."""
-    known = {uuid for each in appended if each.subpath == subpath for uuid in each.uuids}
-    return [each for each in entries if each.get("uuid") not in known]
+class _Stored:
+    """What a session's stream holds, without the entries: read once, and then only its new end."""
 
+    def __init__(self) -> None:
+        self.version = 0
+        self.label = LOWEST
+        self.uuids: dict[str, set[str]] = {}
+        """The ids of entries, by the subpath of their transcript."""
 
-def _appended(
-    entries: list[Any], new: list[Any], addition: TranscriptAppended, events: Sequence[Event]
-) -> list[Event]:
-    """Return the addition; none if another writer stored some of its entries meanwhile."""
-    is_current = _new(entries, _present(events), addition.subpath) == new
-    return [addition] if is_current else []
+    def take(self, stored: Stored) -> None:
+        """Add a commit."""
+        self.version = stored.commit.last_version
+        self.label = join(self.label, stored.commit.label or LOWEST)
+        for each in revive_all([stored.commit]):
+            if isinstance(each, TranscriptAppended):
+                self.uuids.setdefault(each.subpath, set()).update(each.uuids)
+            elif isinstance(each, TranscriptDeleted) and each.subpath:
+                self.uuids.pop(each.subpath, None)
+            else:
+                self.uuids.clear()
+
+    def without(self, entries: list[Any], subpath: str) -> list[Any]:
+        """Return the entries that are not stored in a transcript yet."""
+        known = self.uuids.get(subpath, ())
+        return [each for each in entries if each.get("uuid") not in known]
 
 
 class ClaudeSessions(Noun[C_co], noun="claude"):
     """Transcripts of Claude sessions."""
+
+    def __init__(self, record: Any) -> None:
+        super().__init__(record)
+        self._sessions = FIFOCache[str, _Stored](SESSIONS_MAX)
 
     @operation(needs=states(TranscriptAppended))
     async def append(
@@ -121,35 +144,44 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
         """
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             raise BadValue("entries", f"{entries!r:.80}", "give a list of objects")
+        stream = WorkspaceStream(KIND, f"{project}/{session}")
         for _ in range(TRIES_MAX):
-            new = _new(entries, await self._read(project, session), subpath)
+            new = (await self._stored(stream)).without(entries, subpath)
             if not new:
                 return False
             packed = payloads.pack(values.plain(new, "entries", self._workspace.redaction))
             for blob in packed.blobs:
                 await self._workspace.blobs.put(blob)
-            decide = partial(
-                _appended,
-                entries,
-                new,
-                TranscriptAppended(
-                    project=project,
-                    session=session,
-                    entries=packed.raw,
-                    count=len(new),
-                    subpath=subpath,
-                    uuids=tuple(each["uuid"] for each in new if isinstance(each.get("uuid"), str)),
-                ),
+            addition = TranscriptAppended(
+                project=project,
+                session=session,
+                entries=packed.raw,
+                count=len(new),
+                subpath=subpath,
+                uuids=tuple(each["uuid"] for each in new if isinstance(each.get("uuid"), str)),
             )
-            if await self.decided(KIND, f"{project}/{session}", decide, by):
+
+            def append(stored: _Stored, new: Any = new, event: Event = addition) -> Append | None:
+                if stored.without(entries, subpath) != new:
+                    return None  # another writer stored some of them meanwhile
+                label = join(stored.label, self.label).stored
+                return Append(
+                    stream, self._workspace.commit(stored.version + 1, by, [event], label=label)
+                )
+
+            read = partial(self._stored, stream)
+            if await transact(read, append, self._workspace.log.append) is not None:
                 return True
         raise Refused(f"{KIND} {session!r:.80} was changed {TRIES_MAX} times during the call")
 
     @operation(needs=queries("claude.load"))
     async def load(self, project: Name, session: Name, *, subpath: str = "") -> list[Any]:
         """Return the entries of a transcript, in order; none if there is no such transcript."""
+        stream = WorkspaceStream(KIND, f"{project}/{session}")
+        await self._stored(stream)
+        commits = (each.commit for each in await self._workspace.log.read(stream))
         reader, loaded = Payloads(self._workspace), []
-        for each in await self._read(project, session):
+        for each in _present(revive_all(commits)):
             if each.subpath == subpath:
                 loaded += values.revive(await reader.value(each.entries))
         return loaded
@@ -157,7 +189,8 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
     @operation(needs=queries("claude.subkeys"))
     async def subkeys(self, project: Name, session: Name) -> list[str]:
         """Return the subpaths of a session's transcripts."""
-        return sorted({each.subpath for each in await self._read(project, session)} - {""})
+        stored = await self._stored(WorkspaceStream(KIND, f"{project}/{session}"))
+        return sorted({*stored.uuids} - {""})
 
     @operation(needs=queries("claude.list"))
     async def list(self, project: Name) -> list[ClaudeSession]:
@@ -181,13 +214,15 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
 
         return await self.decided(KIND, f"{project}/{session}", decide, by)
 
-    async def _read(self, project: str, session: str) -> Sequence[TranscriptAppended]:
-        """Read what is left of a session. Raises NotFound if the caller is not cleared for it."""
-        stored = await self._workspace.log.read(WorkspaceStream(KIND, f"{project}/{session}"))
-        for label in {each.commit.label for each in stored}:
-            if not await self._context.shows(label):
-                raise NotFound(f"{KIND} {session!r:.80}", "have the role cleared for it")
-        return _present([revive(each) for one in stored for each in one.commit.events])
+    async def _stored(self, stream: WorkspaceStream) -> _Stored:
+        """Read the new end of a session. Raises NotFound if the caller is not cleared for it."""
+        stored = self._sessions.setdefault(stream.id, _Stored())
+        for each in await self._workspace.log.read(stream, after=stored.version):
+            if each.commit.version > stored.version:  # not taken by another call meanwhile
+                stored.take(each)
+        if not await self._context.shows(stored.label):
+            raise NotFound(f"{KIND} {stream.id!r:.80}", "have the role cleared for it")
+        return stored
 
 
 SCHEMA = """
