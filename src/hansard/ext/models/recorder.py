@@ -10,10 +10,19 @@ import asyncio
 import contextlib
 import datetime as dt
 import importlib
+import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextvars import ContextVar, copy_context
 from functools import partial
 from types import ModuleType, TracebackType
@@ -22,6 +31,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from hansard.agents.errors import Miss
+from hansard.agents.flow import done
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.scope import ambient
 from hansard.client.session import AsyncMixin
@@ -113,18 +123,16 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         about = self._about(str(request.url), request.method)
         if about is None:
             return inner(client, request, **options)
-        package = _package(request)
-        stream = options.pop("stream", False)
+        is_stream = options.pop("stream", False)
         try:
             session = ambient(f"{about.provider}'s client")
-            threaded = isinstance(session, AsyncMixin)
-            sends = partial(_send, inner, client, request, options, package, threaded)
+            run: Run = asyncio.to_thread if isinstance(session, AsyncMixin) else _here
+            sends = partial(_send, run, inner, client, request, options)
             exchange = self._exchange(session, about, request.read(), request.headers, sends)
-            reply = _Reply(exchange, exchange.items(), package, request)
-            response = reply.response(package.SyncByteStream)
+            response = done(_Reply(exchange, _InPlace(exchange.items()), request).response())
         except HansardError as error:
-            return _refused(package, request, error)
-        if not stream:
+            return _refused(request, error)
+        if not is_stream:
             response.read()
         return response
 
@@ -135,18 +143,16 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         about = self._about(str(request.url), request.method)
         if about is None:
             return await inner(client, request, **options)
-        package = _package(request)
-        stream = options.pop("stream", False)
+        is_stream = options.pop("stream", False)
         try:
             session = ambient(f"{about.provider}'s client")
             body = await request.aread()
-            sends = partial(_send_async, inner, client, request, options, package)
+            sends = partial(_send, _awaited, inner, client, request, options)
             exchange = self._exchange(session, about, body, request.headers, sends)
-            reply = _Reply(exchange, exchange.items_async(), package, request)
-            response = await reply.response_async(package.AsyncByteStream)
+            response = await _Reply(exchange, exchange.items_async(), request).response()
         except HansardError as error:
-            return _refused(package, request, error)
-        if not stream:
+            return _refused(request, error)
+        if not is_stream:
             await response.aread()
         return response
 
@@ -225,21 +231,50 @@ def _package(request: Any) -> Any:
     return importlib.import_module(type(request).__module__.partition(".")[0])
 
 
-def _refused(package: Any, request: Any, error: HansardError) -> Any:
+def _refused(request: Any, error: HansardError) -> Any:
     """Return the response to a call that may not run, in the provider's form."""
     provider = providers.provider_of(request.url.host)
     content = error_of(provider, REFUSED, str(error))
+    package = _package(request)
     return package.Response(REFUSED, headers=[NO_RETRY], json=content, request=request)
 
 
+Run = Callable[..., Awaitable[Any]]
+"""Way to call a function of a client: in this thread, in another one, or awaited."""
+
+
+async def _here(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+async def _awaited(function: Callable[..., Any], *arguments: Any) -> Any:
+    return await function(*arguments)
+
+
+class _InPlace:
+    """Iterator as an async one, for `done`: it never waits."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    async def __anext__(self) -> Any:
+        try:
+            return next(self._items)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        self._items.close()
+
+
 @contextlib.contextmanager
-def _errors(package: Any, provider: str) -> Any:
-    """Turn errors of a client into cases of an exchange."""
+def _errors(package: Any, provider: str) -> Generator[None]:
+    """Turn errors of a client into cases of an exchange; what runs inside is not recorded."""
     token = _inside.set(True)
     try:
         yield
     except (package.ConnectError, package.ConnectTimeout, package.PoolTimeout) as error:
-        message = f"{provider} cannot be reached: {error or type(error).__name__}"
+        message = f"{provider} cannot be reached: {str(error) or type(error).__name__}"
         raise Unreached(message) from error
     except package.HTTPError as error:
         raise Broken(f"{type(error).__name__}: {error}") from error
@@ -247,198 +282,152 @@ def _errors(package: Any, provider: str) -> Any:
         _inside.reset(token)
 
 
+async def _send(
+    run: Run, inner: Callable[..., Any], client: Any, request: Any, options: Mapping[str, Any]
+) -> Source:
+    """Send a request by its client. Raises Unreached, Broken."""
+    package = _package(request)
+    with _errors(package, request.url.host):
+        response = await run(partial(inner, stream=True, **options), client, request)
+    return _Received(response, package, run)
+
+
 class _Received:
     """A provider's response through a client of httpx or httpx2."""
 
-    def __init__(self, response: Any, package: Any) -> None:
+    def __init__(self, response: Any, package: Any, run: Run) -> None:
         self.status: int = response.status_code
         self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
-        self._response, self._package = response, package
         self.is_closed = False
+        self._package, self._run = package, run
+        if run is _awaited:
+            chunks, self._close = response.aiter_raw(), response.aclose
+            self._next = partial(anext, chunks, None)
+        else:
+            chunks, self._close = response.iter_raw(), response.close
+            self._next = partial(next, chunks, None)
 
-    def _demand_open(self) -> None:
+    async def next(self) -> bytes | None:
         if self.is_closed:
             raise Closed
-
-
-class _ReceivedSync(_Received):
-    def __init__(self, response: Any, package: Any, *, threaded: bool) -> None:
-        super().__init__(response, package)
-        self._chunks = response.iter_raw()
-        self._threaded = threaded
-
-    def _next(self) -> bytes | None:
         with _errors(self._package, "the provider"):
-            data: bytes | None = next(self._chunks, None)
-        return data
-
-    async def next(self) -> bytes | None:
-        self._demand_open()
-        return await asyncio.to_thread(self._next) if self._threaded else self._next()
-
-    async def close(self) -> None:
-        self._response.close()
-
-
-class _ReceivedAsync(_Received):
-    def __init__(self, response: Any, package: Any) -> None:
-        super().__init__(response, package)
-        self._chunks = response.aiter_raw()
-
-    async def next(self) -> bytes | None:
-        self._demand_open()
-        with _errors(self._package, "the provider"):
-            data: bytes | None = await anext(self._chunks, None)
+            data: bytes | None = await self._run(self._next)
         return data
 
     async def close(self) -> None:
-        await self._response.aclose()
-
-
-async def _send(
-    inner: Callable[..., Any],
-    client: Any,
-    request: Any,
-    options: Mapping[str, Any],
-    package: Any,
-    threaded: bool,  # noqa: FBT001 -- bound in one place
-) -> Source:
-    def send() -> Any:
-        with _errors(package, request.url.host):
-            return inner(client, request, stream=True, **options)
-
-    response = await asyncio.to_thread(send) if threaded else send()
-    return _ReceivedSync(response, package, threaded=threaded)
-
-
-async def _send_async(
-    inner: Callable[..., Any], client: Any, request: Any, options: Mapping[str, Any], package: Any
-) -> Source:
-    with _errors(package, request.url.host):
-        response = await inner(client, request, stream=True, **options)
-    return _ReceivedAsync(response, package)
+        await self._run(self._close)
 
 
 class _Reply:
     """The response of a client of httpx or httpx2, from the items of an exchange."""
 
-    def __init__(self, exchange: Exchange, items: Any, package: Any, request: Any) -> None:
+    def __init__(self, exchange: Exchange, items: Any, request: Any) -> None:
         self._exchange = exchange
+        self._session = exchange.session
         self._items = items
-        self._package = package
         self._request = request
+        self._package = _package(request)
         self._began_s = time.monotonic()
         self._ended = False
 
-    def response(self, base: Any) -> Any:
-        """Return the response once its head is there."""
-        head = self._first(self._following())
-
-        class Stream(base):  # type: ignore[misc] # of the client's package
-            def __iter__(stream) -> Any:  # noqa: N805 -- `self` is the reply
-                while (data := self._data(self._following())) is not None:
-                    yield data
-                self._state_messages()
-
-            def close(stream) -> None:  # noqa: N805 -- `self` is the reply
-                self._leave()
-                while not self._ended and self._following() is not None:
-                    pass
-                self._items.close()
-
-        return self._made(head, Stream())
-
-    async def response_async(self, base: Any) -> Any:
-        """Return the response once its head is there."""
-        head = self._first(await self._following_async())
-
-        class Stream(base):  # type: ignore[misc] # of the client's package
-            async def __aiter__(stream) -> Any:  # noqa: N805 -- `self` is the reply
-                while (data := self._data(await self._following_async())) is not None:
-                    yield data
-                for each in self._exchange.new_messages():
-                    session = self._exchange.session
-                    await session.message(each.role, each.content, fields=each.fields)
-
-            async def aclose(stream) -> None:  # noqa: N805 -- `self` is the reply
-                self._leave()
-                while not self._ended and await self._following_async() is not None:
-                    pass
-                await self._items.aclose()
-
-        return self._made(head, Stream())
-
-    def _made(self, head: Mapping[str, Any], stream: Any) -> Any:
+    async def response(self) -> Any:
+        """Return the response once its head is there. Raises the client's error."""
+        item = await self._following()
+        if item is None or "head" not in item:
+            self._data(item)
+            raise self._broken("the provider closed the connection without an answer")
+        head = item["head"]
         headers = self._exchange.headers if self._exchange.ran else head["headers"]
+        is_sync = isinstance(self._items, _InPlace)
         response = self._package.Response(
             head["status"],
             headers=[(name, value) for name, value in headers],
-            stream=stream,
+            stream=self._sync_stream() if is_sync else self._async_stream(),
             request=self._request,
             extensions={"http_version": b"HTTP/1.1"},
         )
         response.elapsed = dt.timedelta(seconds=time.monotonic() - self._began_s)
         return response
 
-    def _following(self) -> Any:
-        """Return the next item; None after the last one."""
-        try:
-            item = next(self._items, None)
-        except Unreached as error:
-            raise self._unreached(error) from error
-        except Miss as error:
-            raise _missed(error, self._near()) from error
-        return self._observed(item)
+    def _sync_stream(self) -> Any:
+        class Stream(self._package.SyncByteStream):  # type: ignore[misc,name-defined] # of the client's package
+            def __iter__(stream) -> Iterator[bytes]:  # noqa: N805 -- `self` is the reply
+                while (data := done(self._piece())) is not None:
+                    yield data
 
-    async def _following_async(self) -> Any:
+            def close(stream) -> None:  # noqa: N805 -- `self` is the reply
+                done(self._leave())
+
+        return Stream()
+
+    def _async_stream(self) -> Any:
+        class Stream(self._package.AsyncByteStream):  # type: ignore[misc,name-defined] # of the client's package
+            async def __aiter__(stream) -> AsyncIterator[bytes]:  # noqa: N805 -- `self` is the reply
+                while (data := await self._piece()) is not None:
+                    yield data
+
+            async def aclose(stream) -> None:  # noqa: N805 -- `self` is the reply
+                await self._leave()
+
+        return Stream()
+
+    async def _piece(self) -> bytes | None:
+        """Return the next piece of the body; None at the clean end."""
+        data = self._data(await self._following())
+        if data is None:
+            await self._finish()
+        return data
+
+    async def _leave(self) -> None:
+        """Stop receiving, and record the end: the client closed the response."""
+        if self._exchange.source is not None:
+            self._exchange.source.is_closed = True
+        while not self._ended:
+            await self._following()
+        await self._items.aclose()
+
+    async def _finish(self) -> None:
+        """Wait until the end is on record, and state the new messages."""
+        while not self._ended:
+            await self._following()
+        for each in self._exchange.new_messages():
+            stated = self._session.message(each.role, each.content, fields=each.fields)
+            if inspect.isawaitable(stated):
+                if isinstance(self._items, _InPlace):  # in a thread of an async session
+                    loop = self._session._loop  # noqa: SLF001 -- where it belongs to
+                    asyncio.run_coroutine_threadsafe(_awaited(lambda s=stated: s), loop).result()
+                else:
+                    await stated
+
+    async def _following(self) -> Any:
+        """Return the next item; None after the last one."""
         try:
             item = await anext(self._items, None)
         except Unreached as error:
-            raise self._unreached(error) from error
+            if isinstance(error.__cause__, Exception) and self._exchange.ran:
+                raise error.__cause__ from None  # the client's own
+            raise self._package.ConnectError(str(error), request=self._request) from error
         except Miss as error:
-            session = self._exchange.session
-            near = await session._flow(self._exchange.nearest()) if self._searches else ""  # noqa: SLF001 -- reads the record
-            raise _missed(error, near) from error
-        return self._observed(item)
-
-    @property
-    def _searches(self) -> bool:
-        return isinstance(self._exchange.session.engine, StepEngine)
-
-    def _near(self) -> str:
-        session = self._exchange.session
-        if not self._searches or isinstance(session, AsyncMixin):
-            return ""
-        near: str = session._drive(self._exchange.nearest())  # noqa: SLF001 -- reads the record
-        return near
-
-    def _observed(self, item: Any) -> Any:
-        if item is None:
-            self._ended = True
-        else:
+            near = await self._nearest()
+            raise (HansardError(f"{error}; {near}") if near else error) from error
+        self._ended = item is None
+        if item is not None:
             self._exchange.observe(item)
         return item
 
-    def _unreached(self, error: Unreached) -> Exception:
-        if isinstance(error.__cause__, Exception) and self._exchange.ran:
-            return error.__cause__  # the client's own
-        unreached: Exception = self._package.ConnectError(str(error), request=self._request)
-        return unreached
-
-    def _first(self, item: Any) -> Mapping[str, Any]:
-        """Return the head. Raises the client's error if the exchange ended before it."""
-        if item is not None and "head" in item:
-            head: Mapping[str, Any] = item["head"]
-            return head
-        self._data(item)
-        raise self._broken("no response")
+    async def _nearest(self) -> str:
+        in_thread = isinstance(self._items, _InPlace) and isinstance(self._session, AsyncMixin)
+        if in_thread or not isinstance(self._session.engine, StepEngine):
+            return ""
+        near: str = await self._session._flow(self._exchange.nearest())  # noqa: SLF001 -- reads the record
+        return near
 
     def _data(self, item: Any) -> bytes | None:
         """Return the piece of an item; None at the clean end. Raises the client's error."""
         if item is None:
             return None
         if "chunk" in item:
-            return data_of(item["chunk"])
+            return self._exchange.data if self._exchange.ran else data_of(item["chunk"])
         end = item["end"]
         if end["how"] == COMPLETE:
             return None
@@ -447,19 +436,3 @@ class _Reply:
     def _broken(self, why: str) -> Exception:
         error: Exception = self._package.RemoteProtocolError(why, request=self._request)
         return error
-
-    def _leave(self) -> None:
-        """Stop receiving: the client closed the response."""
-        if self._exchange.source is not None:
-            self._exchange.source.is_closed = True
-
-    def _state_messages(self) -> None:
-        session = self._exchange.session
-        for each in self._exchange.new_messages():
-            stated = session.message(each.role, each.content, fields=each.fields)
-            if isinstance(session, AsyncMixin):
-                asyncio.run_coroutine_threadsafe(stated, session._loop).result()  # noqa: SLF001 -- in a thread of it
-
-
-def _missed(error: Miss, near: str) -> HansardError:
-    return HansardError(f"{error}; {near}") if near else error
