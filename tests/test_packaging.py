@@ -141,12 +141,17 @@ def test_the_four_parts_stand_at_the_top(name):
     assert (link / "__init__.py").is_file()
 
 
+OWN_ENVIRONMENTS = {"adk", "claude"}
+"""Extras whose packages contradict those of others, or are large: requirements/NAME.txt has them."""
+
+
 def test_the_locked_environment_has_all_extras():
     """Every extra is pinned, except that only tests have the framework of `agent`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {
         extra: [re.split("[<>=~! ]", each)[0] for each in requirements]
         for extra, requirements in project["optional-dependencies"].items()
+        if extra not in OWN_ENVIRONMENTS
     }
     for lock, kept in {"run": extras.keys() - {"agent"}, "dev": extras.keys()}.items():
         pinned = (ROOT / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
