@@ -142,7 +142,7 @@ def test_the_four_parts_stand_at_the_top(name):
 
 
 OWN_ENVIRONMENTS = {"adk", "claude"}
-"""Extras whose packages contradict those of others, or are large: requirements/NAME.txt has them."""
+"""Extras whose packages contradict others or are large; requirements/NAME.txt has them."""
 
 
 def test_the_locked_environment_has_all_extras():
