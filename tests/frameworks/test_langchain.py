@@ -20,7 +20,7 @@ from tests.frameworks.killing import Run, is_killed, lines, program
 from tests.integrations.packages import forked_with, imported
 from tests.service.support import ALL, House
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=1)
 
 
 PACKAGES = "langchain_openai", "langchain.agents"

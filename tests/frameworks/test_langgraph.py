@@ -21,7 +21,7 @@ import hansard
 from hansard.domain.errors import BadValue
 from hansard.ext.frameworks.langgraph import Checkpointer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(cases=1)
 
 
 class ReadByAnother(Checkpointer):
