@@ -113,7 +113,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         if session is None:
             return handler(request)
 
-        def send() -> ModelResponse[Any]:
+        def send() -> Any:
             return _used(session, handler(request))
 
         tool, arguments = self._model(session, request, send)
@@ -129,7 +129,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         if session is None:
             return await handler(request)
 
-        async def send() -> ModelResponse[Any]:
+        async def send() -> Any:
             return _used(session, await handler(request))
 
         tool, arguments = self._model(session, request, send)
@@ -264,8 +264,8 @@ def _records_itself(tool: Any) -> bool:
     return isinstance(getattr(tool, "func", None), Tool)
 
 
-def _used(session: AnySession, response: ModelResponse[Any]) -> ModelResponse[Any]:
-    """Report the tokens of an answer."""
+def _used(session: AnySession, response: ModelResponse[Any]) -> Any:
+    """Report the tokens of an answer; return it as it is recorded: the message, if that is all."""
     for message in response.result:
         usage = getattr(message, "usage_metadata", None) or {}
         report_usage(
@@ -275,11 +275,13 @@ def _used(session: AnySession, response: ModelResponse[Any]) -> ModelResponse[An
             cached_tokens=usage.get("input_token_details", {}).get("cache_read"),
             reasoning_tokens=usage.get("output_token_details", {}).get("reasoning"),
         )
-    return response
+    if len(response.result) != 1 or response.structured_response is not None:
+        return response
+    return response.result[0]
 
 
 def _response(result: Any) -> ModelResponse[Any]:
-    """Return a step's result as an answer; a message or text is one that a person supplied."""
+    """Return a step's result as an answer; a text is one that a person supplied."""
     if isinstance(result, ModelResponse):
         return result
     message = result if isinstance(result, lc.AIMessage) else lc.AIMessage(_text(result))
