@@ -50,11 +50,11 @@ class Bench:
             id = "fetches"
 
             @durable_operation("fetch")
-            async def fetch(this, ctx: RunContext[Any], n: int) -> int:  # noqa: N805 -- two selves
+            async def fetch(this, ctx: RunContext[Any], n: int) -> int:  # noqa: N805 -- `self` is the bench here
                 self.ran["fetch"] += 1
                 return n + 1
 
-            async def before_run(this, ctx: RunContext[Any]) -> None:  # noqa: N805 -- as `fetch`
+            async def before_run(this, ctx: RunContext[Any]) -> None:  # noqa: N805 -- `self` is the bench here
                 seen.append(await this.fetch(ctx, 3))
 
         return (await self.agent(Fetches()).run("Go.")).output, seen
@@ -107,7 +107,7 @@ class Bench:
         return len(granted), second.output
 
     async def models(self) -> Any:
-        """Another model of a run is asked under its own name."""
+        """Another model of a run answers under its own name."""
 
         def answer(messages: Any, info: Any) -> ModelResponse:
             self.ran["other"] += 1

@@ -129,7 +129,7 @@ SUMS = "SELECT sum(input_tokens)::INT, sum(output_tokens)::INT FROM steps WHERE 
 async def test_streams_of_the_openai_agents_sdk(
     data_dir: Path, workspace: str, answers: list[bytes], provider: Provider
 ):
-    """Events, results and token sums of a replay are those recorded; the provider is not asked."""
+    """A replay has the events, results and token sums on record, and sends no request."""
     model = OpenAIResponsesModel("gpt-4o", provider.client)
     tools = [function_tool(each) for each in TOOLS]
     analytics = Agent("Analytics Agent", model=model, tools=tools)

@@ -111,10 +111,10 @@ class _RecordedChats(ChatMiddleware):
         if session is None:
             await call_next()
             return
-        wanted = (context.options or {}).get("response_format")
+        response_format = (context.options or {}).get("response_format")
         if context.stream:
             updates = _updates(session, context, call_next)
-            finish = partial(ChatResponse.from_updates, output_format_type=wanted)
+            finish = partial(ChatResponse.from_updates, output_format_type=response_format)
             context.result = ResponseStream(updates, finalizer=finish)
             return
 
@@ -129,7 +129,7 @@ class _RecordedChats(ChatMiddleware):
         tool, arguments = _step(context, send)
         answer, _ = await execute(session, tool, arguments)
         response: ChatResponse[Any] = ChatResponse.from_dict(answer)
-        response._response_format = wanted  # noqa: SLF001 -- `from_dict` has no argument for it
+        response._response_format = response_format  # noqa: SLF001 -- `from_dict` has no argument for it
         context.result = response
 
 

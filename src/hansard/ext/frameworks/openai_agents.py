@@ -103,21 +103,21 @@ class _Copies:
     def __init__(self, effects: Mapping[str, Effects], provider: ModelProvider) -> None:
         self._effects = effects
         self._provider = provider
-        self._made: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
+        self._copies: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
 
     def of(self, agent: Any) -> Any:
         """Return the copy of an agent; of an agent that was not known, a new one."""
         if not isinstance(agent, Agent):
             return agent
-        if id(agent) not in self._made:
+        if id(agent) not in self._copies:
             copied = agent.clone(
                 model=RecordedModel(agent.model, self._provider),
                 model_settings=agent.model_settings,
                 tools=[self._tool(each) for each in agent.tools],
             )
-            self._made[id(agent)] = (agent, copied)
+            self._copies[id(agent)] = (agent, copied)
             copied.handoffs = [self._handoff(each) for each in agent.handoffs]
-        return self._made[id(agent)][1]
+        return self._copies[id(agent)][1]
 
     def _tool(self, tool: Tool) -> Tool:
         if isinstance(tool, LOCAL):
@@ -193,50 +193,50 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
     """
 
     def __init__(self, model: str | Model | None, provider: ModelProvider) -> None:
-        self._given = model
+        self._source = model
         self._provider = provider
-        self._made = model if isinstance(model, Model) else None
+        self._instance = model if isinstance(model, Model) else None
 
     @property
     def model(self) -> str:
         """The model's name."""
-        if isinstance(self._given, Model):
-            return str(getattr(self._given, "model", type(self._given).__name__))
-        return self._given or get_default_model()
+        if isinstance(self._source, Model):
+            return str(getattr(self._source, "model", type(self._source).__name__))
+        return self._source or get_default_model()
 
     @property
     def _operation(self) -> str:
-        if isinstance(self._given, Model):
-            kind = type(self._given).__name__
+        if isinstance(self._source, Model):
+            kind = type(self._source).__name__
             return OPERATIONS.get(kind, f"agents.{kind}")
         prefix, slash, _ = self.model.partition("/")
         return f"{prefix if slash else 'openai'}.responses"
 
     @property
     def _real(self) -> Model:
-        if self._made is None:
-            name = None if isinstance(self._given, Model) else self._given
-            self._made = self._provider.get_model(name)
-        return self._made
+        if self._instance is None:
+            name = None if isinstance(self._source, Model) else self._source
+            self._instance = self._provider.get_model(name)
+        return self._instance
 
     def get_retry_advice(self, request: Any) -> Any:
         """Return the model's advice; none in a replay."""
-        return self._made and self._made.get_retry_advice(request)
+        return self._instance and self._instance.get_retry_advice(request)
 
     async def close(self) -> None:
         """Close the model."""
-        if self._made is not None:
-            await self._made.close()
+        if self._instance is not None:
+            await self._instance.close()
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
-        if self._made is not None:
-            await self._made._cleanup_on_run_end(owner)  # noqa: SLF001 -- the SDK calls it for each model
+        if self._instance is not None:
+            await self._instance._cleanup_on_run_end(owner)  # noqa: SLF001 -- the SDK calls it for each model
 
     def _supports_default_prompt_cache_key(self) -> bool:
         """Return whether the SDK adds a key of its own, as it asks each model."""
-        if self._made is None:
+        if self._instance is None:
             return self._operation.startswith("openai.")
-        supports = getattr(self._made, "_supports_default_prompt_cache_key", None)
+        supports = getattr(self._instance, "_supports_default_prompt_cache_key", None)
         return bool(supports and supports())
 
     async def get_response(self, *request: Any, **more: Any) -> ModelResponse:
