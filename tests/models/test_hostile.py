@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from hansard.ext.models.exchange import BROKEN, CLOSED, COMPLETE, data_of, secrets_of
 from tests.models.hostile import Answer, Script, Workspace, asking, hostile
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'

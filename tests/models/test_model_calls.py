@@ -2,10 +2,14 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 import hansard
 from hansard.domain.steps import Effects
 from hansard.ext.models import Models
 from hansard.ext.steps import call, step
+
+pytestmark = pytest.mark.slow
 
 FACTS = {
     "provider": "openai", "operation": "responses", "model": "gpt-9-2026", "status": 200,

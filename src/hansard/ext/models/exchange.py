@@ -216,9 +216,9 @@ class Exchange:
         if self._operation is not None:
             name, effects = self._operation.name, Effects.IDEMPOTENT
         prompts: tuple[PromptUse, ...] = ()
-        if self._operation is not None and self._rules.prompts is not None:
-            asked = providers.facts(self._operation, self._body, 0, (), b"")
-            prompts = self._rules.prompts.uses(asked.messages_in)
+        if self._operation is not None and self._rules.prompts:
+            request = providers.facts(self._operation, self._body, 0, (), b"")
+            prompts = self._rules.prompts.uses(request.messages_in)
         made = steps.step(
             name,
             body,

@@ -104,6 +104,9 @@ class PromptMatcher:
             elif sum(map(len, pieces)) >= LITERAL_MIN:
                 self._around[pieces] = use
 
+    def __bool__(self) -> bool:
+        return bool(self._exact or self._around)
+
     @classmethod
     async def of(cls, workspace: Workspace) -> PromptMatcher:
         """Index all versions of all prompts of a workspace."""

@@ -26,7 +26,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name, the first part of the names of its operations.
         dialect: The API that it speaks: `openai`, `anthropic` or `google`.
         variables: Environment variables by which SDKs take its base URL.
-        hosts: Its host names; a leading dot stands for every host below that domain.
+        hosts: Its host names; a leading dot means every host below that domain.
         base: Its default base URL.
     """
 
