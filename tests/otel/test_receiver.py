@@ -380,6 +380,8 @@ async def test_an_observed_run_is_neither_resumed_nor_replayed(
         ("run", "replay", run, "--", "true"),
         ("run", "resume", run),
         ("run", "resume", run, "--", "true"),
+        ("run", "fork", run),
+        ("replay", run, "--", "true"),
     ):
         assert await asyncio.to_thread(refused, *command), command
     shown = await asyncio.to_thread(ran, capsys, monkeypatch, [*door.place, "run", "show", run])

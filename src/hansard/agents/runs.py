@@ -143,6 +143,7 @@ async def fork(
             raise BadValue("at", f"{at!r:.80} beside edits", remedy)
         at, items, label = await _edits(workspace, run, edits, by, workspace.text(reason))
     life, vector = await workspace.points.vector(run, at)
+    refuse_observed(run, life)
     child = workspace.clock.new_id()
     before = {} if life.forked is None else {(e.agent, e.call): e for e in life.forked.edits}
     forked = RunForked(
@@ -743,7 +744,7 @@ def refuse_observed(run: str, life: RunState) -> None:
     if life.observed:
         message = (
             f"run {run} was observed from outside (its calls are spans of another program; none "
-            "was an intent): it can be neither resumed nor replayed; read it: "
+            "was an intent): it can be neither resumed nor replayed nor forked; read it: "
             f"hansard run show {run}"
         )
         raise Refused(message)

@@ -38,7 +38,6 @@ async def take(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tal
     async def store(line: int) -> None:
         made = await record.record_spans(workspace, spans, logs)
         tally.events += made.new
-        tally.new += made.new
         tally.duplicates += made.again
         traces.update(dict.fromkeys(each.trace for each in spans))
         spans.clear()
@@ -61,6 +60,7 @@ async def take(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tal
             tally.runs += 1
             tally.calls += made.calls
             tally.commits += len(made.appends)
+            tally.new += made.new
     return tally
 
 

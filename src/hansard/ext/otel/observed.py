@@ -258,12 +258,16 @@ def _name(value: Any) -> str:
 
 
 class Mapped(msgspec.Struct):
-    """The commits of an observed run in order, and the blobs that are stored before them."""
+    """The commits of an observed run in order, and the blobs that are stored before them.
+
+    `new` counts the commits that were not stored before.
+    """
 
     run: str
     appends: list[Append] = []
     blobs: list[bytes] = []
     calls: int = 0
+    new: int = 0
 
 
 def run_of_trace(trace: str, part: int = 1) -> str:

@@ -397,7 +397,7 @@ async def write_run(workspace: Workspace, trace: str, part: int) -> observed.Map
     for blob in made.blobs:
         await workspace.blobs.put(blob)
     try:
-        await workspace.log.append_bulk(made.appends)
+        made.new = await workspace.log.append_bulk(made.appends)
     except Conflict:  # it was written to since, by a person who scored or settled it
         if not await workspace.log.read(RunStream(made.run)):
             raise
