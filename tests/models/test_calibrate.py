@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 def test_proposed_rules_are_applied_where_they_are_given(provider: Provider, tmp_path: Path):
     """Two starts propose the id that a program draws; the second start calls no provider. Replay
-    misses without the rule, names the field, and finds the calls with it; another text is a miss
-    with it, too.
+    misses without the rule, names the field, and finds the calls with it, also those that were
+    recorded before the rule; another text is a miss with it, too.
     """
     rules = tmp_path / "rules"
 
@@ -37,10 +37,12 @@ def test_proposed_rules_are_applied_where_they_are_given(provider: Provider, tmp
     assert [line for line in text.splitlines() if not line.startswith("#")] == [
         "openai.chat.completions/metadata/run"
     ]
-    assert hansard("record", "--rules", str(rules)).returncode == 0
-    assert len(provider.calls) == 4
-    replayed = hansard("replay", "last", "--rules", str(rules))
-    assert (replayed.returncode, replayed.stdout) == (0, "Grüße aus Köln.\n"), replayed.stderr
+    for calls in (2, 4):  # the run that was recorded without the rule, and one with it
+        if calls == 4:
+            assert hansard("record", "--rules", str(rules)).returncode == 0
+        replayed = hansard("replay", "last", "--rules", str(rules))
+        assert (replayed.returncode, replayed.stdout) == (0, "Grüße aus Köln.\n"), replayed.stderr
+        assert len(provider.calls) == calls
     missed = hansard("replay", "last")
     assert missed.returncode == 1
     assert "/metadata/run" in missed.stderr

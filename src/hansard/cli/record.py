@@ -181,6 +181,7 @@ async def run_proxied(
         pairing: Whether each request is answered as the nearest recorded one.
     """
     from hansard.ext.models.calibration import PairingProxy
+    from hansard.ext.models.differences import identities_under
     from hansard.ext.models.exchange import Rules
     from hansard.ext.models.messages import PromptMatcher
     from hansard.ext.models.proxy import ModelProxy, child_environment, upstreams
@@ -191,6 +192,9 @@ async def run_proxied(
         begins = opened.run(workflow, agent=agent, **options)
         async with _failing_by_code(begins) as (session, result):
             rules = Rules(volatile, await PromptMatcher.of(session.engine.workspace))
+            if volatile:
+                earlier = identities_under(session.engine, volatile)
+                rules.earlier.update(await session._flow(earlier))  # noqa: SLF001 -- reads the record
             kind = PairingProxy if pairing else ModelProxy
             proxy = kind(session, upstreams(os.environ), pace=pace, rules=rules)
             async with proxy.serving() as url:

@@ -6,6 +6,7 @@ that two requests are the same: a person reads it, and states a rule.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ import msgspec
 from hansard.agents.flow import Flow
 from hansard.agents.steps.engine import StepEngine
 from hansard.domain import values
-from hansard.ext.models.providers import Operation, identity_of
+from hansard.domain.fingerprint import canonical
+from hansard.ext.models.providers import BY_NAME, Operation, identity_of
 
 FIELDS_MAX = 8
 """Most fields that a miss names."""
@@ -166,6 +168,31 @@ def nearest_recorded(
 def _of_body(each: Difference) -> Difference:
     """Return a difference with its field as a rule names it."""
     return msgspec.structs.replace(each, field=each.field.removeprefix("/body") or "/")
+
+
+Earlier = dict[tuple[str, str, str], list[str]]
+"""Recorded identities by tool, path, and identity under other rules, in the order of the steps."""
+
+
+def identities_under(engine: StepEngine, volatile: Sequence[str]) -> Flow[Earlier]:
+    """Return the identities of the requests on record, by what they are under other rules.
+
+    So rules that were stated after a recording apply to its replay.
+    """
+    earlier: Earlier = {}
+    for _, step in sorted(engine.ledger.state.steps.items()):
+        provider, _, kind = step.tool.partition(".")
+        if step.kind == "model" and provider in BY_NAME:
+            arguments = yield from engine.outcomes.fetch(engine.outcomes.reader.arguments(step))
+            now = identity_of(Operation(provider, kind), arguments.get("body"), volatile)
+            key = (step.tool, arguments.get("path", ""), digest_of(now))
+            earlier.setdefault(key, []).append(arguments.get("identity", ""))
+    return earlier
+
+
+def digest_of(identity: Any) -> str:
+    """Return the digest of an identity, as it is recorded."""
+    return hashlib.sha256(canonical(identity)).hexdigest()
 
 
 def identity_as_recorded(

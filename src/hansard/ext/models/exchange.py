@@ -26,11 +26,10 @@ import msgspec
 from hansard.agents.errors import NotDone
 from hansard.agents.flow import Flow, done
 from hansard.client.session import AsyncMixin
-from hansard.domain.fingerprint import canonical
 from hansard.domain.steps import Effects, PromptUse
 from hansard.ext import steps
 from hansard.ext.models import edited, providers
-from hansard.ext.models.differences import nearest_recorded
+from hansard.ext.models.differences import Earlier, digest_of, nearest_recorded
 from hansard.ext.models.messages import Conversation, PromptMatcher
 from hansard.ext.models.providers import Facts, Message, Operation
 
@@ -166,11 +165,18 @@ class Rules(msgspec.Struct, frozen=True):
         volatile: Fields of requests that are no part of a call's identity.
         prompts: Prompt versions that are recognised in requests; None for none.
         conversation: The messages that were stated in the session.
+        earlier: Identities of recorded requests by those under `volatile`.
     """
 
     volatile: Sequence[str] = ()
     prompts: PromptMatcher | None = None
     conversation: Conversation = msgspec.field(default_factory=Conversation)
+    earlier: Earlier = msgspec.field(default_factory=dict)
+
+    def recorded(self, tool: str, path: str, digest: str) -> str:
+        """Return the identity with which a request was recorded under other rules, else its own."""
+        left = self.earlier.get((tool, path, digest))
+        return left.pop(0) if left else digest
 
 
 class Exchange:
@@ -235,9 +241,11 @@ class Exchange:
     def _arguments(self) -> dict[str, Any]:
         request, body = self.request, self._plain_body
         if self._operation is None:
-            identity: Any = {"sha256": sha256(request.body).hexdigest()}
+            identity = digest_of({"sha256": sha256(request.body).hexdigest()})
         else:
-            identity = providers.identity(self._operation, request.body, self._rules.volatile)
+            whole = providers.identity(self._operation, request.body, self._rules.volatile)
+            name, path = self._operation.name, request.shown_path
+            identity = self._rules.recorded(name, path, digest_of(whole))
         model = self._operation.model if self._operation is not None else ""
         if not model and isinstance(body, dict) and isinstance(body.get("model"), str):
             model = body["model"]
@@ -245,7 +253,7 @@ class Exchange:
             "model": model,
             "method": request.method,
             "path": request.shown_path,
-            "identity": sha256(canonical(identity)).hexdigest(),
+            "identity": identity,
             "body": body,
         }
         if request.attempt is not None:
