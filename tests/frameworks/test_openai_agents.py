@@ -24,7 +24,10 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message, function
 from openai import APIConnectionError, AsyncOpenAI
 
 import hansard
+from hansard.ext.frameworks import agents_sessions
+from hansard.ext.frameworks.agents_sessions import AgentsSessions
 from hansard.ext.frameworks.openai_agents import RecordedHooks, RecordedSession, recorded
+from tests.cli.support import Call
 from tests.frameworks.killing import KILLED, is_killed, lines, program
 
 set_tracing_disabled(disabled=True)
@@ -232,6 +235,7 @@ async def test_the_methods_of_a_session(data_dir: Path, workspace: str):
                 assert await session.get_items(limit=2) == items[1:]
                 assert await session.get_items(limit=0) == []
                 assert await session.pop_item() == items[2]
+        assert await record.noun(AgentsSessions).items("ann") == items[:2]
         async with record.run("w", run="s"):
             assert await session.get_items() == items[:2]
             await session.clear_session()
@@ -250,8 +254,6 @@ async def test_a_change_that_is_repeated_after_a_kill_changes_nothing(
     data_dir: Path, workspace: str
 ):
     """The key of the call is in the change: the repeated call finds it, and its item."""
-    from hansard.ext.frameworks import agents_sessions  # noqa: PLC0415 -- its parts, for one test
-
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         space = record._workspace
         by = hansard.domain.events.Actor(agent="a")
@@ -349,3 +351,11 @@ async def test_large_items_are_kept_by_reference_and_secrets_are_replaced(
             assert await session.get_items() == [large]
         stored = "SELECT count(*) FROM events WHERE data::VARCHAR LIKE '%sk-very-secret-1%'"
         assert [tuple(row) for row in (await record.sql(stored)).rows] == [(0,)]
+
+
+async def test_a_session_is_shown_by_a_command(data_dir: Path, workspace: str, call: Call):
+    """`hansard agents-sessions items` has what the next run of the conversation gets."""
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record, record.run("w"):
+        await RecordedSession("ann").add_items([{"role": "user", "content": "Hello."}])
+    shown = await asyncio.to_thread(call, "agents-sessions", "items", "ann", "--json")
+    assert "Hello." in shown.out

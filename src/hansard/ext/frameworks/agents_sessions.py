@@ -22,7 +22,7 @@ from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.steps import Effects
 from hansard.ext.frameworks._sessions import execute, io
 from hansard.ext.steps import AnySession, step
-from hansard.extending import Event, Slice, event
+from hansard.extending import C_co, Event, Name, NotFound, Noun, Slice, event, operation, queries
 from hansard.inspect.trace import Payloads
 
 KIND = "agents_session"
@@ -118,6 +118,22 @@ async def _once(
     await workspace.repository.record(WorkspaceStream(KIND, name), by, decide, label)
 
 
+class AgentsSessions(Noun[C_co], noun="agents_sessions"):
+    """Sessions of the OpenAI Agents SDK."""
+
+    @operation(needs=queries("agents_sessions.items"))
+    async def items(self, session: Name) -> list[Any]:
+        """Return the items of a session, oldest first; none if there is no such session.
+
+        Args:
+            session: The session's id.
+        """
+        present = await read(self._workspace, session)
+        if not await self._context.shows(parse(present.label)):
+            raise NotFound(f"{KIND} {session!r:.80}", "have the role cleared for it")
+        return present.items
+
+
 SCHEMA = """
 CREATE VIEW agents_session_changes AS
 SELECT url_decode(split_part(stream, '/', 2)) AS session, position, logged_at,
@@ -126,7 +142,12 @@ SELECT url_decode(split_part(stream, '/', 2)) AS session, position, logged_at,
 FROM events WHERE type IN ('agents_session.added.v1', 'agents_session.removed.v1');
 """
 
-SLICE = Slice(name="agents-sessions", streams={KIND: (ItemsAdded, ItemsRemoved)}, schema=SCHEMA)
+SLICE = Slice(
+    name="agents-sessions",
+    streams={KIND: (ItemsAdded, ItemsRemoved)},
+    nouns=(AgentsSessions,),
+    schema=SCHEMA,
+)
 
 
 class RecordedSession:
