@@ -60,6 +60,8 @@ TIMEOUT = httpx2.Timeout(600.0, connect=15.0)
 CLIENT_WAIT_S = 5.0
 """Seconds that a replay waits for the client to close an exchange, as it did on record."""
 
+VERTEX = "vertex"
+
 SCOPE = "models"
 """Name of the scope of the requests in a run."""
 
@@ -470,8 +472,16 @@ def upstreams(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def base_urls(proxy: str) -> dict[str, str]:
-    """Return the variables by which SDKs find the proxy at a URL."""
-    return {name: f"{proxy}/{each.name}" for each in PROVIDERS for name in each.variables}
+    """Return the variables by which SDKs find the proxy at a URL.
+
+    Vertex AI has an address in each region: its variables are replaced only if one of them is set.
+    """
+    announced = (
+        each
+        for each in PROVIDERS
+        if each.name != VERTEX or any(os.environ.get(name) for name in each.variables)
+    )
+    return {name: f"{proxy}/{each.name}" for each in announced for name in each.variables}
 
 
 def child_environment(proxy: str) -> dict[str, str]:
