@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from hansard.bus import slices
 from hansard.projections.store import EVERYWHERE, Store, section
 from hansard.projections.table_files import schema_files
 
@@ -86,6 +87,11 @@ _MACROS = """
 """
 
 
+def of_slices() -> set[str]:
+    """Return the relations and macros of installed slices: their own pages describe them."""
+    return {name for each in slices.installed() for name in _CREATED.findall(each.schema)}
+
+
 def pages(store: Store) -> dict[str, str]:
     """Return the text of each page by its path in docs/.
 
@@ -93,17 +99,24 @@ def pages(store: Store) -> dict[str, str]:
         ValueError: A table, view, column or macro has no comment.
     """
     columns: dict[str, list[tuple[str, str, str]]] = {}
+    others = of_slices()
     for table, column, type_, comment in store.all(_COLUMNS):
+        if table in others:
+            continue
         row = (column, _FIELD_TYPE.sub("", type_), _text(f"{table}.{column}", comment))
         columns.setdefault(table, []).append(row)
     sections: dict[str, str] = {}
     functions: dict[str, str] = {}
     helpers: dict[str, str] = {}
     for name, comment, kind in store.all(_RELATIONS):
+        if name in others:
+            continue
         sections[name] = "\n\n".join(
             [f"## `{name}`{kind}", _text(name, comment), *_columns(name, columns[name]), ""]
         )
     for name, parameters, comment, scalar in store.all(_MACROS):
+        if name in others:
+            continue
         call, text = f"`{name}({', '.join(parameters)})`", _text(name, comment)
         if scalar:
             functions[name] = f"|{call}|{text}|\n"
