@@ -17,12 +17,16 @@ import trustme
 TEXT = ["Grüße", " aus", " Köln", "."]
 """The text that each model answers, in pieces; a cut may split a character of two bytes."""
 
+STUCK_S = 60.0
+"""Seconds that a stream waits in its middle: a test ends its client before."""
+
 
 class Provider:
     """The provider: `url` is its address, `calls` are the requests that it got.
 
     A model's name says how it answers: `cut` breaks off in the middle, `slow` waits between
-    pieces, `busy` refuses its first request, `gzip` compresses.
+    pieces, `stuck` waits after two of them the first time, `busy` refuses its first request, `gzip`
+    compresses.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -99,12 +103,13 @@ class Provider:
         body = json.loads(raw) if raw else {}
         self.calls.append((path, body))
         model = body.get("model") or path
-        if "busy" in model and len([1 for _, each in self.calls if each == body]) == 1:
+        is_first = [each for _, each in self.calls].count(body) == 1
+        if "busy" in model and is_first:
             answer = json.dumps({"error": {"message": "busy", "type": "server_error"}}).encode()
             writer.write(_head(503, len(answer), ["retry-after-ms: 10"]) + answer)
             return True
         if body.get("stream") or "stream" in path:
-            return await self._stream(writer, path, model)
+            return await self._stream(writer, path, model, sticks="stuck" in model and is_first)
         answer = json.dumps(_answer(path, model)).encode()
         extra = ["set-cookie: session=secret-cookie", "x-ratelimit-a: 1", "x-ratelimit-a: 2"]
         if "gzip" in model:
@@ -116,7 +121,9 @@ class Provider:
         await writer.drain()
         return "cut" not in model
 
-    async def _stream(self, writer: asyncio.StreamWriter, path: str, model: str) -> bool:
+    async def _stream(
+        self, writer: asyncio.StreamWriter, path: str, model: str, *, sticks: bool
+    ) -> bool:
         packer = zlib.compressobj(wbits=31) if "gzip" in model else None
         coding = ["content-encoding: gzip"] if packer else []
         writer.write(_head(200, None, coding))
@@ -130,6 +137,8 @@ class Provider:
                 return False
             writer.write(_piece(data))
             await writer.drain()
+            if sticks and number == 1:
+                await asyncio.sleep(STUCK_S)
             await asyncio.sleep(0.05 if "slow" in model else 0.002)
         if packer is not None:
             writer.write(_piece(packer.flush()))

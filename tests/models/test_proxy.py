@@ -115,7 +115,7 @@ async def test_a_client_that_leaves_is_recorded_with_the_pieces_that_it_got(
     """
 
     async def two_pieces(base: str) -> list[bytes]:
-        body = {"model": "slow", "messages": [], "stream": True}
+        body = {"model": "stuck", "messages": [], "stream": True}
         async with (
             httpx2.AsyncClient() as client,
             client.stream("POST", f"{base}/chat/completions", json=body) as response,
@@ -127,7 +127,7 @@ async def test_a_client_that_leaves_is_recorded_with_the_pieces_that_it_got(
         recorded = await two_pieces(base)
     items = await house.items()
     assert items[0][-1]["end"]["how"] == exchange.CLOSED
-    assert len(items[0]) <= 6  # the provider would send seven pieces
+    assert [next(iter(item)) for item in items[0]] == ["head", "chunk", "chunk", "end"]
     async with house.proxied("offline") as base:
         assert await two_pieces(base) == recorded
 
@@ -137,15 +137,12 @@ async def test_a_replay_at_the_recorded_pace_takes_as_long(house: House, provide
     loop = asyncio.get_running_loop()
     async with house.proxied() as base:
         recorded = await ask(base, "slow", stream=True)
-    took_s = []
-    for pace in (False, True):
-        async with house.proxied("offline", pace=pace) as base:
-            began_s = loop.time()
-            assert await ask(base, "slow", stream=True) == recorded
-            took_s.append(loop.time() - began_s)
+    async with house.proxied("offline", pace=True) as base:
+        began_s = loop.time()
+        assert await ask(base, "slow", stream=True) == recorded
+        took_s = loop.time() - began_s
     last_ms = (await house.items())[0][-2]["chunk"]["ms"]
-    assert took_s[0] < took_s[1]
-    assert took_s[1] >= last_ms / 1000
+    assert took_s >= last_ms / 1000 > 0
 
 
 async def test_a_provider_that_cannot_be_reached_is_an_error_in_words(

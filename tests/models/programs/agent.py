@@ -31,5 +31,5 @@ recording = hansard.record_http() if os.environ.get("IN_CODE") else contextlib.n
 with hansard.Session(), recording:
     plan = ask("m", "Plan the day")
     number = send_mail(plan)
-    summary = ask(os.environ.get("MODEL", "slow"), f"Sum up mail {number}")
+    summary = ask(os.environ.get("MODEL", "stuck"), f"Sum up mail {number}")
 sys.stdout.write(f"{plan} {number} {summary}\n")
