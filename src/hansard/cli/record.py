@@ -29,9 +29,7 @@ app = Commands()
 AGENT = "models"
 """Default agent on record of the model calls: a program's own sessions have other names."""
 
-AgentName = Annotated[
-    str, option("Agent on record of the model calls.", "NAME", show_default=AGENT)
-]
+AgentName = Annotated[str, option("Agent on record of the model calls.", "NAME")]
 McpConfig = Annotated[
     list[Path] | None,
     option(
