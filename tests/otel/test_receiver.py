@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import json
 import zlib
@@ -444,3 +445,42 @@ def test_an_answered_span_survives_a_kill(tmp_path: Path):
         assert opened.sql("SELECT spans, waiting FROM traces").rows == [(2, 2)]
         assert opened.noun(Traces).settle() == [run_of_trace(TRACE)]
         assert opened.sql("SELECT observed FROM runs").rows == [(True,)]
+
+
+@pytest.mark.slow
+async def test_the_exporter_of_the_opentelemetry_sdk_is_understood(door: Door):
+    """Spans of the real SDK, batched, in protobuf and compressed, are calls with their error."""
+    exporters = pytest.importorskip("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    http = pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    export = pytest.importorskip("opentelemetry.sdk.trace.export")
+
+    def program() -> str:
+        endpoint = f"{door.url}/v1/traces"
+        exporter = exporters.OTLPSpanExporter(endpoint, compression=http.Compression.Gzip)
+        provider = sdk.TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(export.BatchSpanProcessor(exporter))
+        tracer = provider.get_tracer("program")
+        agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "buyer"}
+        model: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 7}
+        model |= {"gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5"}
+        tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "pay"}
+        with tracer.start_as_current_span("invoke_agent buyer", attributes=agent) as root:
+            with tracer.start_as_current_span("chat gpt-5", attributes=model):
+                pass
+            with (
+                contextlib.suppress(ValueError),
+                tracer.start_as_current_span("execute_tool pay", attributes=tool),
+            ):
+                raise ValueError("no money")
+        provider.shutdown()
+        return f"{root.get_span_context().trace_id:032x}"
+
+    run = await door.ended(run_of_trace(await asyncio.to_thread(program)))
+    assert await door.rows(
+        "SELECT agent, tool, status, error_type, error, input_tokens FROM steps "
+        f"WHERE run = '{run}' ORDER BY step"
+    ) == [
+        ("buyer", "openai.chat", "completed", None, None, 7.0),
+        ("buyer", "pay", "failed", "ValueError", "ValueError: no money", None),
+    ]
