@@ -15,7 +15,7 @@ async def main(config: Any) -> None:
         parameters = StdioServerParameters(command=server["command"], args=server["args"])
         async with Client(parameters) as client:
             result = await client.call_tool("answer", {})
-            sys.stdout.write(f"{result.content[0].text}\n")  # type: ignore[union-attr] # a text
+            sys.stdout.write(f"{result.content[0].text}\n")  # type: ignore[union-attr] # the tool returns a text
 
 
 asyncio.run(main(json.loads(Path(sys.argv[1].partition("=")[2]).read_text())))
