@@ -118,8 +118,8 @@ def test_fixtures_of_openinference_are_calls_with_their_tokens(name: str):
         assert call.usage["input_tokens"] == attributes["gen_ai.usage.input_tokens"]
         assert call.usage["output_tokens"] == attributes["gen_ai.usage.output_tokens"]
         assert call.tool == "openai.responses.chat"
-        assert call.given[-1]["role"] == "user"
-        [answer] = call.answered
+        assert call.inputs[-1]["role"] == "user"
+        [answer] = call.outputs
         text = attributes.get("ai.response.text", attributes.get("ai.response.object"))
         assert (answer["role"], answer["content"]) == ("assistant", text)
 
@@ -138,7 +138,7 @@ def test_spans_of_the_openai_instrumentation_are_calls():
         attributes = call.span.attributes
         assert call.usage.get("input_tokens") == attributes.get("gen_ai.usage.input_tokens")
         sent = attributes.get("gen_ai.input.messages")
-        assert len(call.given) == len(json.loads(sent) if sent else [])
+        assert len(call.inputs) == len(json.loads(sent) if sent else [])
         if call.span.failed:
             assert call.error is not None
             assert call.error.type == attributes["error.type"]

@@ -21,8 +21,8 @@ class Traces(Noun[C_co], noun="otel"):
     async def settle(self) -> list[str]:
         """Make runs of all traces that wait, also of those that are not quiet; return their ids."""
         answer = await self.query(WAITING)
-        made = [await make_run(self._workspace, trace) for (trace,) in answer.rows]
-        return [run.run for run in made if run is not None]
+        built = [await make_run(self._workspace, trace) for (trace,) in answer.rows]
+        return [run.run for run in built if run is not None]
 
 
 SCHEMA = """

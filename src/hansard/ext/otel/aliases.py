@@ -44,10 +44,10 @@ def _names(
     openllmetry: str = "",
     other: str = "",
 ) -> tuple[Alias, ...]:
-    made = [Alias(name, GENAI, versions) for name, versions in genai.items()]
+    built = [Alias(name, GENAI, versions) for name, versions in genai.items()]
     texts = {OPENINFERENCE: openinference, OPENLLMETRY: openllmetry, OTHER: other}
-    made += [Alias(name, of, "") for of, names in texts.items() for name in names.split()]
-    return tuple(made)
+    built += [Alias(name, of, "") for of, names in texts.items() for name in names.split()]
+    return tuple(built)
 
 
 SINCE_37, UNTIL_36, UNTIL_27 = "1.37 to v0.1.0", "to 1.36", "to 1.27"

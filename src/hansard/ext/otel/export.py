@@ -151,14 +151,14 @@ def _times(step: TracedStep) -> list[str]:
 
 def _all_times(history: Iterable[Stored]) -> dict[str, list[int]]:
     """Return the times of the events of each agent, and of all under an empty name."""
-    made: dict[str, list[int]] = {"": []}
+    built: dict[str, list[int]] = {"": []}
     for stored in history:
         for each in stored.commit.events:
             time_ns = int(_nanoseconds(time_of(stored, each).time.at or stored.time.isoformat()))
-            made[""].append(time_ns)
+            built[""].append(time_ns)
             if isinstance(stored.stream, AgentStream):
-                made.setdefault(stored.stream.agent, []).append(time_ns)
-    return made
+                built.setdefault(stored.stream.agent, []).append(time_ns)
+    return built
 
 
 def _bounds(times: list[int]) -> dict[str, Any]:
@@ -266,23 +266,23 @@ def _facts(result: Any) -> dict[str, Any]:
 def _content(
     step: TracedStep, arguments: dict[str, Any], facts: dict[str, Any], *, is_model: bool
 ) -> dict[str, Any]:
-    made: dict[str, Any] = {"hansard.arguments": _text(arguments)}
+    built: dict[str, Any] = {"hansard.arguments": _text(arguments)}
     if step.status == StepStatus.COMPLETED.value:
-        made["hansard.result"] = _text(step.result)
+        built["hansard.result"] = _text(step.result)
     if not is_model:
-        made["gen_ai.tool.call.arguments"] = made["hansard.arguments"]
-        if "hansard.result" in made:
-            made["gen_ai.tool.call.result"] = made["hansard.result"]
-        return made
-    given = facts.get("messages_in") or arguments.get("messages") or arguments.get("body")
-    answered = facts.get("messages_out") or _answered(step.result)
+        built["gen_ai.tool.call.arguments"] = built["hansard.arguments"]
+        if "hansard.result" in built:
+            built["gen_ai.tool.call.result"] = built["hansard.result"]
+        return built
+    prompt = facts.get("messages_in") or arguments.get("messages") or arguments.get("body")
+    reply = facts.get("messages_out") or _answered(step.result)
     for name, value, role in (
-        ("gen_ai.input.messages", given, "user"),
-        ("gen_ai.output.messages", answered, "assistant"),
+        ("gen_ai.input.messages", prompt, "user"),
+        ("gen_ai.output.messages", reply, "assistant"),
     ):
         if value is not None:
-            made[name] = _text([messages.parts(each) for each in messages.messages(value, role)])
-    return made
+            built[name] = _text([messages.parts(each) for each in messages.messages(value, role)])
+    return built
 
 
 def _answered(result: Any) -> Any:

@@ -36,13 +36,13 @@ async def take(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tal
         watcher.bad(Bad(file, line, reason))
 
     async def store(line: int) -> None:
-        made = await record.record_spans(workspace, spans, logs)
-        tally.events += made.new
-        tally.duplicates += made.again
+        built = await record.record_spans(workspace, spans, logs)
+        tally.events += built.new
+        tally.duplicates += built.again
         traces.update(dict.fromkeys(each.trace for each in spans))
         spans.clear()
         logs.clear()
-        for reason in made.refused:
+        for reason in built.refused:
             refuse(line, reason)
 
     line = 1
@@ -55,12 +55,12 @@ async def take(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tal
             await store(line)
     await store(line)
     for trace in traces:
-        made = await record.make_run(workspace, trace)
-        if made is not None:
+        built = await record.make_run(workspace, trace)
+        if built is not None:
             tally.runs += 1
-            tally.calls += made.calls
-            tally.commits += len(made.appends)
-            tally.new += made.new
+            tally.calls += built.calls
+            tally.commits += len(built.appends)
+            tally.new += built.new
     return tally
 
 

@@ -51,21 +51,21 @@ def outputs(attributes: Mapping[str, Any], events: Iterable[Mark] = ()) -> list[
         return from_events
     text, calls = aliases.read(attributes, "output_text"), aliases.read(attributes, "output_calls")
     if text is not None or calls is not None:
-        made: Chat = {"role": "assistant", "content": text if text is not None else ""}
+        built: Chat = {"role": "assistant", "content": text if text is not None else ""}
         listed = messages(calls, "assistant")
         if listed:
-            made["tool_calls"] = [call for each in listed for call in each.get("tool_calls", ())]
-        return [made]
+            built["tool_calls"] = [call for each in listed for call in each.get("tool_calls", ())]
+        return [built]
     return messages(aliases.read(attributes, "output"), "assistant")
 
 
 def definitions(attributes: Mapping[str, Any]) -> list[Any]:
     """Return the definitions of the tools that a model was offered, as they were written."""
     listed = decoded(aliases.read(attributes, "tools"))
-    made = [decoded(_unwrapped(each)) for each in listed] if isinstance(listed, list) else []
-    given = decoded(aliases.read(attributes, "input_messages"))
-    given = given if isinstance(given, list) else []
-    return made + [each["content"] for each in given if _is_definition(each)]
+    built = [decoded(_unwrapped(each)) for each in listed] if isinstance(listed, list) else []
+    sent = decoded(aliases.read(attributes, "input_messages"))
+    sent = sent if isinstance(sent, list) else []
+    return built + [each["content"] for each in sent if _is_definition(each)]
 
 
 def _unwrapped(each: Any) -> Any:
@@ -80,7 +80,7 @@ def _of_events(attributes: Mapping[str, Any], events: Iterable[Mark]) -> list[tu
     The conventions up to 1.36 had an event, or a log record, for each message; since 1.37 one event
     has the attributes of the whole operation.
     """
-    made: list[tuple[Chat, bool]] = []
+    built: list[tuple[Chat, bool]] = []
     listed = decoded(aliases.read(attributes, "message_events"))
     raws = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     for mark in events:
@@ -91,18 +91,18 @@ def _of_events(attributes: Mapping[str, Any], events: Iterable[Mark]) -> list[tu
         if name == "gen_ai.choice":
             inner = decoded(raw.get("message"))
             inner = inner if isinstance(inner, dict) else raw
-            made += [(each, True) for each in messages([{"role": "assistant", **inner}])]
+            built += [(each, True) for each in messages([{"role": "assistant", **inner}])]
         elif name.startswith("gen_ai.") and name.endswith(".message"):
             role = name.split(".")[1]
             body = {key: value for key, value in raw.items() if not key.startswith("gen_ai.")}
-            made += [(each, False) for each in messages([{"role": role, **body}])]
+            built += [(each, False) for each in messages([{"role": role, **body}])]
         elif name in ("gen_ai.client.inference.operation.details", "gen_ai.content.prompt"):
-            made += [(each, False) for each in messages(raw.get("gen_ai.input.messages"))]
-            made += [(each, True) for each in messages(raw.get("gen_ai.output.messages"))]
-            made += [(each, False) for each in messages(raw.get("gen_ai.prompt"))]
+            built += [(each, False) for each in messages(raw.get("gen_ai.input.messages"))]
+            built += [(each, True) for each in messages(raw.get("gen_ai.output.messages"))]
+            built += [(each, False) for each in messages(raw.get("gen_ai.prompt"))]
         elif name == "gen_ai.content.completion":
-            made += [(each, True) for each in messages(raw.get("gen_ai.completion"), "assistant")]
-    return made
+            built += [(each, True) for each in messages(raw.get("gen_ai.completion"), "assistant")]
+    return built
 
 
 def messages(value: Any, role: str = "user") -> list[Chat]:
@@ -186,7 +186,7 @@ def _message(raw: dict[str, Any], role: str) -> list[Chat]:
         return []
     stated = raw.get("role") or (raw.get("type") if raw.get("type") in (*ROLES, "tool") else None)
     name = str(stated or role)
-    made: Chat = {"role": ROLES.get(name, name)}
+    built: Chat = {"role": ROLES.get(name, name)}
     content = raw.get("parts", raw.get("contents", raw.get("content")))
     results: list[Chat] = []
     calls = _calls(raw)
@@ -198,19 +198,19 @@ def _message(raw: dict[str, Any], role: str) -> list[Chat]:
     elif isinstance(content, dict):
         content = _text(content)
     if content is not None:
-        made["content"] = content
+        built["content"] = content
     elif "text" in raw and isinstance(raw["text"], str):
-        made["content"] = raw["text"]
+        built["content"] = raw["text"]
     if calls:
-        made["tool_calls"] = calls
-        made.setdefault("content", "")
-    answers = raw.get("tool_call_id") or (raw.get("id") if made["role"] == "tool" else None)
-    if answers and made["role"] == "tool":
-        made["tool_call_id"] = str(answers)
+        built["tool_calls"] = calls
+        built.setdefault("content", "")
+    answers = raw.get("tool_call_id") or (raw.get("id") if built["role"] == "tool" else None)
+    if answers and built["role"] == "tool":
+        built["tool_call_id"] = str(answers)
     if results and content in (None, [], ""):
         return results
-    made.setdefault("content", "")
-    return [made, *results]
+    built.setdefault("content", "")
+    return [built, *results]
 
 
 def _calls(raw: dict[str, Any]) -> list[dict[str, Any]]:
@@ -233,9 +233,9 @@ def _call(raw: dict[str, Any]) -> dict[str, Any]:
     if isinstance(outer, dict):
         call_id = outer.get("id") or call_id
     name = inner.get("name") or inner.get("toolName")
-    made = {"id": str(call_id)} if call_id else {}
+    built = {"id": str(call_id)} if call_id else {}
     text = arguments if isinstance(arguments, str) else _text(arguments or {})
-    return {**made, "name": str(name or "tool"), "arguments": text}
+    return {**built, "name": str(name or "tool"), "arguments": text}
 
 
 def _part(raw: Any, kept: list[Any], calls: list[dict[str, Any]], results: list[Chat]) -> None:
@@ -283,19 +283,21 @@ def _text(value: Any) -> str:
 def parts(message: Chat) -> dict[str, Any]:
     """Return a message in the form of `gen_ai.input.messages` (since 1.37)."""
     content = message.get("content")
-    made: list[Any] = []
+    built: list[Any] = []
     if message.get("role") == "tool" and message.get("tool_call_id"):
         answer = {"type": "tool_call_response", "id": message["tool_call_id"], "response": content}
         return {"role": "tool", "parts": [answer]}
     for each in content if isinstance(content, list) else [content]:
         if isinstance(each, dict) and each.get("type") == "text" and "text" in each:
-            made.append({"type": "text", "content": each["text"]})
+            built.append({"type": "text", "content": each["text"]})
         elif isinstance(each, dict):
-            made.append(each)
+            built.append(each)
         elif each not in (None, ""):
-            made.append({"type": "text", "content": each if isinstance(each, str) else _text(each)})
+            built.append(
+                {"type": "text", "content": each if isinstance(each, str) else _text(each)}
+            )
     for call in message.get("tool_calls") or ():
         read = _call(call)
         arguments = decoded(read["arguments"])
-        made.append({"type": "tool_call", **read, "arguments": arguments})
-    return {"role": str(message.get("role", "user")), "parts": made}
+        built.append({"type": "tool_call", **read, "arguments": arguments})
+    return {"role": str(message.get("role", "user")), "parts": built}

@@ -67,8 +67,8 @@ class Observation(msgspec.Struct):
         effects: Its effects, if they are known.
         call_id: The model's id of a tool's call.
         usage: Its tokens and costs.
-        given: Messages that a model was given.
-        answered: Messages that it answered with.
+        inputs: Messages that a model was given.
+        outputs: Messages that it answered with.
     """
 
     span: Span
@@ -81,8 +81,8 @@ class Observation(msgspec.Struct):
     effects: Effects
     call_id: str | None
     usage: dict[str, float]
-    given: list[Chat]
-    answered: list[Chat]
+    inputs: list[Chat]
+    outputs: list[Chat]
 
     @property
     def error(self) -> Failure | None:
@@ -110,7 +110,7 @@ def observations(spans: Iterable[Span], logs: Iterable[Log] = ()) -> list[Observ
     for log in logs:
         marks.setdefault(log.span, []).append(log.mark)
     kinds = {name: aliases.kind_of(span.attributes, span.name) for name, span in by_id.items()}
-    made = []
+    built = []
     for span in sorted(by_id.values(), key=_order):
         kind = kinds[span.id]
         above = _above(span, by_id)
@@ -119,8 +119,8 @@ def observations(spans: Iterable[Span], logs: Iterable[Log] = ()) -> list[Observ
         if kind in ("model", "tool"):
             call = _observation(span, kind, above, [*span.events, *marks.get(span.id, ())])
             if call is not None:
-                made.append(call)
-    return made
+                built.append(call)
+    return built
 
 
 def _order(span: Span) -> tuple[int, int, str]:
@@ -141,16 +141,16 @@ def _above(span: Span, by_id: dict[str, Span]) -> list[Span]:
 
 def _observation(span: Span, kind: str, above: list[Span], marks: list[Any]) -> Observation | None:
     attributes = span.attributes
-    given = messages.inputs(attributes, marks) if kind == "model" else []
-    answered = messages.outputs(attributes, marks) if kind == "model" else []
+    inputs = messages.inputs(attributes, marks) if kind == "model" else []
+    outputs = messages.outputs(attributes, marks) if kind == "model" else []
     usage = _usage(attributes)
     own = _own(attributes)
     if own is not None:
         tool, arguments, result = own
     elif kind == "model":
-        if not (given or answered or usage or span.failed):
+        if not (inputs or outputs or usage or span.failed):
             return None  # a part of a call, such as its end, that some frameworks export apart
-        tool, arguments, result = _of_model(attributes, given, answered)
+        tool, arguments, result = _of_model(attributes, inputs, outputs)
     else:
         tool, arguments, result = _of_tool(span)
     agent, role = _agent(span, above)
@@ -170,8 +170,8 @@ def _observation(span: Span, kind: str, above: list[Span], marks: list[Any]) -> 
         effects=effects,
         call_id=_name(call_id) if isinstance(call_id, str) and call_id else None,
         usage=usage,
-        given=given,
-        answered=answered,
+        inputs=inputs,
+        outputs=outputs,
     )
 
 
@@ -188,17 +188,17 @@ def _own(attributes: dict[str, Any]) -> tuple[str, dict[str, Any], Any] | None:
 
 
 def _of_model(
-    attributes: dict[str, Any], given: list[Chat], answered: list[Chat]
+    attributes: dict[str, Any], inputs: list[Chat], outputs: list[Chat]
 ) -> tuple[str, dict[str, Any], Any]:
     provider = str(aliases.read(attributes, "provider") or "model").lower()
     operation = str(aliases.read(attributes, "operation") or "chat").lower()
-    arguments: dict[str, Any] = {"messages": given}
+    arguments: dict[str, Any] = {"messages": inputs}
     model = aliases.read(attributes, "model") or aliases.read(attributes, "response_model")
     if model is not None:
         arguments["model"] = str(model)
     if tools := messages.definitions(attributes):
         arguments["tools"] = tools
-    result: dict[str, Any] = {"messages": answered}
+    result: dict[str, Any] = {"messages": outputs}
     for name, fact in (("model", "response_model"), ("id", "response_id")):
         if (value := aliases.read(attributes, fact)) is not None:
             result[name] = value
@@ -225,15 +225,15 @@ def _of_tool(span: Span) -> tuple[str, dict[str, Any], Any]:
 
 
 def _usage(attributes: dict[str, Any]) -> dict[str, float]:
-    made: dict[str, float] = {}
+    built: dict[str, float] = {}
     for name in (*_TOKENS, "reasoning_tokens", "cost"):
         value = aliases.read(attributes, name)
         if isinstance(value, str):
             value = decoded(f"[{value}]")
             value = value[0] if isinstance(value, list) and value else None
         if type(value) in (int, float) and 0 <= value <= values.SAFE_INT:
-            made[name] = value
-    return made
+            built[name] = value
+    return built
 
 
 def _agent(span: Span, above: list[Span]) -> tuple[str, str]:
@@ -377,7 +377,7 @@ class _Mapping:
             call, at = self._calls[index], time_of(time_ns)
             agent = self._agents[call.agent]
             if phase == STARTS:
-                self._messages(call, call.given, at)
+                self._messages(call, call.inputs, at)
                 arguments = values.plain(call.arguments, "arguments")
                 begun[index] = agent.add_call(
                     call.tool,
@@ -391,7 +391,7 @@ class _Mapping:
                 took_ms = max(0, int(call.span.ended_ns) - int(call.span.started_ns)) / 1e6
                 result = values.plain(call.result, "result")
                 agent.add_outcome(begun[index], result, call.error, at, call.usage, took_ms)
-                self._messages(call, call.answered, at)
+                self._messages(call, call.outputs, at)
             agent.stream.commit()
 
     def _messages(self, call: Observation, some: list[Chat], at: str) -> None:

@@ -62,7 +62,7 @@ async def _export(call: Call, *, logs: bool) -> Response:
     except ExtraMissing as error:
         return _status(JSON, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{error}; or send {JSON}")
     workspace = call.record.workspace
-    made = await recording.record_spans(workspace, read.spans, read.logs)
+    built = await recording.record_spans(workspace, read.spans, read.logs)
     for trace in {each.trace for each in read.spans} | {each.trace for each in read.logs}:
         has_root = any(span.trace == trace and not span.parent for span in read.spans)
         soon = ROOT_QUIET_S if has_root or _ended(call, trace) else QUIET_S
@@ -73,7 +73,7 @@ async def _export(call: Call, *, logs: bool) -> Response:
         work = partial(recording.make_run, workspace, trace)
         call.later(f"run of trace {trace} in {workspace.log.workspace}", soon, work)
     _of_earlier(call)
-    return _answer(kind, [*read.refused, *made.refused], logs=logs)
+    return _answer(kind, [*read.refused, *built.refused], logs=logs)
 
 
 ROOTS_MAX = 10_000
@@ -109,14 +109,14 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
         return body
     if encoding not in ("gzip", "deflate"):
         raise Unreadable(f"content-encoding {encoding!r:.80}: send gzip, deflate or none")
-    made = zlib.decompressobj(zlib.MAX_WBITS | 32)  # the header of either is recognised
+    built = zlib.decompressobj(zlib.MAX_WBITS | 32)  # the header of either is recognised
     try:
-        unpacked = made.decompress(body, UNPACKED_BYTES_MAX + 1)
+        unpacked = built.decompress(body, UNPACKED_BYTES_MAX + 1)
     except zlib.error as error:
         raise Unreadable(f"the body is not valid {encoding} ({error})") from error
     if len(unpacked) > UNPACKED_BYTES_MAX:
         raise Unreadable(f"the body has more than {UNPACKED_BYTES_MAX:,} bytes unpacked: send less")
-    if not made.eof:
+    if not built.eof:
         raise Unreadable(f"the body's {encoding} is cut off: send it whole")
     return unpacked
 
@@ -128,8 +128,8 @@ def _answer(kind: str, refused: list[str], *, logs: bool) -> Response:
     if kind == PROTOBUF:
         name = "logs" if logs else "trace"
         module = f"opentelemetry.proto.collector.{name}.v1.{name}_service_pb2"
-        made = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
-        answer = getattr(made, f"Export{name.title()}ServiceResponse")()
+        built = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
+        answer = getattr(built, f"Export{name.title()}ServiceResponse")()
         if refused:
             setattr(answer.partial_success, f"rejected_{what}", len(refused))
             answer.partial_success.error_message = reasons
@@ -149,8 +149,8 @@ def _status(kind: str, status: HTTPStatus, fact: str) -> Response:
 
 
 def _varint(number: int) -> bytes:
-    made = bytearray()
+    built = bytearray()
     while number > 0x7F:  # noqa: PLR2004 -- seven bits a byte
-        made.append(number & 0x7F | 0x80)
+        built.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes([*made, number])
+    return bytes([*built, number])

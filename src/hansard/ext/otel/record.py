@@ -178,17 +178,17 @@ async def _append(
     result.refused += counts.refused
 
 
-def _key(made: Event) -> str:
+def _key(built: Event) -> str:
     """Return what identifies a span or a log record in its trace."""
-    match made:
+    match built:
         case SpanObserved():
-            return made.span
+            return built.span
         case LogObserved():
-            return f"{made.span} {made.digest}"
+            return f"{built.span} {built.digest}"
         case TraceMapped():
-            return f"part {made.part}"
+            return f"part {built.part}"
         case _:
-            return made.tag
+            return built.tag
 
 
 Packed = tuple[dict[str, list[tuple[str, Event]]], list[bytes], list[str]]
@@ -202,7 +202,7 @@ def _packed(parts: list[Span | Log], redaction: Redaction | None) -> Packed:
     refused: list[str] = []
     for each in parts:
         try:
-            made, own = _event(each)
+            built, own = _event(each)
             if redaction is not None and any(map(redaction.holds, own)):
                 fact = "has a secret in a text that is too large to replace it there"
                 raise BadValue(f"span of {each.trace}", fact, "leave the text out")
@@ -210,7 +210,7 @@ def _packed(parts: list[Span | Log], redaction: Redaction | None) -> Packed:
             refused.append(str(error))
             continue
         blobs += own
-        by_trace.setdefault(each.trace, []).append((_key(made), made))
+        by_trace.setdefault(each.trace, []).append((_key(built), built))
     return by_trace, blobs, refused
 
 
@@ -221,14 +221,14 @@ def _event(each: Span | Log) -> tuple[Event, list[bytes]]:
         [content], blobs = _fields(value)
         mark = values.plain([each.mark.name, each.mark.time_ns, value], "log record")
         digest = hashlib.sha256(canonical(mark)).hexdigest()[:32]
-        made = LogObserved(
+        built = LogObserved(
             span=each.span,
             name=each.mark.name[:NAME_MAX],
             time_ns=each.mark.time_ns,
             digest=digest,
             content=content,
         )
-        return made, blobs
+        return built, blobs
     size = len(msgspec.json.encode(each))
     if size > SPAN_BYTES_MAX:
         remedy = f"send at most {SPAN_BYTES_MAX:,}"
@@ -289,39 +289,39 @@ class Trace(msgspec.Struct):
 
 async def read_trace(workspace: Workspace, trace: str, part: int | None = None) -> Trace:
     """Return the spans of a part of a trace; without `part` those that are no run yet."""
-    made = Trace()
+    built = Trace()
     for stored in await workspace.log.read(WorkspaceStream(KIND, trace)):
         for each in revive_all([stored.commit]):
             if isinstance(each, TraceMapped):
-                made.parts.append(each)
+                built.parts.append(each)
                 if part == each.part:
-                    return made
-                made.spans, made.logs = [], []
+                    return built
+                built.spans, built.logs = [], []
             elif isinstance(each, SpanObserved):
-                made.spans.append(await _span(workspace, trace, each))
+                built.spans.append(await _span(workspace, trace, each))
             elif isinstance(each, LogObserved):
                 content = await _fetched(workspace, each.content)
                 attributes = content.get("attributes") or {}
                 mark = Mark(each.name, each.time_ns, attributes, content.get("body"))
-                made.logs.append(Log(trace, each.span, mark))
-    return made
+                built.logs.append(Log(trace, each.span, mark))
+    return built
 
 
-async def _span(workspace: Workspace, trace: str, made: SpanObserved) -> Span:
-    more = await _fetched(workspace, made.more)
+async def _span(workspace: Workspace, trace: str, built: SpanObserved) -> Span:
+    more = await _fetched(workspace, built.more)
     return Span(
         trace=trace,
-        id=made.span,
-        name=made.name,
-        parent=made.parent,
-        started_ns=made.started_ns,
-        ended_ns=made.ended_ns,
-        failed=made.failed,
-        message=made.message,
-        kind=made.kind,
-        attributes=await _fetched(workspace, made.attributes),
-        resource=await _fetched(workspace, made.resource),
-        scope=made.scope,
+        id=built.span,
+        name=built.name,
+        parent=built.parent,
+        started_ns=built.started_ns,
+        ended_ns=built.ended_ns,
+        failed=built.failed,
+        message=built.message,
+        kind=built.kind,
+        attributes=await _fetched(workspace, built.attributes),
+        resource=await _fetched(workspace, built.resource),
+        scope=built.scope,
         events=msgspec.convert(more.get("events", []), list[Mark]),
         links=more.get("links", []),
     )
@@ -391,14 +391,14 @@ async def write_run(workspace: Workspace, trace: str, part: int) -> observed.Map
     """Write the run of a part of a trace, unless it is written."""
     content = await read_trace(workspace, trace, part)
     now = workspace.clock.now()
-    made = await asyncio.to_thread(
+    built = await asyncio.to_thread(
         observed.mapped, trace, part, content.spans, content.logs, now
     )  # a large trace would stop the loop, and each request that it answers
-    for blob in made.blobs:
+    for blob in built.blobs:
         await workspace.blobs.put(blob)
     try:
-        made.new = await workspace.log.append_bulk(made.appends)
+        built.new = await workspace.log.append_bulk(built.appends)
     except Conflict:  # it was written to since, by a person who scored or settled it
-        if not await workspace.log.read(RunStream(made.run)):
+        if not await workspace.log.read(RunStream(built.run)):
             raise
-    return made
+    return built

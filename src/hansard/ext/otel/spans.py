@@ -214,14 +214,14 @@ def from_json(data: bytes) -> Read:
 
 def _each(read: Read, convert: Callable[[], Span | Log]) -> None:
     try:
-        made = convert()
+        built = convert()
     except BROKEN as error:
         read.refused.append(f"{error!s:.200}")
         return
-    if isinstance(made, Span):
-        read.spans.append(made)
+    if isinstance(built, Span):
+        read.spans.append(built)
     else:
-        read.logs.append(made)
+        read.logs.append(built)
 
 
 def _decoded_span(raw: msgspec.Raw, resource: dict[str, Any], scope: str) -> Span:
@@ -271,15 +271,15 @@ def _log_of(raw: _Log) -> Log:
 
 
 def _id(form: re.Pattern[str], field: str, text: str) -> str:
-    made = text.lower().removeprefix("0x")
-    if not form.fullmatch(made):
+    built = text.lower().removeprefix("0x")
+    if not form.fullmatch(built):
         raise Unreadable(f"{field} {text!r:.80} is not hexadecimal, of the right length, and not 0")
-    return made
+    return built
 
 
 def _parent(text: str | None) -> str:
-    made = (text or "").lower().removeprefix("0x")
-    return "" if not made.strip("0") else _id(_SPAN, "parentSpanId", made)
+    built = (text or "").lower().removeprefix("0x")
+    return "" if not built.strip("0") else _id(_SPAN, "parentSpanId", built)
 
 
 def _time(value: int | str) -> str:
@@ -334,10 +334,10 @@ def from_protobuf(data: bytes, *, logs: bool) -> Read:
     """Read an OTLP request in protobuf. Raises Unreadable, ExtraMissing."""
     kind = "logs" if logs else "trace"
     module = f"opentelemetry.proto.collector.{kind}.v1.{kind}_service_pb2"
-    made = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
+    built = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
     name = f"Export{kind.title()}ServiceRequest"
     try:
-        request = getattr(made, name).FromString(data)
+        request = getattr(built, name).FromString(data)
     except Exception as error:
         raise Unreadable(f"it is no {name} in protobuf ({error!s:.200})") from error
     read = Read()
@@ -429,10 +429,10 @@ def from_document(value: Any) -> Iterator[Span | str]:
 
 def _tried(convert: Any, raw: Any, shared: Mapping[str, Any]) -> Span | str:
     try:
-        made: Span = convert(raw, shared)
+        built: Span = convert(raw, shared)
     except (*BROKEN, KeyError, AttributeError, OverflowError) as error:
         return str(error) if isinstance(error, Unreadable) else f"it is no span ({error!r:.120})"
-    return made
+    return built
 
 
 def _sdk(raw: Any, _: Mapping[str, Any]) -> Span:
@@ -513,10 +513,10 @@ def _langfuse(raw: Any, trace: Mapping[str, Any]) -> Span:
 
 def _langfuse_id(form: re.Pattern[str], text: str) -> str:
     """Return an id of a span; ids of Langfuse's own SDKs, such as UUIDs, are shortened to one."""
-    made = text.replace("-", "").lower()
+    built = text.replace("-", "").lower()
     size = 32 if form is _TRACE else 16
     try:
-        return _id(form, "id", (bytes.fromhex(made).hex() + "0" * size)[:size])
+        return _id(form, "id", (bytes.fromhex(built).hex() + "0" * size)[:size])
     except (ValueError, binascii.Error):
         return _id(form, "id", text.encode().hex().ljust(size, "1")[-size:])
 
