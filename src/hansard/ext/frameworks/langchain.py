@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypedDict, cast
 
 try:
@@ -320,10 +321,9 @@ def _answer(result: Any, request: ToolCallRequest, stops: list[GraphInterrupt]) 
 
 def _messages(state: Any) -> list[Any]:
     """Return the messages of a graph's state, in any of its forms."""
-    if isinstance(state, list):
-        return state
-    found = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", None)
-    return list(found or ())
+    if isinstance(state, dict):
+        state = state.get("messages")
+    return list(getattr(state, "messages", state) or ())
 
 
 def _sent(message: lc.BaseMessage) -> dict[str, Any]:
@@ -353,14 +353,9 @@ def _register() -> None:
                 decode=lambda data, cls=cls: cls(**data),  # type: ignore[misc] # one a class
             )
         )
-    value_types.register(
-        ValueType(
-            cls=Send,
-            tag="langgraph.send.v1",
-            encode=lambda send: [send.node, send.arg],
-            decode=lambda data: Send(*data),
-        )
-    )
+    node, tag = attrgetter("node", "arg"), "langgraph.send.v1"
+    send = ValueType(cls=Send, tag=tag, encode=node, decode=lambda pair: Send(*pair))
+    value_types.register(send)
 
 
 _register()
