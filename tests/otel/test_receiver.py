@@ -187,7 +187,7 @@ async def test_spans_in_any_order_give_one_run_and_late_ones_its_next_part(door:
 async def test_compressed_and_protobuf_requests_give_the_same_spans(door: Door):
     """JSON, gzip, deflate and protobuf are four forms of one request."""
     from google.protobuf import json_format  # noqa: PLC0415 -- slow to import
-    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as proto  # noqa: PLC0415 -- as above
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as proto  # noqa: PLC0415 -- slow to import
 
     raw = json.dumps(request(MODEL, TOOL)).encode()
     packed = proto.ExportTraceServiceRequest()
