@@ -284,6 +284,7 @@ async def test_an_edit_has_the_label_of_the_result_that_it_replaces(lab: Lab):
             await salary("eve")
         child = await record.fork("r", edits=[hansard.replace("ada#1", result=2)])
         [stored] = await record.commits(child)
+        assert stored.commit.label is not None
         assert stored.commit.label.confidentiality == "confidential"
         [plain] = await record.commits(await record.fork("r", at="life@1"))
         assert plain.commit.label is None

@@ -36,7 +36,7 @@ async def test_the_same_plan_again_changes_nothing(lab: Lab):
         with pytest.raises(hansard.NotFound, match="'greeting'"):
             await record.experiments.get("greeting")
         with pytest.raises(hansard.BadValue, match=r"register\(plan\): \{\}; give Experiment"):
-            await record.experiments.register("greeting", {})  # type: ignore[arg-type]
+            await record.experiments.register("greeting", {})
         named: dict[str, Any] = {"name": "bold", "parameters": {"a": 1, "b": 0.5}}
         assert (
             await record.experiments.register("greeting", plan(arms=["plain", named]), by="ada")

@@ -54,12 +54,12 @@ def test_calls_have_their_facts_and_costs(data_dir, workspace):
                 return "Hi"
 
             call(session, step("pydantic.model", answer, **options), {"model": "claude"})
-        answer = record.sql(
+        table = record.sql(
             "SELECT provider, operation, model, requested_model, http_status, ended, "
             "finish_reason, tool_calls, input_tokens, cached_tokens, output_tokens, bytes, chunks, "
             "first_chunk_ms, round(cost, 9), error FROM model_calls ORDER BY step"
         )
-        assert answer.rows == [
+        assert table.rows == [
             ("openai", "responses", "gpt-9-2026", "gpt-9", 200, "complete", "completed",
              ["mail", "f"], 1000, 400, 50, 2, 2, 12,
              (600 * 4.0 + 400 * 1.0 + 50 * 10.0) / 1e6, None),

@@ -34,7 +34,7 @@ async def main(folder: str) -> None:
         )
         key = {"project_key": answer.rows[0][0], "session_id": session}
         entries: list[Any] = await store.load(key) or []
-    report = {"session": session, "types": [each["type"] for each in entries]}
+    report: dict[str, Any] = {"session": session, "types": [each["type"] for each in entries]}
     report["stores"] = next(numbers)
     sys.stdout.write(json.dumps(report) + "\n")
 

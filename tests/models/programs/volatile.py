@@ -19,7 +19,7 @@ def ask(text: str) -> str:
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 -- as above
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 -- the proxy's URL
         return json.load(response)["choices"][0]["message"]["content"]
 
 
