@@ -172,8 +172,8 @@ bench-action-peers: $(APSTAMP) browser ## Measure muscle-mem and browser-use on 
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes \
 	--strip-extras --constraint requirements/constraints.txt --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-# All but `agent`, whose framework is four times what Hansard is: tests take it from dev.in.
-EXTRAS := a2a arrow browser experience inspect mcp memory plots semantic
+# All but those of frameworks, which are larger than Hansard: tests take them from dev.in.
+EXTRAS := a2a arrow browser experience http inspect mcp memory otel plots semantic
 
 lock: ## Pin every dependency again (LOCK_ARGS=--upgrade for newer versions)
 	@test -x $(BIN)/pip-compile || { echo "make lock needs $(BIN)/pip-compile: run 'make .venv' first" >&2; exit 1; }

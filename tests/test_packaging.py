@@ -144,16 +144,19 @@ def test_the_four_parts_stand_at_the_top(name):
 OWN_ENVIRONMENTS = {"adk", "claude"}
 """Extras whose packages contradict others or are large; requirements/NAME.txt has them."""
 
+FRAMEWORKS = {"agent", "agent-framework", "langchain", "openai-agents", "pydantic-ai"}
+"""Extras of frameworks, which only tests have: requirements/dev.in names them."""
+
 
 def test_the_locked_environment_has_all_extras():
-    """Every extra is pinned, except that only tests have the framework of `agent`."""
+    """Every extra is pinned, and only tests have the frameworks."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {
         extra: [re.split("[<>=~! ]", each)[0] for each in requirements]
         for extra, requirements in project["optional-dependencies"].items()
         if extra not in OWN_ENVIRONMENTS
     }
-    for lock, kept in {"run": extras.keys() - {"agent"}, "dev": extras.keys()}.items():
+    for lock, kept in {"run": extras.keys() - FRAMEWORKS, "dev": extras.keys()}.items():
         pinned = (ROOT / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
         names = [name for extra in kept for name in extras[extra]]
         assert names
