@@ -13,7 +13,7 @@ from hansard.agents.importers.chat import Tally
 from hansard.agents.importers.sources import RECORD_BYTES_MAX, Bad, Watcher
 from hansard.agents.workspace import Workspace
 from hansard.ext.otel import record
-from hansard.ext.otel.spans import BROKEN, Log, Read, Span, from_document, from_json
+from hansard.ext.otel.spans import BROKEN, Log, Read, Span, from_document, from_request
 
 BATCH_SPANS_MAX = 500
 """Spans that are recorded together."""
@@ -95,15 +95,10 @@ def _document(data: bytes) -> Read | str:
         return sources.why_not_json(data, error)
     if isinstance(value, dict) and ("resourceSpans" in value or "resourceLogs" in value):
         try:
-            return from_json(data)
+            return from_request(value)
         except BROKEN as error:
-            return str(error)
-    read = Read()
-    for each in from_document(value):
-        if isinstance(each, Span):
-            read.spans.append(each)
-        else:
-            read.refused.append(each)
+            return f"it is no OTLP request in JSON ({error!s:.200})"
+    read = Read.of(from_document(value))
     if not read.spans and not read.refused:
         read.refused.append("it has no spans")
     return read

@@ -7,19 +7,21 @@ as the protocol's partial success: exporters do not send it again.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import zlib
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
-from hansard.agents.memory.search import ExtraMissing, import_extra
+from hansard.agents.memory.search import ExtraMissing
 from hansard.client.record import AsyncRecord
-from hansard.ext.listener import RETRY, Call
+from hansard.ext.listener import Call
 from hansard.ext.otel import Traces
 from hansard.ext.otel import record as recording
-from hansard.ext.otel.spans import Read, Unreadable, from_json, from_protobuf
+from hansard.ext.otel.spans import Read, Unreadable, from_json, from_protobuf, proto
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
@@ -123,34 +125,26 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
 
 def _answer(kind: str, refused: list[str], *, logs: bool) -> Response:
     """Return the answer of an accepted request, with the number of parts that were refused."""
-    what = "log_records" if logs else "spans"
     reasons = "; ".join(dict.fromkeys(refused[:REASONS_MAX]))
-    if kind == PROTOBUF:
-        name = "logs" if logs else "trace"
-        module = f"opentelemetry.proto.collector.{name}.v1.{name}_service_pb2"
-        built = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
-        answer = getattr(built, f"Export{name.title()}ServiceResponse")()
-        if refused:
-            setattr(answer.partial_success, f"rejected_{what}", len(refused))
-            answer.partial_success.error_message = reasons
-        return Response(answer.SerializeToString(), media_type=PROTOBUF)
     fields = {"rejectedLogRecords" if logs else "rejectedSpans": str(len(refused))}
-    partial_success = {"partialSuccess": fields | {"errorMessage": reasons}} if refused else {}
-    return Response(msgspec.json.encode(partial_success), media_type=JSON)
+    answer = {"partialSuccess": fields | {"errorMessage": reasons}} if refused else {}
+    return _response(kind, HTTPStatus.OK, answer, "ServiceResponse", logs=logs)
+
+
+def _response(
+    kind: str, status: HTTPStatus, answer: dict[str, Any], which: str, *, logs: bool = False
+) -> Response:
+    """Return an answer in the form of its request: JSON, or that message of OTLP's services."""
+    if kind == JSON:
+        return Response(msgspec.json.encode(answer), status, media_type=JSON)
+    json_format = importlib.import_module("google.protobuf.json_format")
+    message = json_format.ParseDict(answer, proto(which, logs=logs)())
+    return Response(message.SerializeToString(), status, media_type=PROTOBUF)
 
 
 def _status(kind: str, status: HTTPStatus, fact: str) -> Response:
     """Return a failure as `google.rpc.Status`, in the form of the request."""
-    headers = RETRY if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-    if kind == PROTOBUF:  # field 2 of the message, a text
-        text = fact.encode()
-        return Response(b"\x12" + _varint(len(text)) + text, status, headers, PROTOBUF)
-    return Response(msgspec.json.encode({"message": fact}), status, headers, JSON)
-
-
-def _varint(number: int) -> bytes:
-    built = bytearray()
-    while number > 0x7F:  # noqa: PLR2004 -- seven bits a byte
-        built.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*built, number])
+    if kind == JSON:
+        return _response(kind, status, {"message": fact}, "")
+    # the text of a partial success has the same number, 2, as that of a Status
+    return _response(kind, status, {"errorMessage": fact}, "PartialSuccess")

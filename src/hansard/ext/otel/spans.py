@@ -7,13 +7,13 @@ that cannot be read is counted with the reason, and the rest is read.
 from __future__ import annotations
 
 import base64
-import binascii
+import importlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -83,6 +83,10 @@ class Log(msgspec.Struct, frozen=True):
     mark: Mark
 
 
+Part = Span | Log | str
+"""A span, a log record, or the reason why a part of a request or a file is neither."""
+
+
 class Read(msgspec.Struct):
     """What was read of a request or a file; `refused` has a reason for each part that was not."""
 
@@ -90,184 +94,150 @@ class Read(msgspec.Struct):
     logs: list[Log] = []
     refused: list[str] = []
 
-
-# ------------------------------------------------------------ OTLP in JSON
-
-
-class _Value(msgspec.Struct, rename="camel"):
-    string_value: str | None = None
-    bool_value: bool | None = None
-    int_value: int | str | None = None
-    double_value: float | str | None = None
-    array_value: _Array | None = None
-    kvlist_value: _Pairs | None = None
-    bytes_value: str | None = None
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> Read:
+        """Return parts by their type."""
+        read = cls()
+        lists: dict[type, list[Any]] = {Span: read.spans, Log: read.logs, str: read.refused}
+        for part in parts:
+            lists[type(part)].append(part)
+        return read
 
 
-class _Pair(msgspec.Struct):
-    key: str
-    value: _Value | None = None
-
-
-class _Array(msgspec.Struct):
-    values: list[_Value] = []
-
-
-class _Pairs(msgspec.Struct):
-    values: list[_Pair] = []
-
-
-class _Event(msgspec.Struct, rename="camel"):
-    name: str = ""
-    time_unix_nano: int | str = 0
-    attributes: list[_Pair] = []
-
-
-class _Link(msgspec.Struct, rename="camel"):
-    trace_id: str = ""
-    span_id: str = ""
-
-
-class _Status(msgspec.Struct):
-    code: int | str = 0
-    message: str = ""
-
-
-class _Span(msgspec.Struct, rename="camel"):
-    trace_id: str
-    span_id: str
-    name: str = ""
-    parent_span_id: str = ""
-    kind: int | str = 0
-    start_time_unix_nano: int | str = 0
-    end_time_unix_nano: int | str = 0
-    attributes: list[_Pair] = []
-    events: list[_Event] = []
-    links: list[_Link] = []
-    status: _Status | None = None
-
-
-class _Log(msgspec.Struct, rename="camel"):
-    trace_id: str = ""
-    span_id: str = ""
-    time_unix_nano: int | str = 0
-    observed_time_unix_nano: int | str = 0
-    event_name: str = ""
-    body: _Value | None = None
-    attributes: list[_Pair] = []
-
-
-class _Resource(msgspec.Struct):
-    attributes: list[_Pair] = []
-
-
-class _Scope(msgspec.Struct):
-    name: str = ""
-    version: str = ""
-
-
-class _OfScope(msgspec.Struct, rename="camel"):
-    scope: _Scope | None = None
-    spans: list[msgspec.Raw] = []
-    log_records: list[msgspec.Raw] = []
-
-
-class _OfResource(msgspec.Struct, rename="camel"):
-    resource: _Resource | None = None
-    scope_spans: list[_OfScope] = []
-    scope_logs: list[_OfScope] = []
-
-
-class _Request(msgspec.Struct, rename="camel"):
-    resource_spans: list[_OfResource] = []
-    resource_logs: list[_OfResource] = []
-
+BROKEN = (RecursionError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""Errors of decoding; `Unreadable` is one of them."""
 
 _KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _ERROR = (2, "STATUS_CODE_ERROR", "ERROR")
 
-_request = msgspec.json.Decoder(_Request)
-_span = msgspec.json.Decoder(_Span)
-_log = msgspec.json.Decoder(_Log)
+T = TypeVar("T")
 
-BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
-"""Errors of decoding; `Unreadable` is one of them."""
+
+def _first(raw: Any, *names: str) -> Any:
+    """Return the first of the named fields that an object has; None if it has none of them."""
+    if not isinstance(raw, dict):
+        raise Unreadable(f"{raw!r:.80} is no object with {names[0]}")
+    return next((raw[name] for name in names if raw.get(name) is not None), None)
+
+
+def _get(raw: Any, kind: type[T], *names: str) -> T:
+    """Return the same, checked; an empty value of its type for None. Raises Unreadable."""
+    value = _first(raw, *names)
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise Unreadable(f"{names[0]} {value!r:.80} is no {kind.__name__}")
+    return value
+
+
+# ------------------------------------------------------------ OTLP
 
 
 def from_json(data: bytes) -> Read:
     """Read an OTLP request in JSON. Raises Unreadable if it is none."""
     try:
-        request = _request.decode(data)
+        return from_request(msgspec.json.decode(data))
     except BROKEN as error:
         raise Unreadable(f"it is no OTLP request in JSON ({error!s:.200})") from error
-    read = Read()
-    for group in (*request.resource_spans, *request.resource_logs):
-        resource = _pairs(group.resource.attributes if group.resource is not None else [])
-        for part in (*group.scope_spans, *group.scope_logs):
-            scope = part.scope.name if part.scope is not None else ""
-            for raw in part.spans:
-                _each(read, partial(_decoded_span, raw, resource, scope))
-            for raw in part.log_records:
-                _each(read, partial(_decoded_log, raw))
-    return read
 
 
-def _each(read: Read, convert: Callable[[], Span | Log]) -> None:
+def from_protobuf(data: bytes, *, logs: bool) -> Read:
+    """Read an OTLP request in protobuf. Raises Unreadable, ExtraMissing."""
+    message = proto("ServiceRequest", logs=logs)
+    json_format = importlib.import_module("google.protobuf.json_format")
     try:
-        built = convert()
+        return from_request(json_format.MessageToDict(message.FromString(data)), base64_ids=True)
+    except Exception as error:
+        name = message.DESCRIPTOR.name
+        raise Unreadable(f"it is no {name} in protobuf ({error!s:.200})") from error
+
+
+def proto(which: str, *, logs: bool) -> Any:
+    """Return the class of a message of OTLP's services. Raises ExtraMissing."""
+    kind = "logs" if logs else "trace"
+    module = f"opentelemetry.proto.collector.{kind}.v1.{kind}_service_pb2"
+    built = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
+    return getattr(built, f"Export{kind.title()}{which}")
+
+
+def from_request(request: Any, *, base64_ids: bool = False) -> Read:
+    """Read a decoded OTLP request. Raises Unreadable if its outline is that of none."""
+    return Read.of(_parts(request, base64_ids=base64_ids))
+
+
+def _parts(request: Any, *, base64_ids: bool) -> Iterator[Part]:
+    groups = [*_get(request, list, "resourceSpans"), *_get(request, list, "resourceLogs")]
+    for group in groups:
+        resource = _attributes(_get(group, dict, "resource"))
+        for each in (*_get(group, list, "scopeSpans"), *_get(group, list, "scopeLogs")):
+            scope = _get(_get(each, dict, "scope"), str, "name")
+            convert = partial(_span, resource=resource, scope=scope)
+            for of, names in ((convert, "spans"), (_log, "logRecords")):
+                for raw in _get(each, list, names):
+                    yield _tried(of, _hexadecimal(raw) if base64_ids else raw)
+
+
+def _hexadecimal(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of protobuf with its ids, which are base64 there, as they are in JSON."""
+    names = ("traceId", "spanId", "parentSpanId")
+    ids = {name: base64.b64decode(raw[name]).hex() for name in names if name in raw}
+    return {**raw, **ids, "links": [_hexadecimal(each) for each in raw.get("links", ())]}
+
+
+def _tried(convert: Callable[[Any], Span | Log], raw: Any) -> Part:
+    try:
+        return convert(raw)
     except BROKEN as error:
-        read.refused.append(f"{error!s:.200}")
-        return
-    if isinstance(built, Span):
-        read.spans.append(built)
-    else:
-        read.logs.append(built)
+        return str(error) if isinstance(error, Unreadable) else f"it is no span ({error!r:.120})"
 
 
-def _decoded_span(raw: msgspec.Raw, resource: dict[str, Any], scope: str) -> Span:
-    return _span_of(_span.decode(raw), resource, scope)
-
-
-def _decoded_log(raw: msgspec.Raw) -> Log:
-    return _log_of(_log.decode(raw))
-
-
-def _span_of(raw: _Span, resource: dict[str, Any], scope: str) -> Span:
-    status = raw.status or _Status()
+def _span(raw: Any, resource: dict[str, Any] | None = None, scope: str = "") -> Span:
+    """Read a span of OTLP, or of an SDK: with `context` (Python) or `spanContext` (JavaScript)."""
+    trace, own = _ids(raw)
+    parent = _get(raw, str, "parentSpanId", "parent_id")
+    parent = parent or _get(_get(raw, dict, "parentSpanContext"), str, "spanId")
+    status = _get(raw, dict, "status")
+    links = [list(_ids(each)) for each in _get(raw, list, "links")]
     return Span(
-        trace=_id(_TRACE, "traceId", raw.trace_id),
-        id=_id(_SPAN, "spanId", raw.span_id),
-        name=raw.name,
-        parent=_parent(raw.parent_span_id),
-        started_ns=_time(raw.start_time_unix_nano),
-        ended_ns=_time(raw.end_time_unix_nano),
-        failed=status.code in _ERROR,
-        message=status.message,
-        kind=_kind(raw.kind),
-        attributes=_pairs(raw.attributes),
+        trace=_id(_TRACE, "traceId", trace),
+        id=_id(_SPAN, "spanId", own),
+        name=_get(raw, str, "name"),
+        parent=_id(_SPAN, "parentSpanId", parent) if parent.strip("0x") else "",
+        started_ns=_time(raw, "startTimeUnixNano", "start_time", "startTime"),
+        ended_ns=_time(raw, "endTimeUnixNano", "end_time", "endTime"),
+        failed=_first(status, "code", "status_code") in _ERROR,
+        message=_get(status, str, "message", "description"),
+        kind=0 if "spanContext" in raw else _kind(raw.get("kind")),  # JavaScript's are others
+        attributes=_attributes(raw),
         events=[
-            Mark(each.name, _time(each.time_unix_nano), _pairs(each.attributes))
-            for each in raw.events
+            Mark(
+                _get(each, str, "name"),
+                _time(each, "timeUnixNano", "timestamp", "time"),
+                _attributes(each),
+            )
+            for each in _get(raw, list, "events")
         ],
-        resource=resource,
-        scope=scope,
-        links=[[each.trace_id, each.span_id] for each in raw.links],
+        resource=_attributes(_get(raw, dict, "resource")) if resource is None else resource,
+        scope=scope or _get(_get(raw, dict, "instrumentationScope"), str, "name"),
+        links=links,
     )
 
 
-def _log_of(raw: _Log) -> Log:
-    if not raw.trace_id or not raw.span_id:
+def _ids(raw: Any) -> tuple[str, str]:
+    context = _get(raw, dict, "context", "spanContext") or raw
+    return _get(context, str, "traceId", "trace_id"), _get(context, str, "spanId", "span_id")
+
+
+def _log(raw: Any) -> Log:
+    trace, span = _ids(raw)
+    if not trace or not span:
         raise Unreadable("a log record without traceId and spanId belongs to no trace")
-    attributes = _pairs(raw.attributes)
-    name = raw.event_name or str(attributes.get("event.name", ""))
-    mark = Mark(
-        name,
-        _time(raw.time_unix_nano or raw.observed_time_unix_nano),
-        attributes,
-        _plain(raw.body) if raw.body is not None else None,
-    )
-    trace, span = _id(_TRACE, "traceId", raw.trace_id), _id(_SPAN, "spanId", raw.span_id)
-    return Log(trace, span, mark)
+    attributes = _attributes(raw)
+    name = _get(raw, str, "eventName") or str(attributes.get("event.name", ""))
+    time_ns = _time(raw, "timeUnixNano")
+    time_ns = _time(raw, "observedTimeUnixNano") if time_ns == "0" else time_ns
+    mark = Mark(name, time_ns, attributes, _plain(raw.get("body")))
+    return Log(_id(_TRACE, "traceId", trace), _id(_SPAN, "spanId", span), mark)
 
 
 def _id(form: re.Pattern[str], field: str, text: str) -> str:
@@ -277,47 +247,60 @@ def _id(form: re.Pattern[str], field: str, text: str) -> str:
     return built
 
 
-def _parent(text: str | None) -> str:
-    built = (text or "").lower().removeprefix("0x")
-    return "" if not built.strip("0") else _id(_SPAN, "parentSpanId", built)
+def _time(raw: Any, *names: str) -> str:
+    """Return a time as nanoseconds since 1970: of OTLP, or an SDK's (ISO 8601, JavaScript's pair).
 
-
-def _time(value: int | str) -> str:
-    text = str(value)
+    Raises Unreadable, and ValueError for an ISO time that is none.
+    """
+    value = _first(raw, *names)
+    text = "0" if value is None else str(value)
+    if isinstance(value, list) and len(value) == 2:  # noqa: PLR2004 -- seconds and nanoseconds
+        text = str(int(value[0]) * 1_000_000_000 + int(value[1]))
+    elif isinstance(value, str) and not value.isdigit():
+        moment = datetime.fromisoformat(value)
+        whole = int(moment.replace(microsecond=0).timestamp())
+        text = str(whole * 1_000_000_000 + moment.microsecond * 1_000)
     if not (text.isascii() and text.isdigit() and int(text[:21]) < 1 << 63):
         raise Unreadable(f"{text!r:.40} is no time in nanoseconds since 1970")
     return str(int(text))
 
 
-def _kind(value: int | str) -> int:
-    if isinstance(value, str):
-        name = value.removeprefix("SPAN_KIND_").removeprefix("SpanKind.")
-        return _KINDS.index(name) if name in _KINDS else 0
-    return value if 0 <= value < len(_KINDS) else 0
+def _kind(value: Any) -> int:
+    name = str(value).removeprefix("SPAN_KIND_").removeprefix("SpanKind.")
+    if name in _KINDS:
+        return _KINDS.index(name)
+    return value if isinstance(value, int) and 0 <= value < len(_KINDS) else 0
 
 
-def _pairs(pairs: list[_Pair]) -> dict[str, Any]:
-    return {each.key: _plain(each.value) for each in pairs}
+def _attributes(raw: Any) -> dict[str, Any]:
+    """Return the attributes of an object: pairs of OTLP, or an SDK's object."""
+    stated = _first(raw, "attributes")
+    return dict(stated) if isinstance(stated, dict) else _pairs(raw, "attributes")
 
 
-def _plain(value: _Value | None, depth: int = 0) -> Any:
+def _pairs(raw: Any, name: str, depth: int = 0) -> dict[str, Any]:
+    pairs = _get(raw, list, name)
+    return {_get(each, str, "key"): _plain(_first(each, "value"), depth) for each in pairs}
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
     """Return an attribute's value as plain JSON; a number that JSON cannot hold becomes a text."""
     if value is None:
         return None
     if depth > DEPTH_MAX:
         return f"(nested deeper than {DEPTH_MAX})"
-    for simple in (value.string_value, value.bool_value, value.bytes_value):
-        if simple is not None:
-            return simple
-    if value.int_value is not None:
-        return safe(int(value.int_value))
-    if value.double_value is not None:
-        return safe(float(value.double_value))
-    if value.array_value is not None:
-        return [_plain(each, depth + 1) for each in value.array_value.values]
-    if value.kvlist_value is not None:
-        return {each.key: _plain(each.value, depth + 1) for each in value.kvlist_value.values}
-    return None
+    if _first(value, "intValue", "doubleValue") is not None:
+        convert = float if "doubleValue" in value else int
+        return safe(convert(str(_first(value, "intValue", "doubleValue"))))
+    if "arrayValue" in value:
+        listed = _get(_get(value, dict, "arrayValue"), list, "values")
+        return [_plain(each, depth + 1) for each in listed]
+    if "kvlistValue" in value:
+        return _pairs(_get(value, dict, "kvlistValue"), "values", depth + 1)
+    simple = _first(value, "stringValue", "boolValue", "bytesValue")
+    if not isinstance(simple, str | bool | None):
+        raise Unreadable(f"{simple!r:.80} is no text")
+    return simple
 
 
 def safe(value: float) -> int | float | str:
@@ -327,92 +310,10 @@ def safe(value: float) -> int | float | str:
     return value if math.isfinite(value) else str(value)
 
 
-# ------------------------------------------------------------ OTLP in protobuf
-
-
-def from_protobuf(data: bytes, *, logs: bool) -> Read:
-    """Read an OTLP request in protobuf. Raises Unreadable, ExtraMissing."""
-    kind = "logs" if logs else "trace"
-    module = f"opentelemetry.proto.collector.{kind}.v1.{kind}_service_pb2"
-    built = import_extra(module, "OTLP in protobuf", "opentelemetry-proto", "otel")
-    name = f"Export{kind.title()}ServiceRequest"
-    try:
-        request = getattr(built, name).FromString(data)
-    except Exception as error:
-        raise Unreadable(f"it is no {name} in protobuf ({error!s:.200})") from error
-    read = Read()
-    for group in request.resource_logs if logs else request.resource_spans:
-        resource = _of_proto(group.resource.attributes)
-        for part in group.scope_logs if logs else group.scope_spans:
-            for each in part.log_records if logs else part.spans:
-                convert: Any = _log_of_proto if logs else _span_of_proto
-                scope = part.scope.name
-                _each(read, partial(convert, each, resource, scope))
-    return read
-
-
-def _span_of_proto(raw: Any, resource: dict[str, Any], scope: str) -> Span:
-    return Span(
-        trace=_id(_TRACE, "trace_id", raw.trace_id.hex()),
-        id=_id(_SPAN, "span_id", raw.span_id.hex()),
-        name=raw.name,
-        parent=_parent(raw.parent_span_id.hex()),
-        started_ns=_time(raw.start_time_unix_nano),
-        ended_ns=_time(raw.end_time_unix_nano),
-        failed=raw.status.code == _ERROR[0],
-        message=raw.status.message,
-        kind=_kind(raw.kind),
-        attributes=_of_proto(raw.attributes),
-        events=[
-            Mark(each.name, _time(each.time_unix_nano), _of_proto(each.attributes))
-            for each in raw.events
-        ],
-        resource=resource,
-        scope=scope,
-        links=[[each.trace_id.hex(), each.span_id.hex()] for each in raw.links],
-    )
-
-
-def _log_of_proto(raw: Any, _: dict[str, Any], __: str) -> Log:
-    if not raw.trace_id or not raw.span_id:
-        raise Unreadable("a log record without trace_id and span_id belongs to no trace")
-    attributes = _of_proto(raw.attributes)
-    time_ns = _time(raw.time_unix_nano or raw.observed_time_unix_nano)
-    name = raw.event_name or str(attributes.get("event.name", ""))
-    mark = Mark(name, time_ns, attributes, _proto_value(raw.body))
-    return Log(
-        _id(_TRACE, "trace_id", raw.trace_id.hex()), _id(_SPAN, "span_id", raw.span_id.hex()), mark
-    )
-
-
-def _of_proto(pairs: Any) -> dict[str, Any]:
-    return {each.key: _proto_value(each.value) for each in pairs}
-
-
-def _proto_value(value: Any, depth: int = 0) -> Any:
-    kind = value.WhichOneof("value")
-    if depth > DEPTH_MAX:
-        return f"(nested deeper than {DEPTH_MAX})"
-    match kind:
-        case None:
-            return None
-        case "array_value":
-            return [_proto_value(each, depth + 1) for each in value.array_value.values]
-        case "kvlist_value":
-            pairs = value.kvlist_value.values
-            return {each.key: _proto_value(each.value, depth + 1) for each in pairs}
-        case "bytes_value":
-            return base64.b64encode(value.bytes_value).decode()
-        case "int_value" | "double_value":
-            return safe(getattr(value, kind))
-        case _:
-            return getattr(value, kind)
-
-
 # ------------------------------------------------------------ files
 
 
-def from_document(value: Any) -> Iterator[Span | str]:
+def from_document(value: Any) -> Iterator[Part]:
     """Yield the spans of a decoded JSON document, or the reason why a part is none.
 
     It is a list of spans, one span, or an object with the spans of a trace of Langfuse.
@@ -420,53 +321,10 @@ def from_document(value: Any) -> Iterator[Span | str]:
     if isinstance(value, dict) and isinstance(value.get("observations"), list):
         trace = value.get("trace")
         shared = trace if isinstance(trace, dict) else value
-        for each in value["observations"]:
-            yield _tried(_langfuse, each, shared)
-        return
-    for each in value if isinstance(value, list) else [value]:
-        yield _tried(_sdk, each, {})
-
-
-def _tried(convert: Any, raw: Any, shared: Mapping[str, Any]) -> Span | str:
-    try:
-        built: Span = convert(raw, shared)
-    except (*BROKEN, KeyError, AttributeError, OverflowError) as error:
-        return str(error) if isinstance(error, Unreadable) else f"it is no span ({error!r:.120})"
-    return built
-
-
-def _sdk(raw: Any, _: Mapping[str, Any]) -> Span:
-    """Read a span in the JSON of an SDK: `context` (Python) or `spanContext` (JavaScript)."""
-    context = raw.get("context") or raw["spanContext"]
-    trace = context.get("trace_id") or context["traceId"]
-    parent = raw.get("parent_id") or raw.get("parentSpanId")
-    if parent is None and isinstance(raw.get("parentSpanContext"), dict):
-        parent = raw["parentSpanContext"].get("spanId")
-    status = raw.get("status") or {}
-    code = status.get("status_code") or status.get("code") or 0
-    resource = (raw.get("resource") or {}).get("attributes") or {}
-    return Span(
-        trace=_id(_TRACE, "trace id", trace),
-        id=_id(_SPAN, "span id", context.get("span_id") or context["spanId"]),
-        name=str(raw["name"]),
-        parent=_parent(parent),
-        started_ns=nanoseconds(raw.get("start_time") or raw["startTime"]),
-        ended_ns=nanoseconds(raw.get("end_time") or raw["endTime"]),
-        failed=code in _ERROR,
-        message=str(status.get("description") or status.get("message") or ""),
-        kind=_kind(raw.get("kind") or 0) if isinstance(raw.get("kind"), str) else 0,
-        attributes=dict(raw.get("attributes") or {}),
-        events=[
-            Mark(
-                str(each.get("name", "")),
-                nanoseconds(each.get("timestamp") or each.get("time") or 0),
-                dict(each.get("attributes") or {}),
-            )
-            for each in raw.get("events") or ()
-        ],
-        resource=dict(resource),
-        scope=str((raw.get("instrumentationScope") or {}).get("name", "")),
-    )
+        convert = partial(_langfuse, trace=shared)
+        yield from (_tried(convert, each) for each in value["observations"])
+    else:
+        yield from (_tried(_span, each) for each in (value if isinstance(value, list) else [value]))
 
 
 def _langfuse(raw: Any, trace: Mapping[str, Any]) -> Span:
@@ -494,15 +352,14 @@ def _langfuse(raw: Any, trace: Mapping[str, Any]) -> Span:
     if isinstance(tools, list):
         attributes.setdefault("ai.prompt.tools", tools)
     resource = decoded(metadata.get("resourceAttributes"))
+    parent = raw.get("parentObservationId")
     return Span(
         trace=_langfuse_id(_TRACE, str(raw.get("traceId") or trace["id"])),
         id=_langfuse_id(_SPAN, str(raw["id"])),
         name=str(raw.get("name") or kind),
-        parent=_langfuse_id(_SPAN, str(raw["parentObservationId"]))
-        if raw.get("parentObservationId")
-        else "",
-        started_ns=nanoseconds(raw["startTime"]),
-        ended_ns=nanoseconds(raw.get("endTime") or raw["startTime"]),
+        parent=_langfuse_id(_SPAN, str(parent)) if parent else "",
+        started_ns=_time(raw, "startTime"),
+        ended_ns=_time(raw, "endTime", "startTime"),
         failed=raw.get("level") == "ERROR",
         message=str(raw.get("statusMessage") or ""),
         attributes=attributes,
@@ -517,19 +374,8 @@ def _langfuse_id(form: re.Pattern[str], text: str) -> str:
     size = 32 if form is _TRACE else 16
     try:
         return _id(form, "id", (bytes.fromhex(built).hex() + "0" * size)[:size])
-    except (ValueError, binascii.Error):
+    except ValueError:
         return _id(form, "id", text.encode().hex().ljust(size, "1")[-size:])
-
-
-def nanoseconds(value: Any) -> str:
-    """Return a time of an SDK as nanoseconds since 1970: ISO 8601, or seconds and nanoseconds."""
-    if isinstance(value, list | tuple) and len(value) == 2:  # noqa: PLR2004 -- JavaScript's hrtime
-        return _time(int(value[0]) * 1_000_000_000 + int(value[1]))
-    if isinstance(value, str) and not value.isdigit():
-        moment = datetime.fromisoformat(value)
-        whole = int(moment.replace(microsecond=0).timestamp())
-        return _time(whole * 1_000_000_000 + moment.microsecond * 1_000)
-    return _time(value)
 
 
 def decoded(value: Any) -> Any:
