@@ -43,6 +43,21 @@ def test_a_request_that_was_answered_before_is_named():
     assert nearest(asking("x"), []) is None
 
 
+def test_of_equally_near_requests_one_that_answered_no_call_is_named():
+    """A request that differs less is named nevertheless."""
+    recorded = [(3, asking("a", seed=1)), (5, asking("b", seed=1)), (7, asking("c"))]
+    near = nearest(asking("d", seed=1), recorded, {3})
+    assert near is not None
+    assert near.step == 5
+    assert near.summary == (
+        'the nearest recorded request, step 5, differs in /messages/0/content (recorded "b", now '
+        '"d")'
+    )
+    near = nearest(asking("a", seed=2), recorded, {3})
+    assert near is not None
+    assert near.step == 3
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=2),
     lambda inner: (

@@ -11,7 +11,7 @@ import pytest
 import websockets
 from websockets.exceptions import InvalidStatus
 
-from hansard.ext.models import clients, exchange
+from hansard.ext.models import clients, exchange, proxy
 from tests.models.house import House
 from tests.models.provider import Provider
 
@@ -171,6 +171,19 @@ async def test_a_call_names_the_step_in_which_a_program_makes_it(house: House, p
     [step] = await house.steps()
     assert json.loads(bytes(step.arguments))["caller"] == f"{house.run}/models"
     assert provider.calls[0][0] == "/v1/chat/completions"
+
+
+async def test_a_request_that_is_too_large_is_refused_in_words(
+    house: House, provider: Provider, monkeypatch: pytest.MonkeyPatch
+):
+    """The client that is still sending gets the error, and nothing is recorded."""
+    monkeypatch.setattr(proxy, "BODY_BYTES_MAX", 2**20)
+    async with house.proxied() as base:
+        status, _, pieces, _ = await ask(base, "m", "x" * (64 * 2**20))
+    assert status == 413
+    assert "over 1,048,576 bytes" in json.loads(b"".join(pieces))["error"]["message"]
+    assert not await house.steps()
+    assert not provider.calls
 
 
 async def test_an_unknown_path_and_a_websocket_are_refused(house: House, provider: Provider):

@@ -90,8 +90,13 @@ def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
     assert commands.outbox.read_text() == f"{text}\n"
     commands.environment["MODEL"] = "other"
     _, log = commands.run("replay", "last", *agent, code=1)
-    assert "/model" in log
-    assert '"other"' in log
+    numbers, refused = log.splitlines()[-2:]
+    assert numbers.endswith(": 2 model calls, 1 from the record; 1 refused")
+    assert refused == (
+        "refused: POST /v1/chat/completions is not on record; the nearest recorded request, step "
+        '2, differs in /model (recorded "stuck", now "other")'
+    )
+    assert not [line for line in log.splitlines() if line.startswith("{")]
 
 
 def test_an_agent_that_records_itself_is_resumed_with_one_mail(
@@ -129,3 +134,19 @@ def test_mcp_servers_of_a_configuration_are_recorded_in_the_same_run(
     assert log.read_text() == "started\n"
     rows, _ = commands.run("sql", "--json", "SELECT agent, tool FROM steps WHERE kind = 'tool'")
     assert json.loads(rows) == {"agent": "mcp.clock", "tool": "answer"}
+
+
+def test_a_run_is_begun_by_its_name_and_continued(tmp_path: Path, workspace: str):
+    """The first command creates the record. A name that no run has begins one, and the next start
+    continues it; an unknown id and the last of no runs are errors.
+    """
+    commands = Commands(tmp_path / "new" / "record", workspace, tmp_path)
+    program = ("--", sys.executable, "-c", "import sys; sys.exit(3)")
+    for unknown in ("last", "01a2248b-b7eb"):
+        _, log = commands.run("record", "--run", unknown, *program, code=2)
+        assert "was not found" in log
+    assert not (tmp_path / "new").exists()
+    for verb in ("recording new", "continuing"):
+        _, log = commands.run("record", "--run", "nightly", *program, code=3)
+        assert f"{verb} run nightly: " in log
+    commands.run("run", "finish", "nightly")

@@ -52,7 +52,7 @@ SECTIONS = {
         "quickstart": ("quickstart", "Kill an agent of a framework, with and without Hansard."),
         "record": ("record", "Record the model calls of a program in any language."),
         "replay": ("record", "Run a program against its recorded model calls."),
-        "calibrate": ("calibrate", "Propose which fields of a program's requests are volatile."),
+        "calibrate": ("record", "Propose which fields of a program's requests are volatile."),
         "run": ("run runs", "Show, replay, resume, fork, settle or end one run."),
         "agent": ("mcp", "Run agents defined by folders, with every action recorded."),
         "demonstrate": ("actions", "Record what you do in a browser window as a new run."),

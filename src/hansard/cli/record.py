@@ -1,12 +1,14 @@
-"""Commands `hansard record` and `hansard replay`: programs whose model calls are recorded."""
+"""Commands `hansard record`, `replay` and `calibrate`: programs whose model calls are recorded."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,20 +16,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from hansard.agents.memory.search import import_extra
+from hansard.agents.steps.gating import watching_questions
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Commands, Run, flag, option
 from hansard.cli.opening import connecting, reading_run
 from hansard.client.connect import connect_async
+from hansard.client.options import restarted_by
+from hansard.domain.approval import Approval, ApprovalStatus
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.ids import RunStream
+from hansard.domain.run import RunStatus
+from hansard.state.replay import fold_life
 
 if TYPE_CHECKING:
+    from hansard.agents.workspace import Workspace
     from hansard.ext.models.proxy import ModelProxy, ModelReport
 
 app = Commands()
 
 AGENT = "models"
 """Default agent on record of the model calls: a program's own sessions have other names."""
+
+LAST = "last"
+
+_ID = re.compile(r"0[0-9a-f]{1,7}(-[0-9a-f-]{0,27})?")
+"""Form of a run's generated id, or of its beginning; any other text is a name."""
 
 AgentName = Annotated[str, option("Agent on record of the model calls.", "NAME")]
 McpConfig = Annotated[
@@ -57,7 +71,12 @@ RulesFile = Annotated[
 @app.command(plain=True)
 async def record(
     run: Annotated[
-        str | None, option("Continue this run: an id, a unique prefix, or 'last'.", "RUN")
+        str | None,
+        option(
+            "Continue this run: an id, a unique prefix of one, 'last', or a name, which begins a "
+            "run if none has it.",
+            "RUN",
+        ),
     ] = None,
     workflow: Annotated[
         str | None, option("Workflow of a new run [the program's name].", "NAME")
@@ -78,17 +97,12 @@ async def record(
     """
     demand(command)
     assert command is not None  # noqa: S101 -- demanded
-    which = None
-    if run is not None:
+    if run is not None and (run == LAST or _ID.fullmatch(run)):
         async with reading_run(run) as (_, which):
-            pass
-    options: dict[str, Any] = {"run": which}
-    if which is None:
-        options |= {"program": program_of(command)}
-    name = workflow or (program_of(command) if which is None else None)
-    done = await run_proxied(
-        name, agent, options, command, configs=mcp_config or (), volatile=fields_of(volatile, rules)
-    )
+            run = which
+    fields = fields_of(volatile, rules)
+    configs = mcp_config or ()
+    done = await run_proxied(workflow, agent, run, command, configs=configs, volatile=fields)
     return done.code
 
 
@@ -114,17 +128,63 @@ async def replay(
     assert command is not None  # noqa: S101 -- demanded
     async with reading_run(which) as (_, run):
         pass
-    options = {"run": run, "mode": "offline"}
     done = await run_proxied(
         None,
         agent,
-        options,
+        run,
         command,
+        replays=True,
         configs=mcp_config or (),
         volatile=fields_of(volatile, rules),
         pace=pace,
     )
     return done.code or (1 if done.proxy.report.refused else 0)
+
+
+@app.command(plain=True)
+async def calibrate(
+    write: Annotated[
+        Path | None, option("Write the proposed rules to this file, for --rules.", "FILE")
+    ] = None,
+    agent: AgentName = AGENT,
+    volatile: Volatile = None,
+    rules: RulesFile = None,
+    command: Command = None,
+) -> int:
+    """Propose which fields of a program's requests are volatile.
+
+    The program is run twice. The first start is recorded as by 'hansard record', and calls its
+    providers. The second one gets the answers of the first, whatever it asks. Fields that differ
+    are proposed as rules, which 'hansard record' and 'hansard replay' apply with --rules or
+    --volatile, and nothing applies unasked. Exits with the program's code, and with 1 if a request
+    differed.
+    """
+    from hansard.ext.models.calibration import PairingProxy, proposals
+
+    demand(command)
+    assert command is not None  # noqa: S101 -- demanded
+    fields = fields_of(volatile, rules)
+    first = await run_proxied(None, agent, None, command, volatile=fields)
+    if first.code:
+        output.hint(f"the first start ended with exit code {first.code}: nothing is compared")
+        return first.code
+    second = await run_proxied(
+        None, agent, first.run, command, replays=True, volatile=fields, pairing=True
+    )
+    proxy = second.proxy
+    assert isinstance(proxy, PairingProxy)  # noqa: S101 -- as requested
+    proposed = proposals(proxy.pairs)
+    text = "\n".join(_as_rules(proposed, first.run))
+    if write is not None:
+        write.write_text(text + "\n", encoding="utf-8")
+        output.hint(f"{counted(len(proposed), 'rule')} written to {write}")
+    else:
+        output.write(text)
+    if proxy.unpaired:
+        output.hint(f"{counted(len(proxy.unpaired), 'request')} of the second start had no answer")
+    if proxy.left:
+        output.hint(f"{counted(proxy.left, 'request')} of the first start was not made again")
+    return second.code or (1 if proposed or proxy.unpaired or proxy.left else 0)
 
 
 def fields_of(volatile: Sequence[str] | None, rules: Path | None) -> list[str]:
@@ -158,9 +218,10 @@ class Proxied(msgspec.Struct, frozen=True):
 async def run_proxied(
     workflow: str | None,
     agent: str,
-    options: dict[str, Any],
+    run: str | None,
     command: list[str],
     *,
+    replays: bool = False,
     configs: Sequence[Path] = (),
     volatile: Sequence[str] = (),
     pace: bool = False,
@@ -169,10 +230,11 @@ async def run_proxied(
     """Run a program whose model calls go through a proxy in a session of a run.
 
     Args:
-        workflow: The workflow of a new run.
+        workflow: The workflow of a new run; None for the program's name.
         agent: The agent on record.
-        options: Options of the session.
+        run: The run to continue, or to begin if it is not on record; None for a new one.
         command: The program and its arguments.
+        replays: Whether the run is replayed instead.
         configs: Configurations of MCP clients.
         volatile: Fields that are left out of identities.
         pace: Whether answers have the pace of the recording.
@@ -184,11 +246,15 @@ async def run_proxied(
     from hansard.ext.models.messages import PromptMatcher
     from hansard.ext.models.proxy import ModelProxy, child_environment, upstreams
 
-    replays = options.get("mode") is not None
     _demand_configs(command, configs)
     async with connect_async(**connecting()) as opened:
+        is_new = run is None or await _is_unknown(opened.workspace, run)
+        options: dict[str, Any] = {"run": run, "mode": "offline" if replays else None}
+        if is_new:
+            workflow = workflow or program_of(command)
+            options["program"] = program_of(command)
         begins = opened.run(workflow, agent=agent, **options)
-        async with _failing_by_code(begins) as (session, result):
+        async with _reporting(begins, command) as (session, result):
             rules = Rules(volatile, await PromptMatcher.of(session.engine.workspace))
             if volatile:
                 earlier = identities_under(session.engine, volatile)
@@ -196,7 +262,7 @@ async def run_proxied(
             kind = PairingProxy if pairing else ModelProxy
             proxy = kind(session, upstreams(os.environ), pace=pace, rules=rules)
             async with proxy.serving() as url:
-                _print_begin(session.run, is_new=options["run"] is None, replays=replays)
+                _print_begin(session.run, is_new=is_new, named=run, replays=replays)
                 with tempfile.TemporaryDirectory(prefix="hansard-") as folder:
                     changed = _with_mcp(command, configs, session.run, Path(folder), replays)
                     report = Path(folder) / "report"
@@ -214,10 +280,15 @@ class _Failed(Exception):
 
 
 @contextlib.asynccontextmanager
-async def _failing_by_code(begins: Any) -> AsyncGenerator[tuple[Any, dict[str, int]]]:
-    """Open a session; end it as failed if the program did."""
+async def _reporting(begins: Any, command: list[str]) -> AsyncGenerator[tuple[Any, dict[str, int]]]:
+    """Open a session; end it as failed if the program did.
+
+    Calls that wait for an approval are printed. An error that ends it names the command that goes
+    on.
+    """
     result: dict[str, int] = {}
-    with contextlib.suppress(_Failed):
+    restarts = restarted_by(lambda run: f"hansard record --run {run} -- {shlex.join(command)}")
+    with contextlib.suppress(_Failed), restarts, watching_questions(_print_pending):
         async with begins as session:
             yield session, result
             if result.get("code"):
@@ -268,13 +339,29 @@ def _renamed(word: str, names: set[str], copy: str) -> str:
     return f"{before}={copy}" if equals and value in names else word
 
 
-def _print_begin(run: str, *, is_new: bool, replays: bool) -> None:
+async def _is_unknown(workspace: Workspace, run: str) -> bool:
+    """Return whether no run of this id or name is on record."""
+    life = fold_life(await workspace.states.commits(RunStream(run)))
+    return life.status is RunStatus.UNKNOWN
+
+
+def _print_begin(run: str, *, is_new: bool, named: str | None, replays: bool) -> None:
     if replays:
         output.hint(f"replaying the model calls of run {run}: no provider is called")
     elif is_new:
-        output.hint(f"recording run {run}: after a crash continue with --run {run}")
+        new = "" if named is None else "new "
+        output.hint(f"recording {new}run {run}: after a crash continue with --run {run}")
     else:
         output.hint(f"continuing run {run}: recorded calls are answered from the record")
+
+
+def _print_pending(approval: Approval) -> None:
+    """Print a call that waits for an approval."""
+    if approval.given is ApprovalStatus.PENDING:
+        output.hint(
+            f"{approval.request.tool} waits for approval {approval.id}: "
+            f"hansard approvals grant {approval.id}"
+        )
 
 
 def _print_report(report: ModelReport, run: str, code: int, *, replays: bool) -> None:
@@ -288,3 +375,16 @@ def _print_report(report: ModelReport, run: str, code: int, *, replays: bool) ->
         output.hint(f"refused: {why}")
     if code and not replays:
         output.hint(f"exit code {code}: continue with hansard record --run {run} -- COMMAND")
+
+
+def _as_rules(proposed: list[Any], run: str) -> Iterator[str]:
+    """Yield the lines of a file of rules; one that would hide a text is a comment."""
+    if not proposed:
+        yield f"# no field differed between run {run} and a second start"
+    for each in proposed:
+        yield f"# in {counted(each.calls, 'call')}{f': {each.looks}' if each.looks else ''}"
+        yield f"#   first:  {each.first}"
+        yield f"#   second: {each.second}"
+        if not each.looks:
+            yield "# its form is unknown: a rule would hide every change of this field from replay"
+        yield each.rule if each.looks else f"# {each.rule}"

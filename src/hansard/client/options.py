@@ -9,7 +9,8 @@ import shlex
 import sys
 import sysconfig
 import threading
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from enum import StrEnum
 from pathlib import Path, PurePath
 from types import TracebackType
@@ -453,7 +454,7 @@ def explain(error: BaseException, run: str, step: str, settle: str = "") -> None
         step: The agent's last step, as shown to a person (`bob#8, pay`).
         settle: The command that settles the first call in doubt; empty for none.
     """
-    resume = f"hansard run resume {shlex.quote(run)} -- {_command()}"
+    resume = _restart.get()(shlex.quote(run))
     if isinstance(error, NeedsSettling) and (
         not isinstance(error, ResultMismatch) or error.step.verdict is Verdict.HAPPENED
     ):
@@ -537,8 +538,20 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             open_ += each.exceptions
 
 
-def _command() -> str:
-    """Return the command line that started this program."""
-    if program_name() == INTERACTIVE:
-        return "COMMAND"
-    return shlex.join(["python", *sys.argv])
+def _resume(run: str) -> str:
+    """Return the command that resumes a run by this program."""
+    program = "COMMAND" if program_name() == INTERACTIVE else shlex.join(["python", *sys.argv])
+    return f"hansard run resume {run} -- {program}"
+
+
+_restart: ContextVar[Callable[[str], str]] = ContextVar("restart", default=_resume)
+
+
+@contextlib.contextmanager
+def restarted_by(command: Callable[[str], str]) -> Iterator[None]:
+    """Let errors that end sessions in this context suggest a command: a function of the run."""
+    token = _restart.set(command)
+    try:
+        yield
+    finally:
+        _restart.reset(token)

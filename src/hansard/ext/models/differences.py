@@ -7,7 +7,7 @@ that two requests are the same: a person reads it, and states a rule.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from hansard.agents.flow import Flow
 from hansard.agents.steps.engine import StepEngine
 from hansard.domain import values
+from hansard.domain.choices import counted
 from hansard.domain.fingerprint import canonical
 from hansard.ext.models.providers import BY_NAME, Operation, identity_of
 
@@ -103,12 +104,24 @@ class Nearest(msgspec.Struct, frozen=True):
         """True if nothing differs: the recorded request answered an earlier call."""
         return not self.fields
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """The difference in one line: the first field with both values, and the others' number."""
         if self.taken:
             return (
                 f"step {self.step} recorded the same request, and answered an earlier one: the "
                 "program sends it more often than it did"
             )
+        first, *others = self.fields
+        more = f", and {counted(len(others), 'more field')}" if others else ""
+        return (
+            f"the nearest recorded request, step {self.step}, differs in {first.field} (recorded "
+            f"{first.recorded}, now {first.now}){more}"
+        )
+
+    def __str__(self) -> str:
+        if self.taken:
+            return self.summary
         lines = [f"nearest recorded request: step {self.step}"]
         for each in self.fields[:FIELDS_MAX]:
             lines += [
@@ -121,22 +134,26 @@ class Nearest(msgspec.Struct, frozen=True):
         return "\n".join(lines)
 
 
-def nearest(now: Any, recorded: Iterable[tuple[int, Any]]) -> Nearest | None:
+def nearest(
+    now: Any, recorded: Iterable[tuple[int, Any]], answered: Collection[int] = ()
+) -> Nearest | None:
     """Return the nearest of some recorded requests, or None if there are none.
 
     It has the fewest different fields, then the longest equal beginnings of their texts; of several
-    the earliest counts.
+    the earliest counts that has not answered a call yet.
 
     Args:
         now: The identity of the request that is not on record.
         recorded: Steps and identities of the recorded requests of its operation.
+        answered: Steps that answered an earlier call.
     """
+
+    def distance(each: Nearest) -> tuple[int, int, bool]:
+        shared = sum(field.shared for field in each.fields)
+        return len(each.fields), -shared, each.step in answered
+
     candidates = (Nearest(step, tuple(differences(each, now))) for step, each in recorded)
-    return min(candidates, key=_distance, default=None)
-
-
-def _distance(each: Nearest) -> tuple[int, int]:
-    return len(each.fields), -sum(field.shared for field in each.fields)
+    return min(candidates, key=distance, default=None)
 
 
 def nearest_recorded(
@@ -161,7 +178,7 @@ def nearest_recorded(
         identity = identity_of(operation, arguments.get("body"), volatile)
         recorded.append((number, {"path": arguments.get("path"), "body": identity}))
     now = identity_as_recorded(engine, operation, body, volatile)
-    near = nearest({"path": path, "body": now}, recorded)
+    near = nearest({"path": path, "body": now}, recorded, engine.ledger.requested)
     return near and Nearest(near.step, tuple(map(_of_body, near.fields)))
 
 

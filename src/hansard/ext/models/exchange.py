@@ -29,7 +29,7 @@ from hansard.client.session import AsyncMixin
 from hansard.domain.steps import Effects, PromptUse
 from hansard.ext import steps
 from hansard.ext.models import edited, providers
-from hansard.ext.models.differences import Earlier, digest_of, nearest_recorded
+from hansard.ext.models.differences import Earlier, Nearest, digest_of, nearest_recorded
 from hansard.ext.models.messages import Conversation, PromptMatcher
 from hansard.ext.models.providers import Facts, Message, Operation
 
@@ -348,18 +348,19 @@ class Exchange:
                 facts = msgspec.json.decode(encoded, type=Facts)
             self.facts = facts
 
-    def nearest(self) -> Flow[str]:
-        """Return the difference to the nearest recorded request, for a call that is a miss."""
+    def nearest(self) -> Flow[Nearest | None]:
+        """Return the nearest recorded request, for a call that is a miss."""
         if self._operation is None:
-            return ""
-        nearest = yield from nearest_recorded(
-            self.session.engine,
-            self._operation,
-            self.request.shown_path,
-            self._plain_body,
-            self._rules.volatile,
+            return None
+        return (
+            yield from nearest_recorded(
+                self.session.engine,
+                self._operation,
+                self.request.shown_path,
+                self._plain_body,
+                self._rules.volatile,
+            )
         )
-        return "" if nearest is None else str(nearest)
 
     def new_messages(self) -> list[Message]:
         """Return the messages of the call that the session has not stated yet.

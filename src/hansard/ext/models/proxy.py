@@ -54,6 +54,11 @@ _log = logger(__name__)
 BODY_BYTES_MAX = 256 * 2**20
 """Largest body of a request."""
 
+DISCARDED_BYTES_MAX = 16 * 2**30
+"""Most bytes of a larger body that are received before it is refused: a client that is still
+sending when the connection closes does not read why.
+"""
+
 TIMEOUT = httpx2.Timeout(600.0, connect=15.0)
 """Seconds that a provider may be silent, and that a connection may take."""
 
@@ -98,7 +103,7 @@ class ModelReport(msgspec.Struct):
         from_record: Requests answered without the provider.
         input_tokens: Tokens of the calls that went to the provider.
         output_tokens: As above.
-        refused: Messages of the requests that were refused.
+        refused: Why requests were refused, each in a line.
     """
 
     calls: int = 0
@@ -245,12 +250,13 @@ class ModelProxy:
             status = HTTPStatus.UNPROCESSABLE_ENTITY
             if isinstance(error, Unreached | Blocked):
                 status = STATUSES[type(error)]
-            why = str(error)
+            why = summary = str(error)
             if isinstance(error, Miss):
-                why = f"{request.method} {request.shown_path} is not on record"
+                why = summary = f"{request.method} {request.shown_path} is not on record"
                 if near := await self._session._flow(exchange.nearest()):  # noqa: SLF001 -- reads the record
-                    why += f"; {near}"
-            await self._refused(send, provider, status, why, is_late=reply.has_begun)
+                    why, summary = f"{why}; {near}", f"{why}; {near.summary}"
+            is_late = reply.has_begun
+            await self._refused(send, provider, status, why, summary=summary, is_late=is_late)
         except Exception as error:  # noqa: BLE001 -- the client gets every error
             _log.exception("a request failed", provider=provider.name, path=request.shown_path)
             why = f"{type(error).__name__}: {error}"
@@ -276,10 +282,11 @@ class ModelProxy:
         status: HTTPStatus,
         why: str,
         *,
+        summary: str = "",
         is_late: bool = False,
     ) -> None:
         """Refuse a request; if it is too late for that, the server closes the connection."""
-        self.report.refused.append(why)
+        self.report.refused.append(summary or why)
         _log.info("a request was refused", provider=provider.name, why=why)
         if not is_late:
             await _refuse(send, provider, status, why)
@@ -429,12 +436,14 @@ async def _body(receive: Receive) -> bytes | None:
         message: Message = await receive()
         if message["type"] == "http.disconnect":
             raise Closed
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > BODY_BYTES_MAX:
-            return None
-        if not message.get("more_body"):
-            return b"".join(parts)
+        part = message.get("body", b"")
+        size += len(part)
+        if size <= BODY_BYTES_MAX:
+            parts.append(part)
+        else:
+            parts.clear()
+        if not message.get("more_body") or size > DISCARDED_BYTES_MAX:
+            return None if size > BODY_BYTES_MAX else b"".join(parts)
 
 
 async def _refuse(send: Send, provider: Provider | None, status: HTTPStatus, why: str) -> None:

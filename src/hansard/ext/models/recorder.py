@@ -419,8 +419,8 @@ class _Reply:
         in_thread = isinstance(self._items, _InPlace) and isinstance(self._session, AsyncMixin)
         if in_thread or not isinstance(self._session.engine, StepEngine):
             return ""
-        near: str = await self._session._flow(self._exchange.nearest())  # noqa: SLF001 -- reads the record
-        return near
+        near = await self._session._flow(self._exchange.nearest())  # noqa: SLF001 -- reads the record
+        return str(near or "")
 
     def _data(self, item: Any) -> bytes | None:
         """Return the piece of an item; None at the clean end. Raises the client's error."""
