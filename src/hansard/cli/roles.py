@@ -377,8 +377,8 @@ def _render_knowledge(knowledge: Knowledge) -> Iterator[Part]:
         yield Hint(f"run {where.run} has no decision: this is its last agent, at the run's end")
     elif where.decisions is not None and where.decisions > 1:
         yield Hint(
-            f"the newest of {where.decisions:,} decisions, at {where.address}: 'hansard why "
-            f"{where.run}' lists the others; give the address of one"
+            f"the newest of {counted(where.decisions, 'decision')}, at {where.address}: "
+            f"'hansard why {where.run}' lists the others; give the address of one"
         )
     yield Hint(f"as of position {where.position}{digest}")
 
