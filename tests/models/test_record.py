@@ -136,9 +136,32 @@ def test_mcp_servers_of_a_configuration_are_recorded_in_the_same_run(
     assert json.loads(rows) == {"agent": "mcp.clock", "tool": "answer"}
 
 
+ASKS = """
+import hansard
+
+@hansard.tool
+def pay() -> int:
+    return 7
+
+with hansard.Session(agent="clerk", gate=[hansard.ask_first("pay", timeout_s=60)]):
+    print(pay())
+"""
+
+
+def test_a_call_that_waits_for_an_approval_is_printed(commands: Commands):
+    """The hint on stderr names the call and the command that grants it."""
+    started = commands.start("record", "--", sys.executable, "-c", ASKS)
+    assert started.stderr is not None
+    hint = next(line for line in started.stderr if "waits for approval" in line)
+    assert hint.startswith("pay of clerk waits for approval: hansard approvals grant ")
+    commands.run(*hint.rpartition("hansard ")[2].split())
+    out, log = started.communicate(timeout=60)
+    assert (started.returncode, out) == (0, "7\n"), log[-3000:]
+
+
 def test_a_run_is_begun_by_its_name_and_continued(tmp_path: Path, workspace: str):
     """The first command creates the record. A name that no run has begins one, and the next start
-    continues it; an unknown id and the last of no runs are errors.
+    continues it, as an error says; an unknown id and the last of no runs are errors.
     """
     commands = Commands(tmp_path / "new" / "record", workspace, tmp_path)
     program = ("--", sys.executable, "-c", "import sys; sys.exit(3)")
@@ -149,4 +172,9 @@ def test_a_run_is_begun_by_its_name_and_continued(tmp_path: Path, workspace: str
     for verb in ("recording new", "continuing"):
         _, log = commands.run("record", "--run", "nightly", *program, code=3)
         assert f"{verb} run nightly: " in log
-    commands.run("run", "finish", "nightly")
+    no_program = tmp_path / "program"
+    no_program.write_bytes(b"\x7fELF")
+    no_program.chmod(0o700)
+    _, log = commands.run("record", "--run", "nightly", "--", str(no_program), code=2)
+    assert f"hansard record --run nightly -- {no_program}" in log
+    assert "run resume" not in log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -16,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from hansard.agents.memory.search import import_extra
-from hansard.agents.steps.gating import watching_questions
+from hansard.agents.policy import approvals
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Commands, Run, flag, option
 from hansard.cli.opening import connecting, reading_run
 from hansard.client.connect import connect_async
 from hansard.client.options import restarted_by
-from hansard.domain.approval import Approval, ApprovalStatus
+from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.ids import RunStream
@@ -261,7 +262,8 @@ async def run_proxied(
                 rules.earlier.update(await session._flow(earlier))  # noqa: SLF001 -- reads the record
             kind = PairingProxy if pairing else ModelProxy
             proxy = kind(session, upstreams(os.environ), pace=pace, rules=rules)
-            async with proxy.serving() as url:
+            waiting = contextlib.nullcontext() if replays else _printing_approvals(session)
+            async with proxy.serving() as url, waiting:
                 _print_begin(session.run, is_new=is_new, named=run, replays=replays)
                 with tempfile.TemporaryDirectory(prefix="hansard-") as folder:
                     changed = _with_mcp(command, configs, session.run, Path(folder), replays)
@@ -283,12 +285,11 @@ class _Failed(Exception):
 async def _reporting(begins: Any, command: list[str]) -> AsyncGenerator[tuple[Any, dict[str, int]]]:
     """Open a session; end it as failed if the program did.
 
-    Calls that wait for an approval are printed. An error that ends it names the command that goes
-    on.
+    An error that ends it names the command that continues the run.
     """
     result: dict[str, int] = {}
     restarts = restarted_by(lambda run: f"hansard record --run {run} -- {shlex.join(command)}")
-    with contextlib.suppress(_Failed), restarts, watching_questions(_print_pending):
+    with contextlib.suppress(_Failed), restarts:
         async with begins as session:
             yield session, result
             if result.get("code"):
@@ -355,13 +356,33 @@ def _print_begin(run: str, *, is_new: bool, named: str | None, replays: bool) ->
         output.hint(f"continuing run {run}: recorded calls are answered from the record")
 
 
-def _print_pending(approval: Approval) -> None:
-    """Print a call that waits for an approval."""
-    if approval.given is ApprovalStatus.PENDING:
-        output.hint(
-            f"{approval.request.tool} waits for approval {approval.id}: "
-            f"hansard approvals grant {approval.id}"
-        )
+@contextlib.asynccontextmanager
+async def _printing_approvals(session: Any) -> AsyncGenerator[None]:
+    """Print inside the block which calls of a session's run wait for an approval, of any agent."""
+    workspace, run = session.engine.workspace, session.run
+
+    async def follow() -> None:
+        shown: set[str] = set()
+        async with contextlib.aclosing(
+            workspace.log.follow(of=approvals.stream_of(run))
+        ) as commits:
+            async for _ in commits:
+                for each in await approvals.listed(workspace, [run]):
+                    name, request = each.approval.id, each.approval.request
+                    if each.standing is ApprovalStatus.PENDING and name not in shown:
+                        shown.add(name)
+                        grant = f"hansard approvals grant {name}"
+                        output.hint(
+                            f"{request.tool} of {request.agent} waits for approval: {grant}"
+                        )
+
+    following = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
 
 
 def _print_report(report: ModelReport, run: str, code: int, *, replays: bool) -> None:
