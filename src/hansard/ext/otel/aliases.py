@@ -176,6 +176,12 @@ TABLE: dict[str, tuple[Alias, ...]] = {
 }
 """Names by fact, the preferred first."""
 
+TOKENS = (
+    *("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens"),
+    "reasoning_tokens",
+)
+"""The facts that are numbers of tokens."""
+
 OPERATIONS = {
     "chat": "model",
     "text_completion": "model",

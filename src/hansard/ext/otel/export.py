@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import tenacity
 
 from hansard._version import __version__
+from hansard.agents.memory.search import import_extra
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import BusError
 from hansard.bus.log import Stored
@@ -28,8 +27,8 @@ from hansard.domain.errors import BadValue
 from hansard.domain.ids import AgentStream
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import KINDS_IN_RECORD, StepStatus
-from hansard.ext.otel import messages
-from hansard.ext.otel.spans import Span
+from hansard.ext.otel import aliases, messages
+from hansard.ext.otel.spans import Span, pieces
 from hansard.inspect import trace as traces
 from hansard.inspect.trace import Payloads, TracedStep
 
@@ -102,41 +101,40 @@ async def spans_of(workspace: Workspace, run: str, *, content: bool = True) -> A
     times = _all_times(history)
     life = view.life
     failed = life.status is RunStatus.FAILED
-    common: dict[str, Any] = {"trace": trace_of(run), "resource": RESOURCE, "scope": "hansard"}
-    yield Span(
-        id=span_of(run),
-        name=f"invoke_agent {life.workflow}",
-        **_bounds(times[""]),
-        failed=failed,
-        message=life.error.message if failed and life.error is not None else "",
+    attributes = {
+        "hansard.run": run,
+        "hansard.workspace": workspace.log.workspace,
+        "hansard.status": life.status.value,
+        **({"gen_ai.conversation.id": life.conversation_id} if life.conversation_id else {}),
+        **{f"hansard.label.{name}": text for name, text in life.labels.items()},
+    }
+    root = _agent(run, life.workflow, times[""], attributes)
+    message = life.error.message if failed and life.error is not None else ""
+    yield msgspec.structs.replace(root, id=span_of(run), parent="", failed=failed, message=message)
+    for agent, role in life.roster.items():
+        yield _agent(run, agent, times.get(agent) or times[""], {"hansard.role": role})
+    for step in steps:
+        yield _step(run, step, content=content)
+
+
+def _agent(run: str, name: str, times: list[int], attributes: dict[str, Any]) -> Span:
+    """Return the span of an agent."""
+    return Span(
+        trace=trace_of(run),
+        id=span_of(run, name),
+        name=f"invoke_agent {name}",
+        parent=span_of(run),
+        started_ns=str(min(times, default=0)),
+        ended_ns=str(max(times, default=0)),
         kind=INTERNAL,
         attributes={
             "gen_ai.operation.name": "invoke_agent",
-            "gen_ai.agent.name": life.workflow,
-            "hansard.run": run,
-            "hansard.workspace": workspace.log.workspace,
-            "hansard.status": life.status.value,
-            **({"gen_ai.conversation.id": life.conversation_id} if life.conversation_id else {}),
-            **{f"hansard.label.{name}": text for name, text in life.labels.items()},
+            "gen_ai.agent.name": name,
+            **attributes,
         },
-        **common,
+        resource=RESOURCE,
+        scope="hansard",
     )
-    for agent, role in life.roster.items():
-        yield Span(
-            id=span_of(run, agent),
-            name=f"invoke_agent {agent}",
-            parent=span_of(run),
-            **_bounds(times.get(agent) or times[""]),
-            kind=INTERNAL,
-            attributes={
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.agent.name": agent,
-                "hansard.role": role,
-            },
-            **common,
-        )
-    for step in steps:
-        yield _step(run, step, common, content=content)
 
 
 RESOURCE = {"service.name": "hansard", "service.version": __version__}
@@ -161,10 +159,6 @@ def _all_times(history: Iterable[Stored]) -> dict[str, list[int]]:
     return built
 
 
-def _bounds(times: list[int]) -> dict[str, Any]:
-    return {"started_ns": str(min(times, default=0)), "ended_ns": str(max(times, default=0))}
-
-
 def _nanoseconds(text: str) -> str:
     moment = datetime.fromisoformat(text)
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
@@ -172,7 +166,7 @@ def _nanoseconds(text: str) -> str:
     return str(max(0, whole * 1_000_000_000 + moment.microsecond * 1_000))
 
 
-def _step(run: str, step: TracedStep, common: Mapping[str, Any], *, content: bool) -> Span:
+def _step(run: str, step: TracedStep, *, content: bool) -> Span:
     """Return the span of a step."""
     is_model = step.kind == "model"
     provider, operation = _operation(step.tool)
@@ -204,6 +198,7 @@ def _step(run: str, step: TracedStep, common: Mapping[str, Any], *, content: boo
     name = f"{operation} {model}" if is_model and model else f"execute_tool {step.tool}"
     parent = span_of(run, step.agent, step.parent) if step.parent else span_of(run, step.agent)
     return Span(
+        trace=trace_of(run),
         id=span_of(run, step.agent, step.step),
         name=name if not is_model or model else f"{operation} {step.tool}",
         parent=parent,
@@ -213,7 +208,8 @@ def _step(run: str, step: TracedStep, common: Mapping[str, Any], *, content: boo
         message=failure[1] if failure is not None else "",
         kind=CLIENT if is_model else INTERNAL,
         attributes=attributes,
-        **common,
+        resource=RESOURCE,
+        scope="hansard",
     )
 
 
@@ -237,21 +233,13 @@ def _failure(step: TracedStep) -> tuple[str, str] | None:
             return None
 
 
-_USAGE = {
-    "input_tokens": "gen_ai.usage.input_tokens",
-    "output_tokens": "gen_ai.usage.output_tokens",
-    "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
-    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
-    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
-    "cost": "operation.cost",
-}
-
-
 def _of_usage(usage: Mapping[str, float]) -> dict[str, Any]:
+    names = {fact: aliases.TABLE[fact][0].name for fact in aliases.TOKENS}
+    names["cost"] = "operation.cost"
     return {
-        _USAGE[name]: int(value) if float(value).is_integer() and name != "cost" else value
-        for name, value in usage.items()
-        if name in _USAGE
+        names[fact]: int(value) if float(value).is_integer() and fact != "cost" else value
+        for fact, value in usage.items()
+        if fact in names
     }
 
 
@@ -367,17 +355,7 @@ def _value(value: Any) -> dict[str, Any]:
 
 def batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
     """Yield spans in groups for one request each."""
-    group: list[Span] = []
-    size = 0
-    for span in spans:
-        length = len(msgspec.json.encode(span))
-        if group and (len(group) >= BATCH_SPANS_MAX or size + length > BATCH_BYTES_MAX):
-            yield group
-            group, size = [], 0
-        group.append(span)
-        size += length
-    if group:
-        yield group
+    return pieces(spans, BATCH_BYTES_MAX, BATCH_SPANS_MAX)
 
 
 # ------------------------------------------------------------ sending
@@ -417,39 +395,43 @@ def endpoint(url: str) -> str:
 
 
 def _post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """Send a request; again if the protocol says so. Raises NotSent."""
+    """Send a request; again if the protocol says so. Raises NotSent, ExtraMissing.
+
+    Redirects are not followed: they would carry the headers, and so a token, to another host.
+    """
+    http: Any = import_extra("httpx2", "sending spans", "httpx2", "otel")
     fixed = {"content-type": "application/json", "content-encoding": "gzip"}
     packed = gzip.compress(body)
-    for tries in range(1, TRIES_MAX + 1):
-        request = urllib.request.Request(url, packed, {**headers, **fixed}, method="POST")  # noqa: S310 -- the scheme is checked
-        try:
-            with _opener.open(request, timeout=SEND_S) as answer:
-                _accepted(url, answer.read(1_000_000))
-        except urllib.error.HTTPError as error:
-            why = f"HTTP {error.code} ({error.read(400).decode(errors='replace')})"
-            pause_s = _pause(error.headers.get("Retry-After"), tries)
-            again = error.code in RETRIED
-        except (OSError, ValueError) as error:
-            why, pause_s, again = str(error), float(2**tries) / 2, True
-        else:
-            return
-        if not again or tries == TRIES_MAX:
-            raise NotSent(f"{url} did not accept the spans after {tries} tries: {why}")
-        time.sleep(min(pause_s, PAUSE_S_MAX))
+
+    def is_passing(error: BaseException) -> bool:
+        if isinstance(error, http.HTTPStatusError):
+            return error.response.status_code in RETRIED
+        return isinstance(error, http.TransportError)
+
+    def pause_s(state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        headers = error.response.headers if isinstance(error, http.HTTPStatusError) else {}
+        stated = headers.get("retry-after", "")
+        return min(float(stated), PAUSE_S_MAX) if stated.isdigit() else _backoff(state)
+
+    def post() -> bytes:
+        answer = http.post(url, content=packed, headers={**headers, **fixed}, timeout=SEND_S)
+        return bytes(answer.raise_for_status().content)
+
+    tries = tenacity.stop_after_attempt(TRIES_MAX)
+    retry = tenacity.retry_if_exception(is_passing)
+    retrying = tenacity.Retrying(retry=retry, stop=tries, wait=pause_s, reraise=True)
+    try:
+        _accepted(url, retrying(post))
+    except http.HTTPError as error:
+        why = str(error)
+        if isinstance(error, http.HTTPStatusError):
+            why = f"HTTP {error.response.status_code} ({error.response.text[:400]})"
+        count = retrying.statistics["attempt_number"]
+        raise NotSent(f"{url} did not accept the spans after {count} tries: {why}") from error
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: they would carry the headers, and so a token, to another host."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-_opener = urllib.request.build_opener(_NoRedirect())
-
-
-def _pause(stated: str | None, tries: int) -> float:
-    return float(stated) if stated is not None and stated.isdigit() else float(2**tries) / 2
+_backoff = tenacity.wait_exponential(max=PAUSE_S_MAX)
 
 
 def _accepted(url: str, answer: bytes) -> None:

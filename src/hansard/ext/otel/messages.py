@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
+from hansard.agents.importers.chat import text_of
 from hansard.ext.otel import aliases
-from hansard.ext.otel.spans import Mark, decoded
+from hansard.ext.otel.spans import Mark, decoded, decoded_as
 
 Chat = dict[str, Any]
 """A message in the chat form."""
@@ -25,8 +24,6 @@ _RESULTS = ("tool_call_response", "tool_result", "tool-result", "function_result
 _CALLS = ("tool_call", "tool_use", "tool-call", "function_call")
 _IDS = ("call_id", "id", "tool_use_id", "toolCallId")
 """Names of the id of a call in a part."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 def inputs(attributes: Mapping[str, Any], events: Iterable[Mark] = ()) -> list[Chat]:
@@ -61,10 +58,9 @@ def outputs(attributes: Mapping[str, Any], events: Iterable[Mark] = ()) -> list[
 
 def definitions(attributes: Mapping[str, Any]) -> list[Any]:
     """Return the definitions of the tools that a model was offered, as they were written."""
-    listed = decoded(aliases.read(attributes, "tools"))
-    built = [decoded(_unwrapped(each)) for each in listed] if isinstance(listed, list) else []
-    sent = decoded(aliases.read(attributes, "input_messages"))
-    sent = sent if isinstance(sent, list) else []
+    listed = decoded_as(list, aliases.read(attributes, "tools"))
+    sent = decoded_as(list, aliases.read(attributes, "input_messages"))
+    built = [decoded(_unwrapped(each)) for each in listed]
     return built + [each["content"] for each in sent if _is_definition(each)]
 
 
@@ -81,16 +77,15 @@ def _of_events(attributes: Mapping[str, Any], events: Iterable[Mark]) -> list[tu
     has the attributes of the whole operation.
     """
     built: list[tuple[Chat, bool]] = []
-    listed = decoded(aliases.read(attributes, "message_events"))
-    raws = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    listed = decoded_as(list, aliases.read(attributes, "message_events"))
+    raws = [each for each in listed if isinstance(each, dict)]
     for mark in events:
         body = mark.body if isinstance(mark.body, dict) else {}
         raws.append({**mark.attributes, **body, "event.name": mark.name})
     for raw in raws:
         name = str(raw.get("event.name", ""))
         if name == "gen_ai.choice":
-            inner = decoded(raw.get("message"))
-            inner = inner if isinstance(inner, dict) else raw
+            inner = decoded_as(dict, raw.get("message")) or raw
             built += [(each, True) for each in messages([{"role": "assistant", **inner}])]
         elif name.startswith("gen_ai.") and name.endswith(".message"):
             role = name.split(".")[1]
@@ -125,7 +120,7 @@ def messages(value: Any, role: str = "user") -> list[Chat]:
         return [each for raw in value for each in _entry(raw, role)]
     if isinstance(value, dict):
         return _of_object(value, role)
-    return [{"role": role, "content": value if isinstance(value, str) else _text(value)}]
+    return [{"role": role, "content": text_of(value)}]
 
 
 def _entry(raw: Any, role: str) -> list[Chat]:
@@ -133,7 +128,7 @@ def _entry(raw: Any, role: str) -> list[Chat]:
     if isinstance(raw, dict):
         inner = raw.get("message")
         return _message(inner if isinstance(inner, dict) else raw, role)
-    return [{"role": role, "content": raw if isinstance(raw, str) else _text(raw)}]
+    return [{"role": role, "content": text_of(raw)}]
 
 
 def _of_object(value: dict[str, Any], role: str) -> list[Chat]:
@@ -155,7 +150,7 @@ def _of_object(value: dict[str, Any], role: str) -> list[Chat]:
         return [*messages(value.get("system"), "system"), *messages(value["prompt"], role)]
     if "role" in value or "parts" in value or "content" in value or "tool_calls" in value:
         return _message(value, role)
-    return [{"role": role, "content": _text(value)}]
+    return [{"role": role, "content": text_of(value)}]
 
 
 def _is_part(raw: Any) -> bool:
@@ -196,7 +191,7 @@ def _message(raw: dict[str, Any], role: str) -> list[Chat]:
             _part(part, kept, calls, results)
         content = _joined(kept)
     elif isinstance(content, dict):
-        content = _text(content)
+        content = text_of(content)
     if content is not None:
         built["content"] = content
     elif "text" in raw and isinstance(raw["text"], str):
@@ -217,9 +212,7 @@ def _calls(raw: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the calls in the fields of a message."""
     more = raw.get("additional_kwargs")
     listed = raw.get("tool_calls") or (more.get("tool_calls") if isinstance(more, dict) else None)
-    listed = decoded(listed)
-    listed = listed if isinstance(listed, list) else []
-    return [_call(each) for each in listed if isinstance(each, dict)]
+    return [_call(each) for each in decoded_as(list, listed) if isinstance(each, dict)]
 
 
 def _call(raw: dict[str, Any]) -> dict[str, Any]:
@@ -234,14 +227,14 @@ def _call(raw: dict[str, Any]) -> dict[str, Any]:
         call_id = outer.get("id") or call_id
     name = inner.get("name") or inner.get("toolName")
     built = {"id": str(call_id)} if call_id else {}
-    text = arguments if isinstance(arguments, str) else _text(arguments or {})
+    text = text_of(arguments if isinstance(arguments, str) else arguments or {})
     return {**built, "name": str(name or "tool"), "arguments": text}
 
 
 def _part(raw: Any, kept: list[Any], calls: list[dict[str, Any]], results: list[Chat]) -> None:
     """Sort a part of a message: content, a call, or a result."""
     if not isinstance(raw, dict):
-        kept.append(raw if isinstance(raw, str) else _text(raw))
+        kept.append(text_of(raw))
         return
     raw = raw["message_content"] if isinstance(raw.get("message_content"), dict) else raw
     kind = raw.get("type")
@@ -252,12 +245,12 @@ def _part(raw: Any, kept: list[Any], calls: list[dict[str, Any]], results: list[
     elif isinstance(call, dict):
         calls.append(_call(call))
     elif isinstance(response, dict):
-        results.append({"role": "tool", "content": _text(response.get("response", response))})
+        results.append({"role": "tool", "content": text_of(response.get("response", response))})
     elif kind in _RESULTS:
         names = ("response", "result", "output", "content")
         value = next((raw[name] for name in names if name in raw), None)
         answers = next((raw[name] for name in _IDS if raw.get(name)), None)
-        result = {"role": "tool", "content": value if isinstance(value, str) else _text(value)}
+        result = {"role": "tool", "content": text_of(value)}
         results.append({**result, **({"tool_call_id": str(answers)} if answers else {})})
     elif isinstance(raw.get("text"), str) and kind in (None, "text", "input_text", "output_text"):
         kept.append(raw["text"])
@@ -276,10 +269,6 @@ def _joined(kept: list[Any]) -> Any:
     return [{"type": "text", "text": each} if isinstance(each, str) else each for each in kept]
 
 
-def _text(value: Any) -> str:
-    return _encode(value).decode()
-
-
 def parts(message: Chat) -> dict[str, Any]:
     """Return a message in the form of `gen_ai.input.messages` (since 1.37)."""
     content = message.get("content")
@@ -293,9 +282,7 @@ def parts(message: Chat) -> dict[str, Any]:
         elif isinstance(each, dict):
             built.append(each)
         elif each not in (None, ""):
-            built.append(
-                {"type": "text", "content": each if isinstance(each, str) else _text(each)}
-            )
+            built.append({"type": "text", "content": text_of(each)})
     for call in message.get("tool_calls") or ():
         read = _call(call)
         arguments = decoded(read["arguments"])

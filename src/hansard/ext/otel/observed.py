@@ -50,8 +50,6 @@ NAME_LENGTH_MAX = 200
 ENDS, STARTS, ENDS_AT_ONCE = 0, 1, 2
 """Order of what happens at the same time: a call that ends then precedes one that starts."""
 
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-
 
 class Observation(msgspec.Struct):
     """A call that a span states.
@@ -226,7 +224,7 @@ def _of_tool(span: Span) -> tuple[str, dict[str, Any], Any]:
 
 def _usage(attributes: dict[str, Any]) -> dict[str, float]:
     built: dict[str, float] = {}
-    for name in (*_TOKENS, "reasoning_tokens", "cost"):
+    for name in (*aliases.TOKENS, "cost"):
         value = aliases.read(attributes, name)
         if isinstance(value, str):
             value = decoded(f"[{value}]")

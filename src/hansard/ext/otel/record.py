@@ -28,7 +28,7 @@ from hansard.domain.payload import reference
 from hansard.domain.redaction import Redaction
 from hansard.domain.steps import NO_ATTRIBUTES
 from hansard.ext.otel import observed
-from hansard.ext.otel.spans import Log, Mark, Span
+from hansard.ext.otel.spans import Log, Mark, Span, pieces
 from hansard.inspect.trace import Payloads
 
 KIND = "trace"
@@ -132,23 +132,9 @@ async def record_spans(
     for blob in blobs:
         await workspace.blobs.put(blob)
     for trace, events in by_trace.items():
-        for some in _pieces(events):
+        for some in pieces(events, COMMIT_BYTES_MAX, SPANS_MAX):
             await _append(workspace, trace, some, result)
     return result
-
-
-def _pieces(events: list[tuple[str, Event]]) -> Iterable[list[tuple[str, Event]]]:
-    piece: list[tuple[str, Event]] = []
-    size = 0
-    for key, each in events:
-        length = len(msgspec.json.encode(each))
-        if piece and size + length > COMMIT_BYTES_MAX:
-            yield piece
-            piece, size = [], 0
-        piece.append((key, each))
-        size += length
-    if piece:
-        yield piece
 
 
 async def _append(
@@ -242,19 +228,18 @@ def _event(each: Span | Log) -> tuple[Event, list[bytes]]:
     span = SpanObserved(
         span=each.id,
         name=each.name[:NAME_MAX],
-        parent=each.parent,
-        started_ns=each.started_ns,
-        ended_ns=each.ended_ns,
-        failed=each.failed,
         message=values.recordable(each.message, None),
-        kind=each.kind,
         scope=each.scope[:NAME_MAX],
+        **{name: getattr(each, name) for name in SAME},
         attributes=attributes,
         resource=resource,
         more=more_raw,
     )
     return span, blobs
 
+
+SAME = ("parent", "started_ns", "ended_ns", "failed", "kind")
+"""Fields of a span that are recorded unchanged."""
 
 NAME_MAX = 1_000
 """Longest name of a span on record, in characters; a longer one is cut."""
@@ -312,16 +297,9 @@ async def _span(workspace: Workspace, trace: str, built: SpanObserved) -> Span:
     return Span(
         trace=trace,
         id=built.span,
-        name=built.name,
-        parent=built.parent,
-        started_ns=built.started_ns,
-        ended_ns=built.ended_ns,
-        failed=built.failed,
-        message=built.message,
-        kind=built.kind,
+        **{name: getattr(built, name) for name in ("name", "message", "scope", *SAME)},
         attributes=await _fetched(workspace, built.attributes),
         resource=await _fetched(workspace, built.resource),
-        scope=built.scope,
         events=msgspec.convert(more.get("events", []), list[Mark]),
         links=more.get("links", []),
     )

@@ -130,6 +130,21 @@ def _get(raw: Any, kind: type[T], *names: str) -> T:
     return value
 
 
+def pieces(items: Iterable[T], bytes_max: int, count_max: int) -> Iterator[list[T]]:
+    """Yield items in lists of at most so many, and so many bytes of JSON unless one has more."""
+    piece: list[T] = []
+    size = 0
+    for item in items:
+        length = len(msgspec.json.encode(item))
+        if piece and (len(piece) >= count_max or size + length > bytes_max):
+            yield piece
+            piece, size = [], 0
+        piece.append(item)
+        size += length
+    if piece:
+        yield piece
+
+
 # ------------------------------------------------------------ OTLP
 
 
@@ -329,10 +344,8 @@ def from_document(value: Any) -> Iterator[Part]:
 
 def _langfuse(raw: Any, trace: Mapping[str, Any]) -> Span:
     """Read an observation of Langfuse: its own fields become attributes of the table."""
-    metadata = decoded(raw.get("metadata"))
-    metadata = metadata if isinstance(metadata, dict) else {}
-    attributes = decoded(metadata.get("attributes"))
-    attributes = dict(attributes) if isinstance(attributes, dict) else {}
+    metadata = decoded_as(dict, raw.get("metadata"))
+    attributes = dict(decoded_as(dict, metadata.get("attributes")))
     for side in ("input", "output"):
         if raw.get(side) is not None:
             attributes[f"langfuse.observation.{side}"] = raw[side]
@@ -351,7 +364,6 @@ def _langfuse(raw: Any, trace: Mapping[str, Any]) -> Span:
     tools = decoded(metadata.get("tools"))
     if isinstance(tools, list):
         attributes.setdefault("ai.prompt.tools", tools)
-    resource = decoded(metadata.get("resourceAttributes"))
     parent = raw.get("parentObservationId")
     return Span(
         trace=_langfuse_id(_TRACE, str(raw.get("traceId") or trace["id"])),
@@ -363,7 +375,7 @@ def _langfuse(raw: Any, trace: Mapping[str, Any]) -> Span:
         failed=raw.get("level") == "ERROR",
         message=str(raw.get("statusMessage") or ""),
         attributes=attributes,
-        resource=dict(resource) if isinstance(resource, dict) else {},
+        resource=decoded_as(dict, metadata.get("resourceAttributes")),
         scope="langfuse",
     )
 
@@ -388,3 +400,9 @@ def decoded(value: Any) -> Any:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             break
     return value
+
+
+def decoded_as(kind: type[T], value: Any) -> T:
+    """Return the same if it is of a type, else an empty value of this type."""
+    value = decoded(value)
+    return value if isinstance(value, kind) else kind()
