@@ -15,7 +15,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from hansard.agents.errors import ToolError
+from hansard.agents.flow import done
 from hansard.agents.steps.tools import ForwardedTool
 from hansard.bus.portal import in_loop
 from hansard.client.session import AsyncMixin, SyncMixin
@@ -109,5 +112,21 @@ async def call_async(session: AnySession, tool: NamedTool, arguments: Mapping[st
 
     Raises as a tool call does: SyncInLoop for a session of the sync client.
     """
-    result = session.call(tool, (), dict(arguments))
+    return await arrived(session.call(tool, (), dict(arguments)))
+
+
+async def call_either(
+    session: AnySession, tool: NamedTool, arguments: Mapping[str, Any], *, is_plain: bool
+) -> Any:
+    """Execute a step whose body is a coroutine function, for frameworks with each method twice: in
+    a coroutine that a loop runs, or (`is_plain`) in one that `done` runs, which waits for nothing.
+    """
+    if not is_plain:
+        return await call_async(session, tool, arguments)
+    body = tool.function
+    return call(session, replace(tool, function=lambda **key: done(body(**key))), arguments)
+
+
+async def arrived(result: Any) -> Any:
+    """Return a result, awaited if it is awaitable."""
     return await result if inspect.isawaitable(result) else result

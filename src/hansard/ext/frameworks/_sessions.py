@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -120,9 +121,35 @@ async def io(
     return await waiting
 
 
-def report_usage(session: AnySession, **figures: float | None) -> None:
-    """Report the usage of a model call, in its body; figures that are None or 0 are left out."""
-    session.usage(**{name: number for name, number in figures.items() if number})
+_USAGE = {
+    "input_tokens": ("input_tokens", "input_token_count", "prompt_token_count"),
+    "output_tokens": ("output_tokens", "output_token_count", "candidates_token_count"),
+    "cached_tokens": (
+        *("input_tokens_details.cached_tokens", "input_token_details.cache_read"),
+        *("cache_read_tokens", "cache_read_input_token_count", "cached_content_token_count"),
+    ),
+    "reasoning_tokens": (
+        *("output_tokens_details.reasoning_tokens", "output_token_details.reasoning"),
+        *("details.reasoning_tokens", "reasoning_output_token_count", "thoughts_token_count"),
+    ),
+}
+"""Paths of each figure in the usage that the frameworks report; the first that is set counts."""
+
+
+def report_usage(session: AnySession, usage: Any) -> None:
+    """Report the usage of a model call, in its body: a framework's object or mapping, or None.
+
+    Figures that are None or 0 are left out.
+    """
+    figures = {figure: map(partial(_at, usage), paths) for figure, paths in _USAGE.items()}
+    numbers = {figure: next(filter(None, numbers), 0) for figure, numbers in figures.items()}
+    session.usage(**{figure: number for figure, number in numbers.items() if number})
+
+
+def _at(usage: Any, path: str) -> Any:
+    for name in path.split("."):
+        usage = usage.get(name) if isinstance(usage, Mapping) else getattr(usage, name, None)
+    return usage
 
 
 class PairedCall:

@@ -35,13 +35,6 @@ ACTIONS = "hansard_actions"
 _ACTIONS = ("state_delta", "transfer_to_agent", "escalate", "skip_summarization", "artifact_delta")
 """Fields of a tool's actions that are recorded and repeated."""
 
-_USAGE = {
-    "input_tokens": "prompt_token_count",
-    "output_tokens": "candidates_token_count",
-    "cached_tokens": "cached_content_token_count",
-    "reasoning_tokens": "thoughts_token_count",
-}
-
 
 class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment of its own
     """Plugin that makes model and tool calls steps of a session."""
@@ -78,9 +71,7 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
             return None
 
         def finish(response: LlmResponse) -> dict[str, Any]:
-            used = response.usage_metadata
-            counts = {name: getattr(used, field, None) for name, field in _USAGE.items()}
-            report_usage(session, **counts)
+            report_usage(session, response.usage_metadata)
             return _plain(response)
 
         call = PairedCall(finish)

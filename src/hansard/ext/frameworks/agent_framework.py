@@ -122,7 +122,7 @@ class _RecordedChats(ChatMiddleware):
             await call_next()
             response = context.result
             assert isinstance(response, ChatResponse)  # noqa: S101 -- as it is no stream
-            _report(session, response.usage_details)
+            report_usage(session, response.usage_details)
             further = _json(response.additional_properties)  # which `to_dict` leaves out
             return {**response.to_dict(), **({"additional_properties": further} if further else {})}
 
@@ -145,7 +145,7 @@ async def _updates(
         async for update in stream:
             for content in update.contents:
                 if content.type == "usage":
-                    _report(session, content.usage_details)
+                    report_usage(session, content.usage_details)
             yield update.to_dict()
 
     tool, arguments = _step(context, send)
@@ -219,14 +219,3 @@ def _restored(result: Any) -> Any:
             return Content.from_dict(content)
         case _:
             return [Content.from_text(str(result))]
-
-
-def _report(session: AnySession, usage: Mapping[str, Any] | None) -> None:
-    figures = usage or {}
-    report_usage(
-        session,
-        input_tokens=figures.get("input_token_count"),
-        output_tokens=figures.get("output_token_count"),
-        cached_tokens=figures.get("cache_read_input_token_count"),
-        reasoning_tokens=figures.get("reasoning_output_token_count"),
-    )

@@ -33,6 +33,7 @@ from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, Send, interrupt
 
+from hansard.agents.flow import done
 from hansard.agents.steps.scope import Scope, enter, leave
 from hansard.agents.steps.tools import Tool, source_digest
 from hansard.domain import value_types
@@ -41,7 +42,7 @@ from hansard.domain.steps import Effects
 from hansard.domain.value_types import ValueType
 from hansard.ext.frameworks._sessions import effects_by_name, report_usage, session_here
 from hansard.ext.frameworks.langgraph import Checkpointer
-from hansard.ext.steps import AnySession, NamedTool, call, call_async, step
+from hansard.ext.steps import AnySession, NamedTool, arrived, call_either, step
 
 _MESSAGES = (lc.HumanMessage, lc.AIMessage, lc.SystemMessage, lc.ToolMessage, lc.RemoveMessage)
 _NOT_SENT = {"id", "type", "response_metadata", "usage_metadata", "artifact"}
@@ -110,15 +111,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Make a model call a step."""
-        session = self._session
-        if session is None:
-            return handler(request)
-
-        def send() -> Any:
-            return _used(session, handler(request))
-
-        tool, arguments = self._model(session, request, send)
-        return _response(call(session, tool, arguments))
+        return done(self._call_model(request, handler, is_plain=True))
 
     async def awrap_model_call(
         self,
@@ -126,15 +119,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         """Make a model call a step."""
-        session = self._session
-        if session is None:
-            return await handler(request)
-
-        async def send() -> Any:
-            return _used(session, await handler(request))
-
-        tool, arguments = self._model(session, request, send)
-        return _response(await call_async(session, tool, arguments))
+        return await self._call_model(request, handler, is_plain=False)
 
     def wrap_tool_call(
         self,
@@ -142,19 +127,7 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ToolCallRequest], lc.ToolMessage | Command[Any]],
     ) -> lc.ToolMessage | Command[Any]:
         """Make a tool call a step."""
-        session, stops = self._session, list[GraphInterrupt]()
-        if session is None or _records_itself(request.tool):
-            return handler(request)
-
-        def run() -> Any:
-            try:
-                return handler(request)
-            except GraphInterrupt as stop:
-                return _question(stop, stops)
-
-        with self._branch(session, request):
-            result = call(session, self._tool(request, run), request.tool_call["args"])
-        return cast("lc.ToolMessage", _answer(result, request, stops))
+        return done(self._call_tool(request, handler, is_plain=True))
 
     async def awrap_tool_call(
         self,
@@ -162,28 +135,44 @@ class RecordingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[lc.ToolMessage | Command[Any]]],
     ) -> lc.ToolMessage | Command[Any]:
         """Make a tool call a step."""
+        return await self._call_tool(request, handler, is_plain=False)
+
+    async def _call_model(
+        self, request: ModelRequest[Any], handler: Callable[..., Any], *, is_plain: bool
+    ) -> ModelResponse[Any]:
+        session = self._session
+        if session is None:
+            return cast("ModelResponse[Any]", await arrived(handler(request)))
+
+        async def send() -> Any:
+            return _used(session, await arrived(handler(request)))
+
+        self._join(session)
+        tool, arguments = self._model(request, send)
+        return _response(await call_either(session, tool, arguments, is_plain=is_plain))
+
+    async def _call_tool(
+        self, request: ToolCallRequest, handler: Callable[..., Any], *, is_plain: bool
+    ) -> lc.ToolMessage | Command[Any]:
         session, stops = self._session, list[GraphInterrupt]()
         if session is None or _records_itself(request.tool):
-            return await handler(request)
+            return cast("lc.ToolMessage", await arrived(handler(request)))
 
         async def run() -> Any:
             try:
-                return await handler(request)
+                return await arrived(handler(request))
             except GraphInterrupt as stop:
                 return _question(stop, stops)
 
-        if _records_itself(request.tool):
-            return await handler(request)
         with self._branch(session, request):
-            tool = self._tool(request, run)
-            result = await call_async(session, tool, request.tool_call["args"])
+            tool, arguments = self._tool(request, run), request.tool_call["args"]
+            result = await call_either(session, tool, arguments, is_plain=is_plain)
         return cast("lc.ToolMessage", _answer(result, request, stops))
 
     def _model(
-        self, session: AnySession, request: ModelRequest[Any], send: Callable[[], Any]
+        self, request: ModelRequest[Any], send: Callable[[], Any]
     ) -> tuple[NamedTool, dict[str, Any]]:
         """Return the step of a model call, and its arguments."""
-        self._join(session)
         facts = dict(request.model._get_ls_params())  # noqa: SLF001 -- the provider's hook for traces
         provider = facts.pop("ls_provider", type(request.model).__name__)
         system = [] if request.system_message is None else [request.system_message]
@@ -268,14 +257,7 @@ def _records_itself(tool: Any) -> bool:
 def _used(session: AnySession, response: ModelResponse[Any]) -> Any:
     """Report the tokens of an answer; return it as it is recorded: the message, if that is all."""
     for message in response.result:
-        usage = getattr(message, "usage_metadata", None) or {}
-        report_usage(
-            session,
-            input_tokens=usage.get("input_tokens"),
-            output_tokens=usage.get("output_tokens"),
-            cached_tokens=usage.get("input_token_details", {}).get("cache_read"),
-            reasoning_tokens=usage.get("output_token_details", {}).get("reasoning"),
-        )
+        report_usage(session, getattr(message, "usage_metadata", None))
     if len(response.result) != 1 or response.structured_response is not None:
         return response
     return response.result[0]

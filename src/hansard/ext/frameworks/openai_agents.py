@@ -56,7 +56,7 @@ from hansard.ext.frameworks._sessions import (
     state,
 )
 from hansard.ext.frameworks.agents_sessions import RecordedSession as RecordedSession
-from hansard.ext.steps import AnySession, NamedTool, call_async, step
+from hansard.ext.steps import NamedTool, call_async, step
 
 LOCAL = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
 """Tools that the SDK runs here, with no hook to record them."""
@@ -247,7 +247,7 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
 
         async def send() -> Any:
             response = await self._real.get_response(*request, **more)
-            _report(session, response.usage)
+            report_usage(session, response.usage)
             return _responses.plain_response(response)
 
         tool, arguments = self._step(send, request, more)
@@ -268,7 +268,7 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
             async for event in self._real.stream_response(*request, **more):
                 response = getattr(event, "response", None)
                 if event.type in ("response.completed", "response.incomplete") and response:
-                    _report(session, response.usage)
+                    report_usage(session, response.usage)
                 yield _responses.plain(event)
 
         tool, arguments = self._step(send, request, more)
@@ -316,20 +316,6 @@ def _described(tool: Tool) -> dict[str, Any]:
         schema = tool.params_json_schema
         return {"name": tool.name, "description": tool.description, "parameters": schema}
     return {"name": tool.name}
-
-
-def _report(session: AnySession, usage: Any) -> None:
-    """Report a response's usage: the SDK's, or that of a streamed response."""
-    if usage is not None:
-        report_usage(
-            session,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_tokens=usage.input_tokens_details and usage.input_tokens_details.cached_tokens,
-            reasoning_tokens=(
-                usage.output_tokens_details and usage.output_tokens_details.reasoning_tokens
-            ),
-        )
 
 
 class RecordedHooks(RunHooks[Any]):  # type: ignore[misc]  # as RecordedModel

@@ -59,7 +59,7 @@ from hansard.ext.frameworks._sessions import (
     report_usage,
     session_here,
 )
-from hansard.ext.steps import AnySession, step
+from hansard.ext.steps import step
 
 VOLATILE = ("timestamp", "run_id", "conversation_id")
 """Fields of a message and of its parts that differ in each run, and are no part of a request."""
@@ -224,7 +224,7 @@ class SessionBackend(CallableOperationBackend[StepOptions]):
         async def run() -> object:
             payload = await body()
             if is_model:
-                _report_usage(session, payload)
+                report_usage(session, payload.get("usage") if isinstance(payload, dict) else None)
             return _result(payload) if is_call else payload
 
         options: dict[str, Any] = {"effects": Effects.PURE, **config}
@@ -339,15 +339,3 @@ def plain(value: Any) -> Any:
             return to_jsonable_python(
                 value, bytes_mode="base64", fallback=lambda each: type(each).__qualname__
             )
-
-
-def _report_usage(session: AnySession, response: Any) -> None:
-    """Report the usage of a recorded model response."""
-    usage = response.get("usage", {}) if isinstance(response, dict) else {}
-    report_usage(
-        session,
-        input_tokens=usage.get("input_tokens"),
-        output_tokens=usage.get("output_tokens"),
-        cached_tokens=usage.get("cache_read_tokens"),
-        reasoning_tokens=(usage.get("details") or {}).get("reasoning_tokens"),
-    )
