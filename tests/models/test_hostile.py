@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gzip
+import itertools
 import json
 import random
 import string
@@ -12,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.ext.models.exchange import BROKEN, CLOSED, COMPLETE, data_of, secrets_of
+from hansard.ext.models.exchange import (
+    BROKEN,
+    CLOSED,
+    COMPLETE,
+    JOINED_BYTES_MAX,
+    chunk,
+    data_of,
+    pieces_of,
+    secrets_of,
+)
 from tests.models.hostile import Answer, Script, Workspace, asking, hostile
 
 pytestmark = pytest.mark.slow
@@ -93,6 +103,52 @@ async def test_each_malformed_answer_is_recorded_and_replayed_as_it_was(data_dir
             for name in reversed(CASES):
                 assert await asking(url, json.dumps({"model": name}).encode()) == answers[name]
         assert len(at.provider.requests) == len(CASES)
+
+
+async def pieces_at(url: str) -> list[bytes]:
+    """Return the pieces of an answer as they are framed in its transfer, to its clean end."""
+    host, port = url.split("/")[2].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST /{url.split('/', 3)[3]} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}"
+    writer.write(head.encode())
+    await reader.readuntil(b"\r\n\r\n")
+    pieces = []
+    while size := int(await reader.readline(), 16):
+        pieces.append((await reader.readexactly(size + 2))[:-2])
+    writer.close()
+    return pieces
+
+
+async def test_a_fast_stream_is_recorded_in_few_chunks_and_replayed_in_all_pieces(
+    data_dir, workspace
+):
+    """Pieces that arrive while earlier ones are being recorded join one chunk of limited size; a
+    replay has all boundaries, also those within a character.
+    """
+    drawn = random.Random(45)
+    sent = b"".join(EVENT + "ü".encode() * drawn.randrange(4000) for _ in range(800))
+    cuts = [0, *sorted(drawn.sample(range(1, len(sent)), 2000)), len(sent)]
+    whole = b"".join(piece(sent[a:b]) for a, b in itertools.pairwise(cuts))
+    async with hostile(data_dir, workspace) as at:
+        at.provider.script = Script((CHUNKED, whole, b"0\r\n\r\n"))
+        async with at.proxied("r") as url:
+            received = await pieces_at(url)
+        [[_, *chunks, end]] = await at.items("r")
+        async with at.proxied("r", "offline") as url:
+            assert await pieces_at(url) == received
+    assert b"".join(received) == sent
+    assert end["end"]["pieces"] == len(received) > 2000
+    assert 2 <= len(chunks) <= 200
+    assert max(each["$blob"]["size"] for each in chunks if "$blob" in each) < 2 * JOINED_BYTES_MAX
+
+
+def test_a_chunk_keeps_each_piece_and_its_time():
+    """Of text, of text cut within a character, and of other bytes."""
+    others = [(b"\xff", 3), (b"", 3), (b"b", 4)]
+    for pieces in ([(b"a", 1)], [(b"a\xc3", 1), (b"\xbcb", 2)], others):
+        recorded = chunk(b"".join(data for data, _ in pieces), pieces)
+        assert [*pieces_of(json.loads(json.dumps(recorded)))] == pieces
+        assert ("base64" in recorded) is (pieces is others)
 
 
 @pytest.mark.parametrize("end", ["endless", "hang"])

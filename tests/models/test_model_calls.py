@@ -38,10 +38,10 @@ def test_calls_have_their_facts_and_costs(data_dir, workspace):
 
             def exchange():
                 yield {"head": {"status": 200, "headers": []}}
-                yield {"chunk": {"data": "a", "ms": 12}}
-                yield {"chunk": {"data": "b", "ms": 15}}
+                yield {"chunk": {"data": "ab", "sizes": [1], "ms": [12, 15]}}
                 session.usage(input_tokens=1000, cached_tokens=400, output_tokens=50)
-                yield {"end": {"how": "complete", "bytes": 2, "ms": 20, "facts": FACTS}}
+                sizes = {"bytes": 2, "pieces": 2, "first_ms": 12, "ms": 20}
+                yield {"end": {"how": "complete", **sizes, "facts": FACTS}}
 
             options = {"kind": "model", "effects": Effects.IDEMPOTENT}
             asked = {"model": "gpt-9", "path": "/v1/responses", "identity": "x", "body": {}}

@@ -64,9 +64,7 @@ WITH items AS (
     SELECT
         run, agent, step,
         arg_max(item->'$.end', position) FILTER (json_exists(item, '$.end')) AS "end",
-        arg_max(item->'$.head', position) FILTER (json_exists(item, '$.head')) AS head,
-        count(*) FILTER (json_exists(item, '$.chunk')) AS chunks,
-        min(try_cast(item->>'$.chunk.ms' AS BIGINT)) AS first_chunk_ms
+        arg_max(item->'$.head', position) FILTER (json_exists(item, '$.head')) AS head
     FROM items
     GROUP BY run, agent, step
 ), shown AS (
@@ -87,7 +85,9 @@ WITH items AS (
         json_extract_string(x."end", '$.facts.tool_calls[*].name') AS tool_calls,
         coalesce(nullif(x."end"->>'$.facts.error', ''), x."end"->>'$.error', c.error) AS error,
         nullif(x."end"->>'$.facts.problem', '') AS problem,
-        try_cast(x."end"->>'$.bytes' AS BIGINT) AS bytes, x.chunks, x.first_chunk_ms, c.duration_ms,
+        try_cast(x."end"->>'$.bytes' AS BIGINT) AS bytes,
+        try_cast(x."end"->>'$.pieces' AS BIGINT) AS chunks,
+        try_cast(x."end"->>'$.first_ms' AS BIGINT) AS first_chunk_ms, c.duration_ms,
         try_cast(c.arguments->>'$.attempt' AS BIGINT) AS attempt, c.prompts,
         c.arguments->>'$.path' AS path, c.arguments->>'$.identity' AS identity,
         nullif(x."end"->>'$.facts.response_id', '') AS response_id,

@@ -98,7 +98,7 @@ def response(query: Query, body: Any) -> Iterator[dict[str, Any]]:
         headers.append(["content-length", str(size)])
     yield {"head": {"status": 200, "headers": headers}}
     for piece in pieces:
-        yield {"chunk": {"data": piece, "ms": 0}}
+        yield {"chunk": {"data": piece, "ms": [0]}}
     yield {"end": {"how": "complete", "bytes": size, "ms": 0}}
 
 

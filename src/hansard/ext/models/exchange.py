@@ -1,8 +1,10 @@
 """An HTTP exchange with a provider of models as a step: recorded, replayed, resumed.
 
-The step is a stream. Its items are small objects of one key: `head` (status and headers), `chunk`
-(a piece of the body as transferred, undecoded, with its time), and at last `end`: how the exchange
-ended, and the facts of the call. An item is recorded before the client gets it.
+The step is a stream. Its items are objects of one key: `head` (status and headers), `chunk` (the
+pieces of the body that arrived while earlier ones were being recorded, as transferred, undecoded,
+with their sizes and times), and at last `end`: how the exchange ended, and the facts of the call.
+A slow stream has a chunk a piece, a fast one few large chunks. An item is recorded before the
+client gets its pieces.
 
 A recorded exchange is found by its identity and by how many equal ones preceded it, in any order
 of arrival. What the provider answers is an outcome, whatever its status, and so is a connection
@@ -16,7 +18,15 @@ import base64
 import contextlib
 import inspect
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from hashlib import sha256
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlencode
@@ -65,6 +75,11 @@ FACTS_BYTES_MAX = 64 * 2**20
 
 THREAD_BYTES_MIN = 256 * 1024
 """From this size on, facts are read in a thread: other calls go on meanwhile."""
+
+JOINED_BYTES_MAX = 2**20
+"""Size of a chunk from which no more pieces join it, and most that is received ahead of the record:
+from here on larger commits are hardly faster, and each exchange may hold this in memory.
+"""
 
 COMPLETE, BROKEN, CLOSED = "complete", "broken", "closed by the client"
 """How an exchange ended."""
@@ -136,9 +151,7 @@ class Source(Protocol):
         ...
 
     async def next(self) -> bytes | None:
-        """Return the next piece of the body as transferred, or None at its end. Raises Broken, and
-        Closed if the client closed the exchange.
-        """
+        """Return the next piece of the body as transferred, or None at its end. Raises Broken."""
         ...
 
     async def close(self) -> None:
@@ -153,6 +166,9 @@ class Broken(Exception):
 class Closed(Exception):
     """The client closed the exchange."""
 
+
+Piece = tuple[bytes, int]
+"""A piece of a body, and when it arrived, in ms after the request."""
 
 Send = Callable[[], Awaitable[Source]]
 """Send the request and wait for the head. Raises Unreached, Broken, Closed."""
@@ -194,18 +210,21 @@ class Exchange:
         """True once the request goes to the provider."""
         self.headers: Headers = ()
         """All headers of the provider's response, if it ran."""
-        self.data = b""
-        """The newest piece of the provider's response, as it was received."""
+        self.pieces: list[bytes] = []
+        """The pieces of the newest chunk, as they were received."""
         self.facts: Facts | None = None
         """Facts of the call, once it has ended."""
         self._status = 0
-        self.source: Any = None
-        """The provider's response, once it began."""
+        self._began_s = 0.0
+        self._joins = False
+        self._is_closed = False
+        self._receiving: asyncio.Future[None] | None = None
         self._parts: list[bytes] = []
         self._size = 0
 
     def items_async(self) -> Any:
         """Return the items as an async iterator. Raises Miss, Blocked, Unreached and others."""
+        self._joins = True
         items = self.session.call(self._step(self._run), (), self._arguments())
         return edited.framed_async(items, self.request)
 
@@ -264,27 +283,33 @@ class Exchange:
 
     async def _run(self, *, waits: bool = True) -> AsyncGenerator[dict[str, Any], None]:
         self.ran = True
-        began = time.monotonic()
+        self._began_s = time.monotonic()
         how, why = COMPLETE, ""
+        counts = {"pieces": 0}
         source: Source | None = None
         try:
             try:
-                source = self.source = await self._send()
+                source = await self._send()
                 self.headers, self._status = source.headers, source.status
                 headers = [list(map(self._text, pair)) for pair in recorded_headers(self.headers)]
                 yield {"head": {"status": source.status, "headers": headers}}
-                while (data := await source.next()) is not None:
-                    self._take(data)
-                    self.data = data
-                    yield {"chunk": _chunk(self.request.masked(data), time.monotonic() - began)}
+                received = self._joined(source) if self._joins else self._one_by_one(source)
+                async with contextlib.aclosing(received):
+                    async for pieces in received:
+                        self.pieces = [data for data, _ in pieces]
+                        whole = b"".join(self.pieces)
+                        self._take(whole)
+                        counts["pieces"] += len(pieces)
+                        counts.setdefault("first_ms", pieces[0][1])
+                        yield {"chunk": chunk(self.request.masked(whole), pieces)}
             except Broken as error:
                 how, why = BROKEN, self._text(str(error))
             except Closed:
                 how = CLOSED
-            end: dict[str, Any] = {"how": how, "bytes": self._size}
+            end: dict[str, Any] = {"how": how, "bytes": self._size, **counts}
             if why:
                 end["error"] = why
-            end["ms"] = _ms(time.monotonic() - began)
+            end["ms"] = self._ms()
             if waits and self._size > THREAD_BYTES_MIN:
                 await asyncio.to_thread(self._read_facts)
             else:
@@ -296,6 +321,60 @@ class Exchange:
         finally:
             if source is not None:
                 await source.close()
+
+    async def _one_by_one(self, source: Source) -> AsyncGenerator[list[Piece], None]:
+        """Yield each piece alone. Raises Broken, Closed."""
+        while not self._is_closed:
+            data = await source.next()
+            if data is None:
+                return
+            yield [(data, self._ms())]
+        raise Closed
+
+    async def _joined(self, source: Source) -> AsyncGenerator[list[Piece], None]:
+        """Yield the pieces that arrived since the last ones were taken. Raises Broken, Closed."""
+        pieces: list[Piece] = []
+        arrived, taken = asyncio.Event(), asyncio.Event()
+
+        async def receive() -> None:
+            size = 0
+            while (data := await source.next()) is not None:
+                size = size + len(data) if pieces else len(data)
+                pieces.append((data, self._ms()))
+                arrived.set()
+                if size >= JOINED_BYTES_MAX:
+                    taken.clear()
+                    await taken.wait()
+
+        receiving = self._receiving = asyncio.ensure_future(receive())
+        receiving.add_done_callback(lambda _: arrived.set())
+        if self._is_closed:
+            receiving.cancel()
+        try:
+            while pieces or not receiving.done():
+                if pieces:
+                    newest = pieces.copy()
+                    pieces.clear()
+                    taken.set()
+                    yield newest
+                else:
+                    arrived.clear()
+                    await arrived.wait()
+            if self._is_closed:
+                raise Closed
+            await receiving
+        finally:
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)
+
+    def close(self) -> None:
+        """Stop receiving: the client closed the exchange."""
+        self._is_closed = True
+        if self._receiving is not None:
+            self._receiving.cancel()
+
+    def _ms(self) -> int:
+        return round((time.monotonic() - self._began_s) * 1000)
 
     def _text(self, text: str) -> str:
         """Return a text without the request's keys."""
@@ -402,14 +481,23 @@ def data_of(chunk: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-def _chunk(data: bytes, elapsed_s: float) -> dict[str, Any]:
-    with contextlib.suppress(UnicodeDecodeError):
-        return {"data": data.decode(), "ms": _ms(elapsed_s)}
-    return {"base64": base64.b64encode(data).decode(), "ms": _ms(elapsed_s)}
+def pieces_of(recorded: Mapping[str, Any]) -> Iterator[Piece]:
+    """Yield the pieces of a recorded chunk."""
+    data, begin = data_of(recorded), 0
+    for size, ms in zip((*recorded.get("sizes", ()), len(data)), recorded["ms"], strict=True):
+        yield data[begin : begin + size], ms
+        begin += size
 
 
-def _ms(elapsed_s: float) -> int:
-    return round(elapsed_s * 1000)
+def chunk(data: bytes, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Return the recorded form of pieces: all data, sizes of all pieces but the last, all times."""
+    try:
+        recorded: dict[str, Any] = {"data": data.decode()}
+    except UnicodeDecodeError:
+        recorded = {"base64": base64.b64encode(data).decode()}
+    if len(pieces) > 1:
+        recorded["sizes"] = [len(piece) for piece, _ in pieces[:-1]]
+    return recorded | {"ms": [ms for _, ms in pieces]}
 
 
 def _plain_body(body: bytes) -> Any:

@@ -44,7 +44,7 @@ from hansard.ext.models.exchange import (
     Rules,
     Source,
     Unreached,
-    data_of,
+    pieces_of,
     secrets_of,
 )
 from hansard.ext.models.providers import PROVIDERS, Provider
@@ -237,6 +237,7 @@ class ModelProxy:
         reply = _Reply(send, gone, pace=self._pace)
         token = enter(self._scope)
         exchange = Exchange(self._session, request, passes, self._rules)
+        gone.add_done_callback(lambda _: exchange.close())
         self.report.calls += 1
         try:
             async with aclosing(self._items(exchange)) as items:
@@ -304,7 +305,7 @@ class ModelProxy:
         try:
             sent = httpx2.Request(request.method, url, headers=passed, content=request.body or None)
             sending = asyncio.ensure_future(self._client.send(sent, stream=True))
-            return _Upstream(await _unless(gone, sending), gone)
+            return _Upstream(await _unless(gone, sending))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             host = urlsplit(url).netloc
             message = f"{request.provider} cannot be reached at {host}: {_why(error)}"
@@ -319,22 +320,17 @@ class ModelProxy:
 class _Upstream:
     """A provider's response over httpx2."""
 
-    def __init__(self, response: httpx2.Response, gone: asyncio.Future[None]) -> None:
+    def __init__(self, response: httpx2.Response) -> None:
         self.status = response.status_code
         self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
         self._response = response
         self._chunks = response.aiter_raw()
-        self._gone = gone
 
     async def next(self) -> bytes | None:
         try:
-            data: bytes | None = await _unless(self._gone, asyncio.ensure_future(self._following()))
+            return await anext(self._chunks, None)
         except httpx2.HTTPError as error:
             raise Broken(_why(error)) from error
-        return data
-
-    async def _following(self) -> bytes | None:
-        return await anext(self._chunks, None)
 
     async def close(self) -> None:
         await self._response.aclose()
@@ -373,17 +369,24 @@ class _Reply:
             length = dict(headers).get("content-length", "")
             self._left = int(length) if length.isdecimal() else None
         elif "chunk" in item:
-            if self._pace and not exchange.ran:
-                await self._wait(item["chunk"]["ms"] / 1000)
-            data = exchange.data if exchange.ran else data_of(item["chunk"])
-            if self._left is not None:
-                self._left -= len(data)
-            if self._left == 0:  # the client takes it as the end
-                self._held = data
+            if exchange.ran:
+                for data in exchange.pieces:
+                    await self._piece(data)
             else:
-                await self._body(data)
+                for data, ms in pieces_of(item["chunk"]):
+                    if self._pace:
+                        await self._wait(ms / 1000)
+                    await self._piece(data)
         else:
             self._ending = item["end"]
+
+    async def _piece(self, data: bytes) -> None:
+        if self._left is not None:
+            self._left -= len(data)
+        if self._left == 0:  # the client takes it as the end
+            self._held = data
+        else:
+            await self._body(data)
 
     async def _body(self, data: bytes, *, more: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})

@@ -14,6 +14,7 @@ import inspect
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -43,13 +44,12 @@ from hansard.ext.models.exchange import (
     CLOSED,
     COMPLETE,
     Broken,
-    Closed,
     Exchange,
     Request,
     Rules,
     Source,
     Unreached,
-    data_of,
+    pieces_of,
     secrets_of,
 )
 from hansard.ext.models.proxy import NO_RETRY, URL_HEADER, ModelProxy, error_of, upstreams
@@ -298,7 +298,6 @@ class _Received:
     def __init__(self, response: Any, package: Any, run: Run) -> None:
         self.status: int = response.status_code
         self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
-        self.is_closed = False
         self._package, self._run = package, run
         if run is _awaited:
             chunks, self._close = response.aiter_raw(), response.aclose
@@ -308,8 +307,6 @@ class _Received:
             self._next = partial(next, chunks, None)
 
     async def next(self) -> bytes | None:
-        if self.is_closed:
-            raise Closed
         with _errors(self._package, "the provider"):
             data: bytes | None = await self._run(self._next)
         return data
@@ -329,12 +326,13 @@ class _Reply:
         self._package = _package(request)
         self._began_s = time.monotonic()
         self._ended = False
+        self._pieces: deque[bytes] = deque()
 
     async def response(self) -> Any:
         """Return the response once its head is there. Raises the client's error."""
         item = await self._following()
         if item is None or "head" not in item:
-            self._data(item)
+            self._take(item)
             raise self._broken("the provider closed the connection without an answer")
         head = item["head"]
         headers = self._exchange.headers if self._exchange.ran else head["headers"]
@@ -373,15 +371,15 @@ class _Reply:
 
     async def _piece(self) -> bytes | None:
         """Return the next piece of the body; None at the clean end."""
-        data = self._data(await self._following())
-        if data is None:
-            await self._finish()
-        return data
+        while not self._pieces:
+            if not self._take(await self._following()):
+                await self._finish()
+                return None
+        return self._pieces.popleft()
 
     async def _leave(self) -> None:
         """Stop receiving, and record the end: the client closed the response."""
-        if self._exchange.source is not None:
-            self._exchange.source.is_closed = True
+        self._exchange.close()
         while not self._ended:
             await self._following()
         await self._items.aclose()
@@ -422,15 +420,17 @@ class _Reply:
         near = await self._session._flow(self._exchange.nearest())  # noqa: SLF001 -- reads the record
         return str(near or "")
 
-    def _data(self, item: Any) -> bytes | None:
-        """Return the piece of an item; None at the clean end. Raises the client's error."""
+    def _take(self, item: Any) -> bool:
+        """Take the pieces of an item; return False at the clean end. Raises the client's error."""
         if item is None:
-            return None
+            return False
         if "chunk" in item:
-            return self._exchange.data if self._exchange.ran else data_of(item["chunk"])
+            recorded = (data for data, _ in pieces_of(item["chunk"]))
+            self._pieces.extend(self._exchange.pieces if self._exchange.ran else recorded)
+            return True
         end = item["end"]
         if end["how"] == COMPLETE:
-            return None
+            return False
         raise self._broken("closed here on record" if end["how"] == CLOSED else end["error"])
 
     def _broken(self, why: str) -> Exception:
