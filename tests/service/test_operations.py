@@ -19,14 +19,14 @@ from hansard.operations.declare import Kind, Operation
 from hansard.operations.protocol import faults, wire
 from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.protocol.wire import Answer, BlockExit, Do, Failed, Open
-from hansard.operations.session import OPERATIONS, read
+from hansard.operations.session import OPERATIONS, of_slices, read
 from hansard.service import hosted
 from hansard.service.hosted import BLOCKS
 from hansard.service.workspace_requests import RoleRecord
 from tests.service._exchange import request
 from tests.service.support import House
 
-NAMES = sorted(OPERATIONS)
+NAMES = sorted(OPERATIONS | of_slices())
 CLAIM = {"is": "claim", "id": "t1", "number": 1}
 END = {"success": True, "duration": 0.0}
 SAMPLES: dict[str, tuple[Any, ...]] = {
@@ -72,6 +72,14 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.memory.blame": ("org", "notes/a.md"),
     "record.memory.change": ("org", [{"op": "append", "path": "notes/c.md", "text": "x"}], "why"),
     "record.memory.revert": ("org", "0" * 32),
+    "record.agents_sessions.items": ("s1",),
+    "record.claude.append": ("lab", "s1", [{"type": "user", "uuid": "1"}]),
+    "record.claude.delete": ("lab", "s1"),
+    "record.claude.list": ("lab",),
+    "record.claude.load": ("lab", "s1"),
+    "record.claude.subkeys": ("lab", "s1"),
+    "record.models.calls": (),
+    "record.otel.settle": (),
     "session.view": (),
     "facts.checkpoint": ("half", {}),
     "facts.checkpoint_data": ("half",),

@@ -20,7 +20,14 @@ from hansard.domain.actions import encode
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus
 from hansard.operations.session import OPERATIONS
-from hansard.service.mcp.offers import BLOCKS, GROUPS, IN_RUN, PREFIXED, offers
+from hansard.service.mcp.offers import (
+    BLOCKS,
+    GROUPS,
+    IN_RUN,
+    PREFIXED,
+    nouns_of_slices,
+    offers,
+)
 from hansard.service.mcp.resources import PROMPTS, TEMPLATES
 from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
@@ -141,7 +148,7 @@ def test_a_client_is_offered_the_tools_that_were_chosen():
     }
     assert list(offers(["sql"])) == ["sql"]
     assert set(offers(["all"], "lab")) == {f"lab_{each}" for each in everything}
-    reached = set().union(*(offers([each]) for each in (*GROUPS, *PREFIXED)))
+    reached = set().union(*(offers([each]) for each in (*GROUPS, *PREFIXED, *nouns_of_slices())))
     assert reached == everything
     with pytest.raises(BadValue, match="did you mean 'memory'"):
         offers(["memroy"])

@@ -176,7 +176,13 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
 
     @operation(needs=queries("claude.load"))
     async def load(self, project: Name, session: Name, *, subpath: str = "") -> list[Any]:
-        """Return the entries of a transcript, in order; none if there is no such transcript."""
+        """Return the entries of a transcript, in order; none if there is no such transcript.
+
+        Args:
+            project: The project's key.
+            session: The session's id.
+            subpath: The subagent's transcript; by default the session's own.
+        """
         stream = WorkspaceStream(KIND, f"{project}/{session}")
         await self._stored(stream)
         commits = (each.commit for each in await self._workspace.log.read(stream))
@@ -188,13 +194,22 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
 
     @operation(needs=queries("claude.subkeys"))
     async def subkeys(self, project: Name, session: Name) -> list[str]:
-        """Return the subpaths of a session's transcripts."""
+        """Return the subpaths of a session's transcripts.
+
+        Args:
+            project: The project's key.
+            session: The session's id.
+        """
         stored = await self._stored(WorkspaceStream(KIND, f"{project}/{session}"))
         return sorted({*stored.uuids} - {""})
 
     @operation(needs=queries("claude.list"))
     async def list(self, project: Name) -> list[ClaudeSession]:
-        """Return the sessions of a project."""
+        """Return the sessions of a project.
+
+        Args:
+            project: The project's key.
+        """
         answer = await self.query(
             "SELECT session, epoch_ms(changed_at), entries FROM claude_transcripts "
             "WHERE project = $1 AND subpath = ''",
@@ -206,7 +221,14 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
     async def delete(
         self, project: Name, session: Name, *, subpath: str = "", by: By = OS_USER
     ) -> bool:
-        """Delete a session, or the transcript at a subpath; return False if there is none."""
+        """Delete a session, or the transcript at a subpath; return False if there is none.
+
+        Args:
+            project: The project's key.
+            session: The session's id.
+            subpath: The subagent's transcript; by default the whole session.
+            by: The author on record.
+        """
 
         def decide(events: Sequence[Event]) -> list[Event]:
             present = [each for each in _present(events) if subpath in ("", each.subpath)]

@@ -107,18 +107,19 @@ def chosen(selection: Sequence[str], known: Iterable[str]) -> list[str]:
     Raises BadValue for what is neither a group nor a tool.
     """
     tools = [*known]
+    prefixes = (*PREFIXED, *nouns_of_slices())
     selected: set[str] = set()
     for name in selection:
         if name == ALL:
             selected.update(tools)
         elif name in GROUPS:
             selected.update(GROUPS[name])
-        elif name in PREFIXED:
+        elif name in prefixes:
             selected.update(each for each in tools if each.startswith(f"{name}_"))
         elif name in tools:
             selected.add(name)
         else:
-            groups = [ALL, *GROUPS, *PREFIXED]
+            groups = [ALL, *GROUPS, *prefixes]
             remedy = f"{nearest(name, [*groups, *tools])}groups are {', '.join(groups)}"
             raise BadValue("--tools", f"{name!r:.80} is neither a group nor a tool", remedy)
     return [each for each in tools if each in selected]
@@ -1340,6 +1341,11 @@ async def refused(
     except HansardError as error:
         _log.info("a refused request is not on record", method=method, why=str(error))
     return None
+
+
+def nouns_of_slices() -> list[str]:
+    """Return the names of the installed slices' nouns: each is a group of tools."""
+    return sorted({name.split(".")[1] for name in operations.of_slices()})
 
 
 def of_slices() -> Iterator[Offer]:
