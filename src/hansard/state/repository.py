@@ -158,13 +158,15 @@ class Repository:
             message = f"{stream.kind} {stream.id!r}: {error}"
             raise Refused(message) from error
 
-    async def append(self, stream: WorkspaceStream, by: str | Actor, event: Event) -> None:
+    async def append(
+        self, stream: WorkspaceStream, by: str | Actor, event: Event, label: Label | None = None
+    ) -> None:
         """Append an event to a stream, whatever its state. Costs a read of the newest commit.
         Raises Conflict after 50 lost races.
         """
 
         def next_append(last: Stored | None) -> Append:
-            return self._after(last, stream, by, [event])
+            return self._after(last, stream, by, [event], label)
 
         await transact(functools.partial(self._log.last, stream), next_append, self._log.append)
 

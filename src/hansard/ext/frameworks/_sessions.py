@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from hansard.agents.flow import done
-from hansard.agents.steps import scope
+from hansard.agents.steps import payloads, scope
+from hansard.agents.workspace import Workspace
 from hansard.client.session import SyncMixin
+from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
 from hansard.ext.steps import AnySession, NamedTool, call_async
@@ -134,6 +137,17 @@ _USAGE = {
     ),
 }
 """Paths of each figure in the usage that the frameworks report; the first that is set counts."""
+
+
+async def store_items(workspace: Workspace, items: list[Any], what: str) -> msgspec.Raw:
+    """Return items as an event of a stream holds them, after the payloads that they name.
+
+    Secrets are redacted. Raises BadValue for an item that cannot be recorded.
+    """
+    packed = payloads.pack(values.plain(items, what, workspace.redaction), what)
+    for blob in packed.blobs:
+        await workspace.blobs.put(blob)
+    return packed.raw
 
 
 def report_usage(session: AnySession, usage: Any) -> None:

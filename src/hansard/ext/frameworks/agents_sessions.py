@@ -12,15 +12,14 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.steps import payloads, scope
+from hansard.agents.steps import scope
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import revive_all
-from hansard.domain import values
 from hansard.domain.events import Actor
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.steps import Effects
-from hansard.ext.frameworks._sessions import execute, io
+from hansard.ext.frameworks._sessions import execute, io, store_items
 from hansard.ext.steps import AnySession, step
 from hansard.extending import C_co, Event, Name, NotFound, Noun, Slice, event, operation, queries
 from hansard.inspect.trace import Payloads
@@ -88,11 +87,8 @@ async def add(
     workspace: Workspace, name: str, items: list[Any], key: str, by: Actor, label: Label | None
 ) -> None:
     """Add items, unless the call has done so."""
-    packed = payloads.pack(values.plain(items, "items", workspace.redaction), "items")
-    for blob in packed.blobs:
-        await workspace.blobs.put(blob)
-    change = ItemsAdded(key=key, items=packed.raw, count=len(items))
-    await _once(workspace, name, change, by, label)
+    raw = await store_items(workspace, items, "items")
+    await _once(workspace, name, ItemsAdded(key=key, items=raw, count=len(items)), by, label)
 
 
 async def remove(
@@ -165,53 +161,39 @@ class RecordedSession:
         """Return the items, oldest first; with a limit the newest."""
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
-        session = scope.ambient("agents_session.get_items")
-
-        async def get() -> Any:
-            return await self._read(session, limit)
-
-        items: list[Any] = await self._step(session, get, "get_items", Effects.PURE, limit=limit)
+        get = partial(self._read, limit=limit)
+        items: list[Any] = await self._step("get_items", get, Effects.PURE, limit=limit)
         return items
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items."""
         added = msgspec.to_builtins(items)
         if added:
-            session = scope.ambient("agents_session.add_items")
-            write = partial(self._write, session, add, added)
-            await self._step(session, write, "add_items", items=added)
+            await self._step("add_items", partial(self._write, add, added), items=added)
 
     async def pop_item(self) -> Any:
         """Remove and return the newest item; None if there is none."""
-        session = scope.ambient("agents_session.pop_item")
 
-        async def pop(key: str) -> Any:
+        async def pop(session: AnySession, key: str) -> Any:
             newest = await self._read(session, 1, key)
-            await self._write(session, remove, 1, key)
+            await self._write(remove, 1, session, key)
             return newest
 
-        items = await self._step(session, pop, "pop_item")
+        items = await self._step("pop_item", pop)
         return items[0] if items else None
 
     async def clear_session(self) -> None:
         """Remove all items."""
-        session = scope.ambient("agents_session.clear_session")
-        clear = partial(self._write, session, remove, ALL)
-        await self._step(session, clear, "clear_session")
+        await self._step("clear_session", partial(self._write, remove, ALL))
 
     async def _step(
-        self,
-        session: AnySession,
-        body: Any,
-        name: str,
-        effects: Effects = Effects.IDEMPOTENT,
-        **arguments: Any,
+        self, method: str, body: Any, effects: Effects = Effects.IDEMPOTENT, **arguments: Any
     ) -> Any:
         """Execute a method as a step; the agent has then seen the items that it returns."""
-        key = None if effects is Effects.PURE else "key"
-        tool = step(
-            f"agents_session.{name}", body, effects=effects, kind="memory", key_argument=key
-        )
+        name, key = f"agents_session.{method}", None if effects is Effects.PURE else "key"
+        session = scope.ambient(name)
+        work = partial(body, session)
+        tool = step(name, work, effects=effects, kind="memory", key_argument=key)
         result, _ = await execute(session, tool, {"session": self.session_id, **arguments})
         if result is None:
             return None
@@ -226,7 +208,7 @@ class RecordedSession:
             items = items[-limit:] if limit > 0 else []
         return {"items": items, "label": present.label}
 
-    async def _write(self, session: AnySession, change: Any, value: Any, key: str) -> None:
+    async def _write(self, change: Any, value: Any, session: AnySession, key: str) -> None:
         ledger = session.engine.ledger
         about = (session.engine.workspace, self.session_id, value, key, ledger.actor)
         await io(session, change, *about, ledger.label.stored)

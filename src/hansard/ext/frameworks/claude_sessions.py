@@ -10,14 +10,12 @@ listed nor loaded, but its events stay on record until they are erased.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 from cachetools import FIFOCache
 
 from hansard.agents.memory.search import import_extra
-from hansard.agents.steps import payloads
 from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, Stored
 from hansard.client.record import AsyncRecord
@@ -25,6 +23,7 @@ from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, join
+from hansard.ext.frameworks._sessions import store_items
 from hansard.extending import (
     OS_USER,
     By,
@@ -34,7 +33,6 @@ from hansard.extending import (
     Name,
     NotFound,
     Noun,
-    Refused,
     Slice,
     event,
     operation,
@@ -42,7 +40,7 @@ from hansard.extending import (
     states,
 )
 from hansard.inspect.trace import Payloads
-from hansard.state.repository import TRIES_MAX, transact
+from hansard.state.repository import retry
 
 KIND = "claude_session"
 """Kind of stream: one stream a session, by its project and id."""
@@ -144,35 +142,27 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
         """
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             raise BadValue("entries", f"{entries!r:.80}", "give a list of objects")
-        stream = WorkspaceStream(KIND, f"{project}/{session}")
-        for _ in range(TRIES_MAX):
-            new = (await self._stored(stream)).without(entries, subpath)
+        stream, workspace = WorkspaceStream(KIND, f"{project}/{session}"), self._workspace
+
+        async def attempt() -> bool:
+            stored = await self._stored(stream)
+            new, version = stored.without(entries, subpath), stored.version + 1
             if not new:
                 return False
-            packed = payloads.pack(values.plain(new, "entries", self._workspace.redaction))
-            for blob in packed.blobs:
-                await self._workspace.blobs.put(blob)
+            label = join(stored.label, self.label).stored
             addition = TranscriptAppended(
                 project=project,
                 session=session,
-                entries=packed.raw,
+                entries=await store_items(workspace, new, "entries"),
                 count=len(new),
                 subpath=subpath,
                 uuids=tuple(each["uuid"] for each in new if isinstance(each.get("uuid"), str)),
             )
+            commit = workspace.commit(version, by, [addition], label=label)
+            await workspace.log.append(Append(stream, commit))
+            return True
 
-            def append(stored: _Stored, new: Any = new, event: Event = addition) -> Append | None:
-                if stored.without(entries, subpath) != new:
-                    return None  # another writer stored some of them meanwhile
-                label = join(stored.label, self.label).stored
-                return Append(
-                    stream, self._workspace.commit(stored.version + 1, by, [event], label=label)
-                )
-
-            read = partial(self._stored, stream)
-            if await transact(read, append, self._workspace.log.append) is not None:
-                return True
-        raise Refused(f"{KIND} {session!r:.80} was changed {TRIES_MAX} times during the call")
+        return await retry(attempt)
 
     @operation(needs=queries("claude.load"))
     async def load(self, project: Name, session: Name, *, subpath: str = "") -> list[Any]:

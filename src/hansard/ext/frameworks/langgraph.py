@@ -39,8 +39,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from hansard.agents.flow import done
 from hansard.agents.steps import payloads
 from hansard.agents.steps.scope import ambient, around
-from hansard.bus.commits import new_commit, revive
-from hansard.bus.log import Append, Stored
+from hansard.bus.commits import revive
+from hansard.bus.log import Stored
 from hansard.client.session import AsyncMixin, Trusted, handed
 from hansard.domain import ids, payload, values
 from hansard.domain.errors import BadValue
@@ -50,7 +50,6 @@ from hansard.domain.steps import Effects
 from hansard.domain.values import Scrub
 from hansard.ext.frameworks.threads import KIND, ThreadCheckpointed, ThreadPruned, ThreadWritten
 from hansard.ext.steps import AnySession, call_async, demand_thread, step
-from hansard.state.repository import transact
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +65,9 @@ RECORDED = "hansard"
 WRITES = ("aput", "aput_writes")
 
 _reader: ContextVar[Any] = ContextVar("hansard_thread_reader", default=None)
+
+NO_VALUE = "empty", b""
+"""A channel without a value, as LangGraph keeps it."""
 
 REFERENCE = "hansard-reference"
 """Type of a large value that is not in memory."""
@@ -88,13 +90,6 @@ class _Values(JsonPlusSerializer):
         if data[0] != RECORDED:
             return super().loads_typed(data)
         return values.load(data[1], secret=lambda name: f"<secret:{name}>")
-
-
-class _Serialized(msgspec.Struct):
-    """A value as a serializer's bytes."""
-
-    serde: str
-    data: bytes
 
 
 def _in_thread(
@@ -136,7 +131,7 @@ class _Threads:
         self.storage: Any = defaultdict(lambda: defaultdict(dict))
         self.writes: Any = defaultdict(dict)
         self.blobs: Any = {}
-        self.seen: dict[str, int] = {}
+        self.seen: dict[str, int] = defaultdict(int)
         self.held: list[tuple[str, ThreadEvent]] = []
         settings = session.engine.settings
         self.stores = not (settings.mode.reads_only or settings.shadows)
@@ -208,33 +203,35 @@ class Checkpointer(InMemorySaver):
         tool = step(READ, body, effects=Effects.PURE, kind="memory")
         arguments = {} if thread is None else {KIND: thread}
         for name, version in (await call_async(self._session, tool, arguments)).items():
-            after = self._threads.seen.get(name, 0)
-            if after < version:  # answered from the record
-                log = self._engine.workspace.log
-                await self._take(await self._io(log.read, _stream(name), after=after, to=version))
+            if self._threads.seen[name] < version:  # answered from the record
+                await self._take(await self._read(name, to=version))
 
     async def _newest(self, thread: str | None) -> dict[str, int]:
         """Read what is new; return the versions."""
-        log = self._engine.workspace.log
         if thread is None:
-            commits: list[Stored] = await self._io(log.read_kind, KIND)
+            commits: list[Stored] = await self._io(self._engine.workspace.log.read_kind, KIND)
         else:
-            after = self._threads.seen.get(thread, 0)
-            commits = await self._io(log.read, _stream(thread), after=after)
+            commits = await self._read(thread)
         label = join(LOWEST, *(each.commit.label or LOWEST for each in commits))
         what = "the threads" if thread is None else f"thread {thread!r:.80}"
         await self._io(self._engine.clearances.demand, label, what, READ)
         self._engine.ledger.shown(label)
         await self._take(commits)
         seen = self._threads.seen
-        return dict(seen) if thread is None else {thread: seen.get(thread, 0)}
+        return dict(seen) if thread is None else {thread: seen[thread]}
+
+    async def _read(self, thread: str, **until: int) -> list[Stored]:
+        """Read the commits of a thread that are not in memory."""
+        after, log = self._threads.seen[thread], self._engine.workspace.log
+        commits: list[Stored] = await self._io(log.read, _stream(thread), after=after, **until)
+        return commits
 
     async def _take(self, commits: Sequence[Stored]) -> None:
         """Apply what others stored."""
         author = self._session.run, self._session.agent
         for stored in commits:
             thread = cast("WorkspaceStream", stored.stream).id
-            if stored.commit.version <= self._threads.seen.get(thread, 0):
+            if stored.commit.version <= self._threads.seen[thread]:
                 continue
             self._threads.seen[thread] = stored.commit.last_version
             for recorded in stored.commit.events:
@@ -286,15 +283,9 @@ class Checkpointer(InMemorySaver):
                 await self._io(self._engine.workspace.blobs.put, blob)
             if packed.blobs:
                 event = msgspec.structs.replace(event, **{field: packed.raw})
-        label, clock = self._engine.ledger.label.stored, self._engine.workspace.clock
-        actor, stream = self._engine.ledger.actor, _stream(thread)
-
-        def following(last: Stored | None) -> Append:
-            version = last.commit.last_version + 1 if last is not None else 1
-            return Append(stream, new_commit(clock, version, actor, [event], label=label))
-
-        log = self._engine.workspace.log
-        await self._io(transact, functools.partial(log.last, stream), following, log.append)
+        ledger, repository = self._engine.ledger, self._engine.workspace.repository
+        label = ledger.label.stored
+        await self._io(repository.append, _stream(thread), ledger.actor, event, label)
 
     async def _io(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine on the loop of the bus."""
@@ -311,7 +302,7 @@ class Checkpointer(InMemorySaver):
         if scrub is not None and scrub.holds(data):
             fact = "a value holds a secret, and cannot be recorded without it"
             raise BadValue("checkpoint", fact, "register its class with hansard.value_type")
-        return msgspec.Raw(_json(_Serialized(kind, data)))
+        return msgspec.Raw(_json({"serde": kind, "data": data}))
 
     async def _whole(self, value: Typed) -> Typed:
         """Return a value, fetched if it is a reference."""
@@ -397,10 +388,6 @@ class Checkpointer(InMemorySaver):
         await self._append(thread, event)
         return stored
 
-    def _has(self, thread: str, namespace: str, channel: str, version: Any) -> bool:
-        kind: str = self.blobs.get((thread, namespace, channel, version), ("empty",))[0]
-        return kind != "empty"
-
     async def aput_writes(
         self,
         config: RunnableConfig,
@@ -466,11 +453,9 @@ class Checkpointer(InMemorySaver):
                 at: str | None = id_
                 while at in checkpoints:
                     versions = self.serde.loads_typed(checkpoints[at][0])["channel_versions"]
-                    open_ = {
-                        each
-                        for each in open_
-                        if not self._has(thread, namespace, each, versions.get(each))
-                    }
+                    places = {each: (thread, namespace, each, versions.get(each)) for each in open_}
+                    kinds = {each: self.blobs.get(at, NO_VALUE)[0] for each, at in places.items()}
+                    open_ = {each for each in open_ if kinds[each] == NO_VALUE[0]}
                     at = checkpoints[at][2] if open_ else None
                     needed.add((namespace, at or ""))
         if gone - needed:
@@ -481,17 +466,18 @@ class Checkpointer(InMemorySaver):
         """Copy a thread as it was read: its checkpoints, writes and removals."""
         source = str(source_thread_id)
         await self._load(source)
-        log, to = self._engine.workspace.log, self._threads.seen.get(source, 0)
+        log, to = self._engine.workspace.log, self._threads.seen[source]
         for stored in await self._io(log.read, _stream(source), to=to):
             for recorded in stored.commit.events:
                 event = cast("ThreadEvent", revive(recorded))
                 event = msgspec.structs.replace(event, run=self._session.run)
                 await self._append(str(target_thread_id), event)
 
-    def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002 -- as LangGraph calls it
+    def get_next_version(self, current: str | None, channel: None) -> str:
         """Return a version after another one; it differs between branches of a thread."""
-        number = 0 if current is None else int(str(current).partition(".")[0])
-        return f"{number + 1:032}.{secrets.token_hex(8)}"
+        return (
+            f"{super().get_next_version(current, channel).partition('.')[0]}.{secrets.token_hex(8)}"
+        )
 
     def list(self, config: RunnableConfig | None, **query: Any) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, the newest first."""
@@ -522,8 +508,8 @@ def _typed(raw: msgspec.Raw) -> Typed:
     if "value" in parts:
         return RECORDED, bytes(parts["value"])
     if "serde" in parts:
-        each = msgspec.json.decode(raw, type=_Serialized)
-        return each.serde, each.data
+        decode = msgspec.json.decode
+        return decode(parts["serde"], type=str), decode(parts["data"], type=bytes)
     return REFERENCE, bytes(raw)
 
 
