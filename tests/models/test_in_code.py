@@ -13,7 +13,7 @@ from google import genai
 
 import hansard
 from hansard.client.record import Record
-from tests.models.provider import TEXT, Provider
+from tests.models.provider import STUCK_S, TEXT, Provider
 
 PROMPT: list[Any] = [{"role": "user", "content": "hi"}]
 WHOLE = "".join(TEXT)
@@ -86,6 +86,32 @@ def test_a_stream_that_is_left_early_is_recorded_and_replayed_so(
         assert b"closed by the client" in bytes(step.items[-1])
     with record.run(run="r", mode="offline"):
         assert first_piece() == TEXT[0]
+
+
+async def test_an_async_stream_that_is_left_while_it_waits_ends_at_once(
+    workspace: str, data_dir: Path, provider: Provider
+):
+    """The provider's connection is closed, also while its next piece is being waited for."""
+    client = openai.AsyncOpenAI(max_retries=0)
+
+    async def first_piece() -> str:
+        async with (
+            hansard.record_http(),
+            await client.chat.completions.create(
+                model="stuck", messages=PROMPT, stream=True
+            ) as stream,
+        ):
+            return (await anext(aiter(stream))).choices[0].delta.content or ""
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with record.run("w", run="r") as session, asyncio.timeout(STUCK_S / 2):
+            assert await first_piece() == TEXT[0]
+            [step] = session.state.steps.values()
+            assert b"closed by the client" in bytes(step.items[-1])
+        provider.stop()
+        async with record.run(run="r", mode="offline"):
+            assert await first_piece() == TEXT[0]
+    await client.close()
 
 
 def test_outside_the_block_or_a_session_nothing_is_recorded_in_silence(
