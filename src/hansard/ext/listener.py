@@ -12,7 +12,6 @@ import hmac
 import importlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Self
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -61,25 +60,24 @@ class Later:
     """Work that is done once after a delay; what waits at the end of the listener is done then."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, tuple[asyncio.TimerHandle, Callable[[], Awaitable[object]]]] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(WORKS_MAX)
+        self._ending = asyncio.Event()
 
     def __call__(self, name: str, delay_s: float, work: Callable[[], Awaitable[object]]) -> None:
         """Do `work` after `delay_s` seconds, instead of what waits under this name."""
         if name in self._waiting:
-            self._waiting[name][0].cancel()
-        timer = asyncio.get_running_loop().call_later(delay_s, self._start, name)
-        self._waiting[name] = timer, work
+            self._waiting[name].cancel()
+        task = self._waiting[name] = asyncio.create_task(self._do(name, delay_s, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _start(self, name: str) -> None:
-        timer, work = self._waiting.pop(name)
-        timer.cancel()
-        task = asyncio.create_task(self._do(name, work))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def _do(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+    async def _do(self, name: str, delay_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._ending.wait()
+        del self._waiting[name]
         try:
             async with self._places:
                 await work()
@@ -90,10 +88,9 @@ class Later:
 
     async def end(self) -> None:
         """Do what waits, and wait for it at most `END_S` seconds."""
-        for name in list(self._waiting):
-            self._start(name)
-        if self._running:
-            _, left = await asyncio.wait(self._running, timeout=END_S)
+        self._ending.set()
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=END_S)
             for task in left:
                 task.cancel()
 
@@ -102,7 +99,6 @@ class Call(msgspec.Struct, frozen=True):
     """A request with its body, and the open record of its workspace.
 
     Attributes:
-        method: The HTTP method.
         path: The path, without the workspace.
         headers: The headers by lower-case name.
         query: The parameters of the query.
@@ -111,7 +107,6 @@ class Call(msgspec.Struct, frozen=True):
         later: Does something after a delay, unless it is requested again before.
     """
 
-    method: str
     path: str
     headers: Mapping[str, str]
     query: Mapping[str, str]
@@ -176,7 +171,7 @@ async def listening(
     if token is not None and len(token) < TOKEN_LENGTH_MIN:
         fact = f"a token of {len(token)} characters"
         raise BadValue("token", fact, f"give one of {TOKEN_LENGTH_MIN} or more")
-    async with _Records(settings, broker, only) as records:
+    async with contextlib.aclosing(_Records(settings, broker, only)) as records:
         app = _Endpoint(records, ROUTES if routes is None else routes, address, token)
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(listen(app, address, "", begun.set_result))
@@ -201,10 +196,8 @@ class _Records:
         self._open: dict[str, asyncio.Task[AsyncRecord]] = {}
         self.later = Later()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def aclose(self) -> None:
+        """Do what was put off, and close the records."""
         await self.later.end()
         for opening in self._open.values():
             with contextlib.suppress(HansardError):
@@ -315,7 +308,7 @@ class _Endpoint:
         try:
             record = await self._records.of(workspace)
             query, later = request.query_params, self._records.later
-            call = Call(request.method, path, request.headers, query, body, record, later)
+            call = Call(path, request.headers, query, body, record, later)
             return await self._handler(route.handler if route is not None else "")(call)
         except NotFound as error:
             return problem(HTTPStatus.NOT_FOUND, str(error))

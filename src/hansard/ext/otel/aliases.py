@@ -214,9 +214,9 @@ OPERATIONS = {
 `agent`; any other is structure without a call."""
 
 
-def read(attributes: Mapping[str, Any], fact: str) -> Any:
-    """Return a fact of a span's attributes, None if it has none."""
-    for alias in TABLE[fact]:
+def read(attributes: Mapping[str, Any], *facts: str) -> Any:
+    """Return the first fact that a span's attributes have, None if they have none of them."""
+    for alias in (alias for fact in facts for alias in TABLE[fact]):
         if not alias.name.endswith(".*"):
             if alias.name in attributes:
                 return attributes[alias.name]

@@ -11,7 +11,6 @@ import asyncio
 import gzip
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -28,7 +27,7 @@ from hansard.domain.ids import AgentStream
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import KINDS_IN_RECORD, StepStatus
 from hansard.ext.otel import aliases, messages
-from hansard.ext.otel.spans import Span, pieces
+from hansard.ext.otel.spans import Span, decoded_as, iso_ns, pieces
 from hansard.inspect import trace as traces
 from hansard.inspect.trace import Payloads, TracedStep
 
@@ -140,11 +139,11 @@ def _agent(run: str, name: str, times: list[int], attributes: dict[str, Any]) ->
 RESOURCE = {"service.name": "hansard", "service.version": __version__}
 
 
-def _times(step: TracedStep) -> list[str]:
+def _times(step: TracedStep) -> list[int]:
     began = step.began.at if step.began is not None and step.began.at else step.time
     ended = step.ended.at if step.ended is not None and step.ended.at else began
-    start = _nanoseconds(began)
-    return [start, str(max(int(start), int(_nanoseconds(ended))))]
+    start = max(0, iso_ns(began))
+    return [start, max(start, iso_ns(ended))]
 
 
 def _all_times(history: Iterable[Stored]) -> dict[str, list[int]]:
@@ -152,18 +151,11 @@ def _all_times(history: Iterable[Stored]) -> dict[str, list[int]]:
     built: dict[str, list[int]] = {"": []}
     for stored in history:
         for each in stored.commit.events:
-            time_ns = int(_nanoseconds(time_of(stored, each).time.at or stored.time.isoformat()))
+            time_ns = max(0, iso_ns(time_of(stored, each).time.at or stored.time.isoformat()))
             built[""].append(time_ns)
             if isinstance(stored.stream, AgentStream):
                 built.setdefault(stored.stream.agent, []).append(time_ns)
     return built
-
-
-def _nanoseconds(text: str) -> str:
-    moment = datetime.fromisoformat(text)
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    whole = int(moment.replace(microsecond=0).timestamp())
-    return str(max(0, whole * 1_000_000_000 + moment.microsecond * 1_000))
 
 
 def _step(run: str, step: TracedStep, *, content: bool) -> Span:
@@ -194,7 +186,7 @@ def _step(run: str, step: TracedStep, *, content: bool) -> Span:
     failure = _failure(step)
     if failure is not None:
         attributes["error.type"] = failure[0]
-    bounds = _times(step)
+    started_ns, ended_ns = _times(step)
     name = f"{operation} {model}" if is_model and model else f"execute_tool {step.tool}"
     parent = span_of(run, step.agent, step.parent) if step.parent else span_of(run, step.agent)
     return Span(
@@ -202,8 +194,8 @@ def _step(run: str, step: TracedStep, *, content: bool) -> Span:
         id=span_of(run, step.agent, step.step),
         name=name if not is_model or model else f"{operation} {step.tool}",
         parent=parent,
-        started_ns=bounds[0],
-        ended_ns=bounds[1],
+        started_ns=str(started_ns),
+        ended_ns=str(ended_ns),
         failed=failure is not None,
         message=failure[1] if failure is not None else "",
         kind=CLIENT if is_model else INTERNAL,
@@ -436,12 +428,8 @@ _backoff = tenacity.wait_exponential(max=PAUSE_S_MAX)
 
 def _accepted(url: str, answer: bytes) -> None:
     """Raise NotSent if a collector refused a part of a request."""
-    try:
-        decoded = msgspec.json.decode(answer) if answer else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return
-    stated = decoded.get("partialSuccess") if isinstance(decoded, dict) else None
-    partial = stated if isinstance(stated, dict) else {}
+    stated = decoded_as(dict, answer.decode(errors="replace")).get("partialSuccess")
+    partial = decoded_as(dict, stated)
     refused = partial.get("rejectedSpans", 0)
     if str(refused) not in ("0", ""):
         raise NotSent(f"{url} refused {refused} spans: {partial.get('errorMessage', 'no reason')}")

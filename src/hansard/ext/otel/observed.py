@@ -39,7 +39,7 @@ from hansard.domain.run import OBSERVED, AgentJoined, RunCompleted, RunFailed, R
 from hansard.domain.steps import Effects, Failure
 from hansard.ext.otel import aliases, messages
 from hansard.ext.otel.messages import Chat
-from hansard.ext.otel.spans import Log, Span, decoded
+from hansard.ext.otel.spans import Log, Span, decoded, decoded_as
 
 OTLP = "otlp"
 """Label `source` of an observed run."""
@@ -49,6 +49,10 @@ NAME_LENGTH_MAX = 200
 
 ENDS, STARTS, ENDS_AT_ONCE = 0, 1, 2
 """Order of what happens at the same time: a call that ends then precedes one that starts."""
+
+
+_LANGFUSE = "langfuse.observation"
+"""Prefix of the input and output of an observation of Langfuse, of a model or a tool."""
 
 
 class Observation(msgspec.Struct):
@@ -208,15 +212,10 @@ def _of_model(
 def _of_tool(span: Span) -> tuple[str, dict[str, Any], Any]:
     attributes = span.attributes
     tool = aliases.read(attributes, "tool") or aliases.read(attributes, "entity") or span.name
-    sides = []
-    for first, second, last in (
-        ("tool_arguments", "input", "langfuse.observation.input"),
-        ("tool_result", "output", "langfuse.observation.output"),
-    ):
-        value = aliases.read(attributes, first)
-        value = aliases.read(attributes, second) if value is None else value
-        sides.append(decoded(attributes.get(last) if value is None else value))
-    arguments, result = sides
+    value = aliases.read(attributes, "tool_arguments", "input")
+    arguments = decoded(attributes.get(f"{_LANGFUSE}.input") if value is None else value)
+    value = aliases.read(attributes, "tool_result", "output")
+    result = decoded(attributes.get(f"{_LANGFUSE}.output") if value is None else value)
     if not isinstance(arguments, dict):
         arguments = {} if arguments in (None, "") else {"arguments": arguments}
     return str(tool), arguments, result
@@ -227,8 +226,7 @@ def _usage(attributes: dict[str, Any]) -> dict[str, float]:
     for name in (*aliases.TOKENS, "cost"):
         value = aliases.read(attributes, name)
         if isinstance(value, str):
-            value = decoded(f"[{value}]")
-            value = value[0] if isinstance(value, list) and value else None
+            value = next(iter(decoded_as(list, f"[{value}]")), None)
         if type(value) in (int, float) and 0 <= value <= values.SAFE_INT:
             built[name] = value
     return built
@@ -354,14 +352,10 @@ class _Mapping:
             self._known[agent] = Counter()
 
     def _workflow(self, roots: list[Span]) -> str:
-        for span in (*roots, *self._spans):
-            stated = aliases.read(span.attributes, "workflow")
-            if isinstance(stated, str) and stated:
-                return _name(stated)
-        for span in roots:
-            stated = aliases.read(span.attributes, "agent")
-            return _name(stated if isinstance(stated, str) and stated else span.name)
-        return OTLP
+        stated = [aliases.read(span.attributes, "workflow") for span in (*roots, *self._spans)]
+        for root in roots[:1]:
+            stated += [aliases.read(root.attributes, "agent"), root.name or "unnamed"]
+        return next((_name(each) for each in stated if isinstance(each, str) and each), OTLP)
 
     def _steps(self) -> None:
         """Add starts and ends of calls, in the order of their times in each agent's stream."""

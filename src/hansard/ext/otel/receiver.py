@@ -65,15 +65,14 @@ async def _export(call: Call, *, logs: bool) -> Response:
         return _status(JSON, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{error}; or send {JSON}")
     workspace = call.record.workspace
     built = await recording.record_spans(workspace, read.spans, read.logs)
+    place = workspace.log.workspace
+    _roots.update(((place, span.trace), None) for span in read.spans if not span.parent)
+    for oldest in [*_roots][:-ROOTS_MAX]:
+        del _roots[oldest]
     for trace in {each.trace for each in read.spans} | {each.trace for each in read.logs}:
-        has_root = any(span.trace == trace and not span.parent for span in read.spans)
-        soon = ROOT_QUIET_S if has_root or _ended(call, trace) else QUIET_S
-        if has_root:
-            _roots[workspace.log.workspace, trace] = None
-            if len(_roots) > ROOTS_MAX:
-                del _roots[next(iter(_roots))]
+        soon = ROOT_QUIET_S if (place, trace) in _roots else QUIET_S
         work = partial(recording.make_run, workspace, trace)
-        call.later(f"run of trace {trace} in {workspace.log.workspace}", soon, work)
+        call.later(f"run of trace {trace} in {place}", soon, work)
     _of_earlier(call)
     return _answer(kind, [*read.refused, *built.refused], logs=logs)
 
@@ -82,10 +81,6 @@ ROOTS_MAX = 10_000
 """Newest traces whose root is known to have arrived."""
 
 _roots: dict[tuple[str, str], None] = {}
-
-
-def _ended(call: Call, trace: str) -> bool:
-    return (call.record.workspace.log.workspace, trace) in _roots
 
 
 def _of_earlier(call: Call) -> None:

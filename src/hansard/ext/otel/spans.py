@@ -11,7 +11,7 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -272,12 +272,19 @@ def _time(raw: Any, *names: str) -> str:
     if isinstance(value, list) and len(value) == 2:  # noqa: PLR2004 -- seconds and nanoseconds
         text = str(int(value[0]) * 1_000_000_000 + int(value[1]))
     elif isinstance(value, str) and not value.isdigit():
-        moment = datetime.fromisoformat(value)
-        whole = int(moment.replace(microsecond=0).timestamp())
-        text = str(whole * 1_000_000_000 + moment.microsecond * 1_000)
+        text = str(iso_ns(value))
     if not (text.isascii() and text.isdigit() and int(text[:21]) < 1 << 63):
         raise Unreadable(f"{text!r:.40} is no time in nanoseconds since 1970")
     return str(int(text))
+
+
+def iso_ns(text: str) -> int:
+    """Return a time in ISO 8601, UTC unless it states a zone, as nanoseconds since 1970."""
+    moment = datetime.fromisoformat(text)
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (
+        int(moment.replace(microsecond=0).timestamp()) * 1_000_000_000 + moment.microsecond * 1_000
+    )
 
 
 def _kind(value: Any) -> int:
