@@ -183,21 +183,20 @@ def _step(run: str, step: TracedStep, *, content: bool) -> Span:
         attributes["gen_ai.tool.call.id"] = step.call_id
     if content:
         attributes |= _content(step, arguments, facts, is_model=is_model)
-    failure = _failure(step)
-    if failure is not None:
-        attributes["error.type"] = failure[0]
+    failure, message = _failure(step)
+    if failure:
+        attributes["error.type"] = failure
     started_ns, ended_ns = _times(step)
-    name = f"{operation} {model}" if is_model and model else f"execute_tool {step.tool}"
     parent = span_of(run, step.agent, step.parent) if step.parent else span_of(run, step.agent)
     return Span(
         trace=trace_of(run),
         id=span_of(run, step.agent, step.step),
-        name=name if not is_model or model else f"{operation} {step.tool}",
+        name=f"{operation} {model or step.tool}" if is_model else f"execute_tool {step.tool}",
         parent=parent,
         started_ns=str(started_ns),
         ended_ns=str(ended_ns),
-        failed=failure is not None,
-        message=failure[1] if failure is not None else "",
+        failed=bool(failure),
+        message=message,
         kind=CLIENT if is_model else INTERNAL,
         attributes=attributes,
         resource=RESOURCE,
@@ -212,8 +211,8 @@ def _operation(tool: str) -> tuple[str, str]:
     return provider or "unknown", operation or "chat"
 
 
-def _failure(step: TracedStep) -> tuple[str, str] | None:
-    """Return the type and the text of what a step ended with instead of a result."""
+def _failure(step: TracedStep) -> tuple[str, str]:
+    """Return the type and the text of what a step ended with instead of a result, if any."""
     if step.error is not None:
         return step.error.type, step.error.message
     match step.status:
@@ -222,7 +221,7 @@ def _failure(step: TracedStep) -> tuple[str, str] | None:
         case StepStatus.BLOCKED.value:
             return "blocked", f"refused by rule {step.rule!r}"
         case _:
-            return None
+            return "", ""
 
 
 def _of_usage(usage: Mapping[str, float]) -> dict[str, Any]:
@@ -327,22 +326,10 @@ def _pairs(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value": _value(value)} for key, value in values.items()]
 
 
-def _value(value: Any) -> dict[str, Any]:
-    match value:
-        case bool():
-            return {"boolValue": value}
-        case int():
-            return {"intValue": str(value)}
-        case float():
-            return {"doubleValue": value}
-        case str():
-            return {"stringValue": value}
-        case list() | tuple():
-            return {"arrayValue": {"values": [_value(each) for each in value]}}
-        case dict():
-            return {"kvlistValue": {"values": _pairs(value)}}
-        case _:
-            return {}
+def _value(value: str | float) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"stringValue": value}
+    return {"intValue": str(value)} if isinstance(value, int) else {"doubleValue": value}
 
 
 def batches(spans: Iterable[Span]) -> Iterator[list[Span]]:

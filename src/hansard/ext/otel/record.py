@@ -137,31 +137,24 @@ async def record_spans(
     return result
 
 
-async def _append(
-    workspace: Workspace, trace: str, some: list[tuple[str, Event]], result: Recorded
-) -> None:
-    counts = Recorded()
+async def _append(workspace: Workspace, trace: str, some: list[Event], result: Recorded) -> None:
+    new: list[Event] = []
+    above = 0
 
     def decide(stored: Sequence[Stored]) -> list[Event]:
-        nonlocal counts
-        counts = Recorded()
-        known = {_key(each) for each in revive_all(each.commit for each in stored)}
-        new: list[Event] = []
-        for key, each in some:
-            if key in known:
-                counts.again += 1
-            elif len(known) >= SPANS_MAX:
-                counts.refused.append(f"trace {trace} has {SPANS_MAX:,} spans already")
-            else:
-                known.add(key)
-                new.append(each)
-        counts.new = len(new)
-        return new
+        nonlocal new, above
+        known = {_key(each): each for each in revive_all(each.commit for each in stored)}
+        count = len(known)
+        for each in some:
+            known.setdefault(_key(each), each)
+        new = [*known.values()][count:]
+        above = min(len(new), max(0, len(known) - SPANS_MAX))
+        return new[: len(new) - above]
 
     await workspace.repository.record(WorkspaceStream(KIND, trace), BY, decide)
-    result.new += counts.new
-    result.again += counts.again
-    result.refused += counts.refused
+    result.new += len(new) - above
+    result.again += len(some) - len(new)
+    result.refused += [f"trace {trace} has {SPANS_MAX:,} spans already"] * above
 
 
 def _key(built: Event) -> str:
@@ -177,13 +170,13 @@ def _key(built: Event) -> str:
             return built.tag
 
 
-Packed = tuple[dict[str, list[tuple[str, Event]]], list[bytes], list[str]]
-"""Events by trace, each with its key; blobs to store before them; reasons of refused parts."""
+Packed = tuple[dict[str, list[Event]], list[bytes], list[str]]
+"""Events by trace; blobs to store before them; reasons of refused parts."""
 
 
 def _packed(parts: list[Span | Log], redaction: Redaction | None) -> Packed:
     """Return the events of spans and log records."""
-    by_trace: dict[str, list[tuple[str, Event]]] = {}
+    by_trace: dict[str, list[Event]] = {}
     blobs: list[bytes] = []
     refused: list[str] = []
     for each in parts:
@@ -196,7 +189,7 @@ def _packed(parts: list[Span | Log], redaction: Redaction | None) -> Packed:
             refused.append(str(error))
             continue
         blobs += own
-        by_trace.setdefault(each.trace, []).append((_key(built), built))
+        by_trace.setdefault(each.trace, []).append(built)
     return by_trace, blobs, refused
 
 
@@ -265,11 +258,6 @@ class Trace(msgspec.Struct):
     spans: list[Span] = []
     logs: list[Log] = []
     parts: list[TraceMapped] = []
-
-    @property
-    def has_root(self) -> bool:
-        """Whether a span without a parent is among those that are no run yet."""
-        return any(not span.parent for span in self.spans)
 
 
 async def read_trace(workspace: Workspace, trace: str, part: int | None = None) -> Trace:
