@@ -351,7 +351,9 @@ def _print_begin(run: str, *, is_new: bool, named: str | None, replays: bool) ->
         output.hint(f"replaying the model calls of run {run}: no provider is called")
     elif is_new:
         new = "" if named is None else "new "
-        output.hint(f"recording {new}run {run}: after a crash continue with --run {run}")
+        output.hint(
+            f"recording {new}run {run}: after a crash continue with --run {shlex.quote(run)}"
+        )
     else:
         output.hint(f"continuing run {run}: recorded calls are answered from the record")
 
@@ -395,7 +397,8 @@ def _print_report(report: ModelReport, run: str, code: int, *, replays: bool) ->
     for why in dict.fromkeys(report.refused):
         output.hint(f"refused: {why}")
     if code and not replays:
-        output.hint(f"exit code {code}: continue with hansard record --run {run} -- COMMAND")
+        again = f"hansard record --run {shlex.quote(run)} -- COMMAND"
+        output.hint(f"exit code {code}: continue with {again}")
 
 
 def _as_rules(proposed: list[Any], run: str) -> Iterator[str]:
