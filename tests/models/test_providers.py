@@ -329,6 +329,7 @@ REPLY = encoded({"model": "m", "usage": {"prompt_tokens": 3}, "choices": []})
         ("gzip", REPLY, "damaged gzip data"),
         ("secret-7", REPLY, "unknown content coding 'secret-7'"),
     ],
+    ids=["gzip", "two members", "zlib", "raw deflate", "cut", "damaged", "unknown"],
 )
 def test_content_codings_are_undone(coding, body, problem):
     """Bodies are decompressed as far as they go; the facts say what is wrong with them."""
