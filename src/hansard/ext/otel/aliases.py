@@ -176,10 +176,7 @@ TABLE: dict[str, tuple[Alias, ...]] = {
 }
 """Names by fact, the preferred first."""
 
-TOKENS = (
-    *("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens"),
-    "reasoning_tokens",
-)
+TOKENS = tuple(fact for fact in TABLE if fact.endswith("_tokens"))
 """The facts that are numbers of tokens."""
 
 OPERATIONS = {

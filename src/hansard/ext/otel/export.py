@@ -402,7 +402,7 @@ def _post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
     retrying = tenacity.Retrying(retry=retry, stop=tries, wait=pause_s, reraise=True)
     try:
         _accepted(url, retrying(post))
-    except http.HTTPError as error:
+    except (http.HTTPError, http.InvalidURL, ValueError) as error:
         why = str(error)
         if isinstance(error, http.HTTPStatusError):
             why = f"HTTP {error.response.status_code} ({error.response.text[:400]})"
