@@ -18,7 +18,7 @@ from hansard.client.session import SyncMixin
 from hansard.domain import values
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
-from hansard.ext.steps import AnySession, NamedTool, call_async
+from hansard.ext.steps import AnySession, NamedTool, call_async, step
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ def _at(usage: Any, path: str) -> Any:
 class PairedCall:
     """A call that a framework makes between two callbacks: its step's body waits for the outcome.
 
-    Make a step of `body`, `begin` it, ask `may_run`, and report the outcome by `end`.
+    `begin` its step, ask `may_run`, and report the outcome by `end`.
 
     Args:
         finish: Makes the recorded result of the outcome, inside the step.
@@ -182,7 +182,7 @@ class PairedCall:
         self._outcome: asyncio.Future[Any] = loop.create_future()
         self.task: asyncio.Task[tuple[Any, bool]]
 
-    async def body(self) -> Any:
+    async def _body(self) -> Any:
         """Let the call run, and return its outcome. Raises its error."""
         self._begun.set_result(None)
         outcome = await self._outcome
@@ -190,8 +190,11 @@ class PairedCall:
             raise outcome
         return self._finish(outcome)
 
-    def begin(self, session: AnySession, tool: NamedTool, arguments: Mapping[str, Any]) -> None:
-        """Start the step."""
+    def begin(
+        self, session: AnySession, name: str, arguments: Mapping[str, Any], **options: Any
+    ) -> None:
+        """Start the step, with the options of `step`."""
+        tool = step(name, self._body, **options)
         self.task = asyncio.create_task(execute(session, tool, arguments))
 
     async def may_run(self, timeout_s: float | None = None) -> bool:

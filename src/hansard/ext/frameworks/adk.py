@@ -13,7 +13,7 @@ a replay has no partial ones. Outside a session the agent runs as without the pl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from google.adk.models.llm_response import LlmResponse
@@ -21,7 +21,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 
 from hansard.domain.steps import Effects
 from hansard.ext.frameworks._sessions import PairedCall, report_usage, session_here
-from hansard.ext.steps import AnySession, step
+from hansard.ext.steps import AnySession
 
 MODEL = "adk.generate_content"
 """Name of a model's step."""
@@ -56,8 +56,7 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
         super().__init__(name=name)
         self._own_session = session
         self._effects = dict(effects or {})
-        self._models: dict[tuple[str, str], PairedCall] = {}
-        self._tools: dict[int, PairedCall] = {}
+        self._calls: dict[Hashable, PairedCall] = {}
 
     def _session(self) -> AnySession | None:
         return self._own_session or session_here()
@@ -75,35 +74,30 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
             return _plain(response)
 
         call = PairedCall(finish)
-        tool = step(MODEL, call.body, effects=Effects.IDEMPOTENT, kind="model", aside=("agent",))
         request = _plain(llm_request)
         arguments = {
             "model": request.pop("model", ""),
             "body": _without_own_ids(request),
             "agent": callback_context.agent_name,
         }
-        call.begin(session, tool, arguments)
+        effects = Effects.IDEMPOTENT
+        call.begin(session, MODEL, arguments, effects=effects, kind="model", aside=("agent",))
         if not await call.may_run():
             return LlmResponse.model_validate(call.task.result()[0])
-        self._models[callback_context.invocation_id, callback_context.agent_name] = call
+        self._calls[_place(callback_context)] = call
         return None
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         """Record a complete response."""
         if not llm_response.partial:
-            await self._model_ended(callback_context, llm_response)
+            await self._ended(_place(callback_context), llm_response)
 
     async def on_model_error_callback(
         self, *, callback_context: Any, llm_request: Any, error: Exception
     ) -> None:
         """Record the error of a model call."""
         del llm_request
-        await self._model_ended(callback_context, error)
-
-    async def _model_ended(self, context: Any, outcome: Any) -> None:
-        call = self._models.pop((context.invocation_id, context.agent_name), None)
-        if call is not None:
-            await call.end(outcome)
+        await self._ended(_place(callback_context), error)
 
     # Tools. Both callbacks of a call get the same context.
 
@@ -123,12 +117,10 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
 
         call = PairedCall(finish)
         effects = self._effects.get(tool.name, Effects.ONCE)
-        described = step(
-            tool.name, call.body, effects=effects, call_id=tool_context.function_call_id
-        )
-        call.begin(session, described, tool_args)
+        id_ = tool_context.function_call_id
+        call.begin(session, tool.name, tool_args, effects=effects, call_id=id_)
         if await call.may_run():
-            self._tools[id(tool_context)] = call
+            self._calls[id(tool_context)] = call
             return None
         result = call.task.result()[0]
         if result is None:  # as an answer it would mean that the tool is to run
@@ -143,19 +135,24 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
     ) -> None:
         """Record the result of a tool."""
         del tool, tool_args
-        await self._tool_ended(tool_context, result)
+        await self._ended(id(tool_context), result)
 
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: BaseException
     ) -> None:
         """Record the error of a tool; a cancelled call is in doubt."""
         del tool, tool_args
-        await self._tool_ended(tool_context, error)
+        await self._ended(id(tool_context), error)
 
-    async def _tool_ended(self, context: Any, outcome: Any) -> None:
-        call = self._tools.pop(id(context), None)
+    async def _ended(self, place: Hashable, outcome: Any) -> None:
+        call = self._calls.pop(place, None)
         if call is not None:
             await call.end(outcome)
+
+
+def _place(context: Any) -> tuple[str, str]:
+    """Return where a model is called: an agent's invocation has one such call at a time."""
+    return context.invocation_id, context.agent_name
 
 
 def _plain(model: Any) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from hansard.domain.roles.model import tool_matches
 from hansard.domain.steps import Effects, Step
 from hansard.ext.frameworks._sessions import PairedCall
 from hansard.ext.listener import Call
-from hansard.ext.steps import step
 
 PATH = "/hooks/claude"
 """Path of the hooks at the listener."""
@@ -230,10 +229,11 @@ class _Run:
         if hook.tool_use_id not in self._calls:
             call, id_ = _ToolCall(agent), hook.tool_use_id
             effects = self._rules.effects(hook.tool_name)
-            tool = step(hook.tool_name, call.body, effects=effects, call_id=id_ or None)
-            self._calls[id_] = call
             with watching_questions(call.waits):
-                call.begin(session, tool, hook.tool_input)
+                call.begin(
+                    session, hook.tool_name, hook.tool_input, effects=effects, call_id=id_ or None
+                )
+            self._calls[id_] = call
         return self._calls[hook.tool_use_id]
 
     async def _outcome(self, hook: Hook, agent: str) -> None:
