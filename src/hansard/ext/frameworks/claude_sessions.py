@@ -253,6 +253,8 @@ FROM appended WHERE NOT EXISTS (
         AND deleted.subpath IN ('', appended.subpath)
 )
 GROUP BY ALL;
+COMMENT ON VIEW claude_transcripts IS
+'One row per transcript of a Claude session. subpath: that of a subagent; empty for the session.';
 """
 
 SLICE = Slice(
