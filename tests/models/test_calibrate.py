@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def test_proposed_rules_are_applied_where_they_are_given(provider: Provider, tmp_path: Path):
     """Two starts propose the id that a program draws; the second start calls no provider. Replay
     misses without the rule, names the field, and finds the calls with it, also those that were
-    recorded before the rule; another text is a miss with it, too.
+    recorded before the rule; another text is a miss with it, too. A time in a prompt is a comment.
     """
     rules = tmp_path / "rules"
 
@@ -50,3 +50,7 @@ def test_proposed_rules_are_applied_where_they_are_given(provider: Provider, tmp
     assert other.returncode == 1
     assert "/messages/0/content" in other.stderr
     assert len(provider.calls) == 4
+    timed = hansard("calibrate", TIMED="1")
+    active = [line for line in timed.stdout.splitlines() if line[:1] not in ("#", "G")]
+    assert active == ["openai.chat.completions/metadata/run"], timed.stdout
+    assert "# text:openai.chat.completions/messages/*/content\n" in timed.stdout

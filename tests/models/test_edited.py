@@ -213,6 +213,10 @@ async def test_an_sdk_reads_an_edited_body(
             assert await _plain(url) == live
         assert (proxy.report.calls, proxy.report.from_record) == (2, 2)
         assert len(provider.calls) == before
+        if ask is chat:
+            answer = await record.sql("SELECT run, answered_by FROM model_calls ORDER BY run, step")
+            assert sorted(each for run, each in answer.rows if run == child) == ["edit", "record"]
+            assert {each for run, each in answer.rows if run == "r"} == {"provider"}
 
 
 async def _plain(base: str) -> Any:

@@ -178,7 +178,11 @@ async def calibrate(
     text = "\n".join(_as_rules(proposed, first.run))
     if write is not None:
         write.write_text(text + "\n", encoding="utf-8")
-        output.hint(f"{counted(len(proposed), 'rule')} written to {write}")
+        active = sum(each.active for each in proposed)
+        output.hint(f"{counted(active, 'rule')} written to {write}")
+        if len(proposed) > active:
+            rest = counted(len(proposed) - active, "field")
+            output.hint(f"{rest} left to you, as a comment there: see why before you use it")
     else:
         output.write(text)
     if proxy.unpaired:
@@ -403,12 +407,18 @@ def _print_report(report: ModelReport, run: str, code: int, *, replays: bool) ->
 
 def _as_rules(proposed: list[Any], run: str) -> Iterator[str]:
     """Yield the lines of a file of rules; one that would hide a text is a comment."""
+    from hansard.ext.models.calibration import TEXT_WORD
+
     if not proposed:
         yield f"# no field differed between run {run} and a second start"
     for each in proposed:
         yield f"# in {counted(each.calls, 'call')}{f': {each.looks}' if each.looks else ''}"
         yield f"#   first:  {each.first}"
         yield f"#   second: {each.second}"
-        if not each.looks:
+        if each.hides_text:
+            yield "# a text: with a rule, another question would get the answer that is on record"
+            yield "# keep what varies out of it; to accept that all the same, remove the # before:"
+        elif not each.looks:
             yield "# its form is unknown: a rule would hide every change of this field from replay"
-        yield each.rule if each.looks else f"# {each.rule}"
+        rule = f"{TEXT_WORD}{each.rule}" if each.hides_text else each.rule
+        yield rule if each.active else f"# {rule}"

@@ -3,17 +3,22 @@
 import json
 import os
 import sys
+import time
 import urllib.request
 import uuid
+from typing import Any
 
 
 def ask(text: str) -> str:
     """Send a request as a program without an SDK does."""
-    body = {
+    body: dict[str, Any] = {
         "model": "m",
         "metadata": {"run": str(uuid.uuid4())},
         "messages": [{"role": "user", "content": text}],
     }
+    if "TIMED" in os.environ:
+        now = {"role": "system", "content": f"It is {time.strftime('%H:%M:%S')}, {time.time_ns()}."}
+        body["messages"] = [now, *body["messages"]]
     request = urllib.request.Request(  # noqa: S310 -- the proxy's URL
         os.environ["OPENAI_BASE_URL"] + "/chat/completions",
         json.dumps(body).encode(),

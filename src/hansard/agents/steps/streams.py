@@ -5,6 +5,7 @@ Items of a tool declared `ahead` are delivered while their recording is under wa
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Generator
 from typing import Any, NoReturn
 
@@ -42,6 +43,7 @@ class StreamCall:
         self.scope: Scope | None = None
         self._arguments: dict[str, Any] = {}
         self._entered = False
+        self._began_s = 0.0
         self._held = Reservation()
 
     def open(self) -> Flow[Step | None]:
@@ -77,6 +79,7 @@ class StreamCall:
 
     def start(self) -> Any:
         """Return the tool's own iterator, not started."""
+        self._began_s = time.perf_counter()
         spec, arguments = self.call.spec, self._arguments
         if spec.key_argument:
             arguments = {**arguments, spec.key_argument: self.call.key}
@@ -130,6 +133,7 @@ class StreamCall:
             step=self.call.number,
             result=values.dump(None),
             digest=payload.rolling(self.digests),
+            duration_ms=round((time.perf_counter() - self._began_s) * 1_000, 3),
             usage=self.scope.usage if self.scope is not None else {},
             items=self.count,
             closed=closed,

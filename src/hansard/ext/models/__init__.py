@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from hansard.extending import C_co, Noun, Slice, operation, queries
+from hansard.inspect.answer import find_run
 
 __all__ = ("SLICE",)
 
@@ -21,6 +22,7 @@ class ModelCall(msgspec.Struct, frozen=True):
     operation: str
     model: str | None
     status: str
+    answered_by: str
     http_status: int | None
     ended: str | None
     input_tokens: int | None
@@ -37,9 +39,15 @@ class Models(Noun[C_co], noun="models"):
         """List calls of models, the newest first.
 
         Args:
-            run: Only calls of this run.
+            run: Only calls of this run: an id, a unique prefix of one, or 'last'.
             limit: The most calls.
+
+        Raises:
+            NotFound: There is no such run.
+            Ambiguous: Several runs begin with this prefix.
         """
+        if run is not None:
+            run = await find_run(self._workspace, run)
         columns = ", ".join(ModelCall.__struct_fields__).replace(
             "operation", "concat(provider, '.', operation)"
         )
@@ -87,11 +95,19 @@ WITH items AS (
         nullif(x."end"->>'$.facts.problem', '') AS problem,
         try_cast(x."end"->>'$.bytes' AS BIGINT) AS bytes,
         try_cast(x."end"->>'$.pieces' AS BIGINT) AS chunks,
-        try_cast(x."end"->>'$.first_ms' AS BIGINT) AS first_chunk_ms, c.duration_ms,
+        try_cast(x."end"->>'$.first_ms' AS BIGINT) AS first_chunk_ms,
+        -- Outcomes of streams of earlier versions have no duration; the end of an exchange has it.
+        coalesce(nullif(c.duration_ms, 0), try_cast(x."end"->>'$.ms' AS DOUBLE)) AS duration_ms,
         try_cast(c.arguments->>'$.attempt' AS BIGINT) AS attempt, c.prompts,
         c.arguments->>'$.path' AS path, c.arguments->>'$.identity' AS identity,
         nullif(x."end"->>'$.facts.response_id', '') AS response_id,
-        c.inherited, c.requested_at, c.ended_at, c.requested_position AS position
+        c.inherited, CASE
+            WHEN c.withheld <> 'outcome' THEN c.withheld
+            WHEN c.inherited OR c.withheld = 'outcome' OR c.reused_step IS NOT NULL
+                OR c.reused_from IS NOT NULL THEN 'record'
+            WHEN c.verdict = 'happened' THEN 'person'
+            ELSE 'provider'
+        END AS answered_by, c.requested_at, c.ended_at, c.requested_position AS position
     FROM steps AS c
     LEFT JOIN exchanges AS x ON x.run = c.run AND x.agent = c.agent AND x.step = c.step
     WHERE c.kind = 'model'
@@ -123,8 +139,8 @@ SELECT
         + if(coalesce(s.output_tokens, 0) = 0, 0, s.output_tokens * c.output)) / 1e6) AS cost
 FROM shown AS s
 LEFT JOIN costs AS c USING (run, agent, step);
-COMMENT ON VIEW model_calls IS 'One row per call of a model, through the proxy or a framework.';
-"""
+COMMENT ON VIEW model_calls IS 'One row per call of a model, through the proxy or a framework. answered_by: provider (it was called), record (an earlier answer, for example of the parent of a fork), edit (of a fork; shadow and refused likewise), person (who settled it). Only rows of provider cost anything: sum those.';
+"""  # noqa: E501 -- the comment of a view is one text
 
 SLICE = Slice(name="models", nouns=(Models,), schema=SCHEMA)
 """The slice `models`: the view `model_calls`, and the operations of `Models`."""

@@ -37,8 +37,8 @@ class Proposal(msgspec.Struct, frozen=True):
         calls: The calls in which it differed.
         first: A value of it in the first run.
         second: Its value in the second one.
-        looks: Its form, where that is known: `a UUID`, `a time` ...; empty for a text of a prompt,
-            which a rule would hide from replay.
+        looks: Its form, if all of its values are one: `a UUID`, `a time` ...
+        hides_text: True if the rule would leave out a text of messages or prompts.
     """
 
     rule: str
@@ -46,6 +46,12 @@ class Proposal(msgspec.Struct, frozen=True):
     first: str
     second: str
     looks: str = ""
+    hides_text: bool = False
+
+    @property
+    def active(self) -> bool:
+        """True if the rule is written as one; else it is a comment, for a person to judge."""
+        return bool(self.looks) and not self.hides_text
 
 
 _FORMS = (
@@ -70,16 +76,21 @@ def proposals(pairs: Iterable[tuple[Operation, Any, Any]]) -> list[Proposal]:
         for rule, each in rules.items():
             fields.setdefault(rule, []).append(each)
     listed = [
-        Proposal(rule, len(each), each[0].recorded, each[0].now, _form(each))
+        Proposal(rule, len(each), each[0].recorded, each[0].now, _form(each), hides_text(rule))
         for rule, each in fields.items()
     ]
     return sorted(listed, key=lambda each: (-each.calls, each.rule))
 
 
 def _form(each: Sequence[Difference]) -> str:
-    """Return the form that all values have, or nothing."""
+    """Return the form that all values have, or nothing: a text with other words has none."""
     texts = [text.strip('"') for one in each for text in (one.recorded, one.now)]
-    return next((name for name, form in _FORMS if all(map(form.search, texts))), "")
+
+    def fits(form: re.Pattern[str]) -> bool:
+        rests = [form.subn("", text) for text in texts]
+        return all(count and not re.search(r"\s", rest) for rest, count in rests)
+
+    return next((name for name, form in _FORMS if fits(form)), "")
 
 
 class PairingProxy(ModelProxy):
@@ -154,6 +165,33 @@ class PairingProxy(ModelProxy):
 # ---------------------------------------------------------------- rules
 
 
+TEXTS = frozenset(
+    {
+        *("messages", "input", "contents", "content", "system", "instructions", "prompt"),
+        *("systemInstruction", "system_instruction", "suffix", "requests", "tools", "functions"),
+    }
+)
+"""Fields of requests, of all providers, that hold the texts of messages, prompts and tools."""
+
+TEXT_WORD = "text:"
+"""Word before a rule that leaves out such a text, by which a person accepts it."""
+
+_IDS = re.compile(r"id|\w+_id|[a-z]\w*Id")
+_ARGUMENTS = frozenset({"input", "args", "arguments", "response", "parameters"})
+
+
+def hides_text(rule: str) -> bool:
+    """Return whether a rule leaves out a text of messages, prompts or tools.
+
+    Without that text, requests for different things are one call. The ids of messages and of their
+    parts are no text; an id among the arguments of a tool is one.
+    """
+    names = [each.replace("~1", "/").replace("~0", "~") for each in rule.split("/")[1:]]
+    if names[0] != "*" and names[0] not in TEXTS:
+        return False
+    return not (len(names) > 1 and _IDS.fullmatch(names[-1]) and _ARGUMENTS.isdisjoint(names[1:]))
+
+
 def read_rules(file: Path) -> tuple[str, ...]:
     """Return the rules of a file: one a line, `#` begins a comment. Raises BadValue, OSError."""
     lines = (line.partition("#")[0].strip() for line in file.read_text("utf-8").splitlines())
@@ -161,9 +199,18 @@ def read_rules(file: Path) -> tuple[str, ...]:
 
 
 def checked_rule(rule: str) -> str:
-    """Return a rule: `/metadata/run`, or `openai.responses/metadata/run`. Raises BadValue."""
+    """Return a rule: `/metadata/run`, or `openai.responses/metadata/run`.
+
+    Raises BadValue, also for a rule that hides a text, without `TEXT_WORD` before it.
+    """
+    accepted = rule.startswith(TEXT_WORD)
+    rule = rule.removeprefix(TEXT_WORD)
     operation, slash, field = rule.partition("/")
     if not slash or not field.strip("/") or " " in operation:
         remedy = "write a JSON pointer such as /metadata/run, after an operation or none"
         raise BadValue("rule", f"{rule!r:.80}", remedy)
+    if hides_text(rule) and not accepted:
+        fact = f"{rule!r:.80} leaves out a text: other questions would get its recorded answers"
+        remedy = f"keep what varies out of the text, or accept that with '{TEXT_WORD}{rule:.80}'"
+        raise BadValue("rule", fact, remedy)
     return rule
