@@ -364,8 +364,10 @@ async def test_log_records_of_a_span_are_its_messages(door: Door):
 async def test_an_observed_run_is_neither_resumed_nor_replayed(
     door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """Commands and sessions refuse in words that say why; the page and `run show` name it."""
-    await door.post(request(MODEL, TOOL, ROOT))
+    """Commands and sessions refuse in words that say why; the page and `run show` name it. A call
+    that failed leaves no doubt to settle.
+    """
+    await door.post(request(MODEL, TOOL, FAILED, ROOT))
     run = await run_of(door)
     for mode in (None, "strict", "offline"):
         with pytest.raises(Refused, match="observed from outside"):
@@ -383,10 +385,23 @@ async def test_an_observed_run_is_neither_resumed_nor_replayed(
         ("run", "resume", run, "--", "true"),
         ("run", "fork", run),
         ("replay", run, "--", "true"),
+        ("run", "settle", run, "buyer#3", "--did-not-happen"),
+        ("run", "finish", run),
+        ("run", "finish", run, "--failed", "no stock"),
+        ("run", "cancel", run),
+        ("run", "reopen", run, "task"),
     ):
         assert await asyncio.to_thread(refused, *command), command
     shown = await asyncio.to_thread(ran, capsys, monkeypatch, [*door.place, "run", "show", run])
     assert "observed" in shown.out
+    assert "doubt" not in shown.out
+    listing = [*door.place, "runs", "--json"]
+    listed = await asyncio.to_thread(ran, capsys, monkeypatch, listing)
+    first = json.loads(listed.out.splitlines()[0])
+    assert (first["run"], first["failed_steps"], first["in_doubt_steps"]) == (run, 1, 0)
+    audited = await asyncio.to_thread(ran, capsys, monkeypatch, [*door.place, "audit"])
+    assert run[:8] not in audited.out
+    assert not await door.rows("FROM orphan_intents")
 
 
 async def test_a_trace_that_waits_becomes_a_run_after_a_restart(

@@ -295,7 +295,8 @@ async def settle(
     on another machine.
 
     Raises Refused if another process here is at work as the agent, if the step cannot be settled
-    in this way, or if its write to shared state is stored; NotFound, BadName.
+    in this way or its run is observed, or if its write to shared state is stored; NotFound,
+    BadName.
     """
     text = chosen(Verdict, verdict, "verdict")
     plain = values.plain(result, "result", workspace.redaction)
@@ -333,6 +334,7 @@ async def settle(
         return await workspace.log.append(command)
 
     view = await workspace.points.view(run)
+    refuse_observed(run, view.life)
     step = await workspace.points.step_name(run, step)
     agent, target = find_step(view, step)
     await _demand_unwritten(workspace, view.stream_of(agent), target)
@@ -404,6 +406,7 @@ async def reopen(
         news = team.decide(state, command, 0)
         return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
 
+    refuse_observed(run, await workspace.states.life(run))
     read = functools.partial(workspace.states.commits, stream)
     return await transact(read, reopened, workspace.log.append) is not None
 
@@ -452,6 +455,7 @@ async def _end(
     def ended(state: RunState) -> Append | None:
         if state.status is RunStatus.UNKNOWN:
             raise NotFound(f"run {run}", "see 'hansard runs'")
+        refuse_observed(run, state)
         news = decided(state, [event])
         return Append(life, workspace.commit(state.version + 1, actor, news)) if news else None
 
@@ -744,7 +748,8 @@ def refuse_observed(run: str, life: RunState) -> None:
     if life.observed:
         message = (
             f"run {run} was observed from outside (its calls are spans of another program; none "
-            "was an intent): it can be neither resumed nor replayed nor forked; read it: "
+            "was an intent): it can be neither resumed nor replayed nor forked, and nothing of it "
+            "is open to settle or end; read it: "
             f"hansard run show {run}"
         )
         raise Refused(message)

@@ -37,7 +37,6 @@ from hansard.domain.ids import (
     uuid8,
 )
 from hansard.domain.integrity import (
-    IMPORTER,
     Fold,
     Members,
     MembershipEvent,
@@ -48,6 +47,7 @@ from hansard.domain.integrity import (
 )
 from hansard.domain.payload import MARK, PartsLine
 from hansard.domain.run import FORK_DEPTH_MAX, RunForked
+from hansard.domain.steps import IMPORTER
 
 # The times of events, each with the clock that gave it.
 #

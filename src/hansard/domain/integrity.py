@@ -69,7 +69,7 @@ from hansard.domain.run import (
     RunResumed,
     RunStarted,
 )
-from hansard.domain.steps import StepSettled
+from hansard.domain.steps import IMPORTER, StepSettled
 from hansard.domain.team import MAIL_KEY as MAIL
 from hansard.domain.team import TASKS_KEY as TASKS
 from hansard.domain.team import MailSent, TaskClaimed, TaskReopened
@@ -296,9 +296,6 @@ def broken(stream: StreamId, commit: Commit) -> str:
                 return f"its data is not a {tag} ({error})"
     return ""
 
-
-IMPORTER = "import"
-"""The writer of imported runs, on behalf of their agents."""
 
 OUTSIDE = frozenset({SessionBegan.tag, StepSettled.tag, "label.declassified.v1"})
 """Events that others may write into an agent's stream: to settle a step takes its next epoch."""

@@ -56,6 +56,9 @@ class Withheld(StrEnum):
     EDIT = "edit"
 
 
+IMPORTER = "import"
+"""The writer of imported runs, on behalf of their agents, and the module of their errors."""
+
 ANSWERS = frozenset({"ToolErrorResult", "ErrorAnswer", "NotCalled"})
 """Names of the errors of `hansard.integrations.mcp` that carry a server's answer."""
 
@@ -92,8 +95,11 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_answer(self) -> bool:
-        """True if a remote tool answered with this error, so that the call had its outcome."""
-        return self.type in ANSWERS and self.module.startswith("hansard.")
+        """True if the call had this error as its outcome: a remote tool answered with it, or the
+        record of another program states it.
+        """
+        is_of_tool = self.type in ANSWERS and self.module.startswith("hansard.")
+        return is_of_tool or self.module == IMPORTER
 
 
 @event("tool.declared.v1")

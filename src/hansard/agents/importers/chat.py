@@ -38,7 +38,6 @@ from hansard.domain.fingerprint import (
     fingerprint,
 )
 from hansard.domain.ids import AgentStream, RunStream, StreamId, uuid8
-from hansard.domain.integrity import IMPORTER
 from hansard.domain.run import (
     AgentJoined,
     RunAssigned,
@@ -48,6 +47,7 @@ from hansard.domain.run import (
     RunStarted,
 )
 from hansard.domain.steps import (
+    IMPORTER,
     NULL,
     Effects,
     Failure,

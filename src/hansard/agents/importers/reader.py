@@ -33,7 +33,6 @@ from hansard.bus.errors import Conflict
 from hansard.bus.log import Append
 from hansard.domain.errors import CallerError
 from hansard.domain.ids import WorkspaceStream, run_of, uuid8
-from hansard.domain.integrity import IMPORTER
 from hansard.domain.run import (
     FILES_MAX,
     IMPORT_KIND,
@@ -44,6 +43,7 @@ from hansard.domain.run import (
     RunAssigned,
     decide_import,
 )
+from hansard.domain.steps import IMPORTER
 from hansard.state.repository import folded
 
 BATCH_COMMITS_MAX = 2_000

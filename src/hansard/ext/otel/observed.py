@@ -34,9 +34,8 @@ from hansard.domain.agent import AgentLeft, SessionBegan
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Actor
 from hansard.domain.ids import AgentStream, RunStream, uuid8
-from hansard.domain.integrity import IMPORTER
 from hansard.domain.run import OBSERVED, AgentJoined, RunCompleted, RunFailed, RunStarted
-from hansard.domain.steps import Effects, Failure
+from hansard.domain.steps import IMPORTER, Effects, Failure
 from hansard.ext.otel import aliases, messages
 from hansard.ext.otel.messages import Chat
 from hansard.ext.otel.spans import Log, Span, decoded, decoded_as

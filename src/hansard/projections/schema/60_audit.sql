@@ -23,7 +23,7 @@ WHERE r.experiment <> ''
 COMMENT ON VIEW trials IS 'One row per trial with its experiment''s plan.';
 
 -- In doubt as in `AgentState.in_doubt`: an open call, and a failed one whose error does not exclude its effect,
--- is no remote tool's answer, and was not followed by other steps of the agent.
+-- is neither a remote tool's answer nor imported, and was not followed by other steps of the agent.
 CREATE VIEW orphan_intents AS
 WITH failed AS (
     SELECT s.*, o.run AS owner, o.stream, l.vector
@@ -34,6 +34,7 @@ WITH failed AS (
         AND coalesce(coalesce(o.lifted, o.data)->>'safe', 'false') = 'false'
         AND NOT (s.error_type IN ('ToolErrorResult', 'ErrorAnswer', 'NotCalled')
             AND starts_with(coalesce(coalesce(o.lifted, o.data)->>'$.error.module', ''), 'hansard.'))
+        AND coalesce(coalesce(o.lifted, o.data)->>'$.error.module', '') <> 'import'
 ), doubtful AS (
     SELECT f.* EXCLUDE (owner, stream, vector)
     FROM failed AS f
