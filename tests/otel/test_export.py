@@ -143,6 +143,35 @@ async def test_a_run_is_sent_as_spans_and_twice_as_the_same(memory: hansard.Asyn
     assert int(root.started_ns) <= int(model.started_ns) <= int(model.ended_ns)
 
 
+async def test_a_span_of_a_call_that_is_sent_again_begins_with_its_last_attempt(
+    memory: hansard.AsyncRecord,
+):
+    """The time in which no process was at work is no part of it."""
+
+    async def program(*, is_stopped: bool) -> None:
+        async with memory.run("w", run="r", agent="a") as session:
+
+            @session.tool(effects="idempotent")
+            async def look() -> str:
+                if is_stopped:
+                    raise asyncio.CancelledError
+                return "ok"
+
+            await look()
+
+    with pytest.raises(asyncio.CancelledError):
+        await program(is_stopped=True)
+    await asyncio.sleep(0.5)
+    await program(is_stopped=False)
+    [span] = [
+        each
+        async for each in export.spans_of(memory.workspace, "r")
+        if "hansard.step" in each.attributes
+    ]
+    assert 0 <= int(span.ended_ns) - int(span.started_ns) < 400_000_000
+    assert span.attributes["hansard.attempt"] == 2
+
+
 async def test_a_recorded_run_comes_in_again_with_equal_calls(
     door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

@@ -140,9 +140,15 @@ RESOURCE = {"service.name": "hansard", "service.version": __version__}
 
 
 def _times(step: TracedStep) -> list[int]:
+    """Return start and end of a step's last attempt: what lies between two may be a dead process's
+    time.
+    """
     began = step.began.at if step.began is not None and step.began.at else step.time
     ended = step.ended.at if step.ended is not None and step.ended.at else began
     start = max(0, iso_ns(began))
+    for each in step.attempts[-1:]:
+        if each.ended is not None and each.ended.at:
+            start = max(start, iso_ns(each.ended.at) + int((each.retry_in_ms or 0) * 1_000_000))
     return [start, max(start, iso_ns(ended))]
 
 
@@ -179,6 +185,8 @@ def _step(run: str, step: TracedStep, *, content: bool) -> Span:
         attributes |= _of_usage(step.usage)
     else:
         attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": step.tool}
+    if step.attempts:
+        attributes["hansard.attempt"] = len(step.attempts) + 1
     if step.call_id:
         attributes["gen_ai.tool.call.id"] = step.call_id
     if content:
