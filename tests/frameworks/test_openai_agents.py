@@ -10,14 +10,19 @@ from agents import (
     ApplyPatchTool,
     ModelProvider,
     ModelSettings,
+    MultiProvider,
+    OpenAIProvider,
     Runner,
     ToolOutputText,
     Usage,
     function_tool,
     handoff,
+    set_default_openai_api,
     set_tracing_disabled,
 )
 from agents.items import ModelResponse
+from agents.models import _openai_shared
+from agents.models.multi_provider import MultiProviderMap
 from agents.models.openai_responses import OpenAIResponsesModel
 from agents.retry import ModelRetrySettings, retry_policies
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
@@ -327,7 +332,29 @@ async def test_a_replay_of_a_model_given_by_name_needs_no_key(data_dir: Path, wo
         assert await played(data_dir, workspace, agent, mode) == ["I am gpt-5."]
     assert [each.made for each in providers] == [1, 0]
     query = "SELECT tool, arguments->>'model' FROM steps"
-    assert await rows(data_dir, workspace, query) == [("openai.responses", "gpt-5")]
+    assert await rows(data_dir, workspace, query) == [("agents.Provider", "gpt-5")]
+
+
+async def test_a_call_is_named_by_the_interface_that_serves_it(
+    data_dir: Path, workspace: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A model given by name is of the class that its provider makes, as the SDK is configured."""
+    monkeypatch.setattr(_openai_shared, "_use_responses_by_default", True)
+
+    def names(provider: ModelProvider | None = None, *models: str | None) -> list[str]:
+        agents = [recorded(Agent("a", model=each), provider=provider) for each in models]
+        return [each.model._operation for each in agents]
+
+    chat = "openai.chat.completions"
+    assert names(None, None, "openai/gpt-5") == ["openai.responses"] * 2
+    assert names(OpenAIProvider(use_responses=False), "gpt-5") == [chat]
+    routes = MultiProviderMap()
+    routes.add_provider("mine", OpenAIProvider(use_responses=False))
+    multi = MultiProvider(provider_map=routes)
+    expected = [chat, "openai.responses", "agents.LitellmModel"]
+    assert names(multi, "mine/m", "gpt-5", "litellm/m") == expected
+    set_default_openai_api("chat_completions")
+    assert names(None, None, "gpt-5") == [chat] * 2
 
 
 async def test_large_items_are_kept_by_reference_and_secrets_are_replaced(

@@ -34,6 +34,7 @@ from agents import (
     ModelResponse,
     ModelSettings,
     MultiProvider,
+    OpenAIProvider,
     RunHooks,
     Tool,
     ToolOutputFileContent,
@@ -63,9 +64,13 @@ LOCAL = (ApplyPatchTool, ComputerTool, CustomTool, LocalShellTool, ShellTool)
 
 OPERATIONS = {
     "OpenAIResponsesModel": "openai.responses",
+    "OpenAIResponsesWSModel": "openai.responses",
     "OpenAIChatCompletionsModel": "openai.chat.completions",
 }
 """Names of steps by the class of a model; others are named by their class."""
+
+BUNDLED = {"litellm": "LitellmModel", "any-llm": "AnyLLMModel"}
+"""Classes of models by the prefix of their name, as `MultiProvider` reads it."""
 
 _OUTPUTS = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)
 
@@ -206,11 +211,8 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
 
     @property
     def _operation(self) -> str:
-        if isinstance(self._source, Model):
-            kind = type(self._source).__name__
-            return OPERATIONS.get(kind, f"agents.{kind}")
-        prefix, slash, _ = self.model.partition("/")
-        return f"{prefix if slash else 'openai'}.responses"
+        kind = _class_of(self._source, self._provider)
+        return OPERATIONS.get(kind, f"agents.{kind}")
 
     @property
     def _real(self) -> Model:
@@ -300,6 +302,27 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
         }
         is_given = {name: value for name, value in arguments.items() if value not in (None, [], {})}
         return step(self._operation, send, kind="model", effects=Effects.IDEMPOTENT), is_given
+
+
+def _class_of(model: str | Model | None, provider: ModelProvider) -> str:
+    """Return the class of a model, without making the model: a replay makes none.
+
+    A provider that is not the SDK's own does not state it: it is named instead.
+    """
+    if isinstance(model, Model):
+        return type(model).__name__
+    if isinstance(provider, MultiProvider):
+        prefix, slash, name = (model or "").partition("/")
+        mapped = provider.provider_map.get_provider(prefix) if provider.provider_map else None
+        if slash and mapped is not None:
+            return _class_of(name, mapped)
+        if slash and prefix in BUNDLED:
+            return BUNDLED[prefix]
+        provider = provider.openai_provider
+    if not isinstance(provider, OpenAIProvider):
+        return type(provider).__name__
+    is_responses = provider._use_responses  # noqa: SLF001 -- the SDK offers no other way to read it
+    return "OpenAIResponsesModel" if is_responses else "OpenAIChatCompletionsModel"
 
 
 def _settings(settings: ModelSettings) -> dict[str, Any]:
