@@ -13,6 +13,8 @@ from google import genai
 
 import hansard
 from hansard.client.record import Record
+from hansard.ext.models import recorder
+from hansard.ext.models.proxy import TOO_LARGE
 from tests.models.provider import STUCK_S, TEXT, Provider
 
 PROMPT: list[Any] = [{"role": "user", "content": "hi"}]
@@ -163,3 +165,28 @@ async def test_calls_of_async_clients_are_steps_and_are_replayed(
     plain.close()
     await client.close()
     await google.aclose()
+
+
+async def test_a_request_that_is_too_large_is_refused_as_by_the_proxy(
+    data_dir: Path, workspace: str, provider: Provider, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing is sent or recorded, from a sync client and from an async one."""
+    monkeypatch.setattr(recorder, "BODY_BYTES_MAX", 1_000)
+    prompt: list[Any] = [{"role": "user", "content": "x" * 1_000}]
+    client, other = openai.OpenAI(max_retries=0), openai.AsyncOpenAI(max_retries=0)
+    create = client.chat.completions.create
+    async with (
+        hansard.connect_async(workspace, data_dir=data_dir) as record,
+        record.run("w") as session,
+        hansard.record_http(),
+    ):
+        for call in (
+            asyncio.to_thread(create, model="m", messages=prompt),
+            other.chat.completions.create(model="m", messages=prompt),
+        ):
+            with pytest.raises(openai.APIStatusError) as raised:
+                await call
+            assert raised.value.status_code == 413
+            assert TOO_LARGE in str(raised.value)
+        assert not session.state.steps
+    assert not provider.calls

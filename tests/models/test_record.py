@@ -161,9 +161,11 @@ def test_a_call_that_waits_for_an_approval_is_printed(commands: Commands):
 
 def test_a_run_is_begun_by_its_name_and_continued(tmp_path: Path, workspace: str):
     """The first command creates the record. A name that no run has begins one, and the next start
-    continues it, as an error says; an unknown id and the last of no runs are errors.
+    continues it, as an error says; an unknown id and the last of no runs are errors. A restricted
+    agent's credentials are not used, which is printed.
     """
     commands = Commands(tmp_path / "new" / "record", workspace, tmp_path)
+    commands.environment["HANSARD_CREDENTIALS"] = "ada.json"
     program = ("--", sys.executable, "-c", "import sys; sys.exit(3)")
     for unknown in ("last", "01a2248b-b7eb"):
         _, log = commands.run("record", "--run", unknown, *program, code=2)
@@ -172,6 +174,7 @@ def test_a_run_is_begun_by_its_name_and_continued(tmp_path: Path, workspace: str
     for verb in ("recording new", "continuing"):
         _, log = commands.run("record", "--run", "nightly", *program, code=3)
         assert f"{verb} run nightly: " in log
+        assert "HANSARD_CREDENTIALS (ada.json) is not used by commands" in log
     no_program = tmp_path / "program"
     no_program.write_bytes(b"\x7fELF")
     no_program.chmod(0o700)

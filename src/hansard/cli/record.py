@@ -20,8 +20,8 @@ from hansard.agents.memory.search import import_extra
 from hansard.agents.policy import approvals
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Commands, Run, flag, option
-from hansard.cli.opening import connecting, reading_run
-from hansard.client.connect import connect_async
+from hansard.cli.opening import reading_run, settings
+from hansard.client.connect import opened_async
 from hansard.client.options import restarted_by
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted
@@ -252,7 +252,7 @@ async def run_proxied(
     from hansard.ext.models.proxy import ModelProxy, child_environment, upstreams
 
     _demand_configs(command, configs)
-    async with connect_async(**connecting()) as opened:
+    async with opened_async(settings()) as opened:
         is_new = run is None or await _is_unknown(opened.workspace, run)
         options: dict[str, Any] = {"run": run, "mode": "offline" if replays else None}
         if is_new:

@@ -120,6 +120,16 @@ def opened(settings: Settings) -> Record:
     return Record(workspace, gateway, Defaults.of(settings, {}), tables)
 
 
+def opened_async(settings: Settings) -> Connecting[AsyncRecord]:
+    """Open the same for the async client; `settings.credentials` are not used."""
+
+    async def opening() -> AsyncRecord:
+        workspace, tables = await open_with_tables(settings)
+        return AsyncRecord(workspace, Defaults.of(settings, {}), tables)
+
+    return Connecting(opening)
+
+
 @overload
 def connect_async(
     workspace: str | None = None,

@@ -54,6 +54,8 @@ _log = logger(__name__)
 BODY_BYTES_MAX = 256 * 2**20
 """Largest body of a request."""
 
+TOO_LARGE = f"a request has over {BODY_BYTES_MAX:,} bytes: pass a reference to the file instead"
+
 DISCARDED_BYTES_MAX = 16 * 2**30
 """Most bytes of a larger body that are received before it is refused: a client that is still
 sending when the connection closes does not read why.
@@ -205,10 +207,7 @@ class ModelProxy:
         except Closed:
             return
         if body is None:
-            why = (
-                f"a request has over {BODY_BYTES_MAX:,} bytes: pass a reference to the file instead"
-            )
-            await self._refused(send, provider, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why)
+            await self._refused(send, provider, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
             return
         request = Request(
             provider=name,

@@ -26,6 +26,7 @@ from collections.abc import (
 )
 from contextvars import ContextVar, copy_context
 from functools import partial
+from http import HTTPStatus
 from types import ModuleType, TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -52,7 +53,15 @@ from hansard.ext.models.exchange import (
     pieces_of,
     secrets_of,
 )
-from hansard.ext.models.proxy import NO_RETRY, URL_HEADER, ModelProxy, error_of, upstreams
+from hansard.ext.models.proxy import (
+    BODY_BYTES_MAX,
+    NO_RETRY,
+    TOO_LARGE,
+    URL_HEADER,
+    ModelProxy,
+    error_of,
+    upstreams,
+)
 
 _inside: ContextVar[bool] = ContextVar("hansard_inside_exchange", default=False)
 """True where a recorded request is being sent: what is below it is not recorded again."""
@@ -128,10 +137,13 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
             session = ambient(f"{about.provider}'s client")
             run: Run = asyncio.to_thread if isinstance(session, AsyncMixin) else _here
             sends = partial(_send, run, inner, client, request, options)
-            exchange = self._exchange(session, about, request.read(), request.headers, sends)
+            body = request.read()
+            if len(body) > BODY_BYTES_MAX:
+                return _refused(request, TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            exchange = self._exchange(session, about, body, request.headers, sends)
             response = done(_Reply(exchange, _InPlace(exchange.items()), request).response())
         except HansardError as error:
-            return _refused(request, error)
+            return _refused(request, str(error))
         if not is_stream:
             response.read()
         return response
@@ -147,11 +159,13 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         try:
             session = ambient(f"{about.provider}'s client")
             body = await request.aread()
+            if len(body) > BODY_BYTES_MAX:
+                return _refused(request, TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             sends = partial(_send, _awaited, inner, client, request, options)
             exchange = self._exchange(session, about, body, request.headers, sends)
             response = await _Reply(exchange, exchange.items_async(), request).response()
         except HansardError as error:
-            return _refused(request, error)
+            return _refused(request, str(error))
         if not is_stream:
             await response.aread()
         return response
@@ -231,12 +245,12 @@ def _package(request: Any) -> Any:
     return importlib.import_module(type(request).__module__.partition(".")[0])
 
 
-def _refused(request: Any, error: HansardError) -> Any:
+def _refused(request: Any, why: str, status: int = REFUSED) -> Any:
     """Return the response to a call that may not run, in the provider's form."""
     provider = providers.provider_of(request.url.host)
-    content = error_of(provider, REFUSED, str(error))
+    content = error_of(provider, status, why)
     package = _package(request)
-    return package.Response(REFUSED, headers=[NO_RETRY], json=content, request=request)
+    return package.Response(status, headers=[NO_RETRY], json=content, request=request)
 
 
 Run = Callable[..., Awaitable[Any]]
