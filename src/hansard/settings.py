@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import tomllib
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 
 from hansard.domain.choices import nearest
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import CallerError, Refused
 
 PREFIX = "HANSARD_"
 
@@ -220,6 +221,22 @@ def of_this_program(environment: MutableMapping[str, str]) -> dict[str, str]:
     for name in names:
         _removed[name] = environment.pop(name)
     return {**_removed, **environment}
+
+
+def demand_continued(run: str | None) -> None:
+    """Raise Refused if this process was started to continue another run than the one it names.
+
+    A command that starts it so sets HANSARD_MODE beside HANSARD_RUN.
+    """
+    continued = _removed.get(_variable("run"))
+    if continued and _removed.get(_variable("mode")) and run not in (None, continued):
+        message = (
+            f"run={run!r:.80} was given, but this process was started to continue run "
+            f"{continued!r} (HANSARD_RUN): it would have effects in the other run; leave run= out, "
+            "or read it from HANSARD_RUN before the record is opened. To name a new run without "
+            f"run=, start the program with HANSARD_RUN={shlex.quote(str(run)):.80}"
+        )
+        raise Refused(message)
 
 
 def secrets(settings: Settings) -> dict[str, str]:

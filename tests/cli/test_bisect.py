@@ -194,3 +194,60 @@ def test_the_search_is_right_for_every_first_bad_state(last: int):
             assert low == max(n for n in judged if n < bad)
             assert (outcome is Outcome.FOUND) == (high - low == 1)
             assert len(probed) == len(set(probed))
+
+
+NAMED = """
+import pathlib, sys, hansard
+
+OPENS
+
+    @session.tool(effects="once")
+    def pay(n: int) -> str:
+        with open(sys.argv[1], "a") as file:
+            file.write(f"{n} ")
+        return f"paid {n}"
+
+    for n in range(3):
+        pay(n)
+    pay(len(sys.argv))
+"""
+OPENINGS = {
+    "session": 'with hansard.Session("eff", run=NAME) as session:',
+    "record": 'with hansard.connect() as record, record.run("eff", run=NAME) as session:',
+    "connect": 'with hansard.connect(run=NAME) as record, record.run("eff") as session:',
+}
+
+
+@pytest.mark.parametrize("opens", OPENINGS)
+def test_a_program_that_names_another_run_is_refused_before_it_does_anything(
+    call: Call, record, shell, tmp_path: Path, opens
+):
+    """It would have real effects in the original instead of the fork; both names are in the error,
+    and the search ends with an error instead of a verdict.
+    """
+    paid, program, name = tmp_path / "paid", tmp_path / "eff.py", f"eff-{opens}"
+    program.write_text(NAMED.replace("OPENS", OPENINGS[opens].replace("NAME", repr(name))))
+    command = [python(), str(program), str(paid)]
+    with record.run("eff", run=name):
+        pass
+    same = shell("run", "resume", name, "--", *command)
+    assert (same.code, paid.read_text()) == (0, "0 1 2 2 "), same.err
+    before = record.state(name).agent("agent").version
+    fork = record.fork(name)
+    resumed = shell("run", "resume", fork, "--", *command, "more")
+    assert resumed.code == 1
+    assert f"run='{name}' was given, but this process was started to continue" in resumed.err
+    assert f"run '{fork}' (HANSARD_RUN)" in resumed.err
+    judged = call("bisect", name, "--check", "true", "--", *command, "more")
+    assert judged.code == 2
+    assert "ended with exit code 1 without a session in fork" in judged.err
+    assert "there is nothing to judge" in judged.err
+    assert (paid.read_text(), record.state(name).agent("agent").version) == ("0 1 2 2 ", before)
+
+
+def test_a_command_that_joins_no_fork_ends_the_search(call: Call, run):
+    """Exit code 0 without a session is no verdict."""
+    made = call("bisect", run, "--check", "true", "--", sys.executable, "-c", "print('idle')")
+    assert made.code == 2
+    assert "without a session in fork" in made.err
+    assert "its last line: idle" in made.err

@@ -323,3 +323,77 @@ def test_a_recorded_program_goes_on_from_an_edited_answer(
     assert request["messages"][1]["content"] == "Zürich"
     steps = record.state(fork).agent("models").steps
     assert [step.verdict for step in steps.values()] == ["happened", None]
+
+
+@pytest.mark.parametrize("way", ["bisect", "resume", "replay"])
+def test_a_recorded_program_goes_on_behind_the_proxy_whatever_starts_it(
+    call, record, provider, monkeypatch, tmp_path: Path, way
+):
+    """`bisect`, `run resume` and `run replay` of a run of `hansard record` call no provider beside
+    the record, though its program knows nothing of Hansard.
+    """
+    for name, value in provider.environment.items():
+        monkeypatch.setenv(name, value)
+    program = tmp_path / "agent.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program)]
+    assert call("record", "--", *command).code == 0
+    run = next(iter(record.runs()))[0]
+    before = len(provider.calls)
+    if way == "bisect":
+        check = (
+            f"{sys.executable} -c \"import json, sys; s = json.load(sys.stdin)['agents']; "
+            "exit(len(s.get('models', {}).get('steps', {})) > 1)\""
+        )
+        made = call("bisect", run, "--check", check, "--", *command)
+        assert (made.code, "without a session or calling" in made.err) == (1, False), made.err
+        assert "fails at the beginning of the run already" in made.out + made.err
+        idle = call("bisect", run, "--check", "true", "--", sys.executable, "-c", "")
+        assert (idle.code, "without a session or calling a model in fork" in idle.err) == (2, True)
+    else:
+        assert call("run", way, run, "--", *command).code == 0
+    assert len(provider.calls) == before
+    assert len(record.state(run).agent("models").steps) == 2
+
+
+@pytest.mark.parametrize("text", ["not json", '"a text"', '{"text": "no"}', "[]", "7"])
+def test_a_result_that_no_client_can_read_is_refused_at_the_fork(
+    call, record, provider, monkeypatch, tmp_path: Path, text
+):
+    """The fork is not made; the error has the form of the answer."""
+    for name, value in provider.environment.items():
+        monkeypatch.setenv(name, value)
+    program, body = tmp_path / "agent.py", tmp_path / "body.txt"
+    program.write_text(PROGRAM)
+    body.write_text(text)
+    assert call("record", "--", sys.executable, program).code == 0
+    before = dict(record.runs())
+    made = call("run", "fork", "last", "--replace", f"models#1={body}")
+    assert made.code == 2
+    assert "give the JSON body of the provider's answer (an object with 'choices')" in made.err
+    assert dict(record.runs()).keys() == before.keys()
+
+
+def test_the_messages_of_an_edited_call_are_compared(
+    call, record, provider, monkeypatch, tmp_path: Path
+):
+    """The fork states the messages of calls that an edit or its parent answered, each once, so that
+    a comparison shows the other answer, and not that the question was never asked.
+    """
+    for name, value in provider.environment.items():
+        monkeypatch.setenv(name, value)
+    program, body = tmp_path / "agent.py", tmp_path / "body.json"
+    program.write_text(PROGRAM)
+    message = {"role": "assistant", "content": "Zürich"}
+    body.write_text(json.dumps({**CHAT, "choices": [{"index": 0, "message": message}]}))
+    assert call("record", "--", sys.executable, program).code == 0
+    run = next(iter(record.runs()))[0]
+    fork = call("run", "fork", run, "--replace", f"models#1={body}").out.strip()
+    for _ in range(2):
+        assert call("record", "--run", fork, "--", sys.executable, program).code == 0
+        lines = call("run", "diff", run, fork, "--json").lines
+        moves = [line for line in lines if line["kind"] == "move"]
+        messages = [each for each in moves if "role" in (each["a"] or each["b"])]
+        whats = [(each["what"], (each["a"] or each["b"])["role"]) for each in messages]
+        users, answers = ("same", "user"), [("text", "assistant"), ("same", "assistant")]
+        assert whats == [users, answers[0], users, answers[1]]

@@ -38,6 +38,7 @@ from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settings, Settle
 from hansard.agents.workspace import Held, Workspace, decided
+from hansard.bus import slices
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive, revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
@@ -189,6 +190,9 @@ async def _edits(
             message = f"run {run} inherited step {name} from {forked.parent}: fork that run instead"
             raise Refused(message)
         plain = values.plain(edit.result, f"result of {name}", workspace.redaction)
+        for each in slices.installed():
+            if each.check_edit is not None:
+                each.check_edit(name, step, plain)
         packed = payloads.pack(plain, f"result of {name}")
         for blob in packed.blobs:
             await workspace.blobs.put(blob)

@@ -7,7 +7,7 @@ for the command line. docs/extending.md has an example.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -18,6 +18,7 @@ from hansard.bus.loggers import logger
 from hansard.domain import ids, integrity
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Event
+from hansard.domain.steps import Step
 
 GROUP = "hansard.slices"
 """The group of entry points."""
@@ -37,12 +38,15 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         streams: By kind of stream, the types of the events that such a stream may hold.
         nouns: Classes of operations (`hansard.extending.Noun`).
         schema: SQL statements that create its views, run after those of the core.
+        check_edit: Raises BadValue for an edited result that a step of the slice cannot return.
+            Called with the step's name, the step, and the result as plain data.
     """
 
     name: str
     streams: Mapping[str, tuple[type[Event], ...]] = {}
     nouns: tuple[type[Any], ...] = ()
     schema: str = ""
+    check_edit: Callable[[str, Step, Any], None] | None = None
 
     def __post_init__(self) -> None:
         ids.name("slice", self.name)

@@ -170,7 +170,8 @@ async def bisect(
     after a step as JSON on stdin and in the file $HANSARD_BISECT_STATE; $HANSARD_BISECT_RUN,
     $HANSARD_BISECT_STEP and $HANSARD_BISECT_AT name it. With COMMAND, each state is forked, COMMAND
     goes on in the fork, and the check judges its end; $HANSARD_BISECT_RUN is the fork. Forks have
-    the label 'bisect', and no effects. Exits with 1 if there is no such step.
+    the label 'bisect', and no effects. In a run of 'hansard record', COMMAND goes on as 'hansard
+    record --run FORK -- COMMAND' does. Exits with 1 if there is no such step.
     """
     async with reading_run(which) as (workspace, run):
         plan = _Plan(run, check, command or [], ForkEffects(effects), timeout)
@@ -282,7 +283,7 @@ async def _checked(workspace: Workspace, plan: _Plan, state: State) -> CheckedSt
         labels = {"bisect": plan.run, "bisect.after": listed(state.after)}
         at = None if state.at is None else AtPosition(state.at)
         fork = await actions.fork(workspace, plan.run, at, plan.effects, labels)
-        await processes.run_detached(fork, plan.command, plan.timeout_s)
+        await _go_on(workspace, fork, plan)
     at = AtPosition(state.at) if fork is None and state.at is not None else None
     view = await workspace.states.run(fork or plan.run, at)
     data = state_reads.data(view)
@@ -304,6 +305,44 @@ async def _checked(workspace: Workspace, plan: _Plan, state: State) -> CheckedSt
     return CheckedState(
         after=state.after, at=state.at, verdict=verdict, code=code, fork=fork, last_line=line
     )
+
+
+async def _go_on(workspace: Workspace, fork: str, plan: _Plan) -> None:
+    """Run the plan's command in a fork; of a run of `hansard record`, as that command does.
+
+    Raises CallerError if it ends without joining the fork: the check would judge nothing.
+    """
+    from hansard.cli.record import AGENT, demand, is_recorded, run_proxied
+
+    code, line, calls = 0, "", 0
+
+    async def start(command: list[str], values: Mapping[str, str]) -> int:
+        nonlocal line
+        code, line = await processes.run_quietly(command, values, timeout_s=plan.timeout_s)
+        return code
+
+    before = await workspace.states.run(fork)
+    recorded_by = AGENT if is_recorded(before.life) else None
+    if recorded_by is None:
+        code, line = await processes.run_detached(fork, plan.command, plan.timeout_s)
+    else:
+        demand(plan.command)
+        done = await run_proxied(None, AGENT, fork, plan.command, start=start)
+        code, calls = done.code, done.proxy.report.calls
+    after = await workspace.states.run(fork)
+    epochs = {name: agent.epoch for name, agent in before.agents.items()}
+    joined = [
+        name
+        for name, agent in after.agents.items()
+        if name != recorded_by and agent.epoch > epochs.get(name, 0)
+    ]
+    if not joined and not calls:
+        what = "a session" if recorded_by is None else "a session or calling a model"
+        message = (
+            f"{plan.command[-1]!r:.80} ended with exit code {code} without {what} in fork {fork}, "
+            f"which HANSARD_RUN names: there is nothing to judge; its last line: {line or '(none)'}"
+        )
+        raise CallerError(message)
 
 
 def _environment(run: str, after: str, position: int, path: str) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,7 @@ from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, CallerError
 from hansard.domain.ids import RunStream
-from hansard.domain.run import RunStatus
+from hansard.domain.run import RunState, RunStatus
 from hansard.state.replay import fold_life
 
 if TYPE_CHECKING:
@@ -231,6 +231,7 @@ async def run_proxied(
     volatile: Sequence[str] = (),
     pace: bool = False,
     pairing: bool = False,
+    start: Callable[[list[str], dict[str, str]], Awaitable[int]] = processes.child,
 ) -> Proxied:
     """Run a program whose model calls go through a proxy in a session of a run.
 
@@ -244,6 +245,7 @@ async def run_proxied(
         volatile: Fields that are left out of identities.
         pace: Whether answers have the pace of the recording.
         pairing: Whether each request is answered as the nearest recorded one.
+        start: Runs a command in an environment and returns its exit code.
     """
     from hansard.ext.models.calibration import PairingProxy
     from hansard.ext.models.differences import identities_under
@@ -276,9 +278,16 @@ async def run_proxied(
                     mode = "offline" if replays else "resume"
                     values = processes.environment(session.run, mode, report)
                     values |= child_environment(url)
-                    code = result["code"] = await processes.child(changed, values)
+                    if is_new:  # sessions of the program that name a run of their own may have it
+                        values.pop("HANSARD_MODE", None)
+                    code = result["code"] = await start(changed, values)
         _print_report(proxy.report, session.run, code, replays=replays)
     return Proxied(session.run, code, proxy)
+
+
+def is_recorded(life: RunState) -> bool:
+    """Return whether a run's model calls were recorded by `hansard record`."""
+    return AGENT in life.roster
 
 
 class _Failed(Exception):

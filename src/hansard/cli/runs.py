@@ -198,9 +198,15 @@ async def resume(which: Run, command: Command = None) -> int:
 
     Without a command, print how to continue: nothing from the record is ever executed. At a
     terminal, asks for the outcome of a step in doubt if the program has no policy for it
-    (HANSARD_SETTLE). At the end, prints what was answered from the record.
+    (HANSARD_SETTLE). At the end, prints what was answered from the record. A run of 'hansard
+    record' continues as 'hansard record --run RUN -- COMMAND' does.
     """
     if command:
+        if recorded_run := await _recorded(which):
+            from hansard.cli.record import AGENT, demand, run_proxied
+
+            demand(command)
+            return (await run_proxied(None, AGENT, recorded_run, command)).code
         ran = await processes.run(which, command, "resume")
         output.hint(f"the resume saved: {ran.saved.line()}")
         if missing := ran.view.life.missing:
@@ -401,10 +407,19 @@ def _next(view: RunView) -> str:
 
 def _resume(run: str, life: RunState) -> str:
     """Return the command that goes on with a run: of one whose models were recorded, `record`."""
-    from hansard.cli.record import AGENT
+    from hansard.cli.record import is_recorded
 
-    how = "record --run" if AGENT in life.roster else "run resume"
+    how = "record --run" if is_recorded(life) else "run resume"
     return f"hansard {how} {run} -- COMMAND"
+
+
+async def _recorded(which: str) -> str | None:
+    """Return the id of a run if its model calls were recorded by `hansard record`."""
+    from hansard.cli.record import is_recorded
+
+    async with reading_run(which) as (workspace, run):
+        life = await workspace.states.life(run)
+    return run if is_recorded(life) else None
 
 
 def _how(run: str, life: RunState) -> str:
@@ -451,8 +466,14 @@ async def replay(
     With a command, that program runs against the record: each call is answered from it; a call that
     is not on record is an error, and so is a program that makes fewer calls. Without a command,
     every call is derived again from the recorded arguments and results and compared; exits with 1
-    if one differs.
+    if one differs. A run of 'hansard record' is replayed as 'hansard replay RUN -- COMMAND' does.
     """
+    if command and (recorded_run := await _recorded(which)):
+        from hansard.cli.record import AGENT, demand, run_proxied
+
+        demand(command)
+        done = await run_proxied(None, AGENT, recorded_run, command, replays=True)
+        return done.code or (1 if done.proxy.report.refused else 0)
     if command:
         mode = "offline" if offline else "strict"
         ran = await processes.run(which, command, mode)

@@ -45,12 +45,15 @@ OUTSIDE_CONNECT_TIMEOUT_S = 3.0
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """Return the settings: arguments first, then the environment, then `hansard.toml`.
 
-    Raises SettingsError, NotCopied, BadDataDir.
+    Raises SettingsError, NotCopied, BadDataDir, and Refused if a process that continues a run names
+    another one.
     """
     fields = dict(options)
     if fields.get("credentials") is not None:
         fields["credentials"] = os.fspath(fields["credentials"])
-    settings = configuration.load(configuration.of_this_program(os.environ), **fields)
+    environment = configuration.of_this_program(os.environ)
+    configuration.demand_continued(fields.get("run"))
+    settings = configuration.load(environment, **fields)
     show_own_frames(shown=settings.debug)
     return readable(settings, _log.warning)
 

@@ -37,7 +37,7 @@ from hansard.domain.run import Chain
 from hansard.domain.steps import StepStatus, Verdict
 from hansard.domain.values import recordable
 from hansard.inspect.answer import masked, plain_text
-from hansard.settings import Settings, secrets
+from hansard.settings import Settings, demand_continued, secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -399,8 +399,10 @@ def session_options(
 ) -> Options:
     """Return the options with which a trusted program opens a session.
 
-    `otherwise` is the workflow of a new run if nothing names one. Raises BadOption, AgentError.
+    `otherwise` is the workflow of a new run if nothing names one. Raises BadOption, AgentError, and
+    Refused if a process that continues a run names another one.
     """
+    demand_continued(options.get("run"))
     fields: dict[str, Any] = {
         "gate": defaults.gate,
         "redact": defaults.redact,

@@ -5,8 +5,11 @@ A slice on the public core; the commands `record`, `replay` and `calibrate` impo
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from hansard.domain.steps import Step
 from hansard.extending import C_co, Noun, Slice, operation, queries
 from hansard.inspect.answer import find_run
 
@@ -142,5 +145,13 @@ LEFT JOIN costs AS c USING (run, agent, step);
 COMMENT ON VIEW model_calls IS 'One row per call of a model, through the proxy or a framework. answered_by: provider (it was called), record (an earlier answer, for example of the parent of a fork), edit (of a fork; shadow and refused likewise), person (who settled it). Only rows of provider cost anything: sum those.';
 """  # noqa: E501 -- the comment of a view is one text
 
-SLICE = Slice(name="models", nouns=(Models,), schema=SCHEMA)
+
+def check_edit(name: str, step: Step, result: Any) -> None:
+    """Raise BadValue for an edited answer that the provider's client could not read."""
+    from hansard.ext.models.edited import demand_body  # noqa: PLC0415 -- for edits alone
+
+    demand_body(name, step, result)
+
+
+SLICE = Slice(name="models", nouns=(Models,), schema=SCHEMA, check_edit=check_edit)
 """The slice `models`: the view `model_calls`, and the operations of `Models`."""

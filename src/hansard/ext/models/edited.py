@@ -13,7 +13,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from hansard.domain.errors import BadValue
+from hansard.domain.steps import Step
 from hansard.ext.models.providers import BY_NAME, Operation
+from hansard.inspect.trace import recorded
 
 ITEMS = ("head", "chunk", "end")
 """Keys of the items of a recorded exchange; a supplied value that is no such item is a body."""
@@ -100,6 +103,36 @@ def response(query: Query, body: Any) -> Iterator[dict[str, Any]]:
     for piece in pieces:
         yield {"chunk": {"data": piece, "ms": [0]}}
     yield {"end": {"how": "complete", "bytes": size, "ms": 0}}
+
+
+def demand_body(name: str, step: Step, result: Any) -> None:
+    """Raise BadValue for a result of a recorded model call that its client could not read."""
+    arguments = recorded(step.arguments)
+    is_call = isinstance(arguments, dict) and {"path", "identity"} <= arguments.keys()
+    if step.kind != "model" or not is_call:
+        return
+    kind = step.tool.partition(".")[2]
+    field = _SPLIT[kind][1] if kind in _SPLIT else ""
+    shown = f"an object with {field!r}" if field else "an object"
+    if isinstance(result, str):
+        body = arguments.get("body")
+        streams = "alt=sse" in arguments["path"] or not isinstance(body, dict) or body.get("stream")
+        if streams and result.lstrip().startswith(("data:", "event:", ":")):
+            return
+        fact = f"{result!r:.80} is a text, and {step.tool} answers with JSON"
+    else:
+        parts = result if isinstance(result, list) and result else [result]
+        if all(_is_item(each) or _is_body(each, field) for each in parts):
+            return
+        fact = f"{result!r:.80} is no answer of {step.tool}"
+    remedy = f"give the JSON body of the provider's answer ({shown}), or its error"
+    raise BadValue(f"result of {name}", fact, remedy)
+
+
+def _is_body(value: Any, field: str) -> bool:
+    """Return whether a value may be an answer: with its field, an error, or Google's refusal."""
+    fields = {field, "error", "promptFeedback"}
+    return isinstance(value, dict) and (not field or not fields.isdisjoint(value))
 
 
 def _is_streamed(query: Query) -> bool:

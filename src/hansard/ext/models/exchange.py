@@ -444,12 +444,13 @@ class Exchange:
     def new_messages(self) -> list[Message]:
         """Return the messages of the call that the session has not stated yet.
 
-        Those of a recorded call count as stated.
+        Those of a recorded call count as stated, except in a fork, where a call may be answered
+        from the parent or an edit. One that is on record is not recorded again.
         """
         if self.facts is None or self.session.mode.reads_only:
             return []
         fresh = self._rules.conversation.new(self.facts)
-        return fresh if self.ran else []
+        return fresh if self.ran or self.session.engine.settings.parent is not None else []
 
 
 def secrets_of(headers: Headers, query: str) -> tuple[str, ...]:
