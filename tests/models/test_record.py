@@ -76,6 +76,7 @@ def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
     """
     agent = ("--", sys.executable, str(PROGRAMS / "agent.py"))
     kill_in_the_second_call(commands.start("record", *agent), provider)
+    suggests_to_send_it_again(commands)
     text = "".join(TEXT)
     resumed, log = commands.run("record", "--run", "last", *agent)
     assert resumed == f"{text} 1 {text}\n"
@@ -97,6 +98,25 @@ def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
         '2, differs in /model (recorded "stuck", now "other")'
     )
     assert not [line for line in log.splitlines() if line.startswith("{")]
+    shown, log = commands.run("run", "show", "last", "--at", "models#2")
+    assert "models, at this point" in shown
+    assert "run settle" not in shown + log
+    assert "killed" not in shown
+
+
+def suggests_to_send_it_again(commands: Commands) -> None:
+    """Check the commands for a call that a kill interrupted: none settles it, by a text least."""
+    rows, _ = commands.run("sql", "--json", "SELECT run FROM runs")
+    run = json.loads(rows)["run"]
+    command = f"hansard record --run {run} -- COMMAND"
+    _, log = commands.run("run", "show", "last")
+    assert f"models#2 may run again: go on with\n  {command}" in log
+    assert "run settle" not in log
+    shown, log = commands.run("audit", run, code=1)
+    assert command in shown + log
+    assert "run settle" not in shown + log
+    _, log = commands.run("run", "settle", run, "models#2", "--happened", "hello", code=2)
+    assert "is a text, and openai.chat.completions answers with JSON" in log
 
 
 def test_an_agent_that_records_itself_is_resumed_with_one_mail(

@@ -300,7 +300,7 @@ async def settle(
 
     Raises Refused if another process here is at work as the agent, if the step cannot be settled
     in this way or its run is observed, or if its write to shared state is stored; NotFound,
-    BadName.
+    BadName; BadValue for a result that its program could not read.
     """
     text = chosen(Verdict, verdict, "verdict")
     plain = values.plain(result, "result", workspace.redaction)
@@ -341,6 +341,10 @@ async def settle(
     refuse_observed(run, view.life)
     step = await workspace.points.step_name(run, step)
     agent, target = find_step(view, step)
+    if happened:
+        for each in slices.installed():
+            if each.check_edit is not None:
+                each.check_edit(f"{agent}#{target.number}", target, plain)
     await _demand_unwritten(workspace, view.stream_of(agent), target)
     async with _at_rest(workspace, view.stream_of(agent)):
         try:

@@ -38,7 +38,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         streams: By kind of stream, the types of the events that such a stream may hold.
         nouns: Classes of operations (`hansard.extending.Noun`).
         schema: SQL statements that create its views, run after those of the core.
-        check_edit: Raises BadValue for an edited result that a step of the slice cannot return.
+        check_edit: Raises BadValue for a result that a step of the slice cannot return, by which
+            it is edited in a fork or settled as happened.
             Called with the step's name, the step, and the result as plain data.
     """
 

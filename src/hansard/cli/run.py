@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+import shlex
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -19,10 +20,10 @@ from hansard.cli.common import Agent, At, Commands, Run, argument, flag, option
 from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue, CallerError, UnknownEvent
 from hansard.domain.ids import run_of
 from hansard.domain.run import OBSERVED, EditedResult, Swap
-from hansard.domain.steps import Step
+from hansard.domain.steps import Effects, Step
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
 from hansard.inspect import trace as trace_reads
@@ -54,6 +55,7 @@ from hansard.inspect.trace import (
     recorded,
     what_left,
 )
+from hansard.state.replay import RunView
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -460,7 +462,11 @@ async def show(
                     plain, msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
                 )
         else:
-            output.show(report, _render_report(report))
+            now = None
+            if at is not None:
+                with contextlib.suppress(UnknownEvent):  # after that point
+                    now = await workspace.states.run(run)
+            output.show(report, _render_report(report, now))
 
 
 def _unreadable(unreadable: Unreadable) -> Iterator[Part]:
@@ -469,7 +475,8 @@ def _unreadable(unreadable: Unreadable) -> Iterator[Part]:
     raise unreadable.error
 
 
-def _render_report(report: RunReport) -> Iterator[Part]:
+def _render_report(report: RunReport, now: RunView | None) -> Iterator[Part]:
+    """Render a run at a point; `now` is its newest state, if the point may be an earlier one."""
     run, forked = report.run, report.run.forked
     observed = forked is None and run.labels.get(OBSERVED) == "true"
     open_steps = [step for agent in report.agents for step in agent.open_steps]
@@ -478,9 +485,9 @@ def _render_report(report: RunReport) -> Iterator[Part]:
         ("run", run.run),
         ("workflow", run.workflow),
         ("status", output.status_cell(run.status)),
-        ("at work", _at_work(run)),
+        ("at work", _at_work(run) if now is None else _at_work_then(run)),
         ("error", run.error.text if run.error is not None else None),
-        ("now", f"settled; continue with: hansard run resume {run.run} -- COMMAND" * settled),
+        ("now", f"settled; continue with: {resume_command(run.run, run.agents)}" * settled),
         ("observed", "spans of another program: none can be replayed" * observed),
         ("program", run.program),
         ("conversation", run.conversation),
@@ -516,11 +523,41 @@ def _render_report(report: RunReport) -> Iterator[Part]:
             yield ""
             yield output.text(title, style="bold")
             yield output.listing(columns, things)
-    if open_steps:
+    if now is not None:
+        still = {
+            f"{agent}#{step.number}"
+            for agent, state in now.agents.items()
+            for step in (*state.open_steps, *state.in_doubt)
+        }
+        open_steps = [step for step in open_steps if step.step in still]
+    yield from _next_commands(report, open_steps)
+
+
+def _next_commands(report: RunReport, open_steps: list[OpenStep]) -> Iterator[Part]:
+    """Yield the commands for steps without an outcome; some may run again without a decision."""
+    run = report.run
+    repeated = [step.step for step in open_steps if step.effects in REPEATED]
+    if len(repeated) < len(open_steps):
         yield Hint(
             "the effect of a step in doubt may have happened or not: look, then settle it with\n"
             f"  hansard run settle {run.run} STEP --happened RESULT or --did-not-happen"
         )
+    if repeated and report.imported is None:
+        yield Hint(
+            f"{listed(repeated)} may run again: go on with\n  {resume_command(run.run, run.agents)}"
+        )
+
+
+REPEATED = frozenset({Effects.PURE, Effects.IDEMPOTENT, Effects.COMPOSITE})
+"""Effects of calls that a resumed run makes again if they were interrupted."""
+
+
+def resume_command(run: str, agents: Collection[str]) -> str:
+    """Return the command that goes on with a run: of one whose models were recorded, `record`."""
+    from hansard.cli.record import AGENT
+
+    how = "record --run" if AGENT in agents else "run resume"
+    return f"hansard {how} {shlex.quote(run)} -- COMMAND"
 
 
 def edit_text(edit: EditedResult) -> str:
@@ -550,6 +587,11 @@ def _at_work(run: RunState) -> str:
         killed = f"; if it was killed, {remedy}" if not run.gone else ""
         items.append(f"{listed(rest)} (last event {age} ago{killed})")
     return "; ".join(reversed(items))
+
+
+def _at_work_then(run: RunState) -> str:
+    """Return the agents that a run waited for at an earlier point."""
+    return f"{listed(run.at_work)}, at this point" if run.at_work else ""
 
 
 def _arm_text(run: RunState) -> str:

@@ -21,7 +21,7 @@ from hansard.cli.common import At, By, Command, Commands, Reason, Run, argument,
 from hansard.cli.experiment import numbers
 from hansard.cli.opening import agents_at_work, reading, reading_run
 from hansard.cli.output import Column, Hint, Part
-from hansard.cli.run import edit_text
+from hansard.cli.run import edit_text, resume_command
 from hansard.client.options import result_from
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError
@@ -264,10 +264,8 @@ async def fork(
     }
     if edited:
         output.hint(f"edited: {listed(edited)}; calls that depend on it run, others are answered")
-    hint = (
-        f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {_resume(child, life)}"
-    )
-    output.hint(hint)
+    command = resume_command(child, life.roster)
+    output.hint(f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {command}")
 
 
 def _replacement(text: str) -> actions.Replacement:
@@ -399,18 +397,10 @@ def _steps_to_settle(view: RunView) -> Iterator[tuple[str, Step]]:
 def _next(view: RunView) -> str:
     """Return the next command after a step was settled."""
     still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
-    resume = _resume(view.run, view.life)
+    resume = resume_command(view.run, view.life.roster)
     if still:
         return f"still in doubt: {', '.join(still)}; settle them too, or resume: {resume}"
     return f"continue with: {resume}"
-
-
-def _resume(run: str, life: RunState) -> str:
-    """Return the command that goes on with a run: of one whose models were recorded, `record`."""
-    from hansard.cli.record import is_recorded
-
-    how = "record --run" if is_recorded(life) else "run resume"
-    return f"hansard {how} {run} -- COMMAND"
 
 
 async def _recorded(which: str) -> str | None:
@@ -435,7 +425,8 @@ def _how(run: str, life: RunState) -> str:
     )
     return (
         f"{current}.\n{program}\nRun that program again so that it picks this run up:\n"
-        f"  {_resume(run, life)}\nor in code: record.run(run={run!r}, agent=..., role=...)"
+        f"  {resume_command(run, life.roster)}\n"
+        f"or in code: record.run(run={run!r}, agent=..., role=...)"
     )
 
 

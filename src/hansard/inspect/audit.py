@@ -456,6 +456,14 @@ _WAITING = """
     WHERE $1 IS NULL OR o.run = $1
     GROUP BY ALL
 """
+_REPEATED = """
+    SELECT s.run, s.agent, s.step,
+        concat('hansard ', if(s.run IN (SELECT a.run FROM agents AS a WHERE a.agent = 'models'),
+            'record --run', 'run resume'), ' {run} -- COMMAND') AS command
+    FROM steps AS s JOIN runs AS r ON r.run = s.run
+    WHERE s.status IN ('requested', 'in_doubt') AND r.status <> 'completed'
+        AND s.effects IN ('pure', 'idempotent', 'composite') AND ($1 IS NULL OR s.run = $1)
+"""
 _OPEN = """
     SELECT count(*) AS runs FROM runs
     WHERE status = 'open' AND (run = $1 OR ($1 IS NULL AND probe IS NULL))
@@ -669,6 +677,7 @@ def audit(
     rows = _by_process(
         reader.rows(_FINDINGS, [flip, run]), reader.rows(_KINDS, []), processes or {}
     )
+    _resume_repeated(rows, reader, run)
     of_kinds = [row for row in rows if target.takes_kind(row)]
     findings = [
         {**row, "link": _link(row), "next": _next(row)}
@@ -704,6 +713,17 @@ def _by_process(
             row.update(of_intents["under way" if is_alive else "in doubt"])
             row["fact"] = row["fact"].replace("it is under way, or its process is dead", fact)
     return sorted(rows, key=lambda r: (SEVERITIES.index(r["severity"]), r["topic"], r["kind"]))
+
+
+def _resume_repeated(rows: list[dict[str, Any]], reader: Reader, run: str | None) -> None:
+    """Name the command that resumes a run, for its interrupted calls that it may make again."""
+    repeated = {
+        (each["run"], each["agent"], each["step"]): each["command"]
+        for each in reader.rows(_REPEATED, [run])
+    }
+    for row in rows:
+        if row["view"] == "orphan_intents" and "run settle" in row["command"]:
+            row["command"] = repeated.get((row["run"], row["agent"], row["step"]), row["command"])
 
 
 def trail(reader: Reader, run: str) -> Trail:

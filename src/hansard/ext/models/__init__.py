@@ -147,7 +147,7 @@ COMMENT ON VIEW model_calls IS 'One row per call of a model, through the proxy o
 
 
 def check_edit(name: str, step: Step, result: Any) -> None:
-    """Raise BadValue for an edited answer that the provider's client could not read."""
+    """Raise BadValue for an answer of a person that the provider's client could not read."""
     from hansard.ext.models.edited import demand_body  # noqa: PLC0415 -- for edits alone
 
     demand_body(name, step, result)
