@@ -230,6 +230,12 @@ class Place:
         self.session.team.add(self.new("task"))
         return self.session.team.claim()
 
+    def role(self) -> str:
+        """Return a role that has rules."""
+        name = self.new("role")
+        self.record.roles.apply(name, role_file.parse(ROLE)["r9"])
+        return name
+
     def roles(self) -> Path:
         """Return a file of roles."""
         path = self.folder / f"{self.new('roles')}.toml"
@@ -298,6 +304,8 @@ SAMPLES: dict[str, Callable[[Place], Any]] = {
     "name": Place.new,
     "stop.name": Place.experiment,
     "experiments.get.name": Place.experiment,
+    "roles.show.name": Place.role,
+    "roles.withdraw.name": Place.role,
     "prompts.log.name": lambda place: place.prompt().split("@")[0],
     "conversation.name": lambda place: place.new("conversation"),
     "actions.get.name": Place.cache,
