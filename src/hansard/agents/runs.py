@@ -190,9 +190,7 @@ async def _edits(
             message = f"run {run} inherited step {name} from {forked.parent}: fork that run instead"
             raise Refused(message)
         plain = values.plain(edit.result, f"result of {name}", workspace.redaction)
-        for each in slices.installed():
-            if each.check_edit is not None:
-                each.check_edit(name, step, plain)
+        _check_result(name, step, plain)
         packed = payloads.pack(plain, f"result of {name}")
         for blob in packed.blobs:
             await workspace.blobs.put(blob)
@@ -284,6 +282,13 @@ def find_step(view: RunView, text: str) -> tuple[str, Step]:
     return agent, step
 
 
+def _check_result(name: str, step: Step, result: Any) -> None:
+    """Raise BadValue for a result that a step of a slice cannot return."""
+    for each in slices.installed():
+        if each.check_edit is not None:
+            each.check_edit(name, step, result)
+
+
 async def settle(
     workspace: Workspace,
     run: str,
@@ -342,9 +347,7 @@ async def settle(
     step = await workspace.points.step_name(run, step)
     agent, target = find_step(view, step)
     if happened:
-        for each in slices.installed():
-            if each.check_edit is not None:
-                each.check_edit(f"{agent}#{target.number}", target, plain)
+        _check_result(f"{agent}#{target.number}", target, plain)
     await _demand_unwritten(workspace, view.stream_of(agent), target)
     async with _at_rest(workspace, view.stream_of(agent)):
         try:
