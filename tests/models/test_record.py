@@ -99,7 +99,7 @@ def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
     )
     assert not [line for line in log.splitlines() if line.startswith("{")]
     shown, log = commands.run("run", "show", "last", "--at", "models#2")
-    assert "models, at this point" in shown
+    assert ", at this point" in shown
     assert "run settle" not in shown + log
     assert "killed" not in shown
 
