@@ -14,7 +14,7 @@ from google import genai
 import hansard
 from hansard.client.record import Record
 from hansard.ext.models import recorder
-from hansard.ext.models.proxy import TOO_LARGE
+from hansard.ext.models.proxy import too_large
 from tests.models.provider import STUCK_S, TEXT, Provider
 
 PROMPT: list[Any] = [{"role": "user", "content": "hi"}]
@@ -187,6 +187,6 @@ async def test_a_request_that_is_too_large_is_refused_as_by_the_proxy(
             with pytest.raises(openai.APIStatusError) as raised:
                 await call
             assert raised.value.status_code == 413
-            assert TOO_LARGE in str(raised.value)
+            assert too_large() in str(raised.value)
         assert not session.state.steps
     assert not provider.calls

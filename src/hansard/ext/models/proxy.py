@@ -54,8 +54,6 @@ _log = logger(__name__)
 BODY_BYTES_MAX = 256 * 2**20
 """Largest body of a request."""
 
-TOO_LARGE = f"a request has over {BODY_BYTES_MAX:,} bytes: pass a reference to the file instead"
-
 DISCARDED_BYTES_MAX = 16 * 2**30
 """Most bytes of a larger body that are received before it is refused: a client that is still
 sending when the connection closes does not read why.
@@ -207,7 +205,7 @@ class ModelProxy:
         except Closed:
             return
         if body is None:
-            await self._refused(send, provider, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
+            await self._refused(send, provider, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
             return
         request = Request(
             provider=name,
@@ -428,6 +426,11 @@ async def _unless(gone: asyncio.Future[None], work: asyncio.Future[Any]) -> Any:
     with contextlib.suppress(asyncio.CancelledError, httpx2.HTTPError):
         await work
     raise Closed
+
+
+def too_large() -> str:
+    """Return why a body of more than `BODY_BYTES_MAX` is refused."""
+    return f"a request has over {BODY_BYTES_MAX:,} bytes: pass a reference to the file instead"
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -56,10 +56,10 @@ from hansard.ext.models.exchange import (
 from hansard.ext.models.proxy import (
     BODY_BYTES_MAX,
     NO_RETRY,
-    TOO_LARGE,
     URL_HEADER,
     ModelProxy,
     error_of,
+    too_large,
     upstreams,
 )
 
@@ -139,7 +139,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
             sends = partial(_send, run, inner, client, request, options)
             body = request.read()
             if len(body) > BODY_BYTES_MAX:
-                return _refused(request, TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             exchange = self._exchange(session, about, body, request.headers, sends)
             response = done(_Reply(exchange, _InPlace(exchange.items()), request).response())
         except HansardError as error:
@@ -160,7 +160,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
             session = ambient(f"{about.provider}'s client")
             body = await request.aread()
             if len(body) > BODY_BYTES_MAX:
-                return _refused(request, TOO_LARGE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             sends = partial(_send, _awaited, inner, client, request, options)
             exchange = self._exchange(session, about, body, request.headers, sends)
             response = await _Reply(exchange, exchange.items_async(), request).response()
