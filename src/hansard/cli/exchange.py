@@ -39,6 +39,7 @@ from hansard.agents.importers.sources import (
     recognised,
 )
 from hansard.agents.workspace import Workspace
+from hansard.bus import slices
 from hansard.bus.errors import NotFound
 from hansard.bus.file_lock import whole
 from hansard.cli import output
@@ -95,6 +96,7 @@ def _export() -> dict[str, Any]:
 
 
 def _event_schemas() -> dict[str, Any]:
+    slices.load()
     tags = sorted(tag for tag, cls in REGISTRY.items() if cls.__module__.startswith("hansard."))
     [commit, *data], parts = _of([Commit, *(REGISTRY[tag] for tag in tags)])
     event = parts.pop("Recorded")

@@ -348,8 +348,8 @@ def under(rules: RoleDefined, key: bytes | None) -> str:
     """Return a digest of what determines the tables besides the log: the rules, the key and the
     version of Hansard.
     """
+    schema = schema_digest().encode()  # loads the slices, whose events are kinds, too
     kinds = "\n".join(sorted(REGISTRY))
-    schema = schema_digest().encode()
     return digest(FORMAT.encode(), _encoder.encode(rules), key or b"", kinds.encode(), schema)
 
 
