@@ -11,8 +11,8 @@ from hansard.bus.log import Append
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, uuid8
-from hansard.domain.integrity import IMPORTER
 from hansard.domain.run import AgentJoined, RunStarted
+from hansard.domain.steps import IMPORTER
 from tests.browser.support import Open, Pages, View
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

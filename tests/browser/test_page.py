@@ -16,8 +16,8 @@ from hansard.bus.log import Append, AtPosition, Copied, Origin
 from hansard.domain.agent import MessageAdded
 from hansard.domain.events import Actor, Commit, Recorded
 from hansard.domain.ids import AgentStream, RunStream, uuid8
-from hansard.domain.integrity import IMPORTER
 from hansard.domain.run import AgentJoined, RunStarted
+from hansard.domain.steps import IMPORTER
 from hansard.inspect import page as page_data
 from tests.browser.shared_runs import small_team
 from tests.browser.support import TOO_WIDE, Open, Pages, ends, expected

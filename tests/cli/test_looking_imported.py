@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.domain.integrity import IMPORTER
+from hansard.domain.steps import IMPORTER
 from tests.cli.support import Call, Ran, Runs
 
 CLOCK = re.compile(r"\d\d:\d\d|\+\d")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.domain.integrity import IMPORTER
+from hansard.domain.steps import IMPORTER
 from hansard.ext.otel import aliases, messages
 from hansard.ext.otel.observed import mapped, observations
 from hansard.ext.otel.spans import Span, Unreadable, from_document, from_json

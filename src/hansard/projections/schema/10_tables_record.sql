@@ -86,7 +86,7 @@ CREATE TABLE runs (
     first_position BIGINT NOT NULL,
     last_position BIGINT NOT NULL,
     probe VARCHAR,
-    observed BOOLEAN NOT NULL
+    observed BOOLEAN NOT NULL DEFAULT false
 );
 COMMENT ON TABLE runs IS 'One row per run.';
 
