@@ -218,6 +218,7 @@ OPENINGS = {
 }
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("opens", OPENINGS)
 def test_a_program_that_names_another_run_is_refused_before_it_does_anything(
     call: Call, record, shell, tmp_path: Path, opens

@@ -15,7 +15,7 @@ LINES_MAX = 40
 """Longest agent, in lines: it is to be read at a glance."""
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", [name for name, each in FRAMEWORKS.items() if each.version])
 def test_an_agent_killed_after_its_mail_sends_a_second_one_only_without_hansard(
     call: Call, tmp_path: Path, name: str
