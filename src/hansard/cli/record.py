@@ -160,9 +160,9 @@ async def calibrate(
     --volatile, and nothing applies unasked. Exits with the program's code, and with 1 if a request
     differed.
     """
+    demand(command)
     from hansard.ext.models.calibration import PairingProxy, proposals
 
-    demand(command)
     assert command is not None  # noqa: S101 -- demanded
     fields = fields_of(volatile, rules)
     first = await run_proxied(None, agent, None, command, volatile=fields)
@@ -209,7 +209,7 @@ def demand(command: list[str] | None) -> None:
         message = f"there is no program {command[0]!r}: give one after '--'"
         raise CallerError(message)
     for package in ("httpx2", "starlette", "uvicorn"):
-        import_extra(package, "'hansard record'", package, "models")
+        import_extra(package, "the proxy of model calls", package, "models")
 
 
 class Proxied(msgspec.Struct, frozen=True):
