@@ -174,7 +174,7 @@ async def test_what_a_hostile_agent_answers_is_reported(setup: Setup, kind: str)
     from a2a.types import Message, Part, SendMessageRequest  # noqa: PLC0415 -- it is an extra that may be missing
     from a2a.utils.errors import A2AError  # noqa: PLC0415 -- it is an extra that may be missing
 
-    from hansard.integrations.a2a import RecordedClient  # noqa: PLC0415 -- it takes that extra
+    from hansard.ext.a2a import RecordedClient  # noqa: PLC0415 -- it takes that extra
 
     answer, status = HOSTILE[kind]
     server = await asyncio.start_server(partial(_answering, answer), "127.0.0.1", 0)

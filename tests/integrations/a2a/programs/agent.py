@@ -30,7 +30,7 @@ from a2a.utils.errors import UnsupportedOperationError
 from starlette.applications import Starlette
 
 import hansard
-from hansard.integrations.a2a import RecordedExecutor
+from hansard.ext.a2a import RecordedExecutor
 
 
 @hansard.tool

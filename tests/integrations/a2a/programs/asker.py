@@ -9,7 +9,7 @@ from a2a.types import GetTaskRequest, Message, Part, Role, SendMessageRequest
 from google.protobuf.message import Message as Proto
 
 import hansard
-from hansard.integrations.a2a import plain, recorded
+from hansard.ext.a2a import plain, recorded
 
 
 def show(message: Proto) -> None:

@@ -105,7 +105,7 @@ The sender's claims are not verified.
 """
 
 
-PROGRAM = "hansard.integrations.a2a"
+PROGRAM = "hansard.ext.a2a"
 """Program of the runs."""
 
 
