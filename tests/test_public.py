@@ -44,7 +44,7 @@ UNRAISED = {
     "hansard.ext.otel.export": "`hansard export --otlp`",
     "hansard.ext.models.exchange": "a step of the proxy, whose client gets a response",
     "hansard.integrations.chromium": "`hansard actions run`",
-    "hansard.integrations.mcp": "`hansard mcp`",
+    "hansard.ext.mcp": "`hansard mcp`",
     "hansard.integrations.memory.agent_runs": "`hansard agent run`",
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.errors.BadQuery": "`hansard search`",

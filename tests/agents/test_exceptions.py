@@ -30,7 +30,7 @@ from hansard.bus import errors as broker_errors
 from hansard.domain import errors, values
 from hansard.domain.fingerprint import UNORDERED
 from hansard.domain.steps import Effects, Failure, Step, StepStatus
-from hansard.integrations.mcp import http_server
+from hansard.ext.mcp import http_server
 
 
 def memory() -> Any:

@@ -7,7 +7,7 @@ import pytest
 import hansard
 from hansard.agents.memory import store
 from hansard.client.record import Record
-from hansard.integrations.mcp.frames import LIST_TOOLS, PREFIX
+from hansard.ext.mcp.frames import LIST_TOOLS, PREFIX
 
 URL = "https://user@tools.example:8443/mcp"
 

@@ -33,11 +33,11 @@ from hansard.domain.approval import Approval, ApprovalStatus
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import Effects
-from hansard.integrations.mcp import install as files
-from hansard.integrations.mcp import recording as rule_files
-from hansard.integrations.mcp import upstream as server_files
-from hansard.integrations.mcp.recording import ProxyReport, Rules, summary
-from hansard.integrations.mcp.serving import (
+from hansard.ext.mcp import install as files
+from hansard.ext.mcp import recording as rule_files
+from hansard.ext.mcp import upstream as server_files
+from hansard.ext.mcp.recording import ProxyReport, Rules, summary
+from hansard.ext.mcp.serving import (
     LAST,
     NEW,
     READS_ONLY,

@@ -334,7 +334,7 @@ def _with_mcp(
     if not configs:
         return command
     from hansard.cli.mcp import proxy_of_run
-    from hansard.integrations.mcp.install import behind_proxies
+    from hansard.ext.mcp.install import behind_proxies
 
     for number, config in enumerate(configs):
         copy = folder / f"{number}-{config.name}"

@@ -60,7 +60,7 @@ IMPORTER = "import"
 """The writer of imported runs, on behalf of their agents, and the module of their errors."""
 
 ANSWERS = frozenset({"ToolErrorResult", "ErrorAnswer", "NotCalled"})
-"""Names of the errors of `hansard.integrations.mcp` that carry a server's answer."""
+"""Names of the errors of `hansard.ext.mcp` that carry a server's answer."""
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.integrations.mcp import frames, upstream
-from hansard.integrations.mcp.frames import VERSION_KEY, BadFrame, Notification, Request
-from hansard.integrations.mcp.http_proxy import QUEUED_MAX, LocalServers
-from hansard.integrations.mcp.http_server import SESSION
-from hansard.integrations.mcp.upstream import (
+from hansard.ext.mcp import frames, upstream
+from hansard.ext.mcp.frames import VERSION_KEY, BadFrame, Notification, Request
+from hansard.ext.mcp.http_proxy import QUEUED_MAX, LocalServers
+from hansard.ext.mcp.http_server import SESSION
+from hansard.ext.mcp.upstream import (
     INBOX_BYTES_MAX,
     INBOX_MAX,
     NEW,

@@ -179,7 +179,7 @@ async def test_an_idle_connection_is_left_before_the_server_closes_it(
     monkeypatch: pytest.MonkeyPatch, kept_s: float, connections: int
 ):
     """A call that is sent just when the server closes it would be in doubt for nothing."""
-    from hansard.integrations.mcp import http_server as http  # noqa: PLC0415 -- it is of an extra
+    from hansard.ext.mcp import http_server as http  # noqa: PLC0415 -- it is of an extra
 
     assert http.KEPT_S < 5  # what uvicorn and Node keep one for
     monkeypatch.setattr(http, "KEPT_S", kept_s)
@@ -210,7 +210,7 @@ async def test_an_idle_connection_is_left_before_the_server_closes_it(
 @pytest.mark.parametrize("of_many", [True, False])
 async def test_a_cookie_goes_with_no_other_clients_request(of_many: bool):
     """A login cookie is never shared among clients; a proxy's only client keeps its own."""
-    from hansard.integrations.mcp import http_server as http  # noqa: PLC0415 -- it is of an extra
+    from hansard.ext.mcp import http_server as http  # noqa: PLC0415 -- it is of an extra
 
     heard: list[bytes] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hansard.integrations.mcp.install import CLIENTS, parse
+from hansard.ext.mcp.install import CLIENTS, parse
 from tests.cli.support import Call
 
 BY_URL = [name for name, each in CLIENTS.items() if each.takes_url]

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from hansard.integrations.mcp.frames import Notification
-from hansard.integrations.mcp.upstream import Upstream
+from hansard.ext.mcp.frames import Notification
+from hansard.ext.mcp.upstream import Upstream
 from tests.cli.support import Call
 from tests.integrations.mcp.support import (
     SERVER,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.upstream import McpMultiplexer, Upstream
+from hansard.ext.mcp import frames
+from hansard.ext.mcp.upstream import McpMultiplexer, Upstream
 from tests.cli.support import Call
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SERVER, Setup, text, wire

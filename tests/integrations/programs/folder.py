@@ -4,7 +4,7 @@ import os
 import warnings
 from pathlib import Path
 
-from hansard.integrations.mcp.recording import Rules
+from hansard.ext.mcp.recording import Rules
 from hansard.integrations.memory.agent_runs import run_folder
 from tests.aggregates.programs.trading import numbered
 from tests.faults._inside import Inside, run_program

@@ -24,7 +24,7 @@ from hansard.bus.portal import portal
 from hansard.client.record import Record
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.memory.files import AGENT, AGENTS, SKILLS, SUBAGENTS, TOOLS
-from hansard.integrations.mcp.recording import Rules, ToolEffects
+from hansard.ext.mcp.recording import Rules, ToolEffects
 
 WORKFLOW = "agent"
 """Workflow of these runs."""

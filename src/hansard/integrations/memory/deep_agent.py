@@ -50,8 +50,8 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.memory import lines
 from hansard.domain.memory.files import AGENTS
-from hansard.integrations.mcp import http_server
-from hansard.integrations.mcp.recording import ToolEffects
+from hansard.ext.mcp import http_server
+from hansard.ext.mcp.recording import ToolEffects
 from hansard.integrations.memory.agent_runs import AgentRun
 
 T = TypeVar("T")

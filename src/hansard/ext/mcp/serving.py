@@ -29,8 +29,8 @@ from hansard.bus.loggers import logger
 from hansard.domain.approval import Approval
 from hansard.domain.errors import BadValue, CallerError, HansardError
 from hansard.domain.steps import Effects
-from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.frames import (
+from hansard.ext.mcp import frames
+from hansard.ext.mcp.frames import (
     INITIALIZE,
     Answer,
     BadFrame,
@@ -42,7 +42,7 @@ from hansard.integrations.mcp.frames import (
     reverse_step_of,
     step_of,
 )
-from hansard.integrations.mcp.recording import (
+from hansard.ext.mcp.recording import (
     ApprovalWaits,
     ProxyReport,
     Recording,
@@ -52,7 +52,7 @@ from hansard.integrations.mcp.recording import (
     offers_forms,
     unanswerable,
 )
-from hansard.integrations.mcp.upstream import (
+from hansard.ext.mcp.upstream import (
     NOTHING,
     PIPE_BYTES_MAX,
     QUESTIONS_MAX,
@@ -476,7 +476,7 @@ async def _reached(server: Declared, command: Sequence[str], login: Login | None
 def _http(option: str) -> Any:
     """Import the HTTP module, which belongs to an extra. Raises NotInstalled."""
     try:
-        return importlib.import_module("hansard.integrations.mcp.http_proxy")
+        return importlib.import_module("hansard.ext.mcp.http_proxy")
     except ModuleNotFoundError as error:
         command = f"hansard mcp proxy {option}"
         raise ExtraMissing(repr(command), error.name or "httpx2", "mcp") from None

@@ -33,8 +33,8 @@ from hansard.domain.choices import counted, nearest
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.roles.model import DOT, read, tool_matches
 from hansard.domain.steps import Effects
-from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.frames import (
+from hansard.ext.mcp import frames
+from hansard.ext.mcp.frames import (
     CALL,
     INITIALIZE,
     INTERNAL_ERROR,
@@ -54,7 +54,7 @@ from hansard.integrations.mcp.frames import (
     refusal,
     result_of,
 )
-from hansard.integrations.mcp.upstream import TooManyPages, pages
+from hansard.ext.mcp.upstream import TooManyPages, pages
 
 # ------------------------------------------------------------ rules
 

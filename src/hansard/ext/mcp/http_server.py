@@ -27,8 +27,8 @@ from httpx2 import EventSource, ServerSentEvent
 from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.errors import BadValue
-from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.frames import (
+from hansard.ext.mcp import frames
+from hansard.ext.mcp.frames import (
     CALL,
     FRAME_BYTES_MAX,
     INITIALIZE,
@@ -41,7 +41,7 @@ from hansard.integrations.mcp.frames import (
     Notification,
     Request,
 )
-from hansard.integrations.mcp.upstream import (
+from hansard.ext.mcp.upstream import (
     NOTHING,
     DroppingInbox,
     Inbox,

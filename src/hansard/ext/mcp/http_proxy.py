@@ -50,8 +50,8 @@ from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.client.listening import LOCAL, Address, bearer, foreign, listen, refuse
 from hansard.domain.errors import BadValue, HansardError
-from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.frames import (
+from hansard.ext.mcp import frames
+from hansard.ext.mcp.frames import (
     FRAME_BYTES_MAX,
     INITIALIZE,
     Answer,
@@ -64,7 +64,7 @@ from hansard.integrations.mcp.frames import (
     reverse_step_of,
     step_of,
 )
-from hansard.integrations.mcp.http_server import (
+from hansard.ext.mcp.http_server import (
     ACCEPTED,
     BAD_REQUEST,
     BROKEN_OFF,
@@ -89,14 +89,14 @@ from hansard.integrations.mcp.http_server import (
     is_stream,
     passed_on,
 )
-from hansard.integrations.mcp.recording import (
+from hansard.ext.mcp.recording import (
     Recording,
     answered_elsewhere,
     offers_forms,
     unanswerable,
 )
-from hansard.integrations.mcp.serving import CANCELLED_WAIT_S, LEAVE_WAIT_S
-from hansard.integrations.mcp.upstream import (
+from hansard.ext.mcp.serving import CANCELLED_WAIT_S, LEAVE_WAIT_S
+from hansard.ext.mcp.upstream import (
     QUESTIONS_MAX,
     Expected,
     Login,

@@ -24,8 +24,8 @@ from hansard.agents.errors import NotDone
 from hansard.bus.loggers import logger
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, CallerError
-from hansard.integrations.mcp import frames
-from hansard.integrations.mcp.frames import (
+from hansard.ext.mcp import frames
+from hansard.ext.mcp.frames import (
     CALL,
     DISCOVER,
     FRAME_BYTES_MAX,
