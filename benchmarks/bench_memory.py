@@ -93,7 +93,7 @@ def changes(record: Record, home: Path) -> dict[str, list[float]]:
             from deepagents.backends import StoreBackend  # noqa: PLC0415 -- an optional rival
             from langgraph.store.sqlite import SqliteStore  # noqa: PLC0415 -- an optional rival
 
-            from hansard.integrations.memory.deep_agent import (  # noqa: PLC0415 -- it imports the rival
+            from hansard.ext.memory.deep_agent import (  # noqa: PLC0415 -- it imports the rival
                 MemoryBackend,
             )
     except ImportError:

@@ -261,10 +261,10 @@ def main() -> None:
         )
         from langgraph.store.memory import InMemoryStore  # noqa: PLC0415 -- a rival, silenced
 
-        from hansard.integrations.memory.deep_agent import (  # noqa: PLC0415 -- imports deepagents
+        from hansard.ext.memory.deep_agent import (  # noqa: PLC0415 -- imports deepagents
             MemoryBackend,
         )
-        from hansard.integrations.memory.langgraph_store import (  # noqa: PLC0415 -- imports LangGraph
+        from hansard.ext.memory.langgraph_store import (  # noqa: PLC0415 -- imports LangGraph
             SessionStore,
         )
 

@@ -45,7 +45,7 @@ UNRAISED = {
     "hansard.ext.models.exchange": "a step of the proxy, whose client gets a response",
     "hansard.integrations.chromium": "`hansard actions run`",
     "hansard.ext.mcp": "`hansard mcp`",
-    "hansard.integrations.memory.agent_runs": "`hansard agent run`",
+    "hansard.ext.memory.agent_runs": "`hansard agent run`",
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.errors.BadQuery": "`hansard search`",
     "hansard.projections.errors.Index": "`hansard search`",

@@ -20,7 +20,7 @@ import anthropic
 from anthropic.lib.tools import ToolError
 
 import hansard
-from hansard.integrations.memory.anthropic_tool import MemoryTool
+from hansard.ext.memory.anthropic_tool import MemoryTool
 
 AGENT = "secretary"
 MEETINGS = Path(__file__).with_name("meetings.json")

@@ -54,7 +54,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
     """The tool runs the commands of a model's answer; refusals are its result."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
+    from hansard.ext.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
 
     tool = MemoryTool(session.memory, reason="told so")
     assert tool.to_dict() == {"type": "memory_20250818", "name": "memory"}
@@ -95,7 +95,7 @@ def test_anthropics_memory_tool_reads_and_writes_the_agents_files(record, sessio
 @pytest.mark.usefixtures("deepagents")
 def test_deepagents_reads_and_writes_the_agents_files(record, session):
     """The deepagents protocol holds: listings, windows, edits, search, globs, whole files."""
-    from hansard.integrations.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
+    from hansard.ext.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
 
     backend = MemoryBackend(session.memory)
     assert backend.write("/AGENTS.md", "one (a)\ntwo\nthree\n").error is None
@@ -130,7 +130,7 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
     """Put, get, search, list and delete, as LangGraph's own store does."""
     from langgraph.store.memory import InMemoryStore  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.langgraph_store import SessionStore  # noqa: PLC0415 -- takes a second
+    from hansard.ext.memory.langgraph_store import SessionStore  # noqa: PLC0415 -- takes a second
 
     ours, theirs = SessionStore(session.memory), InMemoryStore()
     for store in (ours, theirs):
@@ -164,7 +164,7 @@ def test_langgraphs_store_keeps_items_as_files(record, session):
 
 def test_each_call_is_a_step_of_the_agent(record, session):
     """Each call, also a read, is a step."""
-    from hansard.integrations.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
+    from hansard.ext.memory.deep_agent import MemoryBackend  # noqa: PLC0415 -- takes a second
 
     backend = MemoryBackend(session.memory)
     backend.write("/AGENTS.md", "Be brief.\n")
@@ -176,7 +176,7 @@ def test_no_page_that_asks_to_be_remembered_reaches_a_file_by_the_tool(record, r
     """No page makes the memory tool write without approval."""
     from anthropic.lib.tools import ToolError  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
+    from hansard.ext.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- takes a second
 
     pages = INJECTED[:: len(INJECTED) // rounds(quick=2, full=30)]
     record.memory("agent/ada").set_policy("off", by="eve")
@@ -263,7 +263,7 @@ def conversation(record, model: Model) -> tuple[str, Results]:
     """Return the model's last message, and the tool's results."""
     import anthropic  # noqa: PLC0415 -- takes a second
 
-    from hansard.integrations.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- it imports anthropic
+    from hansard.ext.memory.anthropic_tool import MemoryTool  # noqa: PLC0415 -- it imports anthropic
 
     record.memory("agent/writer").set_policy("off", by="ann", reason="a test")
     with (

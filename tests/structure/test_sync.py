@@ -3,7 +3,7 @@
 import pytest
 
 import hansard
-from hansard.integrations.memory import anthropic_tool
+from hansard.ext.memory import anthropic_tool
 
 TWINS = [
     (hansard.types.AsyncBoard, hansard.types.Board),

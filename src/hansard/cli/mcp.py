@@ -45,7 +45,7 @@ from hansard.ext.mcp.serving import (
     Serving,
     serve,
 )
-from hansard.integrations.memory.agent_runs import AgentRun, run_folder
+from hansard.ext.memory.agent_runs import AgentRun, run_folder
 from hansard.settings import Settings
 
 if TYPE_CHECKING:

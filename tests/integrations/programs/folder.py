@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 from hansard.ext.mcp.recording import Rules
-from hansard.integrations.memory.agent_runs import run_folder
+from hansard.ext.memory.agent_runs import run_folder
 from tests.aggregates.programs.trading import numbered
 from tests.faults._inside import Inside, run_program
 

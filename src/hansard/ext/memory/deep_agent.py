@@ -52,7 +52,7 @@ from hansard.domain.memory import lines
 from hansard.domain.memory.files import AGENTS
 from hansard.ext.mcp import http_server
 from hansard.ext.mcp.recording import ToolEffects
-from hansard.integrations.memory.agent_runs import AgentRun
+from hansard.ext.memory.agent_runs import AgentRun
 
 T = TypeVar("T")
 

@@ -173,9 +173,7 @@ def run_folder(
         AgentFailed: deepagents or the model's SDK raised; start it again with the run.
         NeedsSettling: The outcome of a step must be settled first.
     """
-    deep = import_extra(
-        "hansard.integrations.memory.deep_agent", "hansard agent run", "deepagents", "agent"
-    )
+    deep = import_extra("hansard.ext.memory.deep_agent", "hansard agent run", "deepagents", "agent")
     value = rules or Rules()
     loop = portal()
     agent = loop.run(brought(record.workspace, folder, by))
