@@ -14,7 +14,7 @@ from eventsourcing.tests import persistence as theirs
 from eventsourcing.utils import Environment
 
 from hansard.broker.lease import join
-from hansard.integrations.eventsourcing import Factory
+from hansard.ext.eventsourcing import Factory
 from hansard.state.native import (
     NativeAggregateRecorder,
     NativeApplicationRecorder,
@@ -24,7 +24,7 @@ from hansard.state.native import (
 
 pytestmark = pytest.mark.later
 
-MODULE = "hansard.integrations.eventsourcing"
+MODULE = "hansard.ext.eventsourcing"
 
 LITERAL_IDS = {("TestApplicationRecorder", "test_insert_select")}
 """Tests of the library that assert the ids 1, 2 and 3: here an id is a position of the log, which

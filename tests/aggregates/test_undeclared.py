@@ -35,7 +35,7 @@ from tests.bus.brokers import CLOCK, running
 
 pytestmark = pytest.mark.later
 
-MODULE = "hansard.integrations.eventsourcing"
+MODULE = "hansard.ext.eventsourcing"
 
 
 class Dog(Aggregate):
