@@ -24,8 +24,8 @@ from benchmarks import _world
 from benchmarks._form import PAGE, PARAMS
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_page import ARGUMENTS
+from hansard.ext.browser import chromium
 from hansard.inspect.actions import ScriptFormat, script
-from hansard.integrations import chromium
 
 RATIO_MAX = 1.5
 

@@ -22,7 +22,7 @@ from benchmarks import _world
 from benchmarks._form import PAGE
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_page import ARGUMENTS
-from hansard.integrations import chromium
+from hansard.ext.browser import chromium
 
 ACTIONS = 3
 RATIO_MAX = 2.0

@@ -37,8 +37,8 @@ from hansard.domain import run as runs
 from hansard.domain.events import Actor, Commit, Event
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, uuid8
 from hansard.domain.steps import Effects, Failure
+from hansard.ext.browser import chromium
 from hansard.inspect import page as page_data
-from hansard.integrations import chromium
 from hansard.web.pages import run_page
 
 RUN = "long-run"

@@ -43,7 +43,7 @@ UNRAISED = {
     "hansard.inspect": "commands",
     "hansard.ext.otel.export": "`hansard export --otlp`",
     "hansard.ext.models.exchange": "a step of the proxy, whose client gets a response",
-    "hansard.integrations.chromium": "`hansard actions run`",
+    "hansard.ext.browser.chromium": "`hansard actions run`",
     "hansard.ext.mcp": "`hansard mcp`",
     "hansard.ext.memory.agent_runs": "`hansard agent run`",
     "hansard.projections.report": "`hansard ask`",
@@ -54,7 +54,7 @@ UNRAISED = {
 }
 """Modules of errors that no call of the API raises, and what raises them."""
 
-APART = {"hansard.integrations.dspy"}
+APART = {"hansard.ext.optimize.dspy"}
 """Modules whose packages are installed in a folder of their own."""
 
 OWN = re.compile(r"^hansard(\.|$)")

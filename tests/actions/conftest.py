@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks.bench_page import ARGUMENTS
 from hansard.client.browser import browser as looking
-from hansard.integrations.chromium import program
+from hansard.ext.browser.chromium import program
 
 POLL_S = 0.25
 """Seconds between two polls of an awaited page: each poll is work of three processes."""

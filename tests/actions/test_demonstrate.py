@@ -21,7 +21,7 @@ from benchmarks import bench_page
 from hansard import testing
 from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.domain.actions import ActionCache
-from hansard.integrations.chromium import program
+from hansard.ext.browser.chromium import program
 from tests.integrations.mcp.support import free_port
 
 RUN_S_MAX = 90

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansard.integrations.chromium import program
+from hansard.ext.browser.chromium import program
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from hansard import testing
 from hansard.domain.actions import ActionCache, ActionCheck
+from hansard.ext.browser.chromium import program
 from hansard.inspect.actions import ScriptFormat, script
-from hansard.integrations.chromium import program
 from tests.actions import task_pages
 from tests.actions.test_cache import cache, entry
 

@@ -7,7 +7,7 @@ import pytest
 from hansard import testing
 from hansard.client.browser import elements
 from hansard.domain.actions import ElementTargets
-from hansard.integrations import chromium as browsers
+from hansard.ext.browser import chromium as browsers
 from tests.actions.test_cache import cache, entry
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

@@ -17,7 +17,7 @@ import pytest
 import hansard
 from benchmarks.bench_page import ARGUMENTS
 from hansard.domain.actions import decode, encode
-from hansard.integrations.chromium import program
+from hansard.ext.browser.chromium import program
 from tests.actions.replaying import Job
 from tests.actions.test_cache import cache, entry
 from tests.faults._warm import run

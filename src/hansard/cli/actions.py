@@ -334,7 +334,7 @@ async def replaying(
 ) -> AsyncIterator[tuple[AsyncRecord, AsyncSession, AsyncBrowser]]:
     """Open the record and a run whose session has a page of Chromium."""
     import hansard
-    from hansard.integrations import chromium
+    from hansard.ext.browser import chromium
 
     config = settings()
     async with (
@@ -861,7 +861,7 @@ async def demonstrate(
     field's name.
     """
     import hansard
-    from hansard.integrations import chromium
+    from hansard.ext.browser import chromium
 
     ended = asyncio.Event()
     config = settings()

@@ -190,7 +190,7 @@ class OptimizeOptions(TypedDict, total=False):
 
     Attributes:
         search: The search for candidates: `hill_climb` by default, or one of
-            `hansard.integrations.gepa`.
+            `hansard.ext.optimize.gepa`.
         metric: Name of the score; `score` by default.
         alias: The alias to move; `production` by default.
         budget: Most evaluations, those of the comparison included; 200 by default.

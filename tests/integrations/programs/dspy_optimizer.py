@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import hansard
-from hansard.integrations import dspy
+from hansard.ext.optimize import dspy
 
 TASKS = {f"t-{number}": number for number in range(16)}
 ANSWER = """[[ ## proposed_instruction ## ]]

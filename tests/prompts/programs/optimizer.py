@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import hansard
-from hansard.integrations import gepa
+from hansard.ext.optimize import gepa
 
 PROMPTS = ("baseline", "default", "confidence")
 

@@ -1,6 +1,6 @@
 """DSPy's COPRO as the search of `record.optimize`: each instruction that it tries is a version.
 
-    from hansard.integrations import dspy
+    from hansard.ext.optimize import dspy
     record.optimize("rag", tasks, evaluate=..., propose=ask, search=dspy.search(breadth=4, depth=3))
 
 DSPy words the requests to its model, so `propose` is that model here: it gets a text and an empty

@@ -1,6 +1,6 @@
 """GEPA as the search of `record.optimize`: its candidates are versions, merges included.
 
-    from hansard.integrations import gepa
+    from hansard.ext.optimize import gepa
     record.optimize("rag", tasks, evaluate=..., propose=..., search=gepa.search(seed=7))
 
 GEPA's evaluations and proposals are the steps of the optimisation's run, so it needs no folder of

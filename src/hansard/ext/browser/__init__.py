@@ -1,0 +1,1 @@
+"""Browser actions: pages whose actions are steps, replays of actions, demonstrations."""

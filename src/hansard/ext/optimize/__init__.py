@@ -1,0 +1,1 @@
+"""Optimisation of prompts: the searches of GEPA and DSPy."""
