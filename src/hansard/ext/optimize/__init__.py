@@ -1,1 +1,4 @@
-"""Optimisation of prompts: the searches of GEPA and DSPy."""
+"""Optimisation of prompts: candidates are proposed, evaluated, compared and promoted.
+
+A slice on the public core. `gepa` and `dspy` are searches by the packages of these names.
+"""
