@@ -18,7 +18,7 @@ from hansard.client.listening import Address
 from hansard.client.opening import find_broker
 from hansard.ext.frameworks import claude
 from hansard.ext.frameworks.claude_sessions import SessionStore
-from hansard.ext.listener import listening
+from hansard.service.http.app import listening
 from tests.cli.support import Call
 from tests.cli.test_up import up
 
@@ -266,7 +266,7 @@ async def test_what_is_no_hook_is_refused_and_leaves_nothing(
     async with posting(data_dir, workspace) as post:
         for body in bodies:
             for _ in range(2):
-                with pytest.raises(AssertionError, match="message"):
+                with pytest.raises(AssertionError, match="remedy"):
                     await post(body)
         assert await post(STOP | {"hook_event_name": "Notification"}) == {}
         await post(END)

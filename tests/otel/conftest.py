@@ -19,8 +19,8 @@ from hansard import settings
 from hansard.broker.lease import join
 from hansard.client.listening import Address
 from hansard.client.opening import find_broker
-from hansard.ext.listener import listening
 from hansard.ext.otel import receiver
+from hansard.service.http.app import listening
 
 
 class Door(msgspec.Struct):

@@ -21,10 +21,10 @@ from hansard import settings
 from hansard.client.listening import Address
 from hansard.client.opening import find_broker
 from hansard.domain.errors import Refused
-from hansard.ext.listener import listening
 from hansard.ext.otel import Traces, receiver, record
 from hansard.ext.otel.observed import run_of_trace
 from hansard.ext.otel.spans import from_json, from_protobuf
+from hansard.service.http.app import listening
 from tests.cli.support import ran
 from tests.cli.test_up import up
 from tests.faults._warm import python

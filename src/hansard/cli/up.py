@@ -126,7 +126,7 @@ async def _http(
         import_extra(package, "'hansard up --http'", package, "http")
     from hansard.cli.mcp import token_of
     from hansard.client.listening import Address
-    from hansard.ext.listener import listening
+    from hansard.service.http.app import listening
 
     address = Address.of(http, allow_host or ())
     token = None if token_file is None else token_of(token_file)

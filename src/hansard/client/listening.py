@@ -1,4 +1,4 @@
-"""HTTP listeners: an address, and a server that runs on it until cancelled."""
+"""HTTP listeners: an address, a server that runs on it until cancelled, and posts to slices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import Any
 import h11
 import msgspec
 import uvicorn
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from hansard.client.record import AsyncRecord
 from hansard.domain.errors import BadValue
 
 LOOPBACK = "127.0.0.1"
@@ -116,6 +117,31 @@ class Address(msgspec.Struct, frozen=True):
             fact = f"{self.host}:{self.port} cannot be listened on ({error.strerror or error})"
             raise BadValue("--http", fact, "take another port, or 0 for a free one") from error
         return listening
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A post to a slice with its body, and the open record of its workspace.
+
+    Attributes:
+        path: The path, without the workspace.
+        headers: The headers by lower-case name.
+        query: The parameters of the query.
+        body: The body, as it was sent (`content-encoding` is the handler's).
+        record: The record, open until the listener ends.
+        later: Does something after a delay in seconds, unless it is requested again before under
+            the same name: `later(name, delay_s, work)`.
+    """
+
+    path: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+    record: AsyncRecord
+    later: Callable[[str, float, Callable[[], Awaitable[object]]], None]
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+"""Answers a post to a slice; an error of Hansard is answered as a problem (RFC 9457)."""
 
 
 class _Server(uvicorn.Server):

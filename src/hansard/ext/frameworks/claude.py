@@ -24,6 +24,7 @@ from hansard.agents.policy import gate
 from hansard.agents.steps.gating import watching_questions
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
+from hansard.client.listening import Call
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 from hansard.domain.approval import Approval
@@ -32,7 +33,6 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.roles.model import tool_matches
 from hansard.domain.steps import Effects, Step
 from hansard.ext.frameworks._sessions import PairedCall
-from hansard.ext.listener import Call
 
 PATH = "/hooks/claude"
 """Path of the hooks at the listener."""

@@ -1,0 +1,265 @@
+"""The HTTP listener of `hansard up --http`: one address for all routes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncGenerator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from hansard.bus.loggers import logger, unexpected
+from hansard.client.listening import CLOSE, LOCAL, Address, Call, Handler, foreign, listen
+from hansard.client.opening import Broker
+from hansard.domain.errors import HansardError
+from hansard.service.http.identity import Identity
+from hansard.service.http.problems import RETRY, of_error, problem
+from hansard.service.http.records import OpenWorkspace, Records
+from hansard.service.http.routes import SLICE_ROUTES, Caller, Context, Route, RouteTable
+from hansard.service.workspace_requests import Asker, RoleContext, RoleRecord
+from hansard.settings import Settings
+
+BODY_BYTES_MAX = 16 * 1024 * 1024
+"""Largest body of a request, as it is sent."""
+
+HANDLED_MAX = 8
+"""Requests that are read and handled at the same time; others wait."""
+
+WAIT_S, HANDLE_S = 10.0, 60.0
+"""Longest wait for such a place, and longest time of a handler, in seconds."""
+
+WORKSPACES = "/workspaces/"
+"""Prefix of paths of slices that name their workspace."""
+
+POSITION = "Hansard-Position"
+"""Header of the position as of which an answer holds."""
+
+_json = msgspec.json.Encoder(enc_hook=str)
+
+_log = logger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    settings: Settings,
+    broker: Broker,
+    address: Address,
+    *,
+    token: str | None = None,
+    only: str | None = None,
+    slices: Mapping[str, str] = SLICE_ROUTES,
+) -> AsyncGenerator[str]:
+    """Serve the routes while the block runs; yield the listener's URL.
+
+    Args:
+        settings: The settings; their workspace is that of paths that name none.
+        broker: The running broker.
+        address: Where to listen; port 0 is a free port.
+        token: The bearer token that each request must send; None to accept all from this machine.
+        only: The only workspace that is served; None for all.
+        slices: Other paths of slices than `SLICE_ROUTES`.
+
+    Raises BadValue if the address cannot be listened on, or is open to others without a token.
+    """
+    identity = Identity(address, token)
+    async with contextlib.aclosing(Records(settings, broker, only)) as records:
+        app = App(records, identity, address, RouteTable.of_modules(), slices)
+        begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(listen(app, address, "", begun.set_result))
+        try:
+            either: set[asyncio.Future[object]] = {serving, begun}  # type: ignore[arg-type] # their results differ
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            yield begun.result()
+        finally:
+            serving.cancel()
+            await asyncio.wait({serving})
+
+
+class App:
+    """The ASGI application: it checks a request, reads it, and has its route answer."""
+
+    def __init__(
+        self,
+        records: Records,
+        identity: Identity,
+        address: Address,
+        table: RouteTable,
+        slices: Mapping[str, str],
+    ) -> None:
+        self._records = records
+        self._identity = identity
+        self._table = table
+        self._slices = slices
+        self._hosts = {*LOCAL, address.host.lower(), *(host.lower() for host in address.hosts)}
+        self._handlers: dict[str, Handler] = {}
+        self._places = asyncio.Semaphore(HANDLED_MAX)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. The workspace stays open until the answer is sent."""
+        request = Request(scope, receive)
+        async with contextlib.AsyncExitStack() as stack:
+            answer = self._refusal(request) or await self._in_turn(request, stack)
+            await answer(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the refusal of a foreign page or host, of a wrong token or an unknown path."""
+        refusal = foreign(request.headers, self._hosts)
+        if refusal is not None:
+            return problem(*refusal, CLOSE)
+        refused = self._identity.refusal(request)
+        if refused is not None:
+            return refused
+        _, slice_path = _split(request.url.path)
+        methods = (
+            ["POST"] if slice_path in self._slices else [*self._table.at(_path_of(request))[0]]
+        )
+        if not methods:
+            fact = f"there is nothing at {request.url.path!r:.80}"
+            remedy = "see /api/v1/openapi.json for the paths"
+            return problem(HTTPStatus.NOT_FOUND, fact, CLOSE, remedy=remedy)
+        if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
+            allowed = ", ".join(methods)
+            return problem(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{request.method} of {request.url.path!r:.80}",
+                CLOSE | {"Allow": allowed},
+                remedy=f"use {allowed}",
+            )
+        return None
+
+    async def _in_turn(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
+        """Read and answer a request in one of the places, within the limits of time."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._places.acquire()
+        except TimeoutError:
+            fact = f"{HANDLED_MAX} requests are under way"
+            remedy = "send this one again later"
+            busy = HTTPStatus.SERVICE_UNAVAILABLE
+            return problem(busy, fact, CLOSE | RETRY, remedy=remedy)
+        try:
+            body = await _body(request)
+            if body is None:
+                fact = f"a body of more than {BODY_BYTES_MAX:,} bytes"
+                large = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                return problem(large, fact, CLOSE, remedy="send less at a time")
+            async with asyncio.timeout(HANDLE_S):
+                return await self._answer(request, body, stack)
+        except ClientDisconnect:
+            return problem(HTTPStatus.BAD_REQUEST, "the client has left")
+        except TimeoutError:
+            fact = f"not done within {HANDLE_S:g} s"
+            remedy = "send it again later"
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, fact, RETRY, remedy=remedy)
+        finally:
+            self._places.release()
+
+    async def _answer(
+        self, request: Request, body: bytes, stack: contextlib.AsyncExitStack
+    ) -> Response:
+        path = request.url.path
+        try:
+            workspace, slice_path = _split(path)
+            if slice_path in self._slices:
+                opened = await stack.enter_async_context(self._records.of(workspace))
+                return await self._slice(request, body, slice_path, opened)
+            methods, parameters = self._table.at(_path_of(request))
+            route = methods.get(request.method) or methods["GET"]
+            return await self._routed(route, request, parameters, body, stack)
+        except HansardError as error:
+            return of_error(error)
+        except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
+            _log.warning("a request failed", path=path, **unexpected(error))
+            remedy = "see the log of 'hansard up'"
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, f"{path} failed", remedy=remedy)
+
+    async def _slice(
+        self, request: Request, body: bytes, path: str, opened: OpenWorkspace
+    ) -> Response:
+        """Answer by the handler of a slice, which writes to the trusted record."""
+        caller = await self._identity.caller(request, opened)
+        record = (await self._context(caller, opened, request)).trusted(path)
+        call = Call(path, request.headers, request.query_params, body, record, self._records.later)
+        name = self._slices[path]
+        if name not in self._handlers:
+            module, _, function = name.partition(":")
+            self._handlers[name] = getattr(importlib.import_module(module), function)
+        return await self._handlers[name](call)
+
+    async def _routed(
+        self,
+        route: Route,
+        request: Request,
+        parameters: dict[str, str],
+        body: bytes,
+        stack: contextlib.AsyncExitStack,
+    ) -> Response:
+        """Answer by the function of a route."""
+        if not route.in_workspace:
+            arguments = route.arguments(request, parameters, body)
+            return _encoded(await route.function(self, **arguments), None)
+        opened = await stack.enter_async_context(self._records.of(parameters.pop("workspace")))
+        caller = await self._identity.caller(request, opened)
+        context = await self._context(caller, opened, request)
+        arguments = route.arguments(request, parameters, body)
+        if caller.is_operator:  # read first: the answer holds at least as of it
+            context.position = await opened.record.workspace.log.head()
+        return _encoded(await route.function(context, **arguments), context)
+
+    async def _context(self, caller: Caller, opened: OpenWorkspace, request: Request) -> Context:
+        record: Any = opened.record
+        if caller.principal is not None:
+            checks = await opened.authenticator()
+            asker = await Asker.of(checks, opened.record.workspace, caller.principal)
+            record = RoleRecord(RoleContext(asker, opened.tables))
+        return Context(caller, opened, record, request, self._records.later)
+
+
+def _encoded(result: Any, context: Context | None) -> Response:
+    """Return the response of a result, with its position."""
+    if isinstance(result, Response):
+        answer = result
+    else:
+        answer = Response(_json.encode(result), media_type="application/json")
+    position = getattr(result, "position", None)
+    if position is None and context is not None:
+        position = context.position
+    if isinstance(position, int):
+        answer.headers[POSITION] = f"{position}"
+    answer.headers.setdefault("Cache-Control", "no-store")
+    return answer
+
+
+def _path_of(request: Request) -> str:
+    """Return the path as it was sent: an encoded slash is part of its segment."""
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    return raw.partition(b"?")[0].decode("ascii", errors="replace")
+
+
+def _split(path: str) -> tuple[str | None, str]:
+    """Return the workspace that a path of a slice names, if any, and the path below it."""
+    if not path.startswith(WORKSPACES):
+        return None, path
+    name, slash, rest = path.removeprefix(WORKSPACES).partition("/")
+    return name, slash + rest
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return a request's body; None if it is too large."""
+    stated = request.headers.get("content-length", "0")
+    if stated.isdigit() and int(stated) > BODY_BYTES_MAX:
+        return None
+    taken = bytearray()
+    async for chunk in request.stream():
+        taken += chunk
+        if len(taken) > BODY_BYTES_MAX:
+            return None
+    return bytes(taken)
