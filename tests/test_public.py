@@ -32,7 +32,7 @@ OFFERED = {id(value): name for name, value in NAMES.items()}
 UNRAISED = {
     "hansard.agents.access.principals": "what the broker's logins receive",
     "hansard.agents.exchange": "`hansard import` and `export`",
-    "hansard.agents.importers": "`hansard import`",
+    "hansard.ext.importers": "`hansard import`",
     "hansard.agents.memory": "`hansard memory`",
     "hansard.agents.runs": "the service, at a repeated call",
     "hansard.broker.access": "the service, before its server knows of a change",

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from hansard import testing
-from hansard.agents.importers.chat import ImportDefaults
-from hansard.agents.importers.reader import Importer
-from hansard.agents.importers.sources import Bad
+from hansard.agents.exchange.files import Bad
+from hansard.ext.importers.chat import ImportDefaults
+from hansard.ext.importers.reader import Importer
 from tests.importers.test_devtools import whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]

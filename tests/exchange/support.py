@@ -16,11 +16,10 @@ from tenacity import wait_none
 
 import hansard
 from hansard import settings
+from hansard.agents.exchange.files import Bad, BadRecord, Tally
 from hansard.agents.exchange.reader import import_events
 from hansard.agents.exchange.writer import Exported
 from hansard.agents.exchange.writer import export as write_out
-from hansard.agents.importers.chat import Tally
-from hansard.agents.importers.sources import Bad, BadRecord
 from hansard.agents.workspace import Workspace
 from hansard.bus import subjects
 from hansard.bus.jetstream.client import Broker

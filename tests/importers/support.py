@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hansard import settings
-from hansard.agents.importers.chat import ImportDefaults, Mapped, from_chat, mapped, run_id
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import encode, revive
 from hansard.bus.log import Append, Stored
@@ -20,6 +19,7 @@ from hansard.client.opening import open_workspace
 from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, run_of
 from hansard.domain.payload import run_fetch
+from hansard.ext.importers.chat import ImportDefaults, Mapped, from_chat, mapped, run_id
 from hansard.inspect.rederive import CheckedCall, Rederiver
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_id
-from hansard.agents.importers.sources import recognised, records
 from hansard.domain import run as runs
 from hansard.domain.agent import MessageAdded
 from hansard.domain.decider import fold
 from hansard.domain.ids import AgentStream
 from hansard.domain.steps import StepCompleted, StepFailed, StepRequested
+from hansard.ext.importers.chat import ChatRun, ImportDefaults, mapped, run_id
+from hansard.ext.importers.sources import recognised, records
 from tests.importers.support import NOW, events, log_of, of_type, rederived, written
 from tests.importers.test_tau import Nobody
 

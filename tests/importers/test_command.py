@@ -10,11 +10,11 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from hansard.agents.importers.chat import Message, Record
-from hansard.agents.importers.sources import SEE
 from hansard.bus.errors import NotFound
 from hansard.cli.exchange import _path
 from hansard.domain.errors import BadValue
+from hansard.ext.importers.chat import Message, Record
+from hansard.ext.importers.sources import SEE
 from tests.cli.support import environment
 from tests.conftest import ROOT
 from tests.importers.support import (

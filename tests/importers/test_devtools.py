@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import FILLED, FRAMES, KEYS, MASKED, NOT_DONE
 from hansard.client.record import Record
 from hansard.domain.actions import ActionCache
+from hansard.ext.importers.chat import FILLED, FRAMES, KEYS, MASKED, NOT_DONE
 from tests.cli.support import Call
 
 pytestmark = pytest.mark.later

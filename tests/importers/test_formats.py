@@ -10,8 +10,9 @@ import zipfile
 
 import pytest
 
-from hansard.agents.importers import sources
-from hansard.agents.importers.sources import FORMATS, HEAD_BYTES, NAMES, SEE, UNKNOWN, recognised
+from hansard.agents.exchange import files
+from hansard.agents.exchange.files import HEAD_BYTES
+from hansard.ext.importers.sources import FORMATS, NAMES, SEE, UNKNOWN, recognised
 from tests.importers.support import chat, log_of, says, written
 from tests.importers.test_atif import TRAJECTORY
 from tests.importers.test_claude_code import SESSION
@@ -198,16 +199,16 @@ def test_a_doubled_key_is_an_error(bring_in, home, workspace, tmp_path, format_,
 @pytest.mark.parametrize("piece", [3, 5, 7, 64])
 def test_a_document_is_taken_apart_wherever_its_pieces_end(tmp_path, monkeypatch, piece):
     """A document is split rightly wherever its pieces end: in texts, escapes, numbers, blanks."""
-    monkeypatch.setattr(sources, "PIECE_BYTES", piece)
+    monkeypatch.setattr(files, "PIECE_BYTES", piece)
     runs = [{"a": '}]"\\'}, [1, [2]], 'x\\"[', 1.5, True, None, {}, []]
     whole = {"first": {"{": [1]}, "runs": runs, "last": -17}
     path = tmp_path / "file"
-    path.write_bytes(sources.BOM + json.dumps(whole, indent=1).encode())
-    with sources.seekable(path) as file:
-        outline = sources.outline(file, "runs")
+    path.write_bytes(files.BOM + json.dumps(whole, indent=1).encode())
+    with files.seekable(path) as file:
+        outline = files.outline(file, "runs")
         assert outline.elements is not None
-        parts = [json.loads(sources.part(file, span)) for span in outline.elements]
-        last = sources.part(file, outline.members["last"])
+        parts = [json.loads(files.part(file, span)) for span in outline.elements]
+        last = files.part(file, outline.members["last"])
     assert (parts, last) == (runs, b"-17")
     assert list(outline.members) == ["first", "runs", "last"]
 
@@ -221,17 +222,17 @@ def test_a_document_that_is_broken_is_none(tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(data)
     with (
-        sources.seekable(path) as file,
-        pytest.raises(sources.NotADocument, match="it is not JSON"),
+        files.seekable(path) as file,
+        pytest.raises(files.NotADocument, match="it is not JSON"),
     ):
-        sources.outline(file)
+        files.outline(file)
 
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from hansard.agents.importers.chat import ChatRun, ImportDefaults
-from hansard.agents.importers.sources import records
+from hansard.ext.importers.chat import ChatRun, ImportDefaults
+from hansard.ext.importers.sources import records
 
 class Nobody:
     def read(self, count): pass

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hansard.agents.importers.sources import BLANKS, RECORD_BYTES_MAX
+from hansard.agents.exchange.files import BLANKS, RECORD_BYTES_MAX
 from tests.cli.support import environment
 from tests.importers.support import chat, made, runs_of, says
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from backports.zstd import zipfile as zstd_zipfile
 
-from hansard.agents.importers import sources
-from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_id
-from hansard.agents.importers.sources import records
+from hansard.agents.exchange import files
 from hansard.domain import run as runs
 from hansard.domain.agent import MessageAdded
 from hansard.domain.decider import fold
 from hansard.domain.run import RunFailed, RunScored
 from hansard.domain.steps import StepCompleted, StepFailed, StepRequested
+from hansard.ext.importers.chat import ChatRun, ImportDefaults, mapped, run_id
+from hansard.ext.importers.sources import records
 from tests.importers.support import NOW, events, log_of, of_type, rederived
 from tests.importers.test_tau import Nobody
 
@@ -253,7 +253,7 @@ def broken(how: str, path: Path) -> Path:
         archived(path, entries())
         data = bytearray(path.read_bytes())
         at = data.rfind(b"samples/small_epoch_1.json") - 46  # of the central directory
-        struct.pack_into("<I", data, at + 24, sources.RECORD_BYTES_MAX + 1)
+        struct.pack_into("<I", data, at + 24, files.RECORD_BYTES_MAX + 1)
         path.write_bytes(data)
     else:
         parts = entries()

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import decode
 
-from hansard.agents.importers.chat import ImportDefaults
 from hansard.bus.commits import encode
 from hansard.bus.log import COMMIT_BYTES_MAX
 from hansard.domain import agent as agents
@@ -29,6 +28,7 @@ from hansard.domain.run import (
     RunStarted,
 )
 from hansard.domain.steps import StepCompleted, StepFailed, StepRequested, ToolDeclared
+from hansard.ext.importers.chat import ImportDefaults
 from tests.domain import strategies
 from tests.importers.support import (
     answer,

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from hansard.agents.importers.chat import ChatRun, ImportDefaults, mapped, run_id
-from hansard.agents.importers.sources import records
 from hansard.domain import run as runs
 from hansard.domain.decider import fold
 from hansard.domain.errors import BadValue
 from hansard.domain.run import RunCompleted, RunFailed, RunStarted
 from hansard.domain.steps import StepFailed
+from hansard.ext.importers.chat import ChatRun, ImportDefaults, mapped, run_id
+from hansard.ext.importers.sources import records
 from tests.importers.support import NOW, asks, call, events, of_type, rederived, says
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hansard import AsyncRecord, testing
-from hansard.agents.importers.sources import Bad
+from hansard.agents.exchange.files import Bad
 from hansard.agents.workspace import read_lives
 from hansard.domain.agent import MessageAdded
 from hansard.ext.otel import export, files, messages

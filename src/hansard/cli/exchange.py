@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from inspect import cleandoc
 from pathlib import Path
 from types import UnionType
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
+from hansard.agents.exchange.files import Bad, BadRecord, Tally, head
 from hansard.agents.exchange.writer import (
     BlobLine,
     CommitLine,
@@ -25,19 +26,6 @@ from hansard.agents.exchange.writer import (
     export_view,
 )
 from hansard.agents.exchange.writer import export as write_out
-from hansard.agents.importers.chat import WORDS, ImportDefaults, Tally
-from hansard.agents.importers.reader import STDIN, Importer
-from hansard.agents.importers.sources import (
-    EMPTY,
-    EVENTS,
-    NAMES,
-    OF_SPANS,
-    UNKNOWN,
-    Bad,
-    BadRecord,
-    head,
-    recognised,
-)
 from hansard.agents.workspace import Workspace
 from hansard.bus import slices
 from hansard.bus.errors import NotFound
@@ -51,6 +39,17 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.events import REGISTRY, Commit
 from hansard.domain.snapshot import Snapshot
+from hansard.ext.importers.chat import WORDS, ImportDefaults
+from hansard.ext.importers.reader import STDIN, Importer
+from hansard.ext.importers.sources import (
+    EMPTY,
+    EVENTS,
+    NAMES,
+    OF_SPANS,
+    UNKNOWN,
+    hint_of,
+    recognised,
+)
 from hansard.inspect.answer import find_run
 
 # JSON Schemas (2020-12) of exported data, generated from the types that write and read it.
@@ -320,9 +319,10 @@ async def _events(
     from hansard.agents.exchange.reader import import_events
 
     tally = Tally()
+    hint = partial(hint_of, format_=EVENTS)
     for path in paths:
         try:
-            tally.add(await import_events(workspace, path, watcher))
+            tally.add(await import_events(workspace, path, watcher, hint))
         except BadRecord as stopped:
             tally.add(stopped.tally)
             return tally, True

@@ -15,9 +15,9 @@ from typing import Any, TypeVar, Unpack
 
 import msgspec
 
+from hansard.agents.exchange.files import Bad
 from hansard.agents.exchange.reader import import_events
 from hansard.agents.exchange.writer import export
-from hansard.agents.importers.sources import Bad
 from hansard.agents.runs import find_step
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace

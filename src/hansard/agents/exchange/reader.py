@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, assert_never, get_args
 
 import msgspec
 
+from hansard.agents.exchange.files import HEAD_BYTES, Bad, BadRecord, Tally, Watcher, seekable
 from hansard.agents.exchange.writer import (
     FORMAT,
     HEADER_MARK,
@@ -35,16 +36,6 @@ from hansard.agents.exchange.writer import (
     SeenLine,
     blobs_of,
     unseal,
-)
-from hansard.agents.importers.chat import Tally
-from hansard.agents.importers.sources import (
-    EVENTS,
-    HEAD_BYTES,
-    Bad,
-    BadRecord,
-    Watcher,
-    hint_of,
-    seekable,
 )
 from hansard.agents.steps.payloads import VALUE_BYTES_MAX
 from hansard.agents.workspace import Workspace
@@ -591,10 +582,11 @@ class Lines:
     where an incomplete file was followed by another one.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, hint: Callable[[bytes], str]) -> None:
         self.number = 0
         self.size = 0
         self._file = file
+        self._hint = hint
         self._ended = True
         self._glued = False
         self._newest: LinePosition = (0, 0, True)
@@ -646,7 +638,7 @@ class Lines:
         if self.number != 1:
             return ""
         self._file.seek(0)
-        hint = hint_of(self._file.read(HEAD_BYTES), EVENTS)
+        hint = self._hint(self._file.read(HEAD_BYTES))
         self._file.seek(self._newest[0] + self.size)
         return hint
 
@@ -689,14 +681,21 @@ YIELD_EVERY = 64
 STDIN = "-"
 
 
-async def import_events(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tally:
+async def import_events(
+    workspace: Workspace,
+    path: Path | None,
+    watcher: Watcher,
+    hint: Callable[[bytes], str] = lambda _: "",
+) -> Tally:
     """Import a file of 'hansard export', or standard input for None.
 
+    `hint` returns a hint at another format that the start of a file resembles.
     Each section is imported whole, or reported as one bad record with the faulty line. Raises
     BadRecord if the watcher does, OSError, and the log's errors.
     """
     with seekable(path) as file:
-        return await _Import(workspace, str(path) if path else STDIN, watcher).all_of(Lines(file))
+        work = _Import(workspace, str(path) if path else STDIN, watcher)
+        return await work.all_of(Lines(file, hint))
 
 
 class _Import:

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.importers import sources
-from hansard.agents.importers.chat import Tally
-from hansard.agents.importers.sources import RECORD_BYTES_MAX, Bad, Watcher
+from hansard.agents.exchange import files
+from hansard.agents.exchange.files import RECORD_BYTES_MAX, Bad, Tally, Watcher
 from hansard.agents.workspace import Workspace
 from hansard.ext.otel import record
 from hansard.ext.otel.spans import BROKEN, Log, Read, Span, from_document, from_request
@@ -66,11 +65,11 @@ async def take(workspace: Workspace, path: Path | None, watcher: Watcher) -> Tal
 
 def _parts(path: Path | None, watcher: Watcher) -> Iterator[tuple[int, Read]]:
     """Yield what each line of a file holds, or the file where it is one document."""
-    with sources.seekable(path) as file:
-        for line in sources.lines(file):
+    with files.seekable(path) as file:
+        for line in files.lines(file):
             watcher.read(line.size)
             if line.data is None:
-                yield line.number, Read(refused=[sources.too_long("the line", line.size)])
+                yield line.number, Read(refused=[files.too_long("the line", line.size)])
             elif line.data:
                 read = _document(line.data)
                 if isinstance(read, str) and line.number == 1:
@@ -83,16 +82,16 @@ def _parts(path: Path | None, watcher: Watcher) -> Iterator[tuple[int, Read]]:
         watcher.read(len(data))
         read = _document(data)
         if len(data) > RECORD_BYTES_MAX:
-            read = sources.too_long("the file", len(data))
+            read = files.too_long("the file", len(data))
         yield 1, Read(refused=[read]) if isinstance(read, str) else read
 
 
 def _document(data: bytes) -> Read | str:
     """Return the spans of a JSON document, or the reason why it is none."""
     try:
-        value: Any = msgspec.json.decode(data.removeprefix(sources.BOM))
+        value: Any = msgspec.json.decode(data.removeprefix(files.BOM))
     except BROKEN as error:
-        return sources.why_not_json(data, error)
+        return files.why_not_json(data, error)
     if isinstance(value, dict) and ("resourceSpans" in value or "resourceLogs" in value):
         try:
             return from_request(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hansard.agents.importers.chat import text_of
+from hansard.ext.importers.chat import text_of
 from hansard.ext.otel import aliases
 from hansard.ext.otel.spans import Mark, decoded, decoded_as
 

@@ -16,7 +16,16 @@ from typing import Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
-from hansard.agents.importers.chat import (
+from hansard.agents.steps import payloads
+from hansard.bus.log import Append
+from hansard.domain import values
+from hansard.domain.agent import AgentLeft, SessionBegan
+from hansard.domain.errors import BadValue
+from hansard.domain.events import Actor
+from hansard.domain.ids import AgentStream, RunStream, uuid8
+from hansard.domain.run import OBSERVED, AgentJoined, RunCompleted, RunFailed, RunStarted
+from hansard.domain.steps import IMPORTER, Effects, Failure
+from hansard.ext.importers.chat import (
     AGENT,
     EPOCH,
     LABEL_LENGTH_MAX,
@@ -27,15 +36,6 @@ from hansard.agents.importers.chat import (
     Stream,
     text_of,
 )
-from hansard.agents.steps import payloads
-from hansard.bus.log import Append
-from hansard.domain import values
-from hansard.domain.agent import AgentLeft, SessionBegan
-from hansard.domain.errors import BadValue
-from hansard.domain.events import Actor
-from hansard.domain.ids import AgentStream, RunStream, uuid8
-from hansard.domain.run import OBSERVED, AgentJoined, RunCompleted, RunFailed, RunStarted
-from hansard.domain.steps import IMPORTER, Effects, Failure
 from hansard.ext.otel import aliases, messages
 from hansard.ext.otel.messages import Chat
 from hansard.ext.otel.spans import Log, Span, decoded, decoded_as

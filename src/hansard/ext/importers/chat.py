@@ -9,7 +9,7 @@ Long because the format and its mapping to events define each other.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 
 from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
+from hansard.agents.exchange.files import Tally
 from hansard.agents.steps import payloads
 from hansard.agents.steps.failures import failure_digest
 from hansard.agents.steps.payloads import EVENT_BYTES_MAX
@@ -891,44 +892,6 @@ MAPPING = "1"
 
 EPOCH = 1
 """Epoch of every imported agent; a process that resumes the run takes the next."""
-
-
-class Tally(msgspec.Struct):
-    """Counts of an import.
-
-    `runs`, `messages`, `calls`, `commits` and `events` count what was read and is now recorded;
-    `new` counts the commits that were not recorded before. `duplicates` are records already read in
-    the same import. `unanswered` holds tool calls without a result in the source, as run and call
-    id; `unasked` counts results without a call; `claims` counts the figures that submissions claim.
-    `assumed` counts assumptions about what the source does not state, by kind;
-    `left_out` counts what was not imported. `absent` holds
-    the hashes of large payloads that the source could not read either.
-    """
-
-    runs: int = 0
-    messages: int = 0
-    calls: int = 0
-    commits: int = 0
-    events: int = 0
-    new: int = 0
-    bad: int = 0
-    blobs: int = 0
-    duplicates: int = 0
-    unasked: int = 0
-    claims: int = 0
-    assumed: dict[str, int] = {}
-    left_out: dict[str, int] = {}
-    unanswered: list[tuple[str, str]] = []
-    absent: list[str] = []
-
-    def add(self, other: Tally) -> None:
-        """Add the counts of another part of the same import."""
-        for name in self.__struct_fields__:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if isinstance(mine, dict):
-                setattr(self, name, dict(Counter(mine) + Counter(theirs)))
-            else:
-                setattr(self, name, mine + theirs)
 
 
 class Mapped(msgspec.Struct):

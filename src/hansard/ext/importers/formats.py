@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents.importers.chat import (
+from hansard.domain import ids
+from hansard.domain.errors import BadValue
+from hansard.ext.importers.chat import (
     AGENT,
     SOURCE_RUN,
     TOOL,
@@ -22,8 +24,6 @@ from hansard.agents.importers.chat import (
     metrics,
     text_of,
 )
-from hansard.domain import ids
-from hansard.domain.errors import BadValue
 
 # Trajectories of ATIF, the Agent Trajectory Interchange Format of Harbor, read as chats.
 #

@@ -14,19 +14,19 @@ from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents.importers import chat
-from hansard.agents.importers.chat import (
+from hansard.domain.actions import METHODS, ElementTargets, check_xpath, normalized
+from hansard.domain.errors import BadValue
+from hansard.domain.fingerprint import canonical
+from hansard.domain.steps import Effects
+from hansard.domain.values import Secret
+from hansard.ext.importers import chat
+from hansard.ext.importers.chat import (
     TOOL,
     ChatRun,
     Ending,
     ImportDefaults,
     Message,
 )
-from hansard.domain.actions import METHODS, ElementTargets, check_xpath, normalized
-from hansard.domain.errors import BadValue
-from hansard.domain.fingerprint import canonical
-from hansard.domain.steps import Effects
-from hansard.domain.values import Secret
 
 DEVTOOLS = "devtools"
 PERSON = "person"

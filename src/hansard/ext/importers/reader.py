@@ -14,20 +14,7 @@ from typing import Self
 import msgspec
 from cachetools import LRUCache
 
-from hansard.agents.importers import sources
-from hansard.agents.importers.chat import (
-    SOURCE,
-    SOURCE_RUN,
-    WORDS,
-    ChatRun,
-    ImportDefaults,
-    Mapped,
-    Tally,
-    mapped,
-    run_id,
-)
-from hansard.agents.importers.formats import CLAUDE_CODE, Claims
-from hansard.agents.importers.sources import Bad, BadRecord, Watcher
+from hansard.agents.exchange.files import Bad, BadRecord, Tally, Watcher
 from hansard.agents.workspace import Workspace, read_lives
 from hansard.bus.errors import Conflict
 from hansard.bus.log import Append
@@ -44,6 +31,18 @@ from hansard.domain.run import (
     decide_import,
 )
 from hansard.domain.steps import IMPORTER
+from hansard.ext.importers import sources
+from hansard.ext.importers.chat import (
+    SOURCE,
+    SOURCE_RUN,
+    WORDS,
+    ChatRun,
+    ImportDefaults,
+    Mapped,
+    mapped,
+    run_id,
+)
+from hansard.ext.importers.formats import CLAUDE_CODE, Claims
 from hansard.state.repository import folded
 
 BATCH_COMMITS_MAX = 2_000
