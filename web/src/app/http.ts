@@ -1,0 +1,91 @@
+// Data over HTTP from `hansard up --http`.
+
+import { Problem, queryText, type Answer, type Listener, type Query, type Source } from "./source";
+
+const CSRF_COOKIE = "hansard_csrf";
+const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000]; // between attempts to follow a stream
+
+function cookie(name: string): string {
+  const pair = document.cookie.split("; ").find((each) => each.startsWith(`${name}=`));
+  return pair ? decodeURIComponent(pair.slice(name.length + 1)) : "";
+}
+
+async function problemOf(response: Response): Promise<Problem> {
+  const text = await response.text();
+  try {
+    const facts = JSON.parse(text);
+    const detail = facts.fact ?? facts.detail ?? "";
+    return new Problem(response.status, facts.title ?? response.statusText, detail, facts.remedy ?? "", facts.value);
+  } catch {
+    return new Problem(response.status, response.statusText || `Status ${response.status}`, text.slice(0, 300));
+  }
+}
+
+export class HttpSource implements Source {
+  readonly kind = "http";
+
+  constructor(readonly workspace: string) {}
+
+  private address(path: string, query?: Query): string {
+    return `/api/v1/${encodeURIComponent(this.workspace)}${path}${queryText(query)}`;
+  }
+
+  link(path: string, query?: Query): string {
+    return this.address(path, query);
+  }
+
+  async get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Answer<T>> {
+    return this.request<T>(this.address(path, query), { signal });
+  }
+
+  async post<T>(path: string, body: unknown, key: string = crypto.randomUUID()): Promise<Answer<T>> {
+    const headers = { "Content-Type": "application/json", "Idempotency-Key": key, "X-CSRF-Token": cookie(CSRF_COOKIE) };
+    return this.request<T>(this.address(path), { method: "POST", headers, body: JSON.stringify(body) });
+  }
+
+  private async request<T>(address: string, init: RequestInit): Promise<Answer<T>> {
+    let response: Response;
+    try {
+      response = await fetch(address, { credentials: "same-origin", ...init });
+    } catch (error) {
+      if (init.signal?.aborted) throw error;
+      throw new Problem(0, "No answer from the server", location.host, "Check that `hansard up --http` runs, then try again.");
+    }
+    if (!response.ok) throw await problemOf(response);
+    const position = response.headers.get("Hansard-Position");
+    return { data: response.status === 204 ? (null as T) : await response.json(), position: position === null ? null : Number(position) };
+  }
+
+  // EventSource reconnects by itself after most losses, with Last-Event-ID; after a refusal it does not,
+  // and a new one begins after the last id.
+  follow(path: string, query: Query, listener: Listener): () => void {
+    let [stopped, attempt, last] = [false, 0, ""];
+    let stream: EventSource | null = null;
+    let timer = 0;
+    const names = ["message", "row", "rows", "run", "runs", "change", "reload"];
+    const begin = () => {
+      stream = new EventSource(this.address(path, last ? { ...query, after: last } : query));
+      stream.onopen = () => {
+        attempt = 0;
+        listener.state("live");
+      };
+      stream.onerror = () => {
+        listener.state("waiting");
+        if (stopped || stream?.readyState !== EventSource.CLOSED) return;
+        timer = window.setTimeout(begin, RETRY_MS[Math.min(attempt++, RETRY_MS.length - 1)]);
+      };
+      for (const name of names) {
+        stream.addEventListener(name, (event) => {
+          last = event.lastEventId || last;
+          listener.event(name, event.data ? JSON.parse(event.data) : null, event.lastEventId);
+        });
+      }
+    };
+    begin();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+      stream?.close();
+    };
+  }
+}

@@ -1,0 +1,84 @@
+// The address: every view is one. Over HTTP it is /ws/WORKSPACE/PATH?QUERY; in a file it is the part
+// after `#`, as a file has one path.
+
+import { computed, signal } from "@preact/signals";
+import { queryText, type Query } from "./source";
+
+export interface Place {
+  workspace: string;
+  path: string; // such as /runs/RUN
+  query: Record<string, string>;
+}
+
+let home: { workspace: string; path: string } | null = null; // of a file
+
+function read(): Place {
+  if (home) {
+    const [path, query = ""] = location.hash.startsWith("#/") ? location.hash.slice(1).split("?") : [home.path, location.hash.slice(1)];
+    return { workspace: home.workspace, path, query: Object.fromEntries(new URLSearchParams(query)) };
+  }
+  const [, , workspace = "", ...rest] = location.pathname.split("/");
+  return {
+    workspace: decodeURIComponent(workspace),
+    path: `/${rest.join("/")}`.replace(/(.)\/$/, "$1"),
+    query: Object.fromEntries(new URLSearchParams(location.search)),
+  };
+}
+
+export const place = signal<Place>(read());
+export const path = computed(() => place.value.path);
+export const query = computed(() => place.value.query);
+
+// The page is a file about one run: its addresses are fragments.
+export function inFile(workspace: string, at: string): void {
+  home = { workspace, path: at };
+  place.value = read();
+}
+
+// Address of a view of this workspace, for `href`.
+export function address(to: string, given: Query = {}): string {
+  if (home) return `#${to === home.path ? queryText(given).slice(1) : `${to}${queryText(given)}`}`;
+  return `/ws/${encodeURIComponent(place.value.workspace)}${to}${queryText(given)}`;
+}
+
+export function go(to: string, given: Query = {}, { replace = false } = {}): void {
+  const next = address(to, given);
+  if (replace) history.replaceState(null, "", next);
+  else history.pushState(null, "", next);
+  place.value = read();
+  if (!replace) scrollTo(0, 0);
+}
+
+const ADDRESS_MS = 400; // browsers limit the rate of changes of the address
+let timer = 0;
+let pending: Query = {};
+
+// Change some of the query and keep the rest; an empty value removes one. The address follows at rest.
+export function setQuery(changes: Query): void {
+  const next: Record<string, string> = { ...place.value.query };
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === undefined || value === "") delete next[name];
+    else next[name] = String(value);
+  }
+  place.value = { ...place.value, query: next };
+  pending = next;
+  clearTimeout(timer);
+  timer = window.setTimeout(() => history.replaceState(null, "", address(place.value.path, pending)), ADDRESS_MS);
+}
+
+function followLinks(event: MouseEvent): void {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const link = (event.target as Element).closest?.("a[href]") as HTMLAnchorElement | null;
+  if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
+  if (home || !link.pathname.startsWith("/ws/")) return;
+  event.preventDefault();
+  history.pushState(null, "", link.href);
+  place.value = read();
+  scrollTo(0, 0);
+}
+
+export function listen(): void {
+  addEventListener("popstate", () => (place.value = read()));
+  addEventListener("hashchange", () => (place.value = read()));
+  document.addEventListener("click", followLinks);
+}

@@ -1,0 +1,61 @@
+// Reads of a source as hooks: the answer, the refusal, and whether a newer answer is on its way.
+
+import { createContext } from "preact";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
+import { Problem, queryText, type Listener, type Query, type Source } from "./source";
+
+export const SourceContext = createContext<Source | null>(null);
+
+export function useSource(): Source {
+  const source = useContext(SourceContext);
+  if (!source) throw new Error("a view is shown outside of its source");
+  return source;
+}
+
+export interface Read<T> {
+  data: T | null; // the newest answer: kept while a newer one is read
+  position: number | null;
+  problem: Problem | null;
+  loading: boolean;
+  reload: () => void;
+}
+
+export const asProblem = (error: unknown): Problem =>
+  error instanceof Problem ? error : new Problem(0, "This page failed", String(error), "Reload it.");
+
+// Read a path whenever it or its query changes; nothing while the path is null.
+export function useRead<T>(path: string | null, query: Query = {}): Read<T> {
+  const source = useSource();
+  const [count, setCount] = useState(0);
+  const [state, setState] = useState<Omit<Read<T>, "reload">>({ data: null, position: null, problem: null, loading: path !== null });
+  const key = path === null ? null : path + queryText(query);
+  const before = useRef<string | null>(null);
+  useEffect(() => {
+    if (path === null) return;
+    const control = new AbortController();
+    const isOther = before.current?.split("?")[0] !== path;
+    before.current = key;
+    setState((now) => ({ ...now, data: isOther ? null : now.data, problem: null, loading: true }));
+    source.get<T>(path, query, control.signal).then(
+      ({ data, position }) => control.signal.aborted || setState({ data, position, problem: null, loading: false }),
+      (error) => control.signal.aborted || setState((now) => ({ ...now, problem: asProblem(error), loading: false })),
+    );
+    return () => control.abort();
+  }, [source, key, count]);
+  return { ...state, reload: () => setCount((now) => now + 1) };
+}
+
+// Follow a stream while the path is not null.
+export function useStream(path: string | null, query: Query, listener: Listener): void {
+  const source = useSource();
+  const newest = useRef(listener);
+  newest.current = listener;
+  const key = path === null ? null : path + queryText(query);
+  useEffect(() => {
+    if (path === null) return;
+    return source.follow(path, query, {
+      event: (...args) => newest.current.event(...args),
+      state: (state) => newest.current.state(state),
+    });
+  }, [source, key]);
+}

@@ -1,0 +1,49 @@
+// Where the page gets its data: over HTTP (http.ts), or from inside the file (inside.ts). Views know
+// this interface only, and ask for paths as below /api/v1/WORKSPACE.
+
+export type Value = string | number | boolean | null | undefined;
+export type Query = Record<string, Value>;
+
+// Facts of a refusal, as in RFC 9457 with Hansard's fact, value and remedy.
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    readonly title: string,
+    readonly detail: string,
+    readonly remedy = "",
+    readonly value: unknown = undefined,
+  ) {
+    super(detail ? `${title}: ${detail}` : title);
+  }
+}
+
+// An answer, and the position of the log as of which it holds; null if the server states none.
+export interface Answer<T> {
+  data: T;
+  position: number | null;
+}
+
+export interface Listener {
+  // An event of the stream: its name ("message" if it has none), its data and its id, a position.
+  event(name: string, data: any, id: string): void;
+  // The stream's state: "live", or "waiting" after a loss of the connection.
+  state(state: "live" | "waiting"): void;
+}
+
+export interface Source {
+  readonly kind: "http" | "file";
+  readonly workspace: string;
+  get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Answer<T>>;
+  // Write once: the key makes a repeated request one write. A file refuses.
+  post<T>(path: string, body: unknown, key?: string): Promise<Answer<T>>;
+  // Follow a stream of events from after a position; returns how to stop. A file's stream is empty.
+  follow(path: string, query: Query, listener: Listener): () => void;
+  // Address of a path's answer for a link, such as raw bytes; null where there is no server.
+  link(path: string, query?: Query): string | null;
+}
+
+export function queryText(query: Query = {}): string {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return text ? `?${text}` : "";
+}

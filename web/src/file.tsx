@@ -1,0 +1,2 @@
+// The page of one run with its data inside.
+export {};

@@ -1,0 +1,15 @@
+// The served page.
+
+import { render } from "preact";
+import { HttpSource } from "./app/http";
+import { go, listen, place } from "./app/place";
+import { SourceContext } from "./app/reads";
+import { Shell } from "./app/shell";
+import { startTheme } from "./app/theme";
+import "./styles/base.css";
+
+startTheme();
+listen();
+if (place.value.path === "/") go("/runs", {}, { replace: true });
+const source = new HttpSource(place.value.workspace);
+render(<SourceContext.Provider value={source}><Shell source={source} /></SourceContext.Provider>, document.getElementById("app")!);

@@ -1,0 +1,87 @@
+// A list of any number of rows of one height, of which only those in sight exist.
+
+import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
+import type { AriaRole, ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+const OVERSCAN = 8; // rows outside of the sight that exist, on either side
+const PRINTED_ROWS = 2_000;
+
+export interface VirtualListProps {
+  size: number;
+  row: (index: number) => ComponentChildren; // an element of the height, as `.vrow` in base.css
+  height?: number; // of a row, in px
+  current?: number | null; // kept in sight when it changes; -1 or null: none
+  stick?: boolean; // keep the last row in sight while rows are added
+  label: string;
+  role?: AriaRole; // of the list, and of the place of a row
+  rowRole?: AriaRole;
+  class?: string;
+  id?: string;
+  active?: string; // id of the current row, for assistive technology
+  onKeyDown?: (event: KeyboardEvent) => void;
+  onClick?: (event: MouseEvent) => void;
+  onRange?: (first: number, last: number) => void; // rows that exist now
+}
+
+export function VirtualList(props: VirtualListProps) {
+  const { size, height = 30, current = null, rowRole = "listitem" } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [, redraw] = useState(0);
+  const [isPrinting, setPrinting] = useState(false);
+  const virtual = useRef<Virtualizer<HTMLDivElement, Element> | null>(null);
+  const options = {
+    count: size,
+    getScrollElement: () => box.current,
+    estimateSize: () => height,
+    overscan: OVERSCAN,
+    observeElementRect,
+    observeElementOffset,
+    scrollToFn: elementScroll,
+    onChange: () => redraw((now) => now + 1),
+  };
+  virtual.current ??= new Virtualizer<HTMLDivElement, Element>(options);
+  virtual.current.setOptions({ ...virtual.current.options, ...options });
+  useLayoutEffect(() => virtual.current!._didMount(), []);
+  useLayoutEffect(() => virtual.current!._willUpdate());
+  useLayoutEffect(() => {
+    if (current !== null && current >= 0 && current < size) keepInSight(box.current!, current, height);
+  }, [current, size > 0]);
+  useLayoutEffect(() => {
+    if (props.stick && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [props.stick, size]);
+  useEffect(() => {
+    const [before, after] = [() => setPrinting(true), () => setPrinting(false)];
+    addEventListener("beforeprint", before);
+    addEventListener("afterprint", after);
+    return () => {
+      removeEventListener("beforeprint", before);
+      removeEventListener("afterprint", after);
+    };
+  }, []);
+  const rows = virtual.current.getVirtualItems();
+  const [first, last] = [rows[0]?.index ?? 0, rows.at(-1)?.index ?? -1];
+  useEffect(() => props.onRange?.(first, last), [first, last, size]);
+  const printed = Math.min(size, PRINTED_ROWS);
+  return (
+    <div ref={box} id={props.id} class={`vlist ${props.class ?? ""}`} role={props.role ?? "list"} tabIndex={0} aria-label={props.label} aria-activedescendant={props.active} onKeyDown={props.onKeyDown} onClick={props.onClick}>
+      <div role="presentation" class="vsize" style={{ height: isPrinting ? "auto" : `${size * height}px` }}>
+        {isPrinting
+          ? Array.from({ length: printed }, (_, index) => <div key={index} role={rowRole}>{props.row(index)}</div>)
+          : rows.map((each) => (
+              <div key={each.index} role={rowRole} aria-setsize={rowRole === "listitem" ? size : undefined} aria-posinset={rowRole === "listitem" ? each.index + 1 : undefined} class="vplace" style={{ transform: `translateY(${each.start}px)`, height: `${height}px` }}>{props.row(each.index)}</div>
+            ))}
+      </div>
+      {isPrinting && size > printed ? <p class="note">{(size - printed).toLocaleString("en-US")} more rows are not printed.</p> : null}
+    </div>
+  );
+}
+
+function keepInSight(box: HTMLElement, index: number, height: number): void {
+  const [top, room] = [index * height, box.clientHeight];
+  const margin = Math.min(room / 4, 2 * height);
+  if (top < box.scrollTop + margin || top + height > box.scrollTop + room - margin) {
+    const isFar = top < box.scrollTop - room || top > box.scrollTop + 2 * room;
+    box.scrollTop = isFar ? top - room / 2 : top < box.scrollTop + margin ? top - margin : top + height - room + margin;
+  }
+}

@@ -1,0 +1,109 @@
+// Small parts that all views share.
+
+import type { ComponentChildren, JSX } from "preact";
+import type { Problem } from "../app/source";
+import type { Read } from "../app/reads";
+import { clock, inLine } from "./text";
+
+// A recorded text as a separate element, to limit the effect of its direction.
+export function Rec({ text, class: kind = "" }: { text: unknown; class?: string }) {
+  return <bdi class={`rec ${kind}`.trim()}>{inLine(String(text))}</bdi>;
+}
+
+export const words = (name: string): string => name.replaceAll("_", " ");
+
+export function Pill({ status, label }: { status: string; label?: string }) {
+  return <span class={`pill ${status}`}>{inLine(label ?? words(status))}</span>;
+}
+
+export function Chip({ children, class: kind = "", title }: { children: ComponentChildren; class?: string; title?: string }) {
+  return <span class={`chip ${kind}`.trim()} title={title}>{children}</span>;
+}
+
+// The name of an agent in its color; the number is its place in the run.
+export function Who({ name, number }: { name: string; number?: number }) {
+  return <span class={`who ${number === undefined ? "" : `agent-${number % 8}`}`}><Rec text={name} /></span>;
+}
+
+export function Time({ iso }: { iso: string | null | undefined }) {
+  return iso ? <time class="mono" dateTime={iso} title={`${iso} (UTC)`}>{clock(iso)}</time> : null;
+}
+
+// Names and values; pairs without a value are left out.
+export function Facts({ pairs, class: kind = "facts" }: { pairs: [string, ComponentChildren][]; class?: string }) {
+  const present = pairs.filter(([, value]) => value !== null && value !== undefined && value !== false && value !== "");
+  return (
+    <dl class={kind}>
+      {present.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{typeof value === "string" || typeof value === "number" ? <Rec text={value} /> : value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+// A refusal: fact, value, remedy, and a button to try again.
+export function Failed({ problem, again }: { problem: Problem; again?: () => void }) {
+  return (
+    <div class="failed" role="alert">
+      <p class="failed-title">{problem.title}</p>
+      {problem.detail && <p><Rec text={problem.detail} /></p>}
+      {problem.value !== undefined && problem.value !== null && <p class="mono"><Rec text={typeof problem.value === "string" ? problem.value : JSON.stringify(problem.value)} /></p>}
+      {problem.remedy && <p class="remedy"><Rec text={problem.remedy} /></p>}
+      {again && <button type="button" onClick={again}>Try again</button>}
+    </div>
+  );
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <p class="note empty">{children}</p>;
+}
+
+export function Waiting({ what = "Loading" }: { what?: string }) {
+  return <p class="note waiting" role="status">{what}…</p>;
+}
+
+// The state of a read around its content: a refusal, the first wait, or the content.
+export function Shown<T>({ read, children }: { read: Read<T>; children: (data: T) => ComponentChildren }): JSX.Element {
+  if (read.data === null && read.problem) return <Failed problem={read.problem} again={read.reload} />;
+  if (read.data === null) return <Waiting />;
+  return (
+    <>
+      {read.problem && <Failed problem={read.problem} again={read.reload} />}
+      {children(read.data)}
+    </>
+  );
+}
+
+// Tabs of a group of panels, with the keys of the ARIA pattern.
+export interface Tab {
+  id: string;
+  label: string;
+  size?: number | null;
+  news?: string;
+}
+
+export function Tabs({ tabs, chosen, choose, label, prefix = "panel" }: { tabs: Tab[]; chosen: string; choose: (id: string) => void; label: string; prefix?: string }) {
+  const onKey = (event: KeyboardEvent) => {
+    const at = tabs.findIndex((tab) => tab.id === chosen);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = tabs[(to + tabs.length) % tabs.length];
+    choose(next.id);
+    (event.currentTarget as Element).querySelector<HTMLElement>(`#tab-${prefix}-${next.id}`)?.focus();
+  };
+  return (
+    <div class="switch" role="tablist" aria-label={label} onKeyDown={onKey}>
+      {tabs.map((tab) => (
+        <button key={tab.id} type="button" role="tab" id={`tab-${prefix}-${tab.id}`} aria-controls={`${prefix}-${tab.id}`} aria-selected={tab.id === chosen} tabIndex={tab.id === chosen ? 0 : -1} onClick={() => choose(tab.id)}>
+          {tab.label} {tab.size ? <span class="size">{tab.size.toLocaleString("en-US")}</span> : null}
+          {tab.news ? <span class="news" title={tab.news}><span aria-hidden="true">•</span><span class="unseen">{tab.news}</span></span> : null}
+        </button>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,202 @@
+// All runs: filters, an order, and the newest state of each, live.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { useCommands } from "../app/keys";
+import { address, go, query, setQuery } from "../app/place";
+import { asProblem, useRead, useStream } from "../app/reads";
+import { live, title } from "../app/shell";
+import type { Problem } from "../app/source";
+import { VirtualList } from "../ui/list";
+import { Chip, Empty, Failed, Pill, Rec, Shown, Time } from "../ui/pieces";
+import { count, duration, plural } from "../ui/text";
+import type { ViewProps } from ".";
+
+interface Stated {
+  at: string | null;
+  clock: string;
+}
+
+// A row as of `hansard runs --json`.
+export interface RunRow {
+  run: string;
+  workflow: string;
+  status: string;
+  agents: Record<string, string>;
+  at_work: string[];
+  gone: string[];
+  steps: number | null;
+  open_steps: number | null;
+  in_doubt_steps: number | null;
+  under_way_steps: number;
+  failed_steps: number | null;
+  began: Stated | null;
+  last: Stated | null;
+  position: number | null;
+  forked_from: string | null;
+  labels: Record<string, string>;
+  error: { type?: string; message?: string } | null;
+  problem: string | null;
+  cost?: number | null;
+  tokens?: number | null;
+}
+
+interface RunsAnswer {
+  runs: RunRow[];
+  next: number | null;
+  found: number | null; // of all that match; null for a role
+  probed: number;
+  undated: number;
+  unread: number;
+  unknown: string[];
+}
+
+const STATUSES = ["open", "completed", "failed", "cancelled", "unknown"];
+const SORTS: [string, string][] = [["", "Recorded last"], ["began", "Begun last"]];
+const FILTERS = ["status", "workflow", "agent", "since", "until", "text", "sort"];
+const ROW_HEIGHT = 54;
+const PAGE = 100; // rows read at once
+const TYPING_MS = 250;
+const RELOAD_MS = 700; // after a change of a run: further ones are gathered
+
+const spent = (run: RunRow): number | null => {
+  const [began, last] = [run.began?.at, run.last?.at].map((time) => (time ? Date.parse(time) : NaN));
+  return Number.isNaN(began) || Number.isNaN(last) || run.began?.clock !== run.last?.clock ? null : Math.max(0, last - began);
+};
+
+function Figure({ number, name, kind }: { number: number | null; name: string; kind: string }) {
+  return number ? <span class={`pill ${kind}`}>{count(number)} {name}</span> : null;
+}
+
+function Row({ run, isCurrent }: { run: RunRow; isCurrent: boolean }) {
+  const labels = Object.entries(run.labels);
+  const agents = Object.keys(run.agents);
+  return (
+    <a class={`vrow run-row${isCurrent ? " current" : ""}`} href={address(`/runs/${encodeURIComponent(run.run)}`)} aria-current={isCurrent ? "true" : undefined}>
+      <span class="run-status"><Pill status={run.status} /></span>
+      <span class="run-name">
+        <span class="run-title"><Rec text={run.workflow || "(no workflow)"} class="strong" /> <Rec text={run.run} class="mono dim" /></span>
+        <span class="run-more dim">
+          {run.forked_from ? <span>fork of <Rec text={run.forked_from} class="mono" /></span> : null}
+          {run.at_work.length ? <span>at work: <Rec text={run.at_work.join(", ")} /></span> : agents.length ? <span><Rec text={agents.join(", ")} /></span> : null}
+          {run.error?.message ? <span class="bad"><Rec text={run.error.message} /></span> : null}
+          {run.problem ? <span class="bad"><Rec text={run.problem} /></span> : null}
+          {labels.slice(0, 4).map(([name, value]) => <Chip key={name}><Rec text={`${name}=${value}`} /></Chip>)}
+        </span>
+      </span>
+      <span class="run-figures">
+        <Figure number={run.failed_steps} name="failed" kind="failed" />
+        <Figure number={run.in_doubt_steps} name="in doubt" kind="in_doubt" />
+        <Figure number={run.under_way_steps} name="under way" kind="requested" />
+      </span>
+      <span class="run-steps dim">{run.steps === null ? "" : plural(run.steps, "step")}{run.cost ? <span> · ${run.cost.toFixed(run.cost < 1 ? 4 : 2)}</span> : null}</span>
+      <span class="run-time dim">{run.began?.at ? <Time iso={run.began.at} /> : <span>no time</span>}<span>{duration(spent(run))}</span></span>
+    </a>
+  );
+}
+
+function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: HTMLInputElement | null) => void }) {
+  const now = query.value;
+  const timer = useRef(0);
+  const field = (name: string, label: string, props: Record<string, unknown> = {}) => (
+    <label class="field">
+      <span>{label}</span>
+      <input value={now[name] ?? ""} autocomplete="off" spellcheck={false} {...props} onInput={(event) => {
+        const { value } = event.currentTarget;
+        clearTimeout(timer.current);
+        timer.current = window.setTimeout(() => setQuery({ [name]: value.trim(), cursor: "" }), TYPING_MS);
+      }} />
+    </label>
+  );
+  return (
+    <form class="filters" role="search" aria-label="Filter runs" onSubmit={(event) => event.preventDefault()}>
+      <label class="field grow"><span>Text</span>
+        <input ref={textRef} type="search" value={now.text ?? ""} placeholder="Run, workflow, label, error" aria-keyshortcuts="/" autocomplete="off" spellcheck={false} onInput={(event) => {
+          const { value } = event.currentTarget;
+          clearTimeout(timer.current);
+          timer.current = window.setTimeout(() => setQuery({ text: value.trim(), cursor: "" }), TYPING_MS);
+        }} />
+      </label>
+      <label class="field"><span>Status</span>
+        <select value={now.status ?? ""} onChange={(event) => setQuery({ status: event.currentTarget.value, cursor: "" })}>
+          <option value="">Any</option>
+          {STATUSES.map((status) => <option key={status} value={status}>{status}</option>)}
+        </select>
+      </label>
+      {field("workflow", "Workflow", { list: "workflows" })}
+      <datalist id="workflows">{workflows.map((name) => <option key={name} value={name} />)}</datalist>
+      {field("agent", "Agent")}
+      {field("since", "Begun since (with zone)", { placeholder: "2026-11-21T10:00:00Z" })}
+      {field("until", "Until", { placeholder: "2026-11-22T10:00:00Z" })}
+      <label class="field"><span>Order</span>
+        <select value={now.sort ?? ""} onChange={(event) => setQuery({ sort: event.currentTarget.value, cursor: "" })}>
+          {SORTS.map(([value, name]) => <option key={value} value={value}>{name}</option>)}
+        </select>
+      </label>
+    </form>
+  );
+}
+
+export default function Runs({ source }: ViewProps) {
+  const given = Object.fromEntries(FILTERS.map((name) => [name, query.value[name]]));
+  const read = useRead<RunsAnswer>("/runs", { ...given, limit: PAGE });
+  const [more, setMore] = useState<{ key: unknown; runs: RunRow[]; next: number | null } | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [at, setAt] = useState(0);
+  const text = useRef<HTMLInputElement | null>(null);
+  const timer = useRef(0);
+  useEffect(() => {
+    title.value = "Runs";
+    return () => {
+      live.value = "";
+      clearTimeout(timer.current);
+    };
+  }, []);
+  useStream("/live", {}, {
+    event: () => {
+      clearTimeout(timer.current);
+      timer.current = window.setTimeout(read.reload, RELOAD_MS);
+    },
+    state: (state) => (live.value = state),
+  });
+  const rest = more?.key === read.data ? more : null;
+  const runs = [...(read.data?.runs ?? []), ...(rest?.runs ?? [])];
+  const next = rest ? rest.next : (read.data?.next ?? null);
+  const readMore = () => {
+    const key = read.data;
+    source.get<RunsAnswer>("/runs", { ...given, limit: PAGE, cursor: next }).then(
+      ({ data }) => setMore((now) => ({ key, runs: [...(now?.key === key ? now.runs : []), ...data.runs], next: data.next })),
+      (error) => setProblem(asProblem(error)),
+    );
+  };
+  const move = (step: number) => setAt(Math.max(0, Math.min(runs.length - 1, at + step)));
+  useCommands([
+    { title: "Next run", keys: ["j", "ArrowDown"], run: () => move(1), isHidden: true },
+    { title: "Run before", keys: ["k", "ArrowUp"], run: () => move(-1), isHidden: true },
+    { title: "Open the run", keys: ["o"], run: () => runs[at] && go(`/runs/${encodeURIComponent(runs[at].run)}`) },
+    { title: "Filter by text", keys: ["/"], run: () => text.current?.select() },
+    { title: "Show runs of any kind", keys: ["x"], run: () => setQuery(Object.fromEntries(FILTERS.map((name) => [name, ""]))) },
+  ]);
+  const filters = FILTERS.filter((name) => name !== "sort" && given[name]).map((name) => `${name} ${given[name]}`);
+  const workflows = [...new Set(runs.map((run) => run.workflow).filter(Boolean))];
+  return (
+    <div class="view runs-view">
+      <div class="view-head"><h1>Runs</h1><span class="dim">{read.data ? `${plural(runs.length, "run")}${next ? ", more below" : ""}${read.position === null ? "" : ` · as of position ${count(read.position)}`}` : ""}</span></div>
+      <Filters workflows={workflows} textRef={(node) => (text.current = node)} />
+      {problem && <Failed problem={problem} again={() => { setProblem(null); readMore(); }} />}
+      <Shown read={read}>
+        {() => runs.length ? (
+          <div class="panel-box">
+            <VirtualList size={runs.length} height={ROW_HEIGHT} current={at} label="Runs" class="runs-list" row={(index) => <Row run={runs[index]} isCurrent={index === at} />} onKeyDown={(event) => {
+              if (event.key !== "Enter" || event.target !== event.currentTarget || !runs[at]) return;
+              go(`/runs/${encodeURIComponent(runs[at].run)}`);
+            }} />
+            {next && <button type="button" class="more" onClick={readMore}>Show the next {PAGE}</button>}
+          </div>
+        ) : (
+          <Empty>{filters.length ? `No run matches ${filters.join(", ")}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>
+        )}
+      </Shown>
+      {read.data && runs.length > 0 && <p class="dim small">Times are in UTC{runs.some((run) => run.began?.clock === "occurred_at") ? "; an imported run's are those that its source claims" : ""}.</p>}
+    </div>
+  );
+}
