@@ -20,7 +20,10 @@ from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.record import RecordOperations
 from hansard.service.http.records import Later, OpenWorkspace
 
-MODULES: tuple[str, ...] = ("hansard.service.http.server",)
+MODULES: tuple[str, ...] = (
+    "hansard.service.http.server",
+    "hansard.service.http.answers",
+)
 """Modules of reads and writes. Add one here."""
 
 BASE = "/api/v1/{workspace}"

@@ -1,0 +1,288 @@
+"""Reads of the page's views beside those of `reads.py`: reports in words, histories, the search.
+
+A report has the lines of `--json` and its blocks: headings, sentences and tables. A role gets those
+that an operation gives it (`record.why`, `record.experiments.compare`); the others are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from hansard.agents.memory.store import MemoryStore
+from hansard.client.opening import data_dir_of, reading_raw
+from hansard.inspect import audit as audits
+from hansard.inspect import comparison_parts
+from hansard.inspect import experiments as reports
+from hansard.inspect import memory as memories
+from hansard.inspect.answer import Answer, find_run
+from hansard.inspect.run import KeyHistory, key_history
+from hansard.inspect.trace import Payloads
+from hansard.projections import full_text
+from hansard.projections.errors import Held, Unusable
+from hansard.projections.snapshots import Reader
+from hansard.service.http.routes import Context, read
+
+T = TypeVar("T")
+
+FOUND_MAX = 200
+"""Most events that one search returns."""
+
+
+class Lines(msgspec.Struct, kw_only=True):
+    """An answer.
+
+    Attributes:
+        lines: The lines that the command prints with `--json`.
+        blocks: The report in words: each is a `heading`, a `paragraph`, a `table` or a `plot`.
+        position: The position as of which it holds.
+    """
+
+    lines: list[Any]
+    blocks: list[dict[str, Any]] = []
+    position: int | None = None
+
+
+def _lines(answer: Answer | Iterable[object], blocks: Iterable[object] = ()) -> Lines:
+    rows = answer.lines() if isinstance(answer, Answer) else answer
+    position = getattr(answer, "position", None)
+    return Lines(lines=list(rows), blocks=[_block(each) for each in blocks], position=position)
+
+
+def _block(block: Any) -> dict[str, Any]:
+    """Return a block with the name of its kind; a plot names its metric, and `lines` has it."""
+    name = type(block).__name__.lower()
+    if isinstance(block, comparison_parts.Plot):
+        return {"block": name, "kind": block.kind, "metric": block.part.metric}
+    return {"block": name, **msgspec.structs.asdict(block)}
+
+
+async def _read(context: Context, what: str, reads: Callable[[Reader], T]) -> T:
+    """Run a read on the tables of the whole record. Raises NotOffered for a role."""
+    tables = context.trusted(what)._local.opened_tables()  # noqa: SLF001 -- one package with it
+    return await tables.read(reads)
+
+
+# ---------------------------------------------------------------- decisions and values
+
+
+@read("/report/why")
+async def why(context: Context, *, of: str) -> Lines:
+    """Explain a decision, or list the decisions of a run.
+
+    Args:
+        of: A decision's id or address, or a run: its only decision, or the list.
+    """
+    answer: Any = await context.record.why(of)
+    if isinstance(answer, audits.Decisions) and len(answer.rows) == 1:
+        answer = await context.record.why(answer.rows[0]["decision"])
+    return _lines(answer, audits.blocks(answer))
+
+
+class Origin(msgspec.Struct, kw_only=True):
+    """The writes and the reads of a key of shared state.
+
+    Attributes:
+        history: The value now, and each write, as of `hansard board RUN KEY --json`.
+        reads: The calls that read the key, in order: run, agent, step, address, time.
+        position: The position as of which it holds.
+    """
+
+    history: Lines
+    reads: list[dict[str, Any]]
+    position: int | None = None
+
+
+_READS_OF_KEY = """
+    SELECT s.run, s.agent, s.role, s.step, s.tool, address_of(e.position, e.event_index) AS address,
+        s.requested_position AS position, s.requested_at AS at, s.arguments, s.result
+    FROM steps AS s
+    JOIN events AS e ON e.position = s.requested_position AND e.version = s.requested_version
+        AND e.agent = s.agent
+    WHERE s.run = $1 AND s.tool = 'board.get' AND s.arguments->>'key' = $2
+    ORDER BY s.requested_position
+"""
+
+
+@read("/runs/{run}/origin/{key}")
+async def origin(context: Context, run: str, key: str, *, at: str | None = None) -> Origin:
+    """Return each write of a key of a run's shared state, and the calls that read it afterwards.
+
+    Args:
+        run: The run.
+        key: The key.
+        at: The point up to which writes are listed; by default now.
+    """
+    workspace = context.trusted("the history of a key").workspace
+    run = await find_run(workspace, run)
+    up_to = await workspace.points.up_to(run, at)
+    history: KeyHistory = await key_history(workspace, run, key, up_to, Payloads(workspace))
+    reads = await _read(context, "steps", lambda reader: reader.rows(_READS_OF_KEY, [run, key]))
+    return Origin(history=_lines(history), reads=reads, position=history.now.position)
+
+
+# ---------------------------------------------------------------- reports
+
+
+@read("/report/compare")
+async def compare(
+    context: Context,
+    *,
+    experiment: str,
+    metric: str | None = None,
+    baseline: str | None = None,
+    by: str | None = None,
+    missing: Literal["failure", "excluded", "worst-case"] | None = None,
+    all_pairs: bool = False,
+) -> Lines:
+    """Compare the arms of an experiment.
+
+    Args:
+        experiment: The experiment.
+        metric: Judge by this metric instead of the plan's.
+        baseline: Compare with this arm.
+        by: Also by each value of this label of runs.
+        missing: How a trial without a value counts, instead of the plan's rule.
+        all_pairs: Compare each pair of arms, and rank them.
+    """
+    options: dict[str, Any] = {"metric": metric, "baseline": baseline, "by": by}
+    options |= {"missing": missing, "all_pairs": all_pairs}
+    made = await context.record.experiments.compare(experiment, **options)
+    return _lines(made, comparison_parts.blocks(made.report))
+
+
+# ---------------------------------------------------------------- prompts and memory
+
+
+@read("/prompts/{name}/{version}")
+async def prompt_version(context: Context, name: str, version: str) -> reports.ShownPrompt:
+    """Return a version of a prompt: its text, its parents and its feedback.
+
+    Args:
+        name: The prompt.
+        version: A number, or an alias.
+    """
+    return await reports.show(context.trusted("a prompt").workspace, f"{name}@{version}")
+
+
+@read("/prompts/{name}/{version}/diff/{after}")
+async def prompt_diff(context: Context, name: str, version: str, after: str) -> reports.PromptDiff:
+    """Compare two versions of a prompt.
+
+    Args:
+        name: The prompt.
+        version: The earlier version.
+        after: The later version.
+    """
+    workspace = context.trusted("a prompt").workspace
+    return await reports.diff(workspace, f"{name}@{version}", f"{name}@{after}")
+
+
+@read("/memory/file")
+async def memory_file(context: Context, *, space: str, path: str, at: str | None = None) -> Lines:
+    """Return a file of memory, and each of its versions.
+
+    Args:
+        space: Its space.
+        path: Its path.
+        at: A version of the space, a position or a time.
+    """
+    store = MemoryStore(context.trusted("memory").workspace, space)
+    return _lines([await store.entry(path, at), *await store.versions(path)])
+
+
+@read("/memory/diff")
+async def memory_diff(
+    context: Context, *, space: str, before: str, path: str | None = None, after: str | None = None
+) -> memories.MemoryDiff:
+    """Return the changes of files between two points as a diff.
+
+    Args:
+        space: The space.
+        before: The earlier point.
+        path: Only this file.
+        after: The later point; by default now.
+    """
+    store = MemoryStore(context.trusted("memory").workspace, space)
+    return memories.MemoryDiff(space=space, diff=await store.diff(path, before, after))
+
+
+@read("/memory/blame")
+async def memory_blame(context: Context, *, space: str, path: str) -> Lines:
+    """Return the lines of a file, each with the change that wrote it.
+
+    Args:
+        space: The space.
+        path: The file.
+    """
+    blamed = await MemoryStore(context.trusted("memory").workspace, space).blame(path)
+    return _lines(memories.MemoryBlame(space=space, path=path, blamed=blamed))
+
+
+# ---------------------------------------------------------------- search
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """Events that a search matches, best first.
+
+    Attributes:
+        hits: As of `hansard search --json`; `marks` are the begin and end of each match.
+        more: True if there are more.
+        limit: The most hits of this answer.
+        position: The position up to which the text is indexed.
+    """
+
+    hits: list[dict[str, Any]]
+    more: bool
+    limit: int
+    position: int
+
+
+@read("/search")
+async def search(
+    context: Context,
+    *,
+    q: str,
+    run: str | None = None,
+    agent: str | None = None,
+    type: str | None = None,  # noqa: A002 -- the option's name
+    limit: int = 50,
+) -> Found:
+    """Search the text of events, best match first; payloads kept as blobs are not searched.
+
+    Args:
+        q: Words that must all occur; `"..."` is a phrase.
+        run: Only events of this run.
+        agent: Only events of this agent.
+        type: Only events of this type.
+        limit: Most events.
+    """
+    settings = context.workspace.settings
+    context.trusted("the search")
+    place = full_text.IndexPlace.of(data_dir_of(settings), settings.workspace)
+    limit = max(1, min(limit, FOUND_MAX))
+    query = full_text.Question(words=q, run=run, agent=agent, type=type, limit=limit)
+    busy: Held | None = None
+    async with reading_raw(settings) as raw:
+        try:
+            await full_text.bring_up(raw, place, lambda *_: None)
+        except Held as error:
+            busy = error
+    answer = await asyncio.to_thread(full_text.ask, place, query)
+    if answer is None:
+        raise busy or Unusable(place.path, "it was removed meanwhile", place.remedy)
+    return Found(
+        hits=[_hit(each) for each in answer.hits],
+        more=answer.more,
+        limit=limit,
+        position=answer.position,
+    )
+
+
+def _hit(hit: full_text.Hit) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(hit)
+    snippet = fields.pop("snippet")
+    return {**fields, "address": hit.address, "snippet": snippet.text, "marks": snippet.marks}
