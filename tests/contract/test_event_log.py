@@ -27,6 +27,7 @@ from hansard.bus.log import (
     NothingUnder,
     NotYet,
     Origin,
+    RunStreams,
     Stored,
     StreamAt,
 )
@@ -785,6 +786,21 @@ class TestFollow:
             assert not waiting.done()
             appended = await log.append(append(ALICE, 4))
             assert (await asyncio.wait_for(waiting, 60)).commit == appended.commit
+
+    async def test_one_run_alone(self, log: EventLog):
+        """A follower of a run gets the commits of all of its streams, and of no other run."""
+        mine = [ALICE, KeyStream(ALICE.run, "k"), RunStream(ALICE.run)]
+        others = [KeyStream(f"{ALICE.run}x", "k"), RunStream(f"{ALICE.run}x")]
+        for version in range(1, 4):
+            for stream in (*mine, *others):
+                await log.append(append(stream, version))
+        run = RunStreams(ALICE.run)
+        newest = await log.last(run)
+        assert newest is not None
+        assert newest == await log.last(mine[-1])
+        followed = [each async for each in log.follow(of=run, until=newest.position)]
+        assert followed == await log.read_run(ALICE.run)
+        assert await log.last(RunStreams("none")) is None
 
     async def test_one_stream_alone(self, log: EventLog):
         """A follower of one stream gets its commits alone, new ones too."""

@@ -212,6 +212,12 @@ class Kind(msgspec.Struct, frozen=True):
     name: str
 
 
+class RunStreams(msgspec.Struct, frozen=True):
+    """All streams of a run; of a fork without those of its parents."""
+
+    run: str
+
+
 class Copied(msgspec.Struct, frozen=True):
     """The exact bytes of a commit of another log, and its place there."""
 
@@ -321,8 +327,8 @@ class EventLog(Protocol):
         """Return the position where a read up to a point ends; the newest commit's for None."""
         ...
 
-    async def last(self, stream: StreamId) -> Stored | None:
-        """Return the newest commit of a stream."""
+    async def last(self, stream: StreamId | RunStreams) -> Stored | None:
+        """Return the newest commit of a stream, or of a run."""
         ...
 
     async def at(self, position: int) -> Stored:
@@ -338,11 +344,16 @@ class EventLog(Protocol):
         ...
 
     def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
+        self,
+        after: int = 0,
+        *,
+        until: int | None = None,
+        of: StreamId | Kind | RunStreams | None = None,
     ) -> AsyncIterator[Stored]:
         """Follow every commit after a position, in order, without gap or repeat, across reconnects.
 
-        With `of`, only the commits of one stream, or of all streams of a kind that outlives runs.
+        With `of`, only the commits of one stream, of a run, or of all streams of a kind that
+        outlives runs.
         Ends after `until` if given (with `of`, at the latest with such a commit at or beyond it),
         else never; waits for commits not written yet. Close it with `aclose()`. Raises Corrupt if
         `after` is beyond the head (commits read before are gone from the log), or if commits up to

@@ -570,6 +570,40 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
     )
 
 
+class Doubt(OpenStep, kw_only=True):
+    """Step in doubt or without an outcome, and its run."""
+
+    run: str
+    workflow: str
+    agent: str
+
+
+DOUBTFUL_RUNS_MAX = 200
+"""Most runs, the newest first, that are read for steps in doubt."""
+
+
+async def doubtful_steps(workspace: Workspace) -> list[Doubt]:
+    """Return the steps without a known outcome of the newest runs that are open or failed.
+
+    Imported runs are left out: nobody works on them.
+    """
+    lives = [
+        life
+        for life in await read_lives(workspace.log)
+        if life.state.status in {RunStatus.OPEN, RunStatus.FAILED} and not life.is_import
+    ][:DOUBTFUL_RUNS_MAX]
+    doubts: list[Doubt] = []
+    for start in range(0, len(lives), AT_ONCE_MAX):
+        some = lives[start : start + AT_ONCE_MAX]
+        for view in await asyncio.gather(*(workspace.states.run(life.run) for life in some)):
+            for name, agent in view.agents.items():
+                doubts += [
+                    by_name(Doubt, each, run=view.run, workflow=view.life.workflow, agent=name)
+                    for each in _agent(view.run, name, agent).open_steps
+                ]
+    return doubts
+
+
 AT_ONCE_MAX = 10
 """Most runs read at once: reads wait for the broker, and each run is held in full."""
 
@@ -623,7 +657,7 @@ class Runs(Answer):
     `probed` more match and are forks of probes; `undated` more match except for the time span,
     since their sources give no time; `unread` more could not be read and are excluded by a
     filter. `lost` are those whose life could not be read; `unknown` are filter values that no
-    run has.
+    run has. `next` continues the list (`before`); None at its end.
     """
 
     _lines: ClassVar[tuple[str, ...]] = ("runs",)
@@ -636,19 +670,28 @@ class Runs(Answer):
     unread: int
     lost: set[str]
     unknown: list[str]
+    next: int | None = None
 
 
 async def list_runs(
-    workspace: Workspace, filters: RunFilter, limit: int, *, probes: bool = False
+    workspace: Workspace,
+    filters: RunFilter,
+    limit: int,
+    *,
+    probes: bool = False,
+    before: int | None = None,
+    text: str = "",
 ) -> Runs:
     """List the runs that match, with or without the forks of probes; limit 0 is no limit.
 
-    Reads each returned run completely.
+    Reads each returned run completely. `before` continues a list after the run whose life begins at
+    that position; `text` must occur in a run's id, workflow, conversation or labels.
     """
     lives = await read_lives(workspace.log)
-    taken = [life for life in lives if filters.takes(life)]
+    taken = [life for life in lives if filters.takes(life) and _has(text.casefold(), life)]
     matching = [life for life in taken if probes or life.probe is None]
-    listed = matching[:limit] if limit > 0 else matching
+    further = [life for life in matching if before is None or life.position < before]
+    listed = further[:limit] if limit > 0 else further
     return Runs(
         runs=await _all(workspace, listed),
         found=len(matching),
@@ -658,7 +701,15 @@ async def list_runs(
         unread=sum(life.error is not None and not filters.takes(life) for life in lives),
         lost={life.run for life in listed if life.problem},
         unknown=list(filters.unknown(lives)) if not matching else [],
+        next=listed[-1].position if len(listed) < len(further) else None,
     )
+
+
+def _has(text: str, life: RunLife) -> bool:
+    """Return whether a text occurs in the names of a run."""
+    state = life.state
+    names = (life.run, state.workflow, state.conversation_id or "", *state.labels.values())
+    return not text or any(text in name.casefold() for name in names)
 
 
 async def _all(workspace: Workspace, lives: Sequence[RunLife]) -> list[Run]:

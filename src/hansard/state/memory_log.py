@@ -30,6 +30,7 @@ from hansard.bus.log import (
     LivesAt,
     NothingUnder,
     NotYet,
+    RunStreams,
     Stored,
     StreamAt,
     UpTo,
@@ -42,6 +43,7 @@ from hansard.domain.ids import (
     RunStream,
     StreamId,
     WorkspaceStream,
+    run_of,
     workspace_name,
 )
 
@@ -147,9 +149,9 @@ class MemoryLog:
             case AtTime(stamp):
                 return sum(stored.stamp <= stamp for stored in self._commits)
 
-    async def last(self, stream: StreamId) -> Stored | None:
-        """Return the newest commit of a stream."""
-        return self._newest(lambda each: each == stream)
+    async def last(self, stream: StreamId | RunStreams) -> Stored | None:
+        """Return the newest commit of a stream, or of a run."""
+        return self._newest(lambda each: each == stream or _is_of(each, stream))
 
     async def at(self, position: int) -> Stored:
         """Return the commit at a position. Raises NotFound."""
@@ -169,7 +171,11 @@ class MemoryLog:
         return len(self._commits)
 
     async def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
+        self,
+        after: int = 0,
+        *,
+        until: int | None = None,
+        of: StreamId | Kind | RunStreams | None = None,
     ) -> AsyncIterator[Stored]:
         """Yield every commit after a position. Raises Corrupt for one beyond the head."""
         head = await self.head()
@@ -263,4 +269,6 @@ class MemoryLog:
 
 
 def _is_of(stream: StreamId, of: object) -> bool:
+    if isinstance(of, RunStreams):
+        return run_of(stream) == of.run
     return isinstance(of, Kind) and isinstance(stream, WorkspaceStream) and stream.kind == of.name

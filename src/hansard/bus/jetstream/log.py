@@ -24,7 +24,16 @@ from hansard.bus.jetstream.direct import Direct, api, late_of, leader_of, replic
 from hansard.bus.jetstream.push import Push
 from hansard.bus.jetstream.streams import STREAM_NOT_FOUND
 from hansard.bus.jetstream.wire import Message, TooMany
-from hansard.bus.log import Append, AtPosition, AtTime, Kind, RawMessage, Stored, UpTo
+from hansard.bus.log import (
+    Append,
+    AtPosition,
+    AtTime,
+    Kind,
+    RawMessage,
+    RunStreams,
+    Stored,
+    UpTo,
+)
 from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, loss
 from hansard.bus.reads import ReadValidator, is_stream
@@ -162,10 +171,9 @@ class Reader:
         check_each(commits)
         return await self.as_read(until(commits, head if cut is None else cut))
 
-    async def last(self, stream: StreamId) -> Stored | None:
+    async def last(self, stream: StreamId | RunStreams) -> Stored | None:
         """See `EventLog.last`."""
-        prefix = subjects.prefix(self._workspace, stream)
-        message = await self._newest(prefix, None)
+        message = await self._newest(_pattern(self._workspace, stream), None)
         return (await self.as_read([self._decode(message)]))[0] if message is not None else None
 
     async def at(self, position: int) -> Stored:
@@ -255,9 +263,8 @@ class Reader:
             return [message.commit() for message in messages]
         return [message.screened() for message in messages if is_stream(message.subject)]
 
-    async def _newest(self, prefix: str, target: int | None) -> Message | None:
-        """Return the newest message of a stream."""
-        pattern = f"{prefix}.*"
+    async def _newest(self, pattern: str, target: int | None) -> Message | None:
+        """Return the newest message of a stream or a run."""
         newest = await self._direct.last(self._stream, pattern, target)
         if newest is None or not self._screened or is_stream(newest.subject):
             return newest
@@ -279,7 +286,7 @@ class Reader:
                 return _by_version(self._decoded(messages), to)
         end = to
         if end is None or end - after > TAIL_VERSIONS_MAX:
-            newest = await self._newest(prefix, target)
+            newest = await self._newest(f"{prefix}.*", target)
             if newest is None:
                 return []
             end = subjects.parse(newest.subject)[1]
@@ -291,6 +298,13 @@ class Reader:
             names = [name for version, name in sorted(listed) if after < version <= end]
         raw_commits = await self._direct.named(self._stream, names, target)
         return _by_version(self._decoded(raw_commits), to)
+
+
+def _pattern(workspace: str, of: StreamId | RunStreams) -> str:
+    """Return the filter for every commit of a stream or a run."""
+    if isinstance(of, RunStreams):
+        return f"{subjects.run_prefix(workspace, of.run)}.>"
+    return f"{subjects.prefix(workspace, of)}.*"
 
 
 def _by_version(commits: list[Stored], to: int | None) -> list[Stored]:
@@ -672,7 +686,11 @@ class JetStreamLog(Reader, Appender):
         return super().append_here(append) if self._unchecked is None else None
 
     async def follow(
-        self, after: int = 0, *, until: int | None = None, of: StreamId | Kind | None = None
+        self,
+        after: int = 0,
+        *,
+        until: int | None = None,
+        of: StreamId | Kind | RunStreams | None = None,
     ) -> AsyncIterator[Stored]:
         """Follow every commit after a position. Raises Corrupt for a message that cannot be
         decoded, and for a jump in the positions that is a loss.
@@ -684,7 +702,7 @@ class JetStreamLog(Reader, Appender):
         elif isinstance(of, Kind):
             pattern = subjects.all_of_kind(self._workspace, of.name)
         else:
-            pattern = f"{subjects.prefix(self._workspace, of)}.*"
+            pattern = _pattern(self._workspace, of)
         name = subjects.log_stream(self._workspace)
         push = Push(self._reads, name, pattern, after, until=until)
         refuse = functools.partial(refuse_loss, self._ungated, self._workspace)

@@ -23,6 +23,7 @@ from hansard.service.http.records import Later, OpenWorkspace
 MODULES: tuple[str, ...] = (
     "hansard.service.http.server",
     "hansard.service.http.answers",
+    "hansard.service.http.reads",
 )
 """Modules of reads and writes. Add one here."""
 

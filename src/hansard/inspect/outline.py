@@ -1,0 +1,438 @@
+"""The outline of a run: one row for each event, with the first words of what it holds.
+
+A row follows from its event alone, so that a page of a long run costs as much as one of a short
+run, and a row that is streamed equals the row that is read later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.bus.log import AtPosition, RunStreams, Stored
+from hansard.bus.reads import RunInFull, reason
+from hansard.domain.board import VIEWS
+from hansard.domain.ids import AgentStream, KeyStream, run_of
+from hansard.domain.payload import MARK
+from hansard.domain.roles.view import Line, ShownEvent
+from hansard.inspect.answer import EVENT_REMEDY, RUN_REMEDY, Answer, address
+
+TEXT_CHARACTERS_MAX = 120
+"""Most characters of the first words of an event."""
+
+VALUE_BYTES_MAX = 64 * 1024
+"""Data of an event above this size, in bytes, is not decoded for its first words."""
+
+ROWS, ROWS_MAX = 5_000, 50_000
+"""Rows of a page by default, and at most: about 0.2 and 2 MB of JSON."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_STATUSES = {
+    "step.requested": "requested",
+    "step.attempted": "requested",
+    "step.yielded": "requested",
+    "step.completed": "completed",
+    "step.failed": "failed",
+    "step.blocked": "blocked",
+    "step.in_doubt": "in_doubt",
+    "run.started": "open",
+    "run.forked": "open",
+    "run.resumed": "open",
+    "run.completed": "completed",
+    "run.failed": "failed",
+    "run.cancelled": "cancelled",
+    "approval.requested": "requested",
+    "approval.granted": "granted",
+    "approval.denied": "denied",
+    "approval.expired": "expired",
+    "task.added": "open",
+    "task.claimed": "claimed",
+    "task.completed": "completed",
+    "task.failed": "failed",
+    "task.reopened": "open",
+}
+"""Status that an event leaves its step, run, approval or task in."""
+
+
+class Rows(msgspec.Struct, kw_only=True):
+    """Rows of events in order: one column a field.
+
+    `agent`, `type` and `status` are numbers of names in `agents`, `types` and `statuses`. `to` has
+    the receiver of a hand-off, task or mail by the number of its row.
+
+    Attributes:
+        position: Position of the commit; for a role the event's own number.
+        index: Index in the commit; `position.index` is the event's address.
+        time: Time in us since 1970: the log's; for a role the writer's.
+        agent: Author; the actor of a change from outside.
+        type: Tag.
+        step: Number of the step; None for other events.
+        status: Status that the event leaves its step, run, approval or task in; else empty.
+        text: First words.
+    """
+
+    position: list[int] = []
+    index: list[int] = []
+    time: list[int] = []
+    agent: list[int] = []
+    type: list[int] = []
+    step: list[int | None] = []
+    status: list[int] = []
+    text: list[str] = []
+    to: dict[str, str] = {}
+    agents: list[str] = []
+    types: list[str] = []
+    statuses: list[str] = []
+
+
+class RowsBuilder:
+    """Collects rows."""
+
+    def __init__(self) -> None:
+        self.rows = Rows()
+        self._agents: dict[str, int] = {}
+        self._types: dict[str, int] = {}
+        self._statuses: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows.position)
+
+    def take(self, stored: Stored) -> None:
+        """Add a commit's events; served views are left out."""
+        stream = stored.stream
+        key = stream.key if isinstance(stream, KeyStream) else ""
+        if key.startswith(VIEWS):
+            return
+        agent = stream.agent if isinstance(stream, AgentStream) else stored.commit.actor.agent
+        time = stored.stamp // 1_000
+        broken = reason(stored.commit)
+        for index, recorded in enumerate(stored.commit.events):
+            place = (stored.position, index, time)
+            self._add(place, agent, recorded.type, key, recorded.data, broken)
+
+    def show(self, number: int, event: ShownEvent) -> None:
+        """Add an event as a role sees it."""
+        time = (event.at.astimezone(UTC) - _EPOCH) // _MICROSECOND
+        self._add((number, 0, time), event.agent, event.type, event.key, event.data, "")
+
+    def _add(
+        self,
+        place: tuple[int, int, int],
+        agent: str,
+        tag: str,
+        key: str,
+        data: msgspec.Raw,
+        broken: str,
+    ) -> None:
+        kind = tag.rpartition(".")[0]
+        fields = _fields(data)
+        rows = self.rows
+        if isinstance(to := fields.get("to") or fields.get("agent"), str) and kind in _SENDS:
+            rows.to[str(len(rows.position))] = to
+        rows.position.append(place[0])
+        rows.index.append(place[1])
+        rows.time.append(place[2])
+        rows.agent.append(self._agents.setdefault(agent, len(self._agents)))
+        rows.type.append(self._types.setdefault(tag, len(self._types)))
+        step = fields.get("step")
+        rows.step.append(step if type(step) is int else None)
+        status = _STATUSES.get(kind, "")
+        if kind == "step.settled" and isinstance(fields.get("verdict"), str):
+            status = fields["verdict"]
+        rows.status.append(self._statuses.setdefault(status, len(self._statuses)))
+        rows.text.append(broken or words(kind, key, fields) or _size(data, fields))
+
+    def made(self) -> Rows:
+        """Return the rows."""
+        rows = self.rows
+        rows.agents, rows.types = list(self._agents), list(self._types)
+        rows.statuses = list(self._statuses)
+        return rows
+
+
+_SENDS = {"agent.handed_off", "task.handed_off", "task.added", "mail.sent"}
+"""Events with a receiver."""
+
+
+def rows_of(history: Iterable[Stored]) -> Rows:
+    """Return the rows of some commits."""
+    builder = RowsBuilder()
+    for stored in history:
+        builder.take(stored)
+    return builder.made()
+
+
+def _fields(data: msgspec.Raw) -> dict[str, Any]:
+    """Return an event's fields; none if they are too large, or not readable as JSON."""
+    if len(bytes(data)) > VALUE_BYTES_MAX:
+        return {}
+    try:
+        fields = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _size(data: msgspec.Raw, fields: dict[str, Any]) -> str:
+    return "" if fields else f"{len(bytes(data)):,} bytes"
+
+
+def words(kind: str, key: str, fields: dict[str, Any]) -> str:
+    """Return the first words of an event: those that tell it from its neighbours."""
+    of_kind = _WORDS.get(kind)
+    if of_kind is not None:
+        text = of_kind(fields)
+    elif key:
+        value = next((fields[name] for name in _OPERANDS if name in fields), None)
+        text = f"{key} = {preview(value)}" if value is not None else key
+    else:
+        text = "  ".join(
+            preview(fields[name]) for name in _NAMING if fields.get(name) not in (None, "")
+        )
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """Return a text on one line, cut to its first words."""
+    text = " ".join(text[: 4 * TEXT_CHARACTERS_MAX].split())
+    return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
+
+
+def preview(value: Any) -> str:
+    """Return the beginning of a recorded value as text; a large payload is named by its size."""
+    match value:
+        case str():
+            return value
+        case {"$blob": {"size": int(size)}} | {"$parts": {"size": int(size)}}:
+            return f"({size:,} bytes)"
+        case {"type": str(), "text": str(text)}:
+            return text
+        case [first, *_] if isinstance(first, dict) and isinstance(first.get("text"), str):
+            return str(first["text"])
+        case None:
+            return ""
+        case _:
+            return msgspec.json.encode(value)[: 4 * TEXT_CHARACTERS_MAX].decode(errors="ignore")
+
+
+def _call(fields: dict[str, Any]) -> str:
+    arguments = fields.get("arguments")
+    if isinstance(arguments, dict):
+        pairs = (f"{name}={preview(each)}" for name, each in list(arguments.items())[:8])
+        return f"{fields.get('tool', '')}({', '.join(cut(pair) for pair in pairs)})"
+    return f"{fields.get('tool', '')}({preview(arguments)})"
+
+
+def _message(fields: dict[str, Any]) -> str:
+    text = preview(fields.get("content"))
+    calls = fields.get("fields")
+    if not text and isinstance(calls, dict) and calls.get("tool_calls"):
+        text = preview(calls["tool_calls"])
+    return f"{fields.get('role', '')}: {text}"
+
+
+def _error(fields: dict[str, Any]) -> str:
+    error = fields.get("error")
+    if not isinstance(error, dict):
+        return preview(error)
+    return f"{error.get('type', '')}: {error.get('message', '')}"
+
+
+def _of(*names: str) -> Callable[[dict[str, Any]], str]:
+    return lambda fields: "  ".join(preview(fields[name]) for name in names if fields.get(name))
+
+
+_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "step.requested": _call,
+    "step.attempted": _error,
+    "step.yielded": _of("items"),
+    "step.completed": lambda fields: preview(fields.get("result")),
+    "step.failed": _error,
+    "step.in_doubt": _error,
+    "step.blocked": _of("rule", "reason"),
+    "step.settled": _of("by", "because"),
+    "message.added": _message,
+    "context.compacted": lambda fields: preview(fields.get("summary")),
+    "decision.made": lambda fields: f"{fields.get('question', '')} → {fields.get('selected', '')}",
+    "agent.handed_off": _of("to", "because", "payload"),
+    "agent.session_began": _of("agent", "role"),
+    "agent.left": lambda fields: f"{fields.get('outcome', '')} {_error(fields)}".rstrip(": "),
+    "run.failed": _error,
+    "run.agent_left": _of("agent", "outcome"),
+    "checkpoint.saved": _of("name", "data"),
+    "resource.accessed": _of("operation", "uri"),
+    "task.added": _of("title", "task"),
+    "task.failed": _error,
+    "task.completed": _of("task", "result"),
+    "mail.sent": _of("agent", "role", "content"),
+    "run.scored": _of("metrics", "by"),
+}
+"""First words by kind of event."""
+
+_OPERANDS = ("value", "item", "amount")
+"""Fields with the operand of a write to a key."""
+
+_NAMING = ("workflow", "name", "agent", "role", "task", "tool", "parent", "because", "reason", "by")
+"""Fields that name what any other event is about, in order."""
+
+
+class Outline(Answer):
+    """A page of a run's outline.
+
+    Attributes:
+        run: The run.
+        position: Position up to which the run was read; it is streamed from there on.
+        next: Position after which the next page begins; None at the end.
+        rows: The rows of the page.
+    """
+
+    run: str
+    position: int
+    next: int | None
+    rows: Rows
+
+
+async def outline(
+    workspace: Workspace, run: str, after: int = 0, limit: int = ROWS, end: int | None = None
+) -> Outline:
+    """Return the rows of a run's events after a position; before a fork's cut, its parents'.
+
+    A page ends with a whole commit, and may hold a few rows more than `limit`. With `end`, later
+    commits are left out. Raises NotFound, Corrupt.
+    """
+    log, builder = workspace.log, RowsBuilder()
+    newest = await log.last(RunStreams(run))
+    if newest is None:
+        raise NotFound(f"run {run!r:.80}", RUN_REMEDY)
+    until = newest.position if end is None else min(end, newest.position)
+    if await workspace.states.forked(run) is not None:
+        history = await workspace.states.history(run, AtPosition(until))
+        for stored in history:
+            if run_of(stored.stream) != run and stored.position > after:
+                builder.take(stored)
+                if len(builder) >= limit:
+                    return Outline(run, until, stored.position, builder.made())
+    async with contextlib.aclosing(  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
+        log.follow(after, until=until, of=RunStreams(run))
+    ) as commits:
+        async for stored in commits:
+            builder.take(stored)
+            if len(builder) >= limit and stored.position < until:
+                return Outline(run, until, stored.position, builder.made())
+    return Outline(run, until, None, builder.made())
+
+
+def shown_outline(run: str, lines: Sequence[Line], after: int = 0, limit: int = ROWS) -> Outline:
+    """Return the rows of what a role sees of a run, after the number of an event."""
+    builder = RowsBuilder()
+    page = lines[after : after + limit]
+    for number, event in page:
+        builder.show(number, event)
+    ends = after + len(page)
+    return Outline(run, len(lines), ends if ends < len(lines) else None, builder.made())
+
+
+class EventInFull(msgspec.Struct, kw_only=True):
+    """An event with its place and its data.
+
+    Attributes:
+        run: The run that was read.
+        address: `position.index`.
+        id: Id of the event.
+        type: Tag.
+        time: The log's time (ISO 8601).
+        written: The writer's time.
+        occurred_at: Time that the source of an import states.
+        recorded_in: Run that recorded it: a fork begins with events of its parents.
+        stream: Stream, and `version` in it.
+        agent: Author; the actor of a change from outside.
+        on_behalf_of: Those for whom the author acted.
+        epoch: Epoch of the agent's session.
+        commit: Id of the commit, and number of its `events`.
+        transaction: Id of the transaction, if it spans streams.
+        quarantined: Why the commit is invalid and ignored; empty if it is valid.
+        data: The data; values that refer to earlier ones are in full, large payloads by reference.
+    """
+
+    run: str
+    address: str
+    id: str
+    type: str
+    time: str
+    written: str
+    occurred_at: str | None
+    recorded_in: str | None
+    stream: str
+    version: int
+    agent: str
+    on_behalf_of: tuple[str, ...]
+    epoch: int
+    commit: str
+    events: int
+    transaction: str | None
+    quarantined: str
+    data: msgspec.Raw
+
+
+async def event_in_full(workspace: Workspace, run: str, text: str) -> EventInFull:
+    """Return an event of a run by its address or id. Raises NotFound, Corrupt."""
+    stored, index = await find_event_of(workspace, run, text)
+    commit, stream = stored.commit, stored.stream
+    recorded = commit.events[index]
+    if MARK in bytes(recorded.data) and isinstance(stream, AgentStream):
+        in_full = RunInFull()
+        for each in await workspace.states.commits(stream, to=commit.last_version):
+            whole = in_full.commit(each.stream, each.commit)
+            if each.commit.id == commit.id:
+                recorded = whole.events[index]
+    return EventInFull(
+        run=run,
+        address=f"{stored.position}.{index}",
+        id=recorded.id,
+        type=recorded.type,
+        time=stored.time.isoformat(),
+        written=commit.at.isoformat(),
+        occurred_at=recorded.occurred_at,
+        recorded_in=run_of(stream),
+        stream=str(stream),
+        version=commit.version + index,
+        agent=stream.agent if isinstance(stream, AgentStream) else commit.actor.agent,
+        on_behalf_of=tuple(commit.actor.on_behalf_of),
+        epoch=commit.epoch,
+        commit=commit.id,
+        events=len(commit.events),
+        transaction=commit.tx.id if commit.tx is not None else None,
+        quarantined=reason(commit),
+        data=recorded.data,
+    )
+
+
+async def find_event_of(workspace: Workspace, run: str, text: str) -> tuple[Stored, int]:
+    """Return the commit and the index of an event of a run or of its fork's parents. Raises
+    NotFound.
+    """
+    place = address(text)
+    if place is None:
+        for stored in await workspace.states.history(run):
+            for index, recorded in enumerate(stored.commit.events):
+                if recorded.id == text:
+                    return stored, index
+        raise NotFound(f"event {text!r:.80} of run {run!r:.80}", EVENT_REMEDY)
+    position, index = place
+    stored = await workspace.log.at(position)
+    if index < len(stored.commit.events):
+        if run_of(stored.stream) == run:
+            return stored, index
+        if await workspace.states.forked(run) is not None:
+            history = await workspace.states.history(run, AtPosition(position))
+            if any(each.position == position for each in history):
+                return stored, index
+    raise NotFound(f"event {text!r:.80} of run {run!r:.80}", EVENT_REMEDY)
