@@ -2,12 +2,14 @@
 
 from hansard.agents.artifacts.prompts import Evolver as Evolver
 from hansard.agents.artifacts.prompts import Prompt as Prompt
-from hansard.client.optimizing import Optimized as Optimized
-from hansard.client.optimizing import OptimizeOptions as OptimizeOptions
-from hansard.client.optimizing import PromptCandidate as PromptCandidate
-from hansard.client.optimizing import PromptSearch as PromptSearch
 from hansard.domain.prompt import PromptText as PromptText
 from hansard.domain.steps import PromptUse as PromptUse
+from hansard.ext.optimize.loop import Optimized as Optimized
+from hansard.ext.optimize.loop import OptimizeOptions as OptimizeOptions
+from hansard.ext.optimize.loop import PromptCandidate as PromptCandidate
+from hansard.ext.optimize.loop import PromptSearch as PromptSearch
+from hansard.ext.optimize.loop import optimize as optimize
+from hansard.ext.optimize.loop import optimize_async as optimize_async
 from hansard.inspect.experiments import PromptEvidence as PromptEvidence
 from hansard.inspect.experiments import PromptLog as PromptLog
 from hansard.inspect.experiments import PromptMeasure as PromptMeasure

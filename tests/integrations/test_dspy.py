@@ -1,4 +1,4 @@
-"""DSPy as a search of `record.optimize`: the real package, in a folder of its own."""
+"""DSPy as a search of `hansard.prompts.optimize`: the real package, in a folder of its own."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`record.optimize`: search on one part of the tasks, judge on the other, promote on *better*."""
+"""`prompts.optimize`: search on one part of the tasks, judge on the other, promote on *better*."""
 
 import asyncio
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.client.optimizing import OptimizeRequest, PromptSearch, halves, hill_climb
+from hansard.ext.optimize.loop import OptimizeRequest, PromptSearch, halves, hill_climb
 
 TASKS = {f"t-{number}": number for number in range(24)}
 FEW = dict(list(TASKS.items())[:12])
@@ -76,8 +76,8 @@ def test_what_is_better_is_promoted(record):
 
     record.prompts.add("p", "x", model="m")
     record.prompts.alias("p@1", "production", reason="the first one")
-    options = {"evaluate": evaluate, "propose": propose, "budget": 45}
-    optimization = record.optimize("p@production", FEW, **options)
+    options: Any = {"evaluate": evaluate, "propose": propose, "budget": 45}
+    optimization: Any = hansard.prompts.optimize(record, "p@production", FEW, **options)
     assert (optimization.promoted, optimization.evidence.verdict) == (True, "better")
     assert list(optimization.versions) == [1, 2, 3, 4, 5]
     seen = {task for each in calls if isinstance(each, tuple) for task in each}
@@ -106,13 +106,16 @@ def test_what_is_not_better_is_not_promoted(record):
     def propose(text, _results):
         return text + "!"
 
+    def no_number(*_) -> Any:
+        return "1"
+
     def is_worse(text, task):
         return solved("!" if "!!" not in text else "", task)
 
     with pytest.raises(hansard.BadValue, match="give a finite number"):
-        record.optimize("p@2", TASKS, evaluate=lambda *_: "1", propose=propose)
-    cannot = record.optimize(
-        "p@2", TASKS, evaluate=is_worse, propose=propose, alias="next", budget=90
+        hansard.prompts.optimize(record, "p@2", TASKS, evaluate=no_number, propose=propose)
+    cannot = hansard.prompts.optimize(
+        record, "p@2", TASKS, evaluate=is_worse, propose=propose, alias="next", budget=90
     )
     assert (cannot.promoted, cannot.best) == (False, cannot.base)
     with pytest.raises(hansard.errors.Refused, match="no alias 'next'"):
@@ -145,8 +148,8 @@ def test_the_async_client_optimises_with_coroutine_functions(data_dir, workspace
             await record.prompts.alias("p@1", "production", reason="the first one")
 
             async def optimize():
-                return await record.optimize(
-                    "p@production", TASKS, evaluate=evaluate, propose=propose, budget=90
+                return await hansard.prompts.optimize_async(
+                    record, "p@production", TASKS, evaluate=evaluate, propose=propose, budget=90
                 )
 
             task = asyncio.create_task(optimize())
@@ -190,11 +193,11 @@ def test_an_error_of_an_evaluation_loses_no_answer(record):
 
     record.prompts.add("p", "x")
     record.prompts.alias("p@1", "production", reason="the first one")
-    options = {"evaluate": evaluate, "propose": propose, "budget": 45}
+    options: Any = {"evaluate": evaluate, "propose": propose, "budget": 45}
     failures = 0
     while True:
         try:
-            optimization = record.optimize("p@production", FEW, **options)
+            optimization = hansard.prompts.optimize(record, "p@production", FEW, **options)
         except (TimeoutError, hansard.BadValue, RuntimeError):
             failures += 1
             continue

@@ -27,12 +27,13 @@ from hansard.cli.experiment import table
 from hansard.cli.opening import answering, beginning, named, reading, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.connect import opened
-from hansard.client.optimizing import BUDGET, Comparison, Optimized, OptimizeOptions, continues
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
 from hansard.domain.fingerprint import canonical, digest
+from hansard.ext.optimize import loop
+from hansard.ext.optimize.loop import BUDGET, Comparison, Optimized, OptimizeOptions, continues
 from hansard.inspect import experiments as inspected
 from hansard.inspect.experiments import (
     ALPHA,
@@ -372,7 +373,8 @@ def optimize(
     if "search" in names:
         options["search"] = names["search"]
     with opened(settings()) as record:
-        optimization = record.optimize(
+        optimization = loop.optimize(
+            record,
             reference,
             names["tasks"],
             evaluate=names["evaluate"],

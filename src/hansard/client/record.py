@@ -30,16 +30,6 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.portal import Portal
 from hansard.client.beginning import end_session
 from hansard.client.common import AsyncCommonRecord, CommonRecord
-from hansard.client.optimizing import (
-    Evaluate,
-    Optimized,
-    OptimizeOptions,
-    OptimizeRequest,
-    Propose,
-    optimize,
-    optimize_async,
-    optimize_request,
-)
 from hansard.client.options import (
     Defaults,
     RunOptions,
@@ -58,8 +48,6 @@ from hansard.domain.choices import NOTHING, first
 from hansard.domain.errors import Refused
 from hansard.domain.label import Label
 from hansard.domain.memory.files import ORG
-from hansard.domain.prompt import PromptText
-from hansard.domain.redaction import check_names
 from hansard.domain.run import ForkEffects
 from hansard.domain.snapshot import Snapshot
 from hansard.inspect import state as snapshots
@@ -240,18 +228,6 @@ class _Trusted:
             "sessions": first(kept(self), lambda each: f"{each.agent} in run {each.run}"),
         }
 
-    def _optimize_request(
-        self,
-        reference: str,
-        tasks: Mapping[str, Any],
-        evaluate: Any,
-        propose: Any,
-        options: OptimizeOptions,
-    ) -> OptimizeRequest:
-        request = optimize_request(reference, tasks, evaluate, propose, options)
-        check_names("record.optimize", {"tasks": list(request.tasks)}, self.workspace.redaction)
-        return request
-
 
 @guard_secrets("record")
 class AsyncRecord(_Trusted, AsyncCommonRecord[AsyncSession, TrustedAsync]):
@@ -294,26 +270,9 @@ class AsyncRecord(_Trusted, AsyncCommonRecord[AsyncSession, TrustedAsync]):
         """
         return AsyncMemorySpace(MemoryStore(self.workspace, space), SessionRankers())
 
-    async def optimize(
-        self,
-        reference: str,
-        tasks: Mapping[str, Any],
-        *,
-        evaluate: Callable[[PromptText, Any], Any],
-        propose: Callable[[str, Sequence[Mapping[str, Any]]], Any],
-        **options: Unpack[OptimizeOptions],
-    ) -> Optimized:
-        """Optimize a prompt; see `Record.optimize`.
-
-        `evaluate` and `propose` may be coroutine functions, which run on this loop: each call of
-        one is a step, and no tool declared in Hansard may be called inside it. Plain functions run
-        in a thread. After a cancellation, calling it again resumes the optimization.
-        """
-        request = self._optimize_request(reference, tasks, evaluate, propose, options)
-        tables = self._local.open_tables
-        return await optimize_async(
-            request, lambda portal: Record(self.workspace, portal, self._defaults, tables)
-        )
+    def _blocking(self, portal: Portal) -> Record:
+        """Return this record for code in a thread, over the same loop."""
+        return Record(self.workspace, portal, self._defaults, self._local.open_tables)
 
     @contextlib.asynccontextmanager
     async def replay_from(
@@ -395,39 +354,6 @@ class Record(_Trusted, CommonRecord[Session, TrustedSync]):
             BadName: The space's name is none of these.
         """
         return MemorySpace(MemoryStore(self.workspace, space), SessionRankers(), self._portal)
-
-    def optimize(
-        self,
-        reference: str,
-        tasks: Mapping[str, Any],
-        *,
-        evaluate: Evaluate,
-        propose: Propose,
-        **options: Unpack[OptimizeOptions],
-    ) -> Optimized:
-        """Optimize a prompt (docs/prompts.md).
-
-        Candidates are proposed and evaluated on one part of the tasks. The best is compared with
-        the base version on the held-out tasks, in an experiment that is registered first. An alias
-        is moved if the verdict is *better*.
-
-        The optimization is a run. After a kill, or an error of `evaluate` or `propose`, call it
-        again: it is resumed, and results on record are not computed again.
-
-        Args:
-            reference: The version to begin with.
-            tasks: The tasks, by name: values that can be recorded.
-            evaluate: Returns the score of a text on a task, the higher the better.
-            propose: Returns another text, from one and its result on each task.
-            **options: See `OptimizeOptions`.
-
-        Raises:
-            BadValue: There are too few tasks, the budget is too small for them, or a function
-                returned no score or no text.
-            NotFound: There is no such prompt.
-            Refused: The optimization began with other tasks, or there is no such version.
-        """
-        return optimize(self, self._optimize_request(reference, tasks, evaluate, propose, options))
 
     @contextlib.contextmanager
     def replay_from(

@@ -50,8 +50,14 @@ def main() -> None:
         if not record.runs():
             record.prompts.add("p", "Solve it.\n")
             record.prompts.alias("p@1", "production", reason="the first one")
-        result = record.optimize(
-            "p@1", TASKS, evaluate=evaluate, propose=propose, search=dspy.search(), budget=90
+        result = hansard.prompts.optimize(
+            record,
+            "p@1",
+            TASKS,
+            evaluate=evaluate,
+            propose=propose,
+            search=dspy.search(),
+            budget=90,
         )
         versions = record.prompts.log("p").versions
     report = {

@@ -49,7 +49,8 @@ def main() -> None:
         if not record.runs():
             record.prompts.add("classify", order[0])
             record.prompts.alias("classify@1", "production", reason="the first one")
-        optimization = record.optimize(
+        optimization = hansard.prompts.optimize(
+            record,
             "classify@1",
             {task: task for task in right},
             evaluate=evaluate,

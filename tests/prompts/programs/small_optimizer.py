@@ -29,7 +29,9 @@ def main() -> None:
         except hansard.errors.Refused:
             record.prompts.alias("p@1", "production", reason="the first one")
         if not record.runs(workflow="optimize prompt p", status="completed"):
-            record.optimize("p@1", TASKS, evaluate=evaluate, propose=propose, budget=60)
+            hansard.prompts.optimize(
+                record, "p@1", TASKS, evaluate=evaluate, propose=propose, budget=60
+            )
 
 
 main()

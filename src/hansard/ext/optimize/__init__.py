@@ -1,4 +1,5 @@
 """Optimisation of prompts: candidates are proposed, evaluated, compared and promoted.
 
-A slice on the public core. `gepa` and `dspy` are searches by the packages of these names.
+A slice on the public core. `loop` is `hansard.prompts.optimize` and `hansard prompt optimize`;
+`gepa` and `dspy` are searches by the packages of these names.
 """

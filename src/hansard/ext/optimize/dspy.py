@@ -1,7 +1,8 @@
-"""DSPy's COPRO as the search of `record.optimize`: each instruction that it tries is a version.
+"""DSPy's COPRO as the search of `prompts.optimize`: each instruction that it tries is a version.
 
     from hansard.ext.optimize import dspy
-    record.optimize("rag", tasks, evaluate=..., propose=ask, search=dspy.search(breadth=4, depth=3))
+    search = dspy.search(breadth=4, depth=3)
+    prompts.optimize(record, "rag", tasks, evaluate=..., propose=ask, search=search)
 
 DSPy words the requests to its model, so `propose` is that model here: it gets a text and an empty
 list of results, and returns the answer. Requests and evaluations are the steps of the
@@ -23,15 +24,15 @@ from dspy.lm15 import (  # pyright: ignore[reportMissingImports] -- 370 MB, whic
 )
 from dspy.teleprompt import COPRO  # pyright: ignore[reportMissingImports] -- 370 MB, which our environment has not
 
-from hansard.client.optimizing import (
+from hansard.domain.choices import counted
+from hansard.domain.errors import BadValue
+from hansard.ext.optimize.loop import (
     CANDIDATES_MAX,
     BudgetSpent,
     PromptCandidate,
     PromptSearch,
     Searcher,
 )
-from hansard.domain.choices import counted
-from hansard.domain.errors import BadValue
 
 BREADTH, DEPTH = 4, 3
 """Default number of instructions per round, and of rounds."""

@@ -1,7 +1,7 @@
-"""GEPA as the search of `record.optimize`: its candidates are versions, merges included.
+"""GEPA as the search of `prompts.optimize`: its candidates are versions, merges included.
 
     from hansard.ext.optimize import gepa
-    record.optimize("rag", tasks, evaluate=..., propose=..., search=gepa.search(seed=7))
+    prompts.optimize(record, "rag", tasks, evaluate=..., propose=..., search=gepa.search(seed=7))
 
 GEPA's evaluations and proposals are the steps of the optimisation's run, so it needs no folder of
 its own to be resumed: with the same seed it makes the same requests, which are answered from the
@@ -16,9 +16,9 @@ from typing import Any
 from gepa.api import optimize
 from gepa.core.adapter import EvaluationBatch
 
-from hansard.client.optimizing import CANDIDATES_MAX, PromptCandidate, PromptSearch, Searcher
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
+from hansard.ext.optimize.loop import CANDIDATES_MAX, PromptCandidate, PromptSearch, Searcher
 
 COMPONENT = "prompt"
 """GEPA's name of the one text that it optimises."""

@@ -18,7 +18,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -26,11 +26,13 @@ from hansard.agents.artifacts.prompts import Prompt
 from hansard.agents.experiments import plan
 from hansard.agents.flow import is_coroutine_function
 from hansard.bus.portal import LoopPortal, Portal
+from hansard.client.record import AsyncRecord, Record
 from hansard.domain import ids
 from hansard.domain import prompt as prompts
 from hansard.domain.choices import Brief, check_options
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.prompt import PromptText
+from hansard.domain.redaction import check_names
 from hansard.domain.steps import PromptUse
 from hansard.inspect.experiments import PromptEvidence
 
@@ -186,7 +188,7 @@ class Optimized(Brief, msgspec.Struct, kw_only=True):
 
 
 class OptimizeOptions(TypedDict, total=False):
-    """Options of `record.optimize`.
+    """Options of `optimize`.
 
     Attributes:
         search: The search for candidates: `hill_climb` by default, or one of
@@ -237,20 +239,6 @@ class OptimizeRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise BadValue("holdout", f"{self.holdout}", "give a share between 0 and 1")
 
 
-def optimize_request(
-    reference: str,
-    tasks: Any,
-    evaluate: Evaluate,
-    propose: Propose,
-    options: Mapping[str, Any],
-) -> OptimizeRequest:
-    """Build a request from the arguments of `record.optimize`. Raises BadOption."""
-    check_options("record.optimize", options, OptimizeOptions.__annotations__)
-    return OptimizeRequest(
-        reference=reference, tasks=tasks, evaluate=evaluate, propose=propose, **options
-    )
-
-
 def halves(request: OptimizeRequest, name: str) -> tuple[list[str], list[str]]:
     """Return the tasks of the search and those that are held out.
 
@@ -288,7 +276,95 @@ class _Stage(msgspec.Struct):
     held_out: list[str]
 
 
-def optimize(record: Any, request: OptimizeRequest) -> Optimized:
+def optimize(
+    record: Record,
+    reference: str,
+    tasks: Mapping[str, Any],
+    *,
+    evaluate: Evaluate,
+    propose: Propose,
+    **options: Unpack[OptimizeOptions],
+) -> Optimized:
+    """Optimize a prompt (docs/prompts.md).
+
+    Candidates are proposed and evaluated on one part of the tasks. The best is compared with
+    the base version on the held-out tasks, in an experiment that is registered first. An alias
+    is moved if the verdict is *better*.
+
+    The optimization is a run. After a kill, or an error of `evaluate` or `propose`, call it
+    again: it is resumed, and results on record are not computed again.
+
+    Args:
+        record: The record that has the prompt.
+        reference: The version to begin with.
+        tasks: The tasks, by name: values that can be recorded.
+        evaluate: Returns the score of a text on a task, the higher the better.
+        propose: Returns another text, from one and its result on each task.
+        **options: See `OptimizeOptions`.
+
+    Raises:
+        BadValue: There are too few tasks, the budget is too small for them, or a function
+            returned no score or no text.
+        NotFound: There is no such prompt.
+        Refused: The optimization began with other tasks, or there is no such version.
+    """
+    return _optimized(record, _request(record, reference, tasks, evaluate, propose, options))
+
+
+async def optimize_async(
+    record: AsyncRecord,
+    reference: str,
+    tasks: Mapping[str, Any],
+    *,
+    evaluate: Callable[[PromptText, Any], Any],
+    propose: Callable[[str, Sequence[Mapping[str, Any]]], Any],
+    **options: Unpack[OptimizeOptions],
+) -> Optimized:
+    """Optimize a prompt; see `optimize`.
+
+    `evaluate` and `propose` may be coroutine functions, which run on this loop: each call of
+    one is a step, and no tool declared in Hansard may be called inside it. Plain functions run
+    in a thread. After a cancellation, calling it again resumes the optimization.
+    """
+    # Searches block, so they run in a thread, with a record of the sync client over this loop.
+    portal = LoopPortal(asyncio.get_running_loop())
+    request = _request(
+        record,
+        reference,
+        tasks,
+        _waiting(portal, evaluate),
+        _waiting(portal, propose),
+        options,
+    )
+    blocking = record._blocking(portal)  # noqa: SLF001 -- for slices
+    work = asyncio.ensure_future(asyncio.to_thread(_optimized, blocking, request))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        portal.end()
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.exception()  # retrieved, so that asyncio does not log it
+        raise
+
+
+def _request(
+    record: Record | AsyncRecord,
+    reference: str,
+    tasks: Any,
+    evaluate: Any,
+    propose: Any,
+    options: OptimizeOptions,
+) -> OptimizeRequest:
+    """Build a request from the arguments of `optimize`. Raises BadOption and BadValue."""
+    check_options("optimize", options, OptimizeOptions.__annotations__)
+    check_names("optimize", {"tasks": list(tasks)}, record.workspace.redaction)
+    return OptimizeRequest(
+        reference=reference, tasks=tasks, evaluate=evaluate, propose=propose, **options
+    )
+
+
+def _optimized(record: Any, request: OptimizeRequest) -> Optimized:
     """Optimize a prompt of a record of the sync client.
 
     The newest optimization of the prompt is resumed unless it completed or was cancelled: results
@@ -321,30 +397,6 @@ def optimize(record: Any, request: OptimizeRequest) -> Optimized:
             raise Refused(message)
         with continues():
             return _Loop(record, request, stage, session).run()
-
-
-async def optimize_async(request: OptimizeRequest, record_of: Callable[[Portal], Any]) -> Optimized:
-    """Optimize a prompt of a record of the async client.
-
-    Searches block, so `optimize` runs in a thread, with a record of the sync client over the same
-    loop; coroutine functions run on that loop. Cancellation ends it at the pending call; calling it
-    again resumes it.
-    """
-    portal = LoopPortal(asyncio.get_running_loop())
-    made = msgspec.structs.replace(
-        request,
-        evaluate=_waiting(portal, request.evaluate),
-        propose=_waiting(portal, request.propose),
-    )
-    work = asyncio.ensure_future(asyncio.to_thread(optimize, record_of(portal), made))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        portal.end()
-        await asyncio.wait([work])
-        if not work.cancelled():
-            work.exception()  # retrieved, so that asyncio does not log it
-        raise
 
 
 def _waiting(portal: Portal, function: Callable[..., Any]) -> Callable[..., Any]:
