@@ -18,6 +18,10 @@ from hansard.client.listening import Address
 from hansard.client.opening import find_broker
 from hansard.service.http.app import listening
 
+TOKEN = "a-token-of-enough-characters"
+OPERATOR = {"authorization": f"Bearer {TOKEN}"}
+"""Header of the operator's requests."""
+
 
 class Lab(msgspec.Struct):
     """A listener, a client of it, and a record of its workspace."""
@@ -48,7 +52,9 @@ async def lab(broker_dir: Path) -> AsyncIterator[Lab]:
     broker = await find_broker(config)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(broker.release)
-        url = await stack.enter_async_context(listening(config, broker, Address("127.0.0.1", 0)))
-        http = await stack.enter_async_context(httpx2.AsyncClient(base_url=url, timeout=30))
+        served = listening(config, broker, Address("127.0.0.1", 0), token=TOKEN)
+        url = await stack.enter_async_context(served)
+        http = httpx2.AsyncClient(base_url=url, timeout=30, headers=OPERATOR)
+        await stack.enter_async_context(http)
         opened = hansard.connect_async(name, data_dir=broker_dir)
         yield Lab(http, await stack.enter_async_context(opened), name, broker_dir)

@@ -163,10 +163,10 @@ async def test_bodies_and_times_are_limited(broker: Any, monkeypatch: pytest.Mon
             each.cancel()
 
 
-async def test_other_machines_need_a_token(broker: tuple[settings.Settings, Broker]):
-    """An address of other machines, and a short token, are refused in words."""
+async def test_other_machines_need_encryption(broker: tuple[settings.Settings, Broker]):
+    """An address of other machines without TLS, and a short token, are refused in words."""
     config, running = broker
-    for token, words in ((None, "--token-file"), ("short", "16 or more")):
+    for token, words in ((TOKEN, "nothing is encrypted"), ("short", "16 or more")):
         with pytest.raises(BadValue, match=words):
             async with listening(config, running, Address("0.0.0.0", 0), token=token):  # noqa: S104 -- it is refused
                 pass
@@ -193,10 +193,11 @@ def test_up_listens_and_stops_with_its_listener(tmp_path: Path, options: tuple[s
 
 
 @pytest.mark.slow
-def test_up_refuses_to_listen_for_others_without_a_token(tmp_path: Path):
+def test_up_refuses_to_listen_for_others_without_encryption(tmp_path: Path):
     """The refusal names the remedy; options without --http are refused, too."""
     for options, words in (
-        (("--http", "0.0.0.0:0"), "add --token-file FILE"),
+        (("--http", "0.0.0.0:0"), "add --tls-cert and --tls-key"),
+        (("--http", "0", "--tls-cert", "x", "--tls-key", "y"), "No such file"),
         (("--token-file", "x"), "there is no --http"),
         (("--http", "nowhere"), "[HOST:]PORT"),
     ):

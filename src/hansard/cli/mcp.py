@@ -271,8 +271,8 @@ async def serve_record(
             await until(stop, serve_http(clients, address, output.hint))
 
 
-def token_of(file: Path | None) -> str:
-    """Return the token in a file, which is created if it is missing.
+def token_of(file: Path | None, name: str = "--token-file") -> str:
+    """Return the token in the file of an option, which is created if it is missing.
 
     Without a file, generate a token and print it. Raises BadValue.
     """
@@ -287,10 +287,10 @@ def token_of(file: Path | None) -> str:
                 new.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
         if stat.S_IMODE(file.stat().st_mode) & access.OTHERS:
             fact = f"others may read or write {file}"
-            raise BadValue("--token-file", fact, "delete it, or make it yours alone: chmod 600")
+            raise BadValue(name, fact, "delete it, or make it yours alone: chmod 600")
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadValue("--token-file", f"{error}", "name another file") from error
+        raise BadValue(name, f"{error}", "name another file") from error
 
 
 def _opening(

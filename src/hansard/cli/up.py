@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import ssl
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -67,6 +68,18 @@ async def up(
         list[str] | None,
         option("With --http: a host name that clients may use. Repeatable.", "NAME"),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, option("With --http: certificate chain, to speak HTTPS.", "FILE")
+    ] = None,
+    tls_key: Annotated[Path | None, option("Private key of --tls-cert.", "FILE")] = None,
+    behind_proxy: Annotated[
+        Path | None,
+        option(
+            "With --http behind a proxy that speaks HTTPS: file with the key by which it signs "
+            "the user's name (docs/login.md); created if missing.",
+            "FILE",
+        ),
+    ] = None,
 ) -> None:
     """Run the broker, fill the tables and serve restricted agents.
 
@@ -74,8 +87,9 @@ async def up(
     meanwhile; with --workspace only that one, which is created if it is missing (all are
     projected). Each log is watched for damage: see 'hansard health'.
 
-    With --http it also accepts OpenTelemetry traces and hooks of other programs (docs/otel.md). It
-    listens on this machine; other addresses require --token-file.
+    With --http it also serves the page and the API to logged-in callers ('hansard login'), and
+    accepts OpenTelemetry traces and hooks of other programs (docs/otel.md). It listens on this
+    machine; other addresses require --tls-cert and --tls-key, or --behind-proxy.
     """
     config = settings()
     private_copy.refuse(data_dir_of(config))
@@ -90,7 +104,8 @@ async def up(
             made = mine is not None and await _ensure_streams(config)
             watcher = Watcher(broker, data_dir_of(config), partial(shows.trouble, kind="damage"))
             tables = projecting(config, mine, broker, shows.trouble, stop, watcher)
-            door = _http(config, broker, http, token_file, allow_host)
+            tls = _tls(tls_cert, tls_key)
+            door = _http(config, broker, http, token_file, allow_host, tls, behind_proxy)
             async with watcher.keep(), door as shows.http:
                 if mine is None:
                     doing = _serve_all(config, broker, tables, shows)
@@ -111,14 +126,16 @@ async def _http(
     http: str | None,
     token_file: Path | None,
     allow_host: list[str] | None,
+    tls: tuple[Path, Path] | None,
+    behind_proxy: Path | None,
 ) -> AsyncGenerator[str | None]:
     """Listen for HTTP while the block runs; yield the URL, None without --http.
 
     Raises BadValue, ExtraMissing.
     """
     if http is None:
-        if token_file is not None or allow_host:
-            options = "--token-file, --allow-host"
+        if allow_host or any(each is not None for each in (token_file, tls, behind_proxy)):
+            options = "--token-file, --allow-host, --tls-cert, --tls-key, --behind-proxy"
             raise BadValue(options, "there is no --http", "give it, or leave these out")
         yield None
         return
@@ -130,9 +147,26 @@ async def _http(
 
     address = Address.of(http, allow_host or ())
     token = None if token_file is None else token_of(token_file)
+    key = None if behind_proxy is None else token_of(behind_proxy, "--behind-proxy").encode()
     only = config.workspace if configuration.names_workspace(**GlobalOptions.values) else None
-    async with listening(config, broker, address, token=token, only=only) as url:
+    safe: dict[str, Any] = {"token": token, "tls": tls, "proxy_key": key}
+    async with listening(config, broker, address, only=only, **safe) as url:
         yield url
+
+
+def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Return the files for HTTPS, if given. Raises BadValue for unusable ones."""
+    if certificate is None or key is None:
+        if certificate is not None or key is not None:
+            remedy = "give both, or neither"
+            raise BadValue("--tls-cert, --tls-key", "one of them is missing", remedy)
+        return None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # of a file, or of what it holds
+        fact = f"{certificate} with {key} cannot be used: {error.strerror or error}"
+        raise BadValue("--tls-cert", fact, "give a certificate and its key in PEM") from error
+    return certificate, key
 
 
 class _Shows:
@@ -349,7 +383,7 @@ def _report_start(
     about = [*_of_broker(status), "stop it with Ctrl-C"]
     http = {"http": shows.http} if shows.http is not None else {}
     if http:
-        about.insert(-1, f"http        {shows.http} (traces: /v1/traces, see docs/otel.md)")
+        about.insert(-1, f"http        {shows.http} (log in: hansard login; traces: /v1/traces)")
     if made is None:
         start = {"kind": "up", "workspace": None, "workspaces": lines, "broker": status} | http
         shows.later(start, masked("\n".join(about)), *map(_about, lines))

@@ -233,7 +233,7 @@ async def listen(
             **options,
         )
         server = _Server(config)
-        announce(_url(listening, path))
+        announce(_url(listening, path, "https" if "ssl_certfile" in options else "http"))
         running = asyncio.create_task(server.serve([listening]))
         try:
             await asyncio.shield(running)
@@ -250,6 +250,6 @@ def _files_max() -> int:
     return 2 * CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else soft
 
 
-def _url(listening: socket.socket, path: str) -> str:
+def _url(listening: socket.socket, path: str, scheme: str) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{path}"

@@ -167,6 +167,17 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return Actor(self.name, self.actor_chain)
 
 
+def _principal(name: str, kind: PrincipalKind, token: Token) -> Principal:
+    return Principal(
+        name=name,
+        kind=kind,
+        role=token.issued.role,
+        token_id=token.issued.token,
+        expires=expiry(token.issued),
+        on_behalf_of=token.issued.on_behalf_of,
+    )
+
+
 class Authenticator:
     """Create it with `open`, and end it with `close` or as an `async with`."""
 
@@ -218,14 +229,36 @@ class Authenticator:
             raise AccessDenied(
                 reason or "it is not registered", name, role, known=name in self._principals
             )
-        return Principal(
-            name=name,
-            kind=state.kind,
-            role=role,
-            token_id=token_id,
-            expires=expiry(issued_token.issued),
-            on_behalf_of=issued_token.issued.on_behalf_of,
-        )
+        return _principal(name, state.kind, issued_token)
+
+    def holder(self, token: str) -> Principal:
+        """Return the holder of a token, in the token's role. Raises AccessDenied."""
+        parsed = parse(token)
+        name, issued_token = self._issued(parsed[0] if parsed is not None else "")
+        return self.check(token, name, issued_token.issued.role if issued_token is not None else "")
+
+    def by_token(self, token_id: str) -> Principal | None:
+        """Return the principal of a token that was proven before; None if it is not valid now."""
+        name, issued_token = self._issued(token_id)
+        state = self._principals.get(name)
+        if issued_token is None or state is None or state.kind is None:
+            return None
+        who = _principal(name, state.kind, issued_token)
+        return who if self.admits(who) else None
+
+    def acting(self, name: str, role: str) -> Principal | None:
+        """Return a principal in a role by its newest valid token of it; None without one."""
+        state = self._principals.get(name)
+        tokens = [] if state is None else [*state.tokens.items()]
+        valid = (self.by_token(id_) for id_, each in reversed(tokens) if each.issued.role == role)
+        return next((who for who in valid if who is not None), None)
+
+    def _issued(self, token_id: str) -> tuple[str, Token | None]:
+        """Return the principal and the terms of a token's id; an empty name if there is none."""
+        for name, state in self._principals.items():
+            if state is not None and token_id in state.tokens:
+                return name, state.tokens[token_id]
+        return "", None
 
     def admits(self, who: Principal) -> bool:
         """Return whether the token of an admitted principal is still valid."""

@@ -7,7 +7,9 @@ import contextlib
 import importlib
 from collections.abc import AsyncGenerator, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -16,12 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from hansard.bus.loggers import logger, unexpected
 from hansard.client.listening import CLOSE, LOCAL, Address, Call, Handler, foreign, listen
-from hansard.client.opening import Broker
+from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import HansardError
-from hansard.service.http.identity import Identity
+from hansard.service.http.identity import Identity, Refused, Security
+from hansard.service.http.logins import Logins, published
 from hansard.service.http.problems import RETRY, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records
 from hansard.service.http.routes import SLICE_ROUTES, Caller, Context, Route, RouteTable
+from hansard.service.http.site import Site
 from hansard.service.workspace_requests import Asker, RoleContext, RoleRecord
 from hansard.settings import Settings
 
@@ -52,6 +56,8 @@ async def listening(
     address: Address,
     *,
     token: str | None = None,
+    tls: tuple[Path, Path] | None = None,
+    proxy_key: bytes | None = None,
     only: str | None = None,
     slices: Mapping[str, str] = SLICE_ROUTES,
 ) -> AsyncGenerator[str]:
@@ -61,26 +67,42 @@ async def listening(
         settings: The settings; their workspace is that of paths that name none.
         broker: The running broker.
         address: Where to listen; port 0 is a free port.
-        token: The bearer token that each request must send; None to accept all from this machine.
+        token: The operator's bearer token; without one, slices accept all from this machine.
+        tls: Files of a certificate and its key, to speak HTTPS.
+        proxy_key: The key with which a proxy signs the header that names the caller.
         only: The only workspace that is served; None for all.
         slices: Other paths of slices than `SLICE_ROUTES`.
 
-    Raises BadValue if the address cannot be listened on, or is open to others without a token.
+    Raises BadValue if the address cannot be listened on, or is open to others without TLS.
     """
-    identity = Identity(address, token)
+    security = Security(token=token, tls=tls, proxy_key=proxy_key)
+    folder = data_dir_of(settings)
     async with contextlib.aclosing(Records(settings, broker, only)) as records:
+        identity = Identity(Logins(folder), records, address, security)
         app = App(records, identity, address, RouteTable.of_modules(), slices)
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        serving = asyncio.create_task(listen(app, address, "", begun.set_result))
+
+        def announce(url: str) -> None:
+            identity.use_port(urlsplit(url).port or 0)
+            begun.set_result(url)
+
+        options: dict[str, Any] = (
+            {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
+        )
+        serving = asyncio.create_task(listen(app, address, "", announce, **options))
+        sweeping = asyncio.create_task(identity.sweep())
         try:
             either: set[asyncio.Future[object]] = {serving, begun}  # type: ignore[arg-type] # their results differ
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
-            yield begun.result()
+            with published(folder, begun.result()):
+                yield begun.result()
         finally:
             serving.cancel()
             await asyncio.wait({serving})
+            sweeping.cancel()
+            await asyncio.wait({sweeping})
 
 
 class App:
@@ -96,6 +118,7 @@ class App:
     ) -> None:
         self._records = records
         self._identity = identity
+        self._site = Site(identity)
         self._table = table
         self._slices = slices
         self._hosts = {*LOCAL, address.host.lower(), *(host.lower() for host in address.hosts)}
@@ -106,17 +129,41 @@ class App:
         """Answer a request. The workspace stays open until the answer is sent."""
         request = Request(scope, receive)
         async with contextlib.AsyncExitStack() as stack:
-            answer = self._refusal(request) or await self._in_turn(request, stack)
-            await answer(scope, receive, send)
+            answer = await self._checked(request) or await self._in_turn(request, stack)
+            answer.headers.update(self._identity.headers)
+            caller: Caller | None = getattr(request.state, "caller", None)
+            await self._identity.send(caller, answer, scope, receive, send)
 
-    def _refusal(self, request: Request) -> Response | None:
-        """Return the refusal of a foreign page or host, of a wrong token or an unknown path."""
+    async def _checked(self, request: Request) -> Response | None:
+        """Return the answer that needs no open workspace, or a refusal; None to continue.
+
+        The caller is known before anything of the request's body is read.
+        """
         refusal = foreign(request.headers, self._hosts)
         if refusal is not None:
             return problem(*refusal, CLOSE)
-        refused = self._identity.refusal(request)
-        if refused is not None:
-            return refused
+        try:
+            answer = await self._site.answer(request, self._records.names) or self._refusal(request)
+            if answer is None:
+                request.state.caller = await self._caller(request)
+        except Refused as refused:
+            return refused.answer()
+        except HansardError as error:
+            return of_error(error)
+        return answer
+
+    async def _caller(self, request: Request) -> Caller | None:
+        """Return the caller; None for a path that shows nothing of a record."""
+        method, headers = request.method, request.headers
+        if _split(request.url.path)[1] in self._slices:
+            return await self._identity.program(method, headers)
+        routes, parameters = self._table.at(_path_of(request))
+        if not any(each.in_workspace for each in routes.values()):
+            return None
+        return await self._identity.caller(method, headers, parameters.get("workspace"))
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the refusal of an unknown path or method."""
         _, slice_path = _split(request.url.path)
         methods = (
             ["POST"] if slice_path in self._slices else [*self._table.at(_path_of(request))[0]]
@@ -174,6 +221,8 @@ class App:
             methods, parameters = self._table.at(_path_of(request))
             route = methods.get(request.method) or methods["GET"]
             return await self._routed(route, request, parameters, body, stack)
+        except Refused as refused:
+            return refused.answer()
         except HansardError as error:
             return of_error(error)
         except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
@@ -185,7 +234,7 @@ class App:
         self, request: Request, body: bytes, path: str, opened: OpenWorkspace
     ) -> Response:
         """Answer by the handler of a slice, which writes to the trusted record."""
-        caller = await self._identity.caller(request, opened)
+        caller: Caller = request.state.caller
         record = (await self._context(caller, opened, request)).trusted(path)
         call = Call(path, request.headers, request.query_params, body, record, self._records.later)
         name = self._slices[path]
@@ -207,7 +256,7 @@ class App:
             arguments = route.arguments(request, parameters, body)
             return _encoded(await route.function(self, **arguments), None)
         opened = await stack.enter_async_context(self._records.of(parameters.pop("workspace")))
-        caller = await self._identity.caller(request, opened)
+        caller: Caller = request.state.caller
         context = await self._context(caller, opened, request)
         arguments = route.arguments(request, parameters, body)
         if caller.is_operator:  # read first: the answer holds at least as of it

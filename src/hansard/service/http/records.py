@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
-from hansard.agents.access.principals import Authenticator
+from hansard.agents.access.principals import Authenticator, Denials
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger, unexpected
@@ -75,6 +75,7 @@ class OpenWorkspace:
         self.settings = settings
         self.record = record
         self.tables = Tables(settings, record.workspace)
+        self.denials = Denials(record.workspace)
         self._authenticator: asyncio.Task[Authenticator] | None = None
 
     @property
@@ -95,6 +96,8 @@ class OpenWorkspace:
         if self._authenticator is not None:
             with contextlib.suppress(HansardError):
                 await (await self._authenticator).close()
+        with contextlib.suppress(HansardError):
+            await self.denials.close()
         await self.record.close()
 
 
@@ -130,16 +133,21 @@ class Records:
         workspace, tables = await open_with_tables(settings)
         return OpenWorkspace(settings, AsyncRecord(workspace, Defaults.of(settings, {}), tables))
 
+    async def names(self) -> list[str]:
+        """Return the names of the workspaces that are served. Raises Unreachable."""
+        if self.only is not None:
+            return [self.only]
+        raw = await RawWorkspace.open(self.broker.runtime, self.settings.workspace, damaged=True)
+        try:
+            return sorted(await raw.workspaces())
+        finally:
+            await raw.close()
+
     async def _check(self, name: str) -> None:
         """Raise NotFound for a workspace that is not served here; the default one is created."""
         if self.only not in (None, name):
             raise NotFound(f"workspace {name!r}", f"this listener serves only {self.only!r}")
         if name == self.settings.workspace:
             return
-        raw = await RawWorkspace.open(self.broker.runtime, name)
-        try:
-            known = await raw.workspaces()
-        finally:
-            await raw.close()
-        if name not in known:
+        if name not in await self.names():
             raise NotFound(f"workspace {name!r}", f"create it: hansard up --workspace {name}")

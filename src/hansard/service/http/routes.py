@@ -6,7 +6,7 @@ import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
@@ -22,6 +22,7 @@ from hansard.service.http.records import Later, OpenWorkspace
 
 MODULES: tuple[str, ...] = (
     "hansard.service.http.server",
+    "hansard.service.http.site",
     "hansard.service.http.answers",
     "hansard.service.http.reads",
 )
@@ -43,21 +44,38 @@ Paths below `/workspaces/NAME` belong to that workspace, others to the one of th
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
 
-class Caller(msgspec.Struct, frozen=True):
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The caller of a request.
 
     Attributes:
         principal: The principal with its role; None for the operator, who is trusted.
-        valid: Returns False once the access ended; a stream checks it before each message.
+        valid: Returns False once the access ended. Streams are then cut off.
+        way: Proof of the identity; `machine` for programs of this machine without any.
+        workspace: The principal's workspace; empty for the operator.
+        csrf: The token that changes must carry; empty if each request proves its sender.
+        secret: The secret of the cookie; empty without one.
     """
 
     principal: Principal | None = None
     valid: Callable[[], bool] = lambda: True
+    way: Literal["machine", "token", "cookie", "proxy"] = "machine"
+    workspace: str = ""
+    csrf: str = ""
+    secret: str = ""
+
+    def __repr__(self) -> str:
+        who = "operator" if self.principal is None else f"{self.principal!r}"
+        return f"Caller({who}, {self.way}, workspace={self.workspace!r})"
 
     @property
     def is_operator(self) -> bool:
         """True for the operator of the service."""
         return self.principal is None
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """Workspace and name of the principal; empty for the operator."""
+        return self.workspace, "" if self.principal is None else self.principal.name
 
 
 class Context(msgspec.Struct):

@@ -1,0 +1,127 @@
+"""Commands `hansard login` and `logout`: sessions of browsers with the HTTP service."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import urllib.error
+import urllib.request
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from hansard.broker import access
+from hansard.cli import output
+from hansard.cli.common import Commands, flag, option
+from hansard.cli.opening import settings
+from hansard.cli.output import Hint
+from hansard.client.opening import data_dir_of
+from hansard.domain.choices import counted
+from hansard.domain.errors import BadValue
+from hansard.service.http.logins import LINK_S, Grant, Link, Logins, listeners
+
+app = Commands()
+
+REQUEST_S = 30.0
+"""Longest wait for the service, in seconds."""
+
+ANSWER_BYTES_MAX = 64 * 1024
+
+Credentials = Annotated[
+    Path | None,
+    option("Log in as the principal of this file [as the operator].", "FILE"),
+]
+Url = Annotated[str | None, option("The service's address [one that runs on this record].", "URL")]
+
+
+@app.command()
+async def login(
+    credentials: Credentials = None,
+    url: Url = None,
+    ca: Annotated[
+        Path | None, option("With --credentials: certificates to trust for https.", "FILE")
+    ] = None,
+    path: Annotated[
+        str, option("Page to open after the login, such as /ws/default.", "PATH", "--next")
+    ] = "",
+    open_: Annotated[bool, flag("--open", "Open the link in a browser of this machine.")] = False,
+) -> None:
+    """Print a link that logs a browser in to 'hansard up --http'.
+
+    The link works once, within 60 seconds. Without --credentials the browser sees and does what
+    this command line may: everything. With --credentials it sees what the role of the file sees.
+    """
+    if credentials is None:
+        link = Link.of(url or _own_url(), Logins(data_dir_of(settings())).link(Grant()), path)
+    else:
+        link = await asyncio.to_thread(_requested, access.load(credentials), url, ca, path)
+    who = "the operator" if credentials is None else f"the principal of {credentials}"
+    hint = Hint(f"logs a browser in as {who}, once, within {LINK_S:g} s")
+    output.show(link, [link.url, hint])
+    if open_:
+        webbrowser.open(link.url)
+
+
+@app.command()
+async def logout() -> None:
+    """End every browser's session with the services of this record, and all unused links.
+
+    Tokens stay valid: see 'hansard principals revoke'.
+    """
+    ended = Logins(data_dir_of(settings())).end_all()
+    output.show({"ended": ended}, f"{counted(ended, 'session')} ended")
+
+
+def _own_url() -> str:
+    """Return the URL of the newest service on this record. Raises BadValue."""
+    folder = data_dir_of(settings())
+    running = listeners(folder)
+    if not running:
+        fact = f"no 'hansard up --http' runs on {str(folder)!r}"
+        raise BadValue("--url", fact, "start it, or name its address with --url")
+    if len(running) > 1:
+        others = ", ".join(each.url for each in running[1:])
+        output.hint(f"of several services the newest; others: {others}")
+    return running[0].url
+
+
+def _requested(who: access.Credentials, url: str | None, ca: Path | None, path: str) -> Link:
+    """Request a link from the service. Raises BadValue."""
+    base = (url or _own_url()).rstrip("/")
+    parts = urlsplit(base)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise BadValue("--url", f"{base!r:.80}", "give http://HOST:PORT or https://HOST")
+    request = urllib.request.Request(  # noqa: S310 -- its scheme was checked
+        f"{base}/api/v1/{quote(who.workspace)}/logins",
+        data=msgspec.json.encode({"next": path}),
+        headers={"Authorization": f"Bearer {who.token}", "Content-Type": "application/json"},
+    )
+    try:
+        context = ssl.create_default_context(cafile=ca) if parts.scheme == "https" else None
+        with urllib.request.urlopen(request, timeout=REQUEST_S, context=context) as answer:  # noqa: S310
+            code = msgspec.json.decode(answer.read(ANSWER_BYTES_MAX), type=_Code)
+    except urllib.error.HTTPError as error:
+        with error:
+            fact = _detail(error.read(ANSWER_BYTES_MAX)) or f"status {error.code}"
+        remedy = "check the credentials (hansard principals) and the address"
+        raise BadValue("--credentials", f"{base} refuses them: {fact}", remedy) from None
+    except (OSError, msgspec.DecodeError) as error:
+        fact = f"{base} cannot be used: {getattr(error, 'reason', error)}"
+        raise BadValue("--url", fact, "name the address of 'hansard up --http'") from error
+    return Link.of(base, code.code, path)
+
+
+class _Code(msgspec.Struct):
+    code: str
+
+
+def _detail(body: bytes) -> str:
+    """Return the detail of a problem document; empty for another answer."""
+    try:
+        problem: Any = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return ""
+    return str(problem.get("detail", "")) if isinstance(problem, dict) else ""
