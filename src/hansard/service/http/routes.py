@@ -25,6 +25,7 @@ MODULES: tuple[str, ...] = (
     "hansard.service.http.site",
     "hansard.service.http.answers",
     "hansard.service.http.reads",
+    "hansard.service.http.live",
 )
 """Modules of reads and writes. Add one here."""
 
