@@ -7,6 +7,7 @@ import { SourceContext } from "./app/reads";
 import { Shell } from "./app/shell";
 import { startTheme } from "./app/theme";
 import "./styles/base.css";
+import "./styles/ask.css";
 
 startTheme();
 listen();

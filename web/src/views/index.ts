@@ -3,6 +3,7 @@
 
 import type { ComponentType } from "preact";
 import type { Source } from "../app/source";
+import { ASK } from "./ask";
 
 export interface ViewProps {
   params: Record<string, string>; // parts of the path, decoded
@@ -20,6 +21,7 @@ export interface View {
 // The first that matches is shown. The order is that of the navigation.
 export const VIEWS: View[] = [
   { path: "/runs", title: "Runs", nav: "Runs", keys: "g r", load: () => import("./runs") },
+  ...ASK,
 ];
 
 export function match(path: string): { view: View; params: Record<string, string> } | null {

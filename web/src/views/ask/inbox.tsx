@@ -1,0 +1,136 @@
+// Calls that wait for a person: approvals to grant or deny, and doubts to settle.
+
+import { useState } from "preact/hooks";
+import { query, setQuery } from "../../app/place";
+import { asProblem, useRead, useSource, useStream } from "../../app/reads";
+import type { Problem } from "../../app/source";
+import { Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
+import { plural } from "../../ui/text";
+import { AsOf, Head, RunLink, Unified, useTitle, Value } from "./parts";
+
+interface Approval {
+  approval: string; standing: string; run: string; agent: string; role: string; step: number; tool: string; arguments: any;
+  rule: string; asked_at: string; until: string; answered_at: string | null; by: string | null; because: string | null;
+}
+interface Doubt {
+  run: string; workflow: string; agent: string; step: string; tool: string; effects: string; status: string; arguments: any; error: { type?: string; message?: string } | null;
+}
+interface Inbox { approvals: Approval[]; doubts: Doubt[] }
+
+export default function InboxView() {
+  useTitle("Inbox");
+  const answered = query.value.answered === "true";
+  const read = useRead<Inbox>("/inbox", { every: answered });
+  useStream("/live", {}, { event: () => read.reload(), state: () => undefined });
+  return (
+    <div class="page ask">
+      <Head heading="Inbox" note="Calls that wait for a person. A grant lets one call run, once. Each answer is on record with its author and reason.">
+        <label class="check"><input type="checkbox" checked={answered} onChange={(event) => setQuery({ answered: event.currentTarget.checked ? "true" : "" })} /> Also answered and expired approvals</label>
+      </Head>
+      <Shown read={read}>{(data) => (
+        <>
+          <section aria-labelledby="approvals">
+            <h2 id="approvals">{plural(data.approvals.length, "approval")}</h2>
+            {!data.approvals.length && <p class="note empty">No call waits for approval.{answered ? "" : " Answered ones are listed with the switch above."}</p>}
+            {data.approvals.map((each) => <ApprovalCard key={each.approval} it={each} done={read.reload} />)}
+          </section>
+          <section aria-labelledby="doubts">
+            <h2 id="doubts">{plural(data.doubts.length, "call")} in doubt</h2>
+            {!data.doubts.length && <p class="note empty">Of every call in the record it is known whether its effect happened.</p>}
+            {data.doubts.map((each) => <DoubtCard key={`${each.run} ${each.step}`} it={each} done={read.reload} />)}
+          </section>
+          <AsOf position={read.position} />
+        </>
+      )}</Shown>
+    </div>
+  );
+}
+
+// A write of the page: who acts and why, and the refusal if there is one.
+function useWrite(done: () => void): { act: (path: string, body: object) => Promise<void>; busy: boolean; problem: Problem | null } {
+  const source = useSource();
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const act = async (path: string, body: object) => {
+    setBusy(true);
+    setProblem(null);
+    try {
+      await source.post(path, body);
+      done();
+    } catch (error) {
+      setProblem(asProblem(error));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { act, busy, problem };
+}
+
+function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
+  const [reason, setReason] = useState("");
+  const { act, busy, problem } = useWrite(done);
+  const isOpen = it.standing === "pending";
+  const diff = it.arguments?.diff;
+  const answer = (name: "grant" | "deny") => act(`/ws/approvals/${name}`, { approval: it.approval, reason });
+  return (
+    <article class="card" aria-label={`${it.tool} of ${it.agent}`}>
+      <header>
+        <strong class="mono"><Rec text={it.tool} /></strong> <Pill status={it.standing} />
+        <span class="dim">of <Rec text={it.agent} /> (<Rec text={it.role} />) in run <RunLink run={it.run} /></span>
+      </header>
+      <Value value={it.arguments} open={!diff} label="arguments" />
+      {typeof diff === "string" && <Unified text={diff} label="the change" />}
+      <p class="dim">Rule <Rec text={it.rule} /> · requested <Time iso={it.asked_at} /> · open until <Time iso={it.until} /></p>
+      {it.answered_at && <p>{it.standing} <Time iso={it.answered_at} />{it.by && <> by <Rec text={it.by} /></>}{it.because && <>: <Rec text={it.because} /></>}</p>}
+      {isOpen && (
+        <div class="act">
+          <label class="field wide"><span>Reason</span><input type="text" value={reason} onInput={(event) => setReason(event.currentTarget.value)} placeholder="For the record and the agent" /></label>
+          <button type="button" class="good" disabled={busy} onClick={() => answer("grant")}>Grant</button>
+          <button type="button" class="bad" disabled={busy} onClick={() => answer("deny")}>Deny</button>
+        </div>
+      )}
+      {problem && <Failed problem={problem} />}
+    </article>
+  );
+}
+
+function DoubtCard({ it, done }: { it: Doubt; done: () => void }) {
+  const [reason, setReason] = useState("");
+  const [result, setResult] = useState("");
+  const [mistake, setMistake] = useState("");
+  const { act, busy, problem } = useWrite(done);
+  const settle = (verdict: "happened" | "did_not_happen") => {
+    let value: unknown = null;
+    if (verdict === "happened" && result.trim()) {
+      try {
+        value = JSON.parse(result);
+      } catch {
+        value = result;
+      }
+    }
+    if (verdict === "happened" && !result.trim()) {
+      setMistake("State the result first: null, if the call returns nothing.");
+      return;
+    }
+    setMistake("");
+    void act("/ws/record/settle", { run: it.run, step: it.step, verdict, reason, ...(verdict === "happened" ? { result: value } : {}) });
+  };
+  return (
+    <article class="card" aria-label={`${it.tool} of ${it.agent}`}>
+      <header>
+        <strong class="mono"><Rec text={it.tool} /></strong> <Pill status="in_doubt" label="in doubt" />
+        <span class="dim"><Rec text={it.step} />, <Rec text={it.effects} />, in run <RunLink run={it.run} /> of <Rec text={it.workflow} /></span>
+      </header>
+      <p>{it.error ? <>It ended without stating whether it happened: <Rec text={`${it.error.type ?? ""}: ${it.error.message ?? ""}`} /></> : "It was requested, and no outcome is on record."}</p>
+      <Value value={it.arguments} open label="arguments" />
+      <div class="act">
+        <label class="field"><span>Result, if it happened</span><input type="text" class="mono" value={result} onInput={(event) => setResult(event.currentTarget.value)} placeholder="JSON or text" aria-invalid={mistake !== ""} /></label>
+        <label class="field"><span>Reason</span><input type="text" value={reason} onInput={(event) => setReason(event.currentTarget.value)} placeholder="How you know" /></label>
+        <button type="button" class="good" disabled={busy} onClick={() => settle("happened")}>It happened</button>
+        <button type="button" class="bad" disabled={busy} onClick={() => settle("did_not_happen")}>It did not happen</button>
+      </div>
+      {mistake && <p class="bad-text" role="alert">{mistake}</p>}
+      {problem && <Failed problem={problem} />}
+    </article>
+  );
+}

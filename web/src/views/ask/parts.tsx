@@ -1,0 +1,236 @@
+// Parts of the views that answer questions: links, tables, reports, differences, recorded values.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { address, go, query, setQuery } from "../../app/place";
+import { title } from "../../app/shell";
+import { inLine, preview, printable } from "../../ui/text";
+import { Empty, Rec } from "../../ui/pieces";
+
+// The lines that the command prints with --json, and a report's blocks.
+export interface Lines {
+  lines: any[];
+  blocks: Block[];
+  position: number | null;
+}
+export type Block =
+  | { block: "heading"; text: string }
+  | { block: "paragraph"; text: string; verdict: string; brief: boolean }
+  | { block: "table"; columns: string[]; rows: string[][]; title: string; left_out: string; left_out_before: boolean }
+  | { block: "plot"; kind: string; metric: string };
+
+export const ofKind = (lines: any[], kind: string): any[] => lines.filter((line) => line.kind === kind);
+
+export function useTitle(text: string): void {
+  useEffect(() => {
+    title.value = text;
+    return () => void (title.value = "");
+  }, [text]);
+}
+
+// ------------------------------------------------------------ links
+
+export const runPath = (run: string): string => `/runs/${encodeURIComponent(run)}`;
+const ID = /^[0-9a-f]{8}-[0-9a-f-]{27}$/;
+export const short = (id: string): string => (ID.test(id) ? `…${id.slice(-8)}` : id);
+
+export function RunLink({ run, at }: { run: string; at?: string | number | null }) {
+  return <a class="mono" href={address(runPath(run), { at })} title={run}><Rec text={short(run)} /></a>;
+}
+
+export function EventLink({ run, at, children }: { run: string | null | undefined; at: string | null | undefined; children?: ComponentChildren }) {
+  if (!run || !at) return at ? <span class="mono">{at}</span> : null;
+  return <a class="mono" href={address(runPath(run), { at })} title={`Event ${at} of run ${run}`}>{children ?? at}</a>;
+}
+
+// ------------------------------------------------------------ values
+
+// A recorded value: in one line, and in full when it is opened. Only opened parts exist.
+export function Value({ value, open = false, label }: { value: unknown; open?: boolean; label?: string }) {
+  const [isOpen, setOpen] = useState(open);
+  const isLong = typeof value === "string" ? value.length > 100 || value.includes("\n") : typeof value === "object" && value !== null;
+  if (!isLong) return <span class="mono value"><Rec text={typeof value === "string" ? value : JSON.stringify(value) ?? "nothing"} /></span>;
+  return (
+    <details class="value" open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary class="mono">{label ? <span class="dim">{label} </span> : null}<Rec text={preview(value, 120)} /></summary>
+      {isOpen && <pre class="whole" tabIndex={0} aria-label={label ?? "the whole value"}>{whole(value)}</pre>}
+    </details>
+  );
+}
+
+const SHOWN_CHARACTERS = 200_000;
+
+function whole(value: unknown): string {
+  let text: string;
+  try {
+    text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  } catch {
+    text = preview(value, SHOWN_CHARACTERS); // nested too deep for the browser
+  }
+  const cut = text.length - SHOWN_CHARACTERS;
+  return printable(cut > 0 ? `${text.slice(0, SHOWN_CHARACTERS)}\n… and ${cut.toLocaleString("en-US")} characters more: the raw JSON has them` : text);
+}
+
+// ------------------------------------------------------------ tables and reports
+
+export interface Column<T> {
+  name: string;
+  cell: (row: T) => ComponentChildren;
+  right?: boolean;
+}
+
+export function Table<T>({ columns, rows, label, empty, rowKey }: { columns: Column<T>[]; rows: T[]; label: string; empty?: string; rowKey?: (row: T, index: number) => string | number }) {
+  if (!rows.length) return <Empty>{empty ?? "There is nothing to list."}</Empty>;
+  return (
+    <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+      <table class="grid">
+        <thead><tr>{columns.map((each, index) => <th key={index} scope="col" class={each.right ? "right" : ""}>{each.name || <span class="unseen">{label}</span>}</th>)}</tr></thead>
+        <tbody>
+          {rows.map((row, index) => (
+            <tr key={rowKey?.(row, index) ?? index}>{columns.map((each, at) => <td key={at} class={each.right ? "right" : ""}>{each.cell(row)}</td>)}</tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+// A report in words: its headings, sentences and tables; `plot` draws what a picture shows.
+export function Report({ blocks, plot, run }: { blocks: Block[]; plot?: (kind: string, metric: string) => ComponentChildren; run?: string | null }) {
+  return <div class="report">{blocks.map((block, index) => <ReportBlock key={index} block={block} plot={plot} run={run} />)}</div>;
+}
+
+const ADDRESS = /^\d+\.\d+$/;
+
+function ReportBlock({ block, plot, run }: { block: Block; plot?: (kind: string, metric: string) => ComponentChildren; run?: string | null }) {
+  switch (block.block) {
+    case "heading":
+      return <h2>{inLine(block.text)}</h2>;
+    case "paragraph":
+      return <p class={`${block.brief ? "brief" : ""} ${block.verdict ? `verdict ${block.verdict.replaceAll(" ", "-")}` : ""}`.trim()}>{inLine(block.text)}</p>;
+    case "plot":
+      return <>{plot?.(block.kind, block.metric)}</>;
+    case "table": {
+      const columns = block.columns.map((name, at) => ({
+        name: name.replace(/^>/, "").replace(/^-$/, ""),
+        right: name.startsWith(">"),
+        cell: (row: string[]) => (run && ADDRESS.test(row[at]) ? <EventLink run={run} at={row[at]} /> : <Rec text={row[at]} />),
+      }));
+      const left = block.left_out && <p class="note">{inLine(block.left_out)}</p>;
+      return (
+        <section>
+          {block.title && <h3>{inLine(block.title)}</h3>}
+          {block.left_out_before && left}
+          <Table columns={columns} rows={block.rows} label={block.title || "table"} />
+          {!block.left_out_before && left}
+        </section>
+      );
+    }
+  }
+}
+
+// ------------------------------------------------------------ differences of texts
+
+const HEADERS = /^(diff --git|index |new file|deleted file|old mode|new mode|--- |\+\+\+ |similarity|rename )/;
+
+// A difference in the unified format; signs tell the lines apart, not color alone.
+export function Unified({ text, label = "difference" }: { text: string; label?: string }) {
+  const lines = text.replace(/\n$/, "").split("\n");
+  if (!text.trim()) return <Empty>Nothing changed.</Empty>;
+  return (
+    <pre class="unified" tabIndex={0} aria-label={label}>
+      {lines.map((line, index) => {
+        const kind = HEADERS.test(line) ? "head" : line.startsWith("@@") ? "place" : line.startsWith("+") ? "plus" : line.startsWith("-") ? "minus" : "";
+        return <span key={index} class={kind}>{printable(line) + "\n"}</span>;
+      })}
+    </pre>
+  );
+}
+
+// Where two values differ, as paths with both sides; at most `most`, the rest is counted.
+export interface FieldChange {
+  path: string;
+  a: unknown;
+  b: unknown;
+}
+const MISSING = Symbol("missing");
+export function changes(a: any, b: any, most = 50): { list: FieldChange[]; more: number } {
+  const list: FieldChange[] = [];
+  let more = 0;
+  const add = (path: string, left: unknown, right: unknown) => {
+    if (list.length < most) list.push({ path: path || "value", a: left === MISSING ? undefined : left, b: right === MISSING ? undefined : right });
+    else more++;
+  };
+  const walk = (path: string, left: any, right: any, depth: number): void => {
+    if (left === right) return;
+    const both = left !== null && right !== null && typeof left === "object" && typeof right === "object" && Array.isArray(left) === Array.isArray(right);
+    if (!both || depth > 40) {
+      if (!both || JSON.stringify(left) !== JSON.stringify(right)) add(path, left, right);
+      return;
+    }
+    for (const key of new Set([...Object.keys(left), ...Object.keys(right)])) {
+      const name = Array.isArray(left) ? `${path}[${key}]` : path ? `${path}.${key}` : key;
+      walk(name, key in left ? left[key] : MISSING, key in right ? right[key] : MISSING, depth + 1);
+    }
+  };
+  walk("", a, b, 0);
+  return { list, more };
+}
+
+export function Changes({ a, b, names = ["a", "b"] }: { a: unknown; b: unknown; names?: [string, string] }) {
+  const made = useMemo(() => changes(a, b), [a, b]);
+  const columns: Column<FieldChange>[] = [
+    { name: "field", cell: (each) => <span class="mono"><Rec text={each.path} /></span> },
+    { name: names[0], cell: (each) => (each.a === undefined ? <span class="dim">missing</span> : <Value value={each.a} />) },
+    { name: names[1], cell: (each) => (each.b === undefined ? <span class="dim">missing</span> : <Value value={each.b} />) },
+  ];
+  return (
+    <>
+      <Table columns={columns} rows={made.list} label="differing fields" empty="The values are equal." />
+      {made.more > 0 && <p class="note">{`${made.more.toLocaleString("en-US")} more fields differ.`}</p>}
+    </>
+  );
+}
+
+// ------------------------------------------------------------ fields
+
+// A text that the address holds. It is set at Enter, or when the field is left.
+export function Field({ name, label, placeholder, list, wide, type = "text" }: { name: string; label: string; placeholder?: string; list?: string[]; wide?: boolean; type?: "text" | "search" }) {
+  const [text, setText] = useState(query.value[name] ?? "");
+  useEffect(() => setText(query.value[name] ?? ""), [query.value[name]]);
+  const give = () => text !== (query.value[name] ?? "") && setQuery({ [name]: text });
+  return (
+    <label class={`field ${wide ? "wide" : ""}`}>
+      <span>{label}</span>
+      <input type={type} value={text} placeholder={placeholder} list={list && `list-${name}`} autocomplete="off" spellcheck={false} onInput={(event) => setText(event.currentTarget.value)} onBlur={give} onKeyDown={(event) => event.key === "Enter" && give()} />
+      {list && <datalist id={`list-${name}`}>{list.map((each) => <option key={each} value={each} />)}</datalist>}
+    </label>
+  );
+}
+
+export function Choice({ name, label, options }: { name: string; label: string; options: [string, string][] }) {
+  return (
+    <label class="field">
+      <span>{label}</span>
+      <select value={query.value[name] ?? ""} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>
+        {options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
+      </select>
+    </label>
+  );
+}
+
+export const open = (to: string, given = {}): void => go(to, given);
+
+export function Head({ children, heading, note }: { heading: ComponentChildren; note?: ComponentChildren; children?: ComponentChildren }) {
+  return (
+    <div class="ask-head">
+      <h1>{heading}</h1>
+      {note && <p class="note">{note}</p>}
+      {children && <div class="fields">{children}</div>}
+    </div>
+  );
+}
+
+export function AsOf({ position }: { position: number | null | undefined }) {
+  return position === null || position === undefined ? null : <p class="note as-of">As of position {position.toLocaleString("en-US")}.</p>;
+}
