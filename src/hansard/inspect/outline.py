@@ -16,7 +16,7 @@ import msgspec
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, RunStreams, Stored
-from hansard.bus.reads import RunInFull, reason
+from hansard.bus.reads import RunInFull, is_imported, reason, time_of
 from hansard.domain.board import VIEWS
 from hansard.domain.ids import AgentStream, KeyStream, run_of
 from hansard.domain.payload import MARK
@@ -27,7 +27,7 @@ TEXT_CHARACTERS_MAX = 120
 """Most characters of the first words of an event."""
 
 VALUE_BYTES_MAX = 64 * 1024
-"""Data of an event above this size, in bytes, is not decoded for its first words."""
+"""Data of an event above this size, in bytes, is not decoded in full for its first words."""
 
 ROWS, ROWS_MAX = 5_000, 50_000
 """Rows of a page by default, and at most: about 0.2 and 2 MB of JSON."""
@@ -65,8 +65,10 @@ _STATUSES = {
 class Rows(msgspec.Struct, kw_only=True):
     """Rows of events in order: one column a field.
 
-    `agent`, `type` and `status` are numbers of names in `agents`, `types` and `statuses`. `to` has
-    the receiver of a hand-off, task or mail by the number of its row.
+    `agent`, `type`, `status` and `name` are numbers of names in `agents`, `types`, `statuses` and
+    `names`. By the number of a row, `to` has the receiver of a hand-off, task or mail, `parent` the
+    step around a step, and `when` the stated time (us) of an event whose time is not the log's;
+    None if its source states none.
 
     Attributes:
         position: Position of the commit; for a role the event's own number.
@@ -76,6 +78,7 @@ class Rows(msgspec.Struct, kw_only=True):
         type: Tag.
         step: Number of the step; None for other events.
         status: Status that the event leaves its step, run, approval or task in; else empty.
+        name: Tool, role, question or checkpoint that the first words begin with.
         text: First words.
     """
 
@@ -86,11 +89,15 @@ class Rows(msgspec.Struct, kw_only=True):
     type: list[int] = []
     step: list[int | None] = []
     status: list[int] = []
+    name: list[int] = []
     text: list[str] = []
     to: dict[str, str] = {}
+    parent: dict[str, int] = {}
+    when: dict[str, int | None] = {}
     agents: list[str] = []
     types: list[str] = []
     statuses: list[str] = []
+    names: list[str] = []
 
 
 class RowsBuilder:
@@ -101,6 +108,7 @@ class RowsBuilder:
         self._agents: dict[str, int] = {}
         self._types: dict[str, int] = {}
         self._statuses: dict[str, int] = {}
+        self._names: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self.rows.position)
@@ -114,14 +122,24 @@ class RowsBuilder:
         agent = stream.agent if isinstance(stream, AgentStream) else stored.commit.actor.agent
         time = stored.stamp // 1_000
         broken = reason(stored.commit)
+        is_copied = stored.origin is not None or is_imported(stored)
         for index, recorded in enumerate(stored.commit.events):
             place = (stored.position, index, time)
+            if is_copied or recorded.occurred_at is not None:
+                stated = time_of(stored, recorded)
+                moment = stated.moment if stated.is_known else None
+                self._state(None if moment is None else moment.replace(tzinfo=UTC))
             self._add(place, agent, recorded.type, key, recorded.data, broken)
 
     def show(self, number: int, event: ShownEvent) -> None:
         """Add an event as a role sees it."""
         time = (event.at.astimezone(UTC) - _EPOCH) // _MICROSECOND
         self._add((number, 0, time), event.agent, event.type, event.key, event.data, "")
+
+    def _state(self, moment: datetime | None) -> None:
+        """Note the stated time of the next row."""
+        us = None if moment is None else (moment - _EPOCH) // _MICROSECOND
+        self.rows.when[str(len(self))] = us
 
     def _add(
         self,
@@ -148,13 +166,18 @@ class RowsBuilder:
         if kind == "step.settled" and isinstance(fields.get("verdict"), str):
             status = fields["verdict"]
         rows.status.append(self._statuses.setdefault(status, len(self._statuses)))
+        if type(parent := fields.get("parent")) is int:
+            rows.parent[str(len(rows.text))] = parent
+        name = fields.get(_NAMES.get(kind, ""))
+        name = cut(name) if isinstance(name, str) else ""
+        rows.name.append(self._names.setdefault(name, len(self._names)))
         rows.text.append(broken or words(kind, key, fields) or _size(data, fields))
 
     def made(self) -> Rows:
         """Return the rows."""
         rows = self.rows
         rows.agents, rows.types = list(self._agents), list(self._types)
-        rows.statuses = list(self._statuses)
+        rows.statuses, rows.names = list(self._statuses), list(self._names)
         return rows
 
 
@@ -170,11 +193,32 @@ def rows_of(history: Iterable[Stored]) -> Rows:
     return builder.made()
 
 
+class _Head(msgspec.Struct):
+    """Fields of a large event that its row needs."""
+
+    step: Any = None
+    parent: Any = None
+    tool: Any = None
+    role: Any = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+_NAMES = {
+    "step.requested": "tool",
+    "message.added": "role",
+    "context.compacted": "role",
+    "decision.made": "question",
+    "checkpoint.saved": "name",
+}
+"""Field with the name of what an event is about."""
+
+
 def _fields(data: msgspec.Raw) -> dict[str, Any]:
-    """Return an event's fields; none if they are too large, or not readable as JSON."""
-    if len(bytes(data)) > VALUE_BYTES_MAX:
-        return {}
+    """Return an event's fields, of a large event some; none if they are not readable as JSON."""
     try:
+        if len(bytes(data)) > VALUE_BYTES_MAX:
+            return msgspec.structs.asdict(_head.decode(data))
         fields = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return {}
@@ -182,7 +226,8 @@ def _fields(data: msgspec.Raw) -> dict[str, Any]:
 
 
 def _size(data: msgspec.Raw, fields: dict[str, Any]) -> str:
-    return "" if fields else f"{len(bytes(data)):,} bytes"
+    size = len(bytes(data))
+    return "" if fields and size <= VALUE_BYTES_MAX else f"{size:,} bytes"
 
 
 def words(kind: str, key: str, fields: dict[str, Any]) -> str:
