@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hansard.agents.access import roles
@@ -262,7 +262,7 @@ def hub_of(workspace: OpenWorkspace) -> Hub:
 
 # ---------------------------------------------------------------- what a stream sends
 
-Events = AsyncIterator[bytes]
+Events = AsyncGenerator[bytes]
 """The events of a stream; an empty one is a chance to check the caller and the heartbeat."""
 
 CatchUp = Callable[[int, int], AsyncGenerator[Frame]]
@@ -426,59 +426,41 @@ async def _digest_at(workspace: Workspace, role: RoleContext, run: str, position
 # ---------------------------------------------------------------- the response
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """A response that sends events until its client leaves or its caller's access ends."""
 
     media_type = "text/event-stream"
 
     def __init__(self, events: Events, caller: Caller) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(_sent(events, caller), headers=headers)
         self._events = events
-        self._caller = caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
-        sending = asyncio.create_task(self._send(send, scope["method"]))
-        leaving = asyncio.create_task(_left(receive))
+        """Send the events; to `HEAD` the headers alone."""
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
+            if scope["method"] == "HEAD":
+                await Response(headers=dict(self.headers))(scope, receive, send)
+                return
+            await super().__call__(scope, receive, send)
         finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.wait({sending, leaving})
-
-    async def _send(self, send: Send, method: str) -> None:
-        loop = asyncio.get_running_loop()
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        if method == "HEAD":
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-            return
-        await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
-        sent_s = loop.time()
-        try:
-            async with contextlib.aclosing(self._events) as events:  # type: ignore[type-var]  # generators
-                async for event in events:
-                    if not self._caller.valid():
-                        break
-                    data = event
-                    if not event and loop.time() - sent_s >= HEARTBEAT_S:
-                        data = b":\n\n"
-                    if data:
-                        body = {"type": "http.response.body", "body": data, "more_body": True}
-                        await send(body)
-                        sent_s = loop.time()
-        except HansardError as error:
-            _log.info("a live stream ended", error=str(error))
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._events.aclose()
 
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _sent(events: Events, caller: Caller) -> AsyncGenerator[bytes]:
+    """Yield events while the caller has access, and heartbeats when there are none for long."""
+    loop = asyncio.get_running_loop()
+    yield b"retry: 1000\n\n"
+    sent_s = loop.time()
+    try:
+        async for event in events:
+            if not caller.valid():
+                return
+            if event or loop.time() - sent_s >= HEARTBEAT_S:
+                yield event or b":\n\n"
+                sent_s = loop.time()
+    except HansardError as error:
+        _log.info("a live stream ended", error=str(error))
 
 
 def _after(context: Context, after: str | None) -> str | None:
