@@ -129,6 +129,19 @@ async def test_a_request_has_a_deadline_for_its_head_and_its_body(monkeypatch: p
 
 
 @pytest.mark.slow
+async def test_a_client_that_takes_no_answer_is_dropped(monkeypatch: pytest.MonkeyPatch):
+    """A client that stops reading in the middle of an answer holds neither socket nor memory."""
+    monkeypatch.setattr(module, "TAKE_S", 0.5)
+    size = 32 * 1024 * 1024
+    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
+    async with _serving() as send:
+        stuck = await send(head.encode() + b"x" * size)
+        await asyncio.sleep(2.0)
+        assert len(await _ended(stuck)) < size
+        assert await _is_answered(await send(WHOLE))
+
+
+@pytest.mark.slow
 async def test_connections_without_a_request_do_not_keep_others_out(monkeypatch):
     """The oldest of many connections is closed; a complete request is answered at once."""
     monkeypatch.setattr(module, "HEADLESS_LOCAL_MAX", 10)

@@ -33,6 +33,9 @@ _ORIGIN = re.compile(r"https?://(?P<host>.+)")
 HEAD_S, BODY_S = 10.0, 60.0
 """Seconds within which the head of a request, and then its body, must have arrived."""
 
+TAKE_S = 60.0
+"""Seconds within which a client must take some of what is sent, if more than 64 KiB wait for it."""
+
 HEADLESS_MAX, HEADLESS_LOCAL_MAX = 100, 1_000
 """Connections whose first request's head has not arrived; for one more the oldest is closed. On a
 loopback address only programs of this machine connect, and some do so by the hundred at once.
@@ -165,6 +168,7 @@ class _Protocol(H11Protocol):
         self._headless_max = most
         self._phase: object = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         """Start the deadline of the first head."""
@@ -183,8 +187,20 @@ class _Protocol(H11Protocol):
         """Stop the deadline."""
         super().connection_lost(exc)
         self._headless.pop(self, None)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        for deadline in (self._deadline, self._taking):
+            if deadline is not None:
+                deadline.cancel()
+
+    def pause_writing(self) -> None:
+        """Start the deadline of a client that takes nothing: closing would wait for it forever."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(TAKE_S, self.drop)
+
+    def resume_writing(self) -> None:
+        """Stop that deadline."""
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
 
     def drop(self) -> None:
         """Close the connection at once."""
