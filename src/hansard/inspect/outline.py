@@ -227,7 +227,8 @@ def _fields(data: msgspec.Raw) -> dict[str, Any]:
 
 def _size(data: msgspec.Raw, fields: dict[str, Any]) -> str:
     size = len(bytes(data))
-    return "" if fields and size <= VALUE_BYTES_MAX else f"{size:,} bytes"
+    is_plain = fields and size <= VALUE_BYTES_MAX
+    return "" if is_plain or bytes(data) == b"{}" else f"{size:,} bytes"
 
 
 def words(kind: str, key: str, fields: dict[str, Any]) -> str:

@@ -102,6 +102,8 @@ async def view_of(role: RoleContext, run: str, at: str | None = None) -> Derived
     if point is None:
         raise NotFound(f"event {at!r:.80}", _SHOWN_EVENT)
     made = await roles.derive(role.workspace.states, role.asker.who.role, run, point)
+    if not made.view.events:  # by the rules of that time
+        raise NotFound(f"event {at!r:.80}", _SHOWN_EVENT)
     await record_view(role, made)
     return made
 

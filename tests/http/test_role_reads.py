@@ -1,0 +1,155 @@
+"""A role's reads and streams: only what its view holds, with its own numbers, recorded as shown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from hansard import settings
+from hansard.agents.access import roles
+from hansard.client.credentials import CredentialsRequest, make
+from hansard.domain.roles import check as role_file
+from tests.http.conftest import Lab
+from tests.http.test_live import rows_until, stream
+from tests.http.test_reads import get, pairs, recorded
+
+RULES = """
+[roles.reader]
+[[roles.reader.sees]]
+name = "messages"
+kinds = ["message.added", "run.started", "run.completed"]
+[roles.reader.may]
+query = true
+[roles.blind]
+"""
+
+
+@contextlib.asynccontextmanager
+async def caller(lab: Lab, folder: Path, role: str) -> AsyncIterator[Lab]:
+    """Yield the listener with a client of a principal in a role."""
+    await roles.apply_all(lab.record.workspace, role_file.parse(RULES))
+    config = settings.load(workspace=lab.name, data_dir=lab.folder)
+    place = folder / f"{role}.json"
+    await make(config, CredentialsRequest(role=role, name=f"{role}_1", output=place))
+    token = msgspec.json.decode(place.read_bytes())["token"]
+    headers = {"authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(
+        base_url=lab.http.base_url, timeout=30, headers=headers
+    ) as client:
+        yield Lab(client, lab.record, lab.name, lab.folder)
+
+
+async def test_reads(lab: Lab, tmp_path: Path) -> None:
+    """Every read of a run is of the role's view; positions are numbers of its events."""
+    before = await recorded(lab.record)
+    async with caller(lab, tmp_path, "reader") as reader:
+        answer = await reader.http.get(reader.at(f"/runs/{before}/state?at=1"))
+        assert answer.status_code == 404, "the role had no rules then"
+        run = await recorded(lab.record)
+        [row, _] = (await get(reader, "/runs"))["runs"]
+        assert (row["run"], row["status"], row["position"]) == (run, "completed", 3)
+        rows = pairs((await get(reader, f"/runs/{run}/outline"))["rows"])
+        assert [(each[0], each[4], each[7]) for each in rows] == [
+            (1, "run.started.v1", "review"),
+            (2, "message.added.v1", "user: please look at this"),
+            (3, "run.completed.v1", ""),
+        ]
+        event = await get(reader, f"/runs/{run}/events/2")
+        assert event["data"]["content"] == "please look at this"
+        assert event == await get(reader, f"/runs/{run}/events/{event['id']}")
+        shown = await get(reader, f"/runs/{run}")
+        assert shown["run"]["position"] == 3
+        early = await get(reader, f"/runs/{run}/state", at=1)
+        assert (early["position"], early["life"]["status"]) == (1, "open")
+        changed = await get(reader, f"/runs/{run}/changes", since=1)
+        assert ["status"] in [each["path"] for each in changed["changes"]]
+        assert (await get(reader, f"/runs/{run}/board"))["keys"] == []
+        assert await get(reader, "/inbox") == {"approvals": [], "doubts": None}
+        answer = await reader.http.get(reader.at("/runs"), params={"text": "blue"})
+        assert len(answer.json()["runs"]) == 2, "labels are part of run.started"
+        for path in ("/tasks", "/knew", "/diff/last", "/events/1.1", "/events/14.0"):
+            answer = await reader.http.get(reader.at(f"/runs/{run}{path}"))
+            assert answer.status_code in {403, 404}, path
+    served = await roles.on_record(lab.record.workspace.states, run, "reader")
+    assert len(served) >= 6, "each look is on record"
+
+
+async def test_hidden_is_absent(lab: Lab, tmp_path: Path) -> None:
+    """A run of which a role sees nothing is answered as one that does not exist."""
+    run = await recorded(lab.record)
+    async with caller(lab, tmp_path, "blind") as blind:
+        assert (await get(blind, "/runs"))["runs"] == []
+        for path in ("", "/state", "/outline", "/events/1", "/board", "/context", "/live"):
+            hidden = await blind.http.get(blind.at(f"/runs/{run}{path}"))
+            absent = await blind.http.get(blind.at(f"/runs/{run[:-1]}x{path}"))
+            assert hidden.status_code == absent.status_code == 404, path
+            assert hidden.text.replace(run, "R") == absent.text.replace(f"{run[:-1]}x", "R")
+            assert dict(hidden.headers).keys() == dict(absent.headers).keys()
+
+
+async def test_stream(lab: Lab, tmp_path: Path) -> None:
+    """A role's stream has the rows of its view alone, and continues by its own numbers."""
+    async with (
+        caller(lab, tmp_path, "reader") as reader,
+        lab.record.run("w", agent="ada", role="r") as s,
+    ):
+        path = reader.at(f"/runs/{s.run}/live")
+        async with stream(reader.http, f"{path}?after=0") as following:
+            assert (await anext(following)).name == "open"
+            for number in range(3):
+                await s.board.put("hidden", number)
+                await s.message("user", f"number {number}")
+            rows, last = await rows_until(following, 4)
+        assert [row[0] for row in rows] == [1, 2, 3, 4]
+        assert [row[7] for row in rows[1:]] == [f"user: number {n}" for n in range(3)]
+        await s.board.put("hidden", 9)
+        await s.message("user", "number 3")
+        async with stream(reader.http, path, last_event_id=last) as following:
+            rows, _ = await rows_until(following, 5)
+        assert [row[0] for row in rows] == [5]
+
+
+async def test_hidden_changes_send_nothing(lab: Lab, tmp_path: Path) -> None:
+    """A hidden change sends nothing: neither on the run's stream, nor on that of all runs."""
+    async with (
+        caller(lab, tmp_path, "reader") as reader,
+        lab.record.run("w", agent="ada", role="r") as s,
+        stream(reader.http, reader.at(f"/runs/{s.run}/live")) as rows,
+        stream(reader.http, reader.at("/live")) as runs,
+    ):
+        assert (await anext(rows)).name == (await anext(runs)).name == "open"
+        waiting = [asyncio.ensure_future(anext(each)) for each in (rows, runs)]
+        for number in range(3):
+            await s.board.put("hidden", number)
+        done, _ = await asyncio.wait(waiting, timeout=2)
+        assert not done
+        await s.message("user", "shown")
+        async with asyncio.timeout(20):
+            one, other = await asyncio.gather(*waiting)
+        assert pairs(one.data)[0][7] == "user: shown"
+        assert [each["run"] for each in other.data["runs"]] == [s.run]
+
+
+@pytest.mark.parametrize("role", ["reader", "blind"])
+async def test_other_rules_reload(lab: Lab, tmp_path: Path, role: str) -> None:
+    """After a change of the rules an id of before makes the client reload."""
+    async with caller(lab, tmp_path, "reader") as reader:
+        run = await recorded(lab.record)
+        path = reader.at(f"/runs/{run}/live")
+        async with stream(reader.http, path) as following:
+            last = (await anext(following)).id
+        other: Any = role_file.parse(RULES.replace('"run.started", ', ""))["reader"]
+        if role == "blind":
+            await roles.withdraw(lab.record.workspace, "reader")
+            assert (await reader.http.get(path)).status_code in {401, 403, 404}
+            return
+        await roles.apply(lab.record.workspace, "reader", other)
+        async with stream(reader.http, path, last_event_id=last) as following:
+            assert (await anext(following)).name == "reload"
