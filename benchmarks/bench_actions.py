@@ -35,7 +35,7 @@ async def recorded(
 ) -> hansard.actions.ActionCache:
     """Record the form's filling and sending as an action cache."""
     async with record.run("form", agent="ada", role="agent") as session:
-        web = session.browser(page)
+        web = hansard.actions.AsyncBrowser(session, page)
         await web.goto(address)
         await web.act("who", at="#who", method="fill", arguments=["Ada"])
         await web.act("what", at="#what", method="fill", arguments=["a letter"])
@@ -95,10 +95,10 @@ async def replays(durability: Any, bare: Bare, program: str, rounds: int) -> Any
             page = await web.new_page()
             cache = await recorded(record, page, path.as_uri())
             async with record.run("again", agent="ada", role="agent") as session:
-                session.browser(page)
+                browser = hansard.actions.AsyncBrowser(session, page)
                 for _ in range(rounds + 1):
                     begin = time.perf_counter()
-                    done = await session.run_actions(cache, params=PARAMS)
+                    done = await browser.run_actions(cache, params=PARAMS)
                     ours.append((time.perf_counter() - begin) * 1_000)
                     assert done.success, done.error
                     assert await page.inner_text("#said") == "Ada"

@@ -43,7 +43,7 @@ async def recorded(record: hansard.AsyncRecord, page: Any, address: str) -> list
         await page.goto(address)
         async with record.run("form", agent="ada", role="agent") as session:
             await session.message("user", f'Send "{who}" the thing "{what}".')
-            web = session.browser(page)
+            web = hansard.actions.AsyncBrowser(session, page)
             await web.act("who", at="#who", method="fill", arguments=[who])
             await web.act("what", at="#what", method="fill", arguments=[what])
             await web.act("send", at="button", effects="idempotent")
@@ -68,19 +68,19 @@ async def doings(program: str, rounds: int) -> dict[str, list[float]]:
             learned = (await record.experiences.learn("send", runs)).confirmed()
             params = learned.params(TASK) or {}
             async with record.run("again", agent="ada", role="agent") as session:
-                session.browser(page)
+                browser = hansard.actions.AsyncBrowser(session, page)
                 for _ in range(rounds + 1):
                     for how, times in took.items():
                         await page.goto(path.as_uri())
                         begin = time.perf_counter()
                         if how == "no check":
                             success = (
-                                await session.run_actions(learned.script, params=params)
+                                await browser.run_actions(learned.script, params=params)
                             ).success
                         else:
                             checks = [few_words] if "Python" in how else []
                             success = (
-                                await session.run_experience(learned, params, checks=checks)
+                                await browser.run_experience(learned, params, checks=checks)
                             ).success
                         times.append((time.perf_counter() - begin) * 1_000 / ACTIONS)
                         assert success

@@ -41,7 +41,7 @@ GROUPS = {
     "The log and the broker": ("hansard.bus", "hansard.broker"),
     "The service": ("hansard.operations",),
     "SQL and the tables": ("hansard.projections",),
-    "Browser actions": ("hansard.client.browser",),
+    "Browser actions": ("hansard.ext.browser",),
 }
 """Each section, and the modules that define its classes; the first that fits counts."""
 

@@ -51,9 +51,6 @@ from hansard.bus.errors import Unreachable as Unreachable
 from hansard.bus.portal import AfterFork as AfterFork
 from hansard.bus.portal import OtherLoop as OtherLoop
 from hansard.bus.portal import SyncInLoop as SyncInLoop
-from hansard.client.browser.browser import ActionFailed as ActionFailed
-from hansard.client.browser.elements import ElementNotFound as ElementNotFound
-from hansard.client.browser.elements import PageGone as PageGone
 from hansard.domain.aggregate_types import AggregateConflict as AggregateConflict
 from hansard.domain.aggregate_types import UndeclaredEvent as UndeclaredEvent
 from hansard.domain.board import BoardConflict as BoardConflict
@@ -71,6 +68,9 @@ from hansard.domain.memory.space import MemoryInvalid as MemoryInvalid
 from hansard.domain.prompt import PromptConflict as PromptConflict
 from hansard.domain.team import Circle as Circle
 from hansard.domain.team import ClaimLost as ClaimLost
+from hansard.ext.browser.browser import ActionFailed as ActionFailed
+from hansard.ext.browser.elements import ElementNotFound as ElementNotFound
+from hansard.ext.browser.elements import PageGone as PageGone
 from hansard.operations.protocol.faults import AccessRefused as AccessRefused
 from hansard.operations.protocol.faults import NotOffered as NotOffered
 from hansard.operations.protocol.faults import ServiceBusy as ServiceBusy

@@ -10,7 +10,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks.bench_page import ARGUMENTS
-from hansard.client.browser import browser as looking
+from hansard.ext.browser import browser as looking
 from hansard.ext.browser.chromium import program
 
 POLL_S = 0.25

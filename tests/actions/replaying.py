@@ -15,9 +15,9 @@ from playwright.async_api import async_playwright
 import hansard
 from hansard.bus.file_lock import whole
 from hansard.bus.jetstream.log import JetStreamLog
-from hansard.client.browser import browser as browsers
-from hansard.client.browser import replay
 from hansard.domain.actions import KIND
+from hansard.ext.browser import browser as browsers
+from hansard.ext.browser import replay
 
 
 class Job(msgspec.Struct):
@@ -110,9 +110,9 @@ async def main(job: Job) -> None:
                 hansard.connect_async(job.workspace, data_dir=job.data_dir) as record,
                 record.run("replay", run=job.run, agent="ada", role="agent") as session,
             ):
-                session.browser(page, timeout_s=5.0)
+                browser = hansard.actions.AsyncBrowser(session, page, timeout_s=5.0)
                 cache = await record.actions.get(job.file) if job.kept else job.file
-                done = await session.run_actions(cache, fallback=key, once="allow")
+                done = await browser.run_actions(cache, fallback=key, once="allow")
                 report = {"success": done.success, "error": done.error}
         except hansard.HansardError as error:
             report = {"success": False, "error": f"{type(error).__name__}: {error}"}

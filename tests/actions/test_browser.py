@@ -33,7 +33,7 @@ async def recorded(record, page, url, **more):
     async with record.run(
         "login", agent="ada", role="agent", secrets={"pw": "hunter22"}
     ) as session:
-        browser = session.browser(page, timeout_s=3.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
         await browser.goto(url)
         await browser.act("enter the user", at="#user", method="fill", arguments=["Ada"])
         secret = hansard.Secret("pw")
@@ -71,10 +71,10 @@ async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):
         file.write_bytes(msgspec.json.encode(cache))
         secrets = {"pw": "longer-secret"}
         async with record.run("again", agent="ada", role="agent", secrets=secrets) as session:
-            session.browser(page, timeout_s=3.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
             with pytest.raises(hansard.errors.Refused, match=r"entry 3.*once=\[3\]"):
-                await session.run_actions(file, params={"user": "Grace"})
-            result = await session.run_actions(file, params={"user": "Grace"}, once=[3], debug=True)
+                await browser.run_actions(file, params={"user": "Grace"})
+            result = await browser.run_actions(file, params={"user": "Grace"}, once=[3], debug=True)
             again = session.run
         assert result.success, result.error
         assert [each.strategy for each in result.actions] == ["", "xpath", "xpath", "xpath"]
@@ -110,11 +110,11 @@ async def test_an_element_that_moved_is_looked_up_by_a_model_once(page, site, tm
         file = tmp_path / "moved.json"
         file.write_bytes(msgspec.json.encode(cache))
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=3.0)
-            alone = await session.run_actions(file)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
+            alone = await browser.run_actions(file)
             assert not alone.success
             assert "entry 1" in alone.error
-            result = await session.run_actions(file, fallback=model)
+            result = await browser.run_actions(file, fallback=model)
         assert result.success, result.error
         assert (result.model_calls, len(questions)) == (2, 2)
         assert await page.inner_text("#sent") == "ok"
@@ -125,8 +125,8 @@ async def test_an_element_that_moved_is_looked_up_by_a_model_once(page, site, tm
         ]
         assert "matches 0" in healed.history[0].why
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=3.0)
-            result = await session.run_actions(file, fallback=model)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
+            result = await browser.run_actions(file, fallback=model)
         assert result.success, result.error
         assert (result.model_calls, len(questions)) == (0, 2)
 
@@ -152,7 +152,7 @@ async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy
     start = site(f"<button data-testid=go>Go</button>{script}")
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
-            browser = session.browser(page, timeout_s=3.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
             await browser.goto(start)
             await browser.act("go", at="button", effects="idempotent")
             run = session.run
@@ -162,8 +162,8 @@ async def test_exactly_one_element_of_the_kind_counts(page, site, body, strategy
         )
         cache = msgspec.structs.replace(cache, actions=[goto, cache.actions[1]])
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=3.0)
-            result = await session.run_actions(cache, debug=True)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
+            result = await browser.run_actions(cache, debug=True)
         assert result.success is bool(strategy), result
         assert result.actions[-1].strategy == strategy
         assert await page.title() == ("BUTTON" if strategy else "t")
@@ -179,7 +179,7 @@ async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
     start = site(f'{shadow}<iframe src="inner.html"></iframe>')
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
-            browser = session.browser(page, timeout_s=3.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
             await browser.goto(start)
             act = await browser.act("enter", at="input", method="fill", arguments=["milk"])
             assert act.targets is not None
@@ -190,15 +190,15 @@ async def test_an_open_shadow_root_and_a_frame_are_reached(page, site):
         cache = await record.actions.of_run(run)
         assert cache.actions[-1].frame_index == 1
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=3.0)
-            result = await session.run_actions(cache)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
+            result = await browser.run_actions(cache)
             assert result.success, result.error
             assert [each.strategy for each in result.actions] == ["", "css", "xpath"]
             bare = msgspec.structs.replace(
                 cache.actions[0], arguments=[site(shadow + "<button>In</button>", "bare.html")]
             )
             gone = msgspec.structs.replace(cache, actions=[bare, *cache.actions[1:]])
-            result = await session.run_actions(gone)
+            result = await browser.run_actions(gone)
             assert "frame 1 is not on the page" in result.error
 
 
@@ -214,7 +214,7 @@ async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
                 return text * times
 
             await note("Ada", times=2)
-            browser = session.browser(page)
+            browser = hansard.actions.AsyncBrowser(session, page)
             await browser.goto(site(FORM))
             await browser.act("log in", at="text=Log in", effects="idempotent")
             run = session.run
@@ -224,11 +224,11 @@ async def test_a_replay_asks_the_gate_and_calls_tools(page, site):
         async with record.run(
             "again", agent="ada", role="agent", gate=[deny("browser.act", name="no clicks")]
         ) as session:
-            session.browser(page)
+            browser = hansard.actions.AsyncBrowser(session, page)
             with pytest.raises(hansard.BadValue, match="'note'"):
-                await session.run_actions(cache, params={"who": "Bob"})
+                await browser.run_actions(cache, params={"who": "Bob"})
             tools = {"note": session.tool(effects="idempotent")(note.spec.function)}
-            result = await session.run_actions(cache, params={"who": "Bob"}, tools=tools)
+            result = await browser.run_actions(cache, params={"who": "Bob"}, tools=tools)
         assert called[1:] == [("Bob", 2)]
         assert not result.success
         assert "no clicks" in result.error
@@ -241,7 +241,7 @@ async def test_a_run_that_goes_on_brings_its_new_page_to_where_it_stood(page, si
 
         async def work(page, then, run=None):
             async with record.run("go", agent="ada", role="agent", run=run) as session:
-                browser = session.browser(page, timeout_s=3.0)
+                browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
                 await browser.goto(site(FORM))
                 await browser.act("user", at="#user", method="fill", arguments=["Ada"])
                 run = session.run
@@ -290,7 +290,7 @@ LATE = (
 async def filled_in(record, page, url, then, run=None):
     """Record a run that fills in both fields, then runs `then`, or else ends."""
     async with record.run("go", agent="ada", role="agent", run=run) as session:
-        browser = session.browser(page, timeout_s=3.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
         await browser.goto(url)
         await browser.act("user", at="#user", method="fill", arguments=["Ada"])
         await browser.act("pw", at="#pw", method="fill", arguments=["12345"])
@@ -384,7 +384,7 @@ async def test_an_optional_action_that_is_done_once_is_done_once(page, site):
     """This holds even if the next action fails: the optional one was not in its way."""
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
-            browser = session.browser(page, timeout_s=3.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
             await browser.goto(site(OFFER))
             await browser.act("add it if offered", at="text=Add insurance", optional=True)
             await browser.act("name", at="#name", method="fill", arguments=["Ada"])
@@ -393,8 +393,8 @@ async def test_an_optional_action_that_is_done_once_is_done_once(page, site):
         assert [each.effects for each in cache.actions[1:]] == ["once", "idempotent"]
         site(OFFER.partition("<label>")[0])
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=1.0)
-            result = await session.run_actions(cache, once=[1])
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=1.0)
+            result = await browser.run_actions(cache, once=[1])
     assert "entry 2 was not done" in result.error
     assert await page.inner_text("#count") == "1"
 
@@ -416,7 +416,7 @@ async def test_a_banner_that_comes_late_is_left_once(page, site):
     """A banner missed in its turn is skipped once, and handled when it appears again."""
     async with testing.record_async() as record:
         async with record.run("go", agent="ada", role="agent") as session:
-            browser = session.browser(page, timeout_s=3.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
             await browser.goto(site(BANNERS.replace("LATE", "false")))
             await browser.act("leave", at="text=Leave", optional=True)
             for field in ("a", "b", "c"):
@@ -426,8 +426,8 @@ async def test_a_banner_that_comes_late_is_left_once(page, site):
         assert cache.actions[1].effects == "once"
         site(BANNERS.replace("LATE", "true"))
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=1.0)
-            result = await session.run_actions(cache, once=[1])
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=1.0)
+            result = await browser.run_actions(cache, once=[1])
     messages = [each.message for each in result.actions[1:]]
     assert messages[:3] == ["not there", "fill done", "fill done"]
     assert messages[3].startswith("entry 4 was not done")
@@ -442,7 +442,9 @@ async def clicked(chromium, url, timeout_s=10.0):
         asyncio.timeout(60),
         record.run("go", agent="ada", role="agent") as session,
     ):
-        browser = session.browser(await context.new_page(), timeout_s=timeout_s)
+        browser = hansard.actions.AsyncBrowser(
+            session, await context.new_page(), timeout_s=timeout_s
+        )
         await browser.goto(url)
         done = await browser.act("go", at="button")
     await context.close()
@@ -469,12 +471,12 @@ async def test_a_closed_page_is_reported(chromium, site, tmp_path: Path):
         cache = await record.actions.of_run(run)
         await page.close()
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page)
-            result = await session.run_actions(cache)
+            browser = hansard.actions.AsyncBrowser(session, page)
+            result = await browser.run_actions(cache)
             assert not result.success
             assert "entry 0" in result.error
             with pytest.raises(hansard.BadValue, match="cannot be read"):
-                await session.run_actions(tmp_path / "none.json")
+                await browser.run_actions(tmp_path / "none.json")
 
 
 async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, site):
@@ -484,7 +486,7 @@ async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, sit
     enter = "iframe >> internal:control=enter-frame >> "
     async with testing.record_async() as record:
         async with record.run("frames", agent="ada", role="agent") as session:
-            browser = session.browser(page, timeout_s=2.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
             await browser.goto(site(outer))
             act = await browser.act("go", at=f"{enter}button", effects="idempotent")
             assert (act.frame_index, act.xpath) == (1, "/html[1]/body[1]/button[1]")
@@ -493,8 +495,8 @@ async def test_a_frame_that_a_selector_enters_is_the_one_of_the_replay(page, sit
         cache = await record.actions.of_run(run)
         assert [each.frame_index for each in cache.actions] == [None, 1, 1]
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=2.0)
-            result = await session.run_actions(cache)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
+            result = await browser.run_actions(cache)
         assert result.success, result.error
         assert result.actions[-1].value == "in it"
         assert "pressed" in await page.frames[1].inner_text("body")
@@ -507,7 +509,7 @@ async def test_what_fills_in_is_chosen_by_the_live_element(page, site):
         testing.record_async() as record,
         record.run("fields", agent="ada", role="agent") as session,
     ):
-        browser = session.browser(page, timeout_s=2.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
         await browser.goto(site(body))
         chosen = await browser.act("a", at="#a", method="fill", arguments=["y"])
         entered = await browser.act("b", at="#b", method="selectOption", arguments=["z"])
@@ -524,7 +526,7 @@ async def test_a_list_in_its_label_is_one_element_whatever_is_chosen(page, site)
             await page.goto(site(body))
             async with record.run("order", agent="ada", role="agent") as session:
                 await session.message("user", f'Item "{value}", please.')
-                browser = session.browser(page, timeout_s=2.0)
+                browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
                 await browser.act("choose", at="#a", method="selectOption", arguments=[value])
                 runs.append(session.run)
         [node] = (await record.experiences.learn("order", runs)).procedure.nodes

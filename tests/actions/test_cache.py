@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hansard
 from hansard.domain import actions as caches
 from hansard.domain.actions import (
     TOOL,
@@ -262,6 +263,6 @@ def test_the_sync_client_says_what_to_take_instead(record):
     """A page's actions are the async client's: the sync session's methods name it."""
     with record.run("w") as session:
         with pytest.raises(Refused, match="connect_async"):
-            session.browser("page")
+            hansard.actions.AsyncBrowser(session, "page")
         with pytest.raises(BadValue, match="needs a page, and there is none"):
-            session.run_actions(cache(entry()))
+            hansard.actions.Replays(session).run_actions(cache(entry()))

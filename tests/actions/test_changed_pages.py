@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import hansard
 from hansard import testing
 from tests.actions.provider import read
 
@@ -136,7 +137,7 @@ async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change
     start = site(PAGE + SAYS)
     async with testing.record_async() as record:
         async with record.run("guests", agent="ada", role="agent") as session:
-            browser = session.browser(page, timeout_s=3.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
             await browser.goto(start)
             await browser.act("enter a guest", at="input", method="fill", arguments=["Eve"])
             await browser.act("save it", at="text=Save", effects="idempotent")
@@ -147,8 +148,8 @@ async def replayed(page: Any, site: Any, evidence: Any, changes: Iterable[Change
         for change in changes:
             address = site(change.body + SAYS, "changed.html")
             async with record.run("again", agent="ada", role="agent") as session:
-                session.browser(page, timeout_s=GONE_S)
-                result = await session.run_actions(
+                browser = hansard.actions.AsyncBrowser(session, page, timeout_s=GONE_S)
+                result = await browser.run_actions(
                     cache, params={"address": address}, fallback=partial(key, change), debug=True
                 )
             strategies = tuple(each.strategy for each in result.actions[1:])

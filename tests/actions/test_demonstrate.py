@@ -19,9 +19,9 @@ from playwright.async_api import Browser, Error, async_playwright
 import hansard
 from benchmarks import bench_page
 from hansard import testing
-from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.domain.actions import ActionCache
 from hansard.ext.browser.chromium import program
+from hansard.ext.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from tests.integrations.mcp.support import free_port
 
 RUN_S_MAX = 90
@@ -115,8 +115,8 @@ async def test_what_a_person_does_is_done_again(named_browser, site):
         async with record.run(
             "again", agent="ada", role="agent", secrets={"pin": "swordfish"}
         ) as session:
-            session.browser(page, timeout_s=5.0)
-            done = await session.run_actions(cache, once="allow")
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=5.0)
+            done = await browser.run_actions(cache, once="allow")
         assert done.success, done.error
         assert {each.strategy for each in done.actions[1:]} <= {"xpath", "css"}
         assert await page.inner_text("#said") == "Ada 9 2 true"
@@ -178,9 +178,9 @@ async def test_what_several_demonstrations_teach_is_done_for_another(named_brows
         assert not experience.left_out
         page = await (await named_browser.new_context()).new_page()
         async with record.run("again", agent="ada", role="agent") as session:
-            session.browser(page, timeout_s=5.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=5.0)
             await page.goto(page_)
-            done = await session.run_experience(
+            done = await browser.run_experience(
                 experience.confirmed(), task='Invite "Barbara" to dinner.', once="allow"
             )
         assert done.success, done

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+import hansard
 from hansard import testing
 from hansard.domain.actions import ActionCache, ActionCheck
 from hansard.ext.browser.chromium import program
@@ -135,7 +136,9 @@ async def workflows(chromium: Any, here: str, reports: list[str]) -> list[Workfl
             page = await context.new_page()
             address = f"{here}/{name}.html"
             async with record.run("tasks", agent="ada", role="agent") as session:
-                await task_pages.worked(session.browser(page, timeout_s=5.0), address, says)
+                await task_pages.worked(
+                    hansard.actions.AsyncBrowser(session, page, timeout_s=5.0), address, says
+                )
                 run = session.run
             await task_pages.shows(page, task_pages.END)
             await context.close()

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+import hansard
 from hansard import testing
-from hansard.client.browser import elements
 from hansard.domain.actions import ElementTargets
 from hansard.ext.browser import chromium as browsers
+from hansard.ext.browser import elements
 from tests.actions.test_cache import cache, entry
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -33,8 +34,8 @@ async def replayed(page, made, **how):
         testing.record_async() as record,
         record.run("go", agent="ada", role="agent") as session,
     ):
-        session.browser(page, timeout_s=how.pop("timeout_s", 3.0))
-        return await session.run_actions(made, **how)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=how.pop("timeout_s", 3.0))
+        return await browser.run_actions(made, **how)
 
 
 @pytest.mark.slow(cases=1)

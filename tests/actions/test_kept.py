@@ -162,7 +162,8 @@ async def test_who_replays_what_is_kept_with_a_label_has_it(data_dir: Path):
         kept_form = await record.actions.get("form")
         async with record.run("w") as session:
             with pytest.raises(BadValue):
-                await session.run_actions(kept_form)  # its tool is missing
+                # Its tool is missing.
+                await hansard.actions.AsyncReplays(session).run_actions(kept_form)
             assert str(session.label) == "secret"
 
 
@@ -190,8 +191,8 @@ async def test_what_a_model_found_is_the_next_version_in_the_record(page, site):
 
         async def again(name):
             async with record.run(name, agent="ada", role="agent") as session:
-                session.browser(page, timeout_s=3.0)
-                result = await session.run_actions(
+                browser = hansard.actions.AsyncBrowser(session, page, timeout_s=3.0)
+                result = await browser.run_actions(
                     await record.actions.get("login"), fallback=model
                 )
                 assert result.success, result.error

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import hansard
 from hansard import testing
 
 pytestmark = [pytest.mark.thorough, pytest.mark.asyncio(loop_scope="session")]
@@ -174,7 +175,7 @@ async def recorded(record, page, task: Task, address: str, seed: int):
     """Return the actions of the program that knows the page, as a cache."""
     slots = task.slots(await begun(page, address, seed))
     async with record.run(task.page, agent="ada", role="agent") as session:
-        browser = session.browser(page, timeout_s=10.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=10.0)
         for each in task.actions:
             await browser.act(
                 each.what.format(**slots),
@@ -193,8 +194,8 @@ async def replayed(record, page, task, cache, address, seed, **how) -> tuple[boo
     """Replay on another seed; return whether the task was done and the number of model calls."""
     slots = task.slots(await begun(page, address, seed))
     async with record.run(task.page, agent="ada", role="agent") as session:
-        session.browser(page, timeout_s=10.0)
-        result = await session.run_actions(cache, params=slots, **how)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=10.0)
+        result = await browser.run_actions(cache, params=slots, **how)
     return await is_done(page), result.model_calls
 
 
@@ -280,8 +281,8 @@ async def judged(record, page, task, cache, address, seed, slots) -> str:
     """Return the page's verdict on a replay: `done`, `refused`, or `wrong`."""
     await begun(page, address, seed)
     async with record.run(task, agent="ada", role="agent") as session:
-        session.browser(page, timeout_s=2.0)
-        result = await session.run_actions(cache, params=slots, once="allow")
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
+        result = await browser.run_actions(cache, params=slots, once="allow")
     if result.success:
         return "done" if await is_done(page) else "wrong"
     return "half done" if await page.evaluate("WOB_DONE_GLOBAL") else "refused"

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import hansard
 from hansard import testing
 from hansard.agents.exchange.files import Bad
 from hansard.ext.importers.chat import ImportDefaults
@@ -42,8 +43,8 @@ async def test_a_recording_is_done_again(page, site, tmp_path):
         cache = await record.actions.of_run(run)
         secrets = {"password": "swordfish"}
         async with record.run("again", agent="ada", role="agent", secrets=secrets) as session:
-            session.browser(page, timeout_s=5.0)
-            result = await session.run_actions(cache, once="allow", debug=True)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=5.0)
+            result = await browser.run_actions(cache, once="allow", debug=True)
     assert result.success, result.error
     assert (result.model_calls, await page.inner_text("#said")) == (0, "Ada9Tue")
     assert [each.strategy for each in result.actions[1:]] == ["xpath", *["css"] * 4]

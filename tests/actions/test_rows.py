@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+import hansard
 from hansard import testing
 from hansard.domain.errors import BadValue
 
@@ -107,7 +108,7 @@ async def pressed(record, page, site, body, at):
     """Return the cache of a run that pressed an element."""
     await page.goto(site(body + SAYS))
     async with record.run("list", agent="ada", role="agent") as session:
-        browser = session.browser(page, timeout_s=WAIT_S)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=WAIT_S)
         await browser.act("press it", at=at, effects="idempotent")
         run = session.run
     assert await page.inner_text("#said")
@@ -118,8 +119,8 @@ async def again(record, page, site, body, cache, **how):
     """Return the outcome of a replay on a page, and the pressed buttons."""
     await page.goto(site(body + SAYS, "again.html"))
     async with record.run("again", agent="ada", role="agent") as session:
-        session.browser(page, timeout_s=WAIT_S)
-        result = await session.run_actions(cache, once="allow", **how)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=WAIT_S)
+        result = await browser.run_actions(cache, once="allow", **how)
     pressed_text = await page.inner_text("#said")
     assert result.success is bool(pressed_text), result.error
     return result, pressed_text

@@ -47,8 +47,12 @@ def test_a_cache_of_tools_is_done_again(data_dir, workspace):
                     "send": lambda name, n: did.append((name, n)),
                 }
                 with pytest.raises(Refused, match="entry 1"):
-                    session.run_actions(kept, params={"who": "Eve"}, tools=tools)
-                result = session.run_actions(kept, params={"who": "Eve"}, tools=tools, once="allow")
+                    hansard.actions.Replays(session).run_actions(
+                        kept, params={"who": "Eve"}, tools=tools
+                    )
+                result = hansard.actions.Replays(session).run_actions(
+                    kept, params={"who": "Eve"}, tools=tools, once="allow"
+                )
             assert result.success, result.error
             assert did == ["EVE", ("Eve", 2)]
 
@@ -72,7 +76,7 @@ def test_an_experience_of_tools_is_done_under_checks(data_dir, workspace):
         for who in ("Eve", "Mallory"):
             did.clear()
             with record.run("again", agent="ada", role="agent") as session:
-                result = session.run_experience(
+                result = hansard.actions.Replays(session).run_experience(
                     "write-to",
                     task=f'Write to "{who}", please.',
                     tools=tools,
@@ -91,14 +95,14 @@ def test_pages_are_the_async_client_s(data_dir, workspace):
         cache = record.actions.of_run(sent(record, "Bob", []))
         with record.run("again", agent="ada", role="agent") as session:
             with pytest.raises(Refused, match="connect_async"):
-                session.browser("page")
+                hansard.actions.AsyncBrowser(session, "page")  # type: ignore[arg-type]  # the sync client
 
             async def slow(**given):
                 await asyncio.sleep(0)
                 return len(given)
 
             with pytest.raises(BadValue, match="not given"):
-                session.run_actions(cache, once="allow")
+                hansard.actions.Replays(session).run_actions(cache, once="allow")
             tools = {"greet": slow, "send": slow}
-            result = session.run_actions(cache, tools=tools, once="allow")
+            result = hansard.actions.Replays(session).run_actions(cache, tools=tools, once="allow")
         assert [each.value for each in result.actions] == [1, 2]

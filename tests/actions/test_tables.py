@@ -30,7 +30,7 @@ async def test_replays_and_their_savings_are_queried_in_sql(page, site, data_dir
             return json.dumps({"id": line.split()[0]})
 
         async with record.run("go", agent="ada", role="agent") as session:
-            browser = session.browser(page, model=model, timeout_s=5.0)
+            browser = hansard.actions.AsyncBrowser(session, page, model=model, timeout_s=5.0)
             await browser.goto(start)
             await browser.act("go", effects="idempotent")
 
@@ -47,8 +47,8 @@ async def test_replays_and_their_savings_are_queried_in_sql(page, site, data_dir
         replays = []
         for each, fallback in ((cache, None), (there, None), (there, model)):
             async with record.run("again", agent="ada", role="agent") as session:
-                session.browser(page, timeout_s=5.0)
-                await session.run_actions(each, fallback=fallback)
+                browser = hansard.actions.AsyncBrowser(session, page, timeout_s=5.0)
+                await browser.run_actions(each, fallback=fallback)
                 replays.append(session.run)
         runs = await record.sql(RUNS)
         assert [tuple(row.values()) for row in runs.dicts()] == [

@@ -80,7 +80,7 @@ async def specified(chromium: Any, address: str) -> Shown:
 async def recorded(record: Any, page: Any, address: str) -> ActionCache:
     """Record the work on one build; return it as a cache whose address is a slot."""
     async with record.run("tasks", agent="ada", role="agent") as session:
-        await task_pages.worked(session.browser(page, timeout_s=5.0), address)
+        await task_pages.worked(hansard.actions.AsyncBrowser(session, page, timeout_s=5.0), address)
         run = session.run
     await shows(page, END)
     cache: ActionCache = await record.actions.of_run(run, params={"address": address})
@@ -92,9 +92,9 @@ async def replayed(record: Any, chromium: Any, cache: Any, address: str, **how: 
     context = await chromium.new_context()
     async with record.run("again", agent="ada", role="agent") as session:
         page = await context.new_page()
-        session.browser(page, timeout_s=5.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=5.0)
         fallbacks = {name: make(session) for name, make in how.items() if name == "fallback"}
-        result = await session.run_actions(
+        result = await browser.run_actions(
             cache, params={"address": address}, debug=True, **how | fallbacks
         )
     if result.success:
@@ -185,8 +185,8 @@ async def again_and_again(
         context = await chromium.new_context()
         async with record.run("again", agent="ada", role="agent") as session:
             page = await context.new_page()
-            session.browser(page, timeout_s=5.0)
-            result = await session.run_actions(
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=5.0)
+            result = await browser.run_actions(
                 cache, params={"address": address}, fallback=provider.openai(session)
             )
             assert result.success, result.error
@@ -206,7 +206,9 @@ async def test_what_a_model_did_once_is_done_again_without_a_request(
     address = f"{here}/plain.html"
     async with hansard.connect_async(workspace, data_dir=data_dir) as record:
         async with record.run("tasks", agent="ada", role="agent") as session:
-            browser = session.browser(page, model=provider.openai(session), timeout_s=5.0)
+            browser = hansard.actions.AsyncBrowser(
+                session, page, model=provider.openai(session), timeout_s=5.0
+            )
             await browser.goto(address)
             for title in ("Buy milk", "Bake bread", "Write home"):
                 await browser.act(f"enter {title}", method="fill", arguments=[title])

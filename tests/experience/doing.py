@@ -12,7 +12,7 @@ from playwright.async_api import async_playwright
 import hansard
 from hansard.agents.artifacts.experiences import read_folder
 from hansard.bus.jetstream.log import JetStreamLog
-from hansard.client.browser import browser as browsers
+from hansard.ext.browser import browser as browsers
 from tests.actions.replaying import Boundaries
 
 
@@ -60,13 +60,15 @@ async def main(job: Job) -> None:
                 hansard.connect_async(job.workspace, data_dir=job.data_dir) as record,
                 record.run("doing", run=job.run, agent="ada", role="agent") as session,
             ):
-                browser = session.browser(page, timeout_s=2.0 if job.heals else 5.0)
+                browser = hansard.actions.AsyncBrowser(
+                    session, page, timeout_s=2.0 if job.heals else 5.0
+                )
                 await browser.goto(job.address)
                 experience: Any = Path(job.folder)
                 if job.heals:
                     experience = read_folder(experience)
                     await record.experiences.keep(experience)
-                done = await session.run_experience(
+                done = await browser.run_experience(
                     experience,
                     task='Send "Ada".',
                     once="allow",

@@ -53,7 +53,9 @@ async def kept(record: Any, name: str, runs: Sequence[str]) -> None:
 async def again(record: Any, name: str, run: str, *, dies: bool = False) -> Any:
     """Run the kept experience."""
     async with record.run("again", run=run, agent="host", role="host") as session:
-        return await session.run_experience(name, task=TASK, tools=tools(dies=dies))
+        return await hansard.actions.AsyncReplays(session).run_experience(
+            name, task=TASK, tools=tools(dies=dies)
+        )
 
 
 async def main(folder: str, workspace: str, run: str, killed: str) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import hansard
+
 FORM = """<div id="notice"><button onclick="notice.remove()">Close</button></div>
 <form onsubmit="event.preventDefault(); count.textContent = +count.textContent + 1;
 said.textContent = guest.value + ' is expected'">
@@ -16,7 +18,7 @@ async def invited(record: Any, page: Any, address: str, guest: str, *, notice: b
     await page.goto(address + ("?notice" if notice else ""))
     async with record.run("invite", run=guest, agent="host", role="host") as session:
         await session.message("user", f'Invite "{guest}" to dinner.')
-        browser = session.browser(page)
+        browser = hansard.actions.AsyncBrowser(session, page)
         if notice:
             await browser.act("close the notice", at="text=Close")
         await browser.act("enter the guest", at="#guest", method="fill", arguments=[guest])

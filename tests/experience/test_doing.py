@@ -11,9 +11,9 @@ import pytest
 import hansard
 from hansard import testing
 from hansard.agents.artifacts.experiences import read_folder, write_folder
-from hansard.client.browser.browser import AsyncBrowser
 from hansard.domain.errors import BadValue
 from hansard.domain.experience.experience import digest
+from hansard.ext.browser.replays import AsyncBrowser
 from tests.experience import journeys
 from tests.experience.parties import FORM, GUESTS, learned, sent
 
@@ -26,10 +26,10 @@ async def done(record, page, address, experience, freely=None, **how):
     """Run the experience on a page that is opened again."""
     await page.goto(address)
     async with record.run("again", agent="host", role="host") as session:
-        browser = session.browser(page, timeout_s=1.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=1.0)
         if freely is not None:
             how["free"] = functools.partial(freely, browser)
-        return session.run, await session.run_experience(experience, task=TASK, once="allow", **how)
+        return session.run, await browser.run_experience(experience, task=TASK, once="allow", **how)
 
 
 async def steps(record, run, tool):
@@ -148,7 +148,7 @@ async def test_a_function_goes_on_with_tools_and_is_learned_from_where_enabled(d
 
         async with record.run("again", agent="host", role="host") as session:
             again = functools.partial(
-                session.run_experience,
+                hansard.actions.AsyncReplays(session).run_experience,
                 learnt,
                 task=journeys.TASK,
                 tools=tools,
@@ -177,7 +177,7 @@ async def test_sentences_rest_on_steps_of_the_runs_or_are_dropped(page, site):
         await page.goto(address)
         async with record.run("invite", run="failed", agent="host", role="host") as session:
             await session.message("user", 'Invite "Eve" to dinner.')
-            browser = session.browser(page, timeout_s=0.5)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=0.5)
             with pytest.raises(hansard.errors.ElementNotFound):
                 await browser.act("press the bell", at="#bell", effects="idempotent")
         ada = await learned(record, page, address, GUESTS[:3])
@@ -283,15 +283,16 @@ async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, w
         tools: dict[str, Any] = {"search": search, "book": book}
         task = 'Book a journey to "Linz".'
         async with record.run("again", agent="host", role="host") as session:
+            replays = hansard.actions.AsyncReplays(session)
             with pytest.raises(BadValue, match="calls 'book', which is not given"):
-                await session.run_experience(
+                await replays.run_experience(
                     learnt,
                     task=task,
                     params={"book_seats": "4"},
                     once="allow",
                     tools={"search": search},
                 )
-            result = await session.run_experience(
+            result = await replays.run_experience(
                 learnt,
                 task=task,
                 params={"book_seats": "4"},
@@ -301,7 +302,7 @@ async def test_tools_that_are_no_pages_are_called_again_under_checks(data_dir, w
             )
             assert (result.success, result.level) == (True, 2), result.error
             assert booked == [("Linz", 4)]
-            result = await session.run_experience(
+            result = await replays.run_experience(
                 learnt,
                 task=task,
                 params={"book_seats": "9"},
@@ -370,10 +371,10 @@ async def test_a_page_that_is_gone_ends_a_doing(page, site, taught):
         experience = taught.confirmed()
         await page.goto(address)
         async with record.run("again", agent="host", role="host") as session:
-            session.browser(page, timeout_s=1.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=1.0)
             await page.close()
             with pytest.raises(hansard.errors.PageGone):
-                await session.run_experience(experience, task=TASK, once="allow")
+                await browser.run_experience(experience, task=TASK, once="allow")
 
 
 LEADS = FORM.replace("said.textContent", "location = '{address}'; said.textContent")
@@ -438,8 +439,8 @@ async def test_a_doing_of_a_record_that_does_not_say_where_actions_led_goes_on(
         async def work(run=None):
             await page.goto(site(FORM))
             async with record.run("again", agent="host", role="host", run=run) as session:
-                session.browser(page, timeout_s=1.0)
-                results.append(await session.run_experience(experience, task=TASK, once="allow"))
+                browser = hansard.actions.AsyncBrowser(session, page, timeout_s=1.0)
+                results.append(await browser.run_experience(experience, task=TASK, once="allow"))
                 if run is None:
                     raise InterruptedError
 

@@ -79,7 +79,7 @@ def served() -> Iterator[Served]:
 async def _sends(record: Any, page: Any, at: str, who: str) -> str:
     async with record.run("send", agent="host", role="host") as session:
         await session.message("user", f'Send "{who}".')
-        browser = session.browser(page, timeout_s=2.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
         await browser.goto(at)
         await browser.act("who", at="input", method="fill", arguments=[who])
         await browser.act("send", at="text=Send")
@@ -117,9 +117,9 @@ async def test_a_download_is_left_alone_and_reported_and_the_form_is_sent_once_a
     error = ""
     result: Any = None
     async with record.run("again", agent="host", role="host") as session:
-        session.browser(page, timeout_s=2.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
         try:
-            result = await session.run_experience(experience, task='Send "Barbara".', once="allow")
+            result = await browser.run_experience(experience, task='Send "Barbara".', once="allow")
         except hansard.HansardError as ended:
             error = str(ended)
     assert time.monotonic() - began_s < DOING_S_MAX

@@ -97,10 +97,10 @@ async def done(
     """
     query = await begun(page, address, seed)
     async with record.run("task", agent="ada", role="agent") as session:
-        session.browser(page, timeout_s=2.0)
+        browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
         began = time.perf_counter()
         try:
-            calls = await _by(session, query, learnt, way)
+            calls = await _by(browser, query, learnt, way)
         except (hansard.errors.PageGone, TimeoutError) as gone:
             warnings.warn(f"{way}, seed {seed}: {gone}", stacklevel=1)
             calls = 0
@@ -108,13 +108,13 @@ async def done(
     return await is_done(page), seconds, calls
 
 
-async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
+async def _by(browser: Any, query: str, learnt: Learnt, way: str) -> int:
     """Do a task by one way; return the number of model calls."""
     if way == "xpath":
         params = learnt.wording.read(query)
         if learnt.shortest is None or params is None or not all(params.values()):
             return 0
-        result = await session.run_actions(
+        result = await browser.run_actions(
             learnt.shortest, params=params, once="allow", xpath_only=True
         )
     else:
@@ -123,7 +123,7 @@ async def _by(session: Any, query: str, learnt: Learnt, way: str) -> int:
             return 0
         fallback = key if way == "model" else None
         try:
-            result = await session.run_experience(
+            result = await browser.run_experience(
                 fitting[0], task=query, once="allow", fallback=fallback
             )
         except hansard.BadValue as refused:

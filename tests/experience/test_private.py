@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.client.browser.browser import HeldSecrets
 from hansard.domain.actions import ElementTargets
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import distil
@@ -19,6 +18,7 @@ from hansard.domain.experience import experience as experiences
 from hansard.domain.experience.checks import Guard
 from hansard.domain.experience.distil import Demonstration
 from hansard.domain.redaction import SECRET_LENGTH_MIN
+from hansard.ext.browser.browser import HeldSecrets
 from tests.experience.test_learning import shown
 
 KINDS = ("Zacharias {}", "{}@example.org", "+49 30 55 {}", "DE89 3704 {} 4405", "{} Elm Street")
@@ -96,8 +96,8 @@ async def test_no_value_of_a_form_is_in_any_request_log_line_entry_or_script(
     async with hansard.connect_async(workspace, data_dir=data_dir, secrets=values) as record:
         await page.goto(site(page_of(values)))
         async with record.run("fill-in", agent="host", role="host") as session:
-            browser = session.browser(page, timeout_s=2.0)
-            result = await session.run_experience(experience, params, once="allow", fallback=model)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=2.0)
+            result = await browser.run_experience(experience, params, once="allow", fallback=model)
             assert result.success, result.error
             read = await browser.extract("what was sent", at="#said")
             run = session.run

@@ -117,9 +117,9 @@ async def test_what_ends_in_an_error_is_a_replay_that_failed(
         await confirmed(record, taught)
         await page.goto(address)
         async with record.run("again", agent="host", role="host") as session:
-            session.browser(page, timeout_s=1.0)
+            browser = hansard.actions.AsyncBrowser(session, page, timeout_s=1.0)
             await page.close()
-            again = functools.partial(session.run_experience, "invite-a-guest", task=TASK)
+            again = functools.partial(browser.run_experience, "invite-a-guest", task=TASK)
             with pytest.raises(hansard.errors.PageGone):
                 await again(once="allow")
         change = (await record.experiences.log("invite-a-guest")).changes[-1]

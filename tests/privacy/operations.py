@@ -45,7 +45,6 @@ ROLE = '[roles.r9]\nabout = "x"\n[[roles.r9.sees]]\nname = "all"\nkinds = ["**"]
 _REASONS = {
     "takes a class of another library": "application noun",
     "tells the environment of another library": "application_env",
-    "drives a browser": "browser run_actions run_experience",
     "learns from, or keeps, what runs of a browser taught": (
         "experiences.learn experiences.keep experiences.get experiences.log experiences.confirm "
         "experiences.publish experiences.install experiences.retire"

@@ -259,7 +259,7 @@ async def test_an_experience_is_learned_and_replayed(page: Any, site: Any):
             await page.goto(address)
             async with record.run("邀请", run=guest, agent="主人", role="主人") as session:
                 await session.message("user", f"邀请{guest}参加晚宴。")
-                browser = session.browser(page)
+                browser = hansard.actions.AsyncBrowser(session, page)
                 await browser.act("填写客人", at="#guest", method="fill", arguments=[guest])
                 await browser.act("邀请", at="text=邀请")
         learned = await record.experiences.learn("invite", ["小明", "李雷", "王芳"])
@@ -267,7 +267,7 @@ async def test_an_experience_is_learned_and_replayed(page: Any, site: Any):
         assert learned.params(task) == {"slot": "韩梅梅"}
         await page.goto(address)
         async with record.run("邀请", run="重放", agent="主人", role="主人") as session:
-            session.browser(page)
-            done = await session.run_experience(learned.confirmed(), task=task, once="allow")
+            browser = hansard.actions.AsyncBrowser(session, page)
+            done = await browser.run_experience(learned.confirmed(), task=task, once="allow")
         assert done.success, done
         assert await page.inner_text("#said") == "韩梅梅会来"

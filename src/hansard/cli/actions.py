@@ -39,17 +39,16 @@ from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, Run, argument, flag, option, within
 from hansard.cli.opening import answering, beginning, reading, settings, variable
 from hansard.cli.output import Bytes, Column, Part
-from hansard.client.browser.browser import AsyncBrowser
-from hansard.client.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
-from hansard.client.browser.replay import Experienced, Replayed, opened_cache, saved
 from hansard.client.record import AsyncRecord
-from hansard.client.session import AsyncSession
 from hansard.domain.actions import KIND, ActionCache, compared, encode, reverted, with_slots
 from hansard.domain.choices import NOTHING, counted
 from hansard.domain.errors import BadValue
 from hansard.domain.experience import checks as checking
 from hansard.domain.experience.experience import DIGEST_CHARACTERS_MIN, Experience, content_of, plan
 from hansard.domain.reuse import AnswersInvalidated
+from hansard.ext.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
+from hansard.ext.browser.replay import Experienced, Replayed, opened_cache, saved
+from hansard.ext.browser.replays import AsyncBrowser
 from hansard.inspect import actions as cached
 from hansard.inspect import experience as reads
 from hansard.inspect import savings as saved_calls
@@ -166,8 +165,8 @@ async def run_actions(
     allowed = allowed_once(once)
     name, version = _reference(which)
     secrets = {name: variable("--secret", each) for name, each in pairs(secret, "--secret").items()}
-    async with replaying(workflow, secrets) as (record, session, _):
-        report = await session.run_actions(
+    async with replaying(workflow, secrets) as (record, browser):
+        report = await browser.run_actions(
             which if _is_file(which) else await record.actions.get(name, version),
             params=pairs(param, "--param"),
             max_xpath_retries=max_xpath_retries,
@@ -331,7 +330,7 @@ def allowed_once(text: str) -> Any:
 @contextlib.asynccontextmanager
 async def replaying(
     workflow: str, secrets: Mapping[str, str] = NOTHING
-) -> AsyncIterator[tuple[AsyncRecord, AsyncSession, AsyncBrowser]]:
+) -> AsyncIterator[tuple[AsyncRecord, AsyncBrowser]]:
     """Open the record and a run whose session has a page of Chromium."""
     import hansard
     from hansard.ext.browser import chromium
@@ -342,7 +341,7 @@ async def replaying(
         chromium.page() as page,
         record.run(workflow, agent="replay", role="agent", secrets=secrets) as session,
     ):
-        yield record, session, session.browser(page)
+        yield record, AsyncBrowser(session, page)
 
 
 def _render_actions(replay: Replayed) -> Iterator[Part]:
@@ -623,10 +622,10 @@ async def run_experience(
     """
     allowed = allowed_once(once)
     experience = which if is_name(which) else read_folder(Path(which))
-    async with replaying(workflow) as (_, session, browser):
+    async with replaying(workflow) as (_, browser):
         if address:
             await browser.goto(_address(address))
-        report = await session.run_experience(
+        report = await browser.run_experience(
             experience, pairs(param, "--param"), task=task, once=allowed
         )
     output.show(report, _render_replay(report))
@@ -856,9 +855,9 @@ async def demonstrate(
     """Record what you do in a browser window as a new run.
 
     Recording ends when you close the window or press Ctrl-C. Each click, text, key and choice is a
-    step, as 'session.browser' records it, so that 'hansard actions' and 'hansard experience' accept
-    the run. Text typed into a password field is not recorded: the step has a secret with the
-    field's name.
+    step, as those of a program are, so that 'hansard actions' and 'hansard experience' accept the
+    run. Text typed into a password field is not recorded: the step has a secret with the field's
+    name.
     """
     import hansard
     from hansard.ext.browser import chromium

@@ -28,9 +28,8 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
 import msgspec
@@ -40,18 +39,12 @@ from hansard.agents.aggregates import AggregateFlows
 from hansard.agents.annotations import statements
 from hansard.agents.annotations.statements import Checkpoint, stated
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
-from hansard.agents.artifacts import caches, experiences
-from hansard.agents.artifacts import versions as artifacts
-from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
 from hansard.agents.board import AsyncBoard, Board, TransactedFlows
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
 from hansard.agents.experiments import Arm
 from hansard.agents.flow import (
-    AsyncDrive,
     Drive,
     Flow,
-    Io,
-    done,
     drive,
     driver,
     in_place,
@@ -62,7 +55,6 @@ from hansard.agents.flow import (
 from hansard.agents.memory.operations import MemoryFlows
 from hansard.agents.memory.search import Embedder, Rankers
 from hansard.agents.memory.twins import AsyncMemory, Memory
-from hansard.agents.policy.permits import states
 from hansard.agents.steps.atomic import ViewFlows
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.ledger import Ledger, Mode
@@ -72,35 +64,20 @@ from hansard.agents.steps.streams import iterate, iterate_async
 from hansard.agents.steps.tools import Declare, ToolSpec
 from hansard.agents.team.tasks import MailFlows
 from hansard.agents.team.twins import AsyncTeam, Team, WaitFlows
-from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.bus.portal import OtherLoop, Portal, arriving, demand_loop, in_loop
 from hansard.client.beginning import OpeningRequest, open_session, open_session_async
-from hansard.client.browser import replay
-from hansard.client.browser.browser import AsyncBrowser, CallingSession, Model, pure
-from hansard.client.browser.replay import Teaching
 from hansard.client.options import SessionOptions, explain
 from hansard.domain import ids
-from hansard.domain.actions import ACTIONS, ActionCache, ActionsHealed, CachedAction
 from hansard.domain.agent import AgentState
 from hansard.domain.choices import NOTHING, Brief, by_name
 from hansard.domain.conversation import Bound
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.experience.checks import CheckFunction
-from hansard.domain.experience.experience import (
-    EXPERIENCES,
-    Experience,
-    ExperienceDistilled,
-    ExperienceHealed,
-    ExperienceReplayed,
-)
-from hansard.domain.label import Label, join
+from hansard.domain.label import Label
 from hansard.domain.redaction import check_names
 from hansard.domain.snapshot import Snapshot
 from hansard.domain.steps import Effects
-from hansard.domain.values import Secret, recordable
 from hansard.inspect import state as snapshots
-from hansard.inspect.experience import learned
 from hansard.inspect.savings import Saved, saved
 
 # Resumable loops: `session.resumable`, of both clients.
@@ -418,291 +395,7 @@ class _Session(Brief):
             self.engine.ledger.busy -= len(children)
 
 
-class _Replaying(_Session):
-    """Replays of action caches and experiences; each client sets `_flow` and `_caller`."""
-
-    _flow: AsyncDrive
-    _caller: CallingSession
-    _browser: AsyncBrowser | None = None
-
-    async def _io(
-        self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
-    ) -> T:
-        def flow() -> Flow[T]:
-            value: T = yield Io(functools.partial(work, *args, **kwargs))
-            return value
-
-        return await self._flow(flow())
-
-    async def run_actions(
-        self,
-        cache: ActionCache | str | Path,
-        *,
-        params: Mapping[str, str] = NOTHING,
-        max_xpath_retries: int = 3,
-        fallback: Model | None = None,
-        once: replay.Once = "refuse",
-        tools: Mapping[str, Callable[..., Any]] = NOTHING,
-        xpath_only: bool = False,
-        debug: bool = False,
-    ) -> replay.Replayed:
-        """Replay a cache of actions, each a step, on the page of the latest `browser(page)`.
-
-        An element is found by the cached xpath; else by another target or a variant of the xpath;
-        else by `fallback`, whose result is written back as a new version: to the file, or to the
-        record if the cache is from `record.actions.get`. Only exactly one match counts, in the
-        recorded frame alone. The first action that fails ends the replay.
-
-        Args:
-            cache: A file that `hansard actions show` or HyperAgent wrote, its content, or the
-                result of `record.actions.get`.
-            params: A value for each slot of the cache.
-            max_xpath_retries: Most looks at the page while it still changes.
-            fallback: A model: a function of a text that returns JSON.
-            once: `allow`, or the stepIndex of each action that is done once and may be repeated in
-                this run; by default a cache with such actions is refused.
-            tools: The tools that the cache calls, by name.
-            xpath_only: True to find elements only by the cached xpath, and by `fallback`.
-            debug: True to return every attempt to find an element with each action.
-
-        Raises:
-            BadValue: The cache cannot be read, or lacks a value or tool; nothing was done.
-            Refused: An action is done once, and not allowed by `once`; nothing was done.
-            RoleRefused: The role may not state `actions.healed`, and the model may heal a cache of
-                the record; nothing was done.
-        """
-        self.engine.ledger.demand_open()
-        read, path = replay.opened_cache(cache)
-        if read.name and fallback is not None:
-            await self._flow(self.engine.outcomes.demand(states(ActionsHealed.tag)))
-        if read.name:
-            with contextlib.suppress(NotFound):  # a cache of another record has no label here
-                kept = await self._io(artifacts.read, self.engine.workspace, ACTIONS, read.name)
-                self.engine.ledger.shown(kept.label)
-        request = replay.ReplayRequest(
-            params=by_name("params", params),
-            max_xpath_retries=max_xpath_retries,
-            fallback=fallback,
-            debug=debug,
-            once=once,
-            tools=by_name("tools", tools),
-            xpath_only=xpath_only,
-            by=self.agent,
-            keep=functools.partial(self._heals, read.name) if read.name else None,
-        )
-        return await replay.Replay(self._caller, self._browser, read, path, request).run()
-
-    async def run_experience(  # noqa: PLR0913 -- each is a choice of its own
-        self,
-        experience: Experience | str | Path,
-        params: Mapping[str, str | Secret] = NOTHING,
-        *,
-        task: str = "",
-        once: replay.Once = "refuse",
-        checks: Sequence[CheckFunction] = (),
-        fallback: Model | Teaching | None = None,
-        free: replay.Free | None = None,
-        learn: bool | Literal["keep"] = False,
-        tools: Mapping[str, Callable[..., Any]] = NOTHING,
-    ) -> replay.Experienced:
-        """Do a task by a learned experience, on the page of the latest `browser(page)`.
-
-        No model is called unless one is given.
-
-        The first possible next action of the procedure is done, if every check function allows it;
-        else the others are tried, then the one that `fallback` names, and at last `free` continues.
-        Without these the replay ends: the result names the failed check, and has the plan in words.
-
-        Args:
-            experience: The name of one in the record, its folder (a path with a slash), or the
-                object; its checks are those that a person confirmed. The result of one in the
-                record is recorded.
-            params: A value for each slot; a `hansard.Secret` is filled in on this machine, and is
-                in no step, request or file.
-            task: Instead of `params`: the task's text, from which they are read.
-            once: `allow`, or the number of each node that is done once and may be done in this run.
-            checks: Functions of `actions.check_function`, called beside the experience's own.
-            fallback: A model that names the element if no recorded target finds one, or
-                `hansard.actions.teach(...)`. Its choice must pass every check, too.
-            free: A function that continues where no level can: it gets an `actions.FreeGuide`, acts
-                through this session, and returns False if the task was not done.
-            learn: True to learn from the actions of `free`: the result has the next version. With
-                `keep` it is also kept in the record, unconfirmed: it may guide and not act.
-            tools: The tools that the experience calls, by name.
-
-        Raises:
-            BadValue: The folder cannot be read, a slot has no value, the task's text does not fit,
-                there is no page, or a tool is missing.
-            NotFound: The record has no experience of that name.
-            Refused: No check guards an effect, an action is done once and not allowed, or the
-                experience is retired, quarantined, or came in a bundle that nobody has confirmed;
-                nothing was done.
-            RoleRefused: The role may not state a result that this may have; nothing was done.
-        """
-        self.engine.ledger.demand_open()
-        value, source = by_name("params", params), replay.opened_experience(experience)
-        also = (ExperienceHealed.tag,) if fallback is not None else ()
-        learnt, version = await self._kept_experience(source, also, keeps=learn == "keep")
-        if task:
-            value = replay.values_of(learnt, task, value)
-        options = replay.ExperienceOptions(
-            params=value,
-            task=task,
-            once=once,
-            functions=checks,
-            fallback=fallback,
-            free=free,
-            tools=by_name("tools", tools),
-        )
-        tell = functools.partial(self._record_replay, learnt, version) if version else None
-        heal = self._record_heal if version else None
-        work = (self._caller, self._browser, learnt, options, tell, heal, version)
-        done = await replay.ExperienceReplay(*work).run()
-        if not (learn and done.success and done.level == replay.FREE):
-            return done
-        return await self._learned_further(done, learnt, task, value, keeps=learn == "keep")
-
-    async def _keep(self, learnt: Experience) -> None:
-        """Keep an experience as the next version of its name; an equal one is kept already."""
-        ledger, workspace = self.engine.ledger, self.engine.workspace
-        label = await self._io(label_of_runs, workspace, (*learnt.sources, *learnt.failed))
-        why = f"learned from run {self.run}, which went on freely"
-        label = join(label, ledger.label).stored
-        keep = experiences.keep
-        await self._io(keep, workspace, learnt, reason=why, by=ledger.actor, label=label)
-
-    async def _learned_further(
-        self,
-        done: replay.Experienced,
-        learnt: Experience,
-        task: str,
-        params: Mapping[str, Any],
-        *,
-        keeps: bool,
-    ) -> replay.Experienced:
-        """Return the result with the experience learned from the free actions."""
-        try:
-            request = task or learnt.wording.filled(params)
-            tasks = {self.run: request} if request else {}
-            further = await self._io(
-                learned, self.engine.workspace, learnt.name, [self.run], tasks, parent=learnt
-            )
-        except (BadValue, NotFound) as error:
-            return msgspec.structs.replace(done, not_learned=str(error))
-        if keeps:
-            await self._keep(further)
-        return msgspec.structs.replace(done, learned=further)
-
-    async def _kept_experience(
-        self, source: Experience | str, also: Sequence[str], *, keeps: bool
-    ) -> tuple[Experience, int]:
-        """Return the experience to replay, and its version in the record; 0 if it has none.
-
-        A resumed run gets the same version again. Raise if the role may not state the events that
-        follow.
-        """
-        name = source if isinstance(source, str) else source.name
-        question = {"experience": name, "version": 0 if isinstance(source, str) else source.version}
-        workspace = self.engine.workspace
-
-        async def opens(**_: Any) -> int:
-            if isinstance(source, str):
-                number = await self._io(experiences.usable, workspace, source)
-            else:
-                number = await self._io(experiences.number_of, workspace, source, usable=True)
-            stated = [ExperienceReplayed.tag, *also] if number else []
-            for tag in (*stated, *((ExperienceDistilled.tag,) if keeps else ())):
-                await self._flow(self.engine.outcomes.demand(states(tag)))
-            return number
-
-        opened = pure("experience.opened", opens, question)
-        version: int = await self._caller.call(opened, (), question)
-        if not isinstance(source, str) and not version:
-            return source, version
-        kept = await self._io(experiences.get, workspace, name, version)
-        self.engine.ledger.shown(kept.label)
-        return (kept.experience if isinstance(source, str) else source), version
-
-    async def _record_replay(
-        self, learnt: Experience, version: int, fields: Mapping[str, Any]
-    ) -> None:
-        """Record the result of a replay; for the same step only once."""
-        ledger = self.engine.ledger
-        failure = fields["failure"] or {}
-        stated = ExperienceReplayed(
-            version=version,
-            run=self.run,
-            agent=self.agent,
-            step=ledger.here.step or 0,
-            success=not fields["error"],
-            checks=len(learnt.checks),
-            done=fields["done"],
-            level=fields["level"],
-            failed_check=failure.get("check", ""),
-            error=recordable(fields["error"], self.engine.settings.scrub),
-        )
-        label = ledger.label.stored
-        target = (self.engine.workspace, EXPERIENCES, learnt.name, stated)
-        await self._io(artifacts.change, *target, by=ledger.actor, label=label)
-
-    async def _record_heal(self, version: int, moved: Experience, node: str, reason: str) -> int:
-        """Record that a node's element was found elsewhere; return the experience's next version.
-
-        0 if somebody added a version in the meantime.
-        """
-        ledger, workspace, name = self.engine.ledger, self.engine.workspace, moved.name
-        await self._io(
-            experiences.heal,
-            workspace,
-            await self._io(experiences.get, workspace, name, version),
-            moved,
-            node,
-            reason=recordable(reason, self.engine.settings.scrub),
-            run=self.run,
-            by=ledger.actor,
-            label=ledger.label.stored,
-        )
-        number: int = await self._io(experiences.number_of, workspace, moved)
-        return number
-
-    async def _heals(self, name: str, version: int, after: CachedAction, reason: str) -> int:
-        """Record that an element of a kept cache was found elsewhere; return the new version."""
-        ledger = self.engine.ledger
-        made: ArtifactChange = await self._io(
-            caches.heal,
-            self.engine.workspace,
-            name,
-            version,
-            after,
-            reason=recordable(reason, self.engine.settings.scrub),
-            run=self.run,
-            by=ledger.actor,
-            label=ledger.label.stored,
-        )
-        return made.version
-
-
-class _InPlace:
-    """The calling session of a sync replay: what it awaits runs in the calling thread."""
-
-    def __init__(self, session: SyncMixin) -> None:
-        self._session = session
-
-    async def call(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        function = spec.function
-
-        def in_thread(**arguments: Any) -> Any:
-            return done(function(**arguments))
-
-        spec = msgspec.structs.replace(spec, function=in_thread)
-        return self._session.call(spec, args, kwargs)
-
-
-_run_actions = sync(_Replaying.run_actions)
-_run_experience = sync(_Replaying.run_experience)
-
-
-class SyncMixin(_Replaying):
+class SyncMixin(_Session):
     """The parts of a session that differ in the sync client.
 
     A call waits in its thread; one that is on record is answered there, without the broker.
@@ -712,7 +405,6 @@ class SyncMixin(_Replaying):
         super().__init__(engine, arm, ending, self._drive)
         self._portal = portal
         self._flow = in_place(self._drive)
-        self._caller = _InPlace(self)
         self.board = Board(self._flows.board, self._drive)
         self.memory = Memory(self._flows.memory, self._drive)
         self.team = Team(self._flows.team, self._flows.mail, self._drive)
@@ -779,26 +471,6 @@ class SyncMixin(_Replaying):
             return self._read(call)
         answered, value = self.engine.answer(call)
         return value if answered else self._drive(self.engine.execute(call))
-
-    def browser(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: the sync client has no browser; use the async client (docs/actions.md).
-
-        playwright's sync API runs an event loop in the calling thread, where no sync session may
-        wait.
-
-        Raises:
-            Refused: Always; the message names the alternative.
-        """
-        self.engine.ledger.demand_open()
-        message = (
-            "the sync client has no browser, since playwright's sync API runs an event loop in "
-            "this thread: use hansard.connect_async, `async with record.run(...) as session`, and "
-            "a page of playwright.async_api"
-        )
-        raise Refused(message)
-
-    run_actions = _run_actions  # type: ignore[assignment]  # that of the base is awaited
-    run_experience = _run_experience  # type: ignore[assignment]  # that of the base is awaited
 
     def thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> SessionThread[T]:
         """Run a function in a thread with a scope of its own; `.result()` joins it."""
@@ -871,7 +543,7 @@ class SessionThread(Generic[T]):
         return self.value()
 
 
-class AsyncMixin(_Replaying):
+class AsyncMixin(_Session):
     """The parts of a session that differ in the async client."""
 
     def __init__(self, engine: Any, arm: Arm | None, ending: Ending | None = None) -> None:
@@ -881,7 +553,6 @@ class AsyncMixin(_Replaying):
         redacts = engine.settings.scrub is not None
         self._drive = self._drive_redacted if redacts else self._drive_here
         self._flow = self._drive
-        self._caller = self
         self.board = AsyncBoard(self._flows.board, self._drive)
         self.memory = AsyncMemory(self._flows.memory, self._drive)
         self.team = AsyncTeam(self._flows.team, self._flows.mail, self._drive)
@@ -933,23 +604,6 @@ class AsyncMixin(_Replaying):
                     await items.aclose()
                 except Exception as error:  # noqa: BLE001 -- on record as the step's failure
                     _not_closed(error)
-
-    def browser(
-        self, page: Any, *, model: Model | None = None, timeout_s: float = 5.0
-    ) -> AsyncBrowser:
-        """Return a page whose actions are steps of this session; `run_actions` uses the latest one.
-
-        Args:
-            page: A page of playwright's async API.
-            model: A model that names the element if an action does not.
-            timeout_s: Seconds to wait for an element, or for a condition to hold.
-
-        Raises:
-            BadValue: `page` is not such a page.
-        """
-        self.engine.ledger.demand_open()
-        self._browser = AsyncBrowser(self, page, model=model, timeout_s=timeout_s)
-        return self._browser
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await awaitables concurrently, each in a scope of its own; return results in order.

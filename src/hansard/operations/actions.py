@@ -113,7 +113,7 @@ class Actions(Noun[C_co], noun="actions"):
     async def get(self, name: Name, version: int | None = None) -> ActionCache:
         """Return a kept action cache, by default its newest version.
 
-        When it is replayed with `session.run_actions`, elements that a model finds elsewhere become
+        When it is replayed with `AsyncBrowser.run_actions`, elements that a model finds elsewhere become
         its next version.
 
         Raises:
@@ -210,7 +210,7 @@ class Experiences(Noun[C_co], noun="experiences"):
     async def get(self: Experiences[Async], name: Name, version: int | None = None) -> Experience:
         """Return a kept experience, by default its newest version. No code of it is run.
 
-        `session.run_experience(name)` replays it, if it may be used.
+        `AsyncBrowser.run_experience(name)` replays it, if it may be used.
 
         Raises:
             NotFound: There is no such experience, or its bytes were erased.

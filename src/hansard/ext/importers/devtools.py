@@ -1,7 +1,7 @@
 """Recordings of Chrome DevTools' Recorder, read as chats: each step that acts on a page is a call.
 
 The format is that of the package `@puppeteer/replay` (its `Schema.UserFlow`), which the Recorder
-exports as JSON. A call is recorded as `session.browser` records one, so that the run's action cache
+exports as JSON. A call is recorded as `AsyncBrowser` records one, so that the run's action cache
 can be built from it. A step that a replay does not perform is kept as a message, unchanged, and
 counted.
 """

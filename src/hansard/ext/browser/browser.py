@@ -1,4 +1,4 @@
-"""`session.browser(page)`: actions on a page, each a step with its target on record.
+"""Actions on a page, each a step with its target on record.
 
 Long because each action of a page has its method, with its arguments and errors.
 """
@@ -17,15 +17,6 @@ import msgspec
 
 from hansard.agents.errors import NotDone
 from hansard.agents.steps.tools import Tool, ToolSpec
-from hansard.client.browser import elements
-from hansard.client.browser.elements import (
-    ElementAttempt,
-    ElementNotFound,
-    FoundElement,
-    PageGone,
-    frame_of,
-    locators_of,
-)
 from hansard.domain import actions as caches
 from hansard.domain.actions import (
     METHODS,
@@ -40,6 +31,15 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.redaction import SECRET_LENGTH_MIN
 from hansard.domain.steps import Effects
 from hansard.domain.values import Secret
+from hansard.ext.browser import elements
+from hansard.ext.browser.elements import (
+    ElementAttempt,
+    ElementNotFound,
+    FoundElement,
+    PageGone,
+    frame_of,
+    locators_of,
+)
 
 # Secrets that were filled in on a page, which may show them.
 
@@ -181,13 +181,8 @@ class _AnsweredCall(NamedTuple):
     effects: Effects
 
 
-class AsyncBrowser:
-    """A page whose actions are steps of a session. Returned by `session.browser(page)`.
-
-    A resumed run has a new page, and its steps are answered from the record: before the next action
-    is done, those since the last `goto` are repeated on the page, if all are idempotent; after one
-    that is done once, `PageGone` says what to do.
-    """
+class PageActions:
+    """Actions on a page, each a step of a session; `AsyncBrowser` has them."""
 
     def __init__(
         self,

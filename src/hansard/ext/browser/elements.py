@@ -171,7 +171,7 @@ class FoundElement(NamedTuple):
 
 @cache
 def _script() -> str:
-    return files("hansard.client.browser").joinpath("page.js").read_text(encoding="utf-8")
+    return files("hansard.ext.browser").joinpath("page.js").read_text(encoding="utf-8")
 
 
 async def bounded(work: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`session.run_actions` and `session.run_experience`: replays of a cache of actions, and of a
+"""`run_actions` and `run_experience`: replays of a cache of actions, and of a
 learned experience under check functions. Each action is a step like any other.
 
 The element of each action is found by the recorded xpath, by its other targets and by variants of
@@ -27,17 +27,6 @@ from hansard.agents.errors import NeedsSettling, NotDone, SessionEnded
 from hansard.agents.flow import awaited
 from hansard.bus.errors import BusError
 from hansard.bus.file_lock import read_bounded, whole
-from hansard.client.browser import elements
-from hansard.client.browser.browser import (
-    ActionFailed,
-    AsyncBrowser,
-    CallingSession,
-    Model,
-    PageAction,
-    composite,
-    pure,
-)
-from hansard.client.browser.elements import ElementAttempt, PageGone
 from hansard.domain import actions as caches
 from hansard.domain import values
 from hansard.domain.actions import (
@@ -69,6 +58,17 @@ from hansard.domain.experience.checks import (
 from hansard.domain.experience.distil import JSON
 from hansard.domain.experience.experience import Experience, plan
 from hansard.domain.values import Secret
+from hansard.ext.browser import elements
+from hansard.ext.browser.browser import (
+    ActionFailed,
+    CallingSession,
+    Model,
+    PageAction,
+    PageActions,
+    composite,
+    pure,
+)
+from hansard.ext.browser.elements import ElementAttempt, PageGone
 
 Once = Literal["refuse", "allow"] | Collection[int]
 """Permission to repeat actions that are done once: for all of them, or those named."""
@@ -124,7 +124,7 @@ Keep = Callable[[int, CachedAction, str], Awaitable[int]]
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of every replay: see `AsyncSession.run_actions`."""
+    """Arguments of every replay: see `AsyncReplays.run_actions`."""
 
     params: Mapping[str, str | Secret]
     once: Once = "refuse"
@@ -178,7 +178,7 @@ class _Performer:
     def __init__(
         self,
         session: CallingSession,
-        browser: AsyncBrowser | None,
+        browser: PageActions | None,
         actions: Iterable[tuple[str, CachedAction]],
         options: ReplayOptions,
     ) -> None:
@@ -195,10 +195,10 @@ class _Performer:
                     raise BadValue("tools", fact, f"give tools={{{tool}: ...}}")
             elif browser is None:
                 fact = f"{owner} needs a page, and there is none"
-                raise BadValue("browser", fact, "call session.browser(page) first")
+                raise BadValue("browser", fact, "use hansard.actions.AsyncBrowser(session, page)")
 
     @property
-    def _browser(self) -> AsyncBrowser:
+    def _browser(self) -> PageActions:
         assert self._page is not None  # noqa: S101 -- checked at the beginning
         return self._page
 
@@ -244,7 +244,7 @@ class Replay(_Performer):
     def __init__(
         self,
         session: CallingSession,
-        browser: AsyncBrowser | None,
+        browser: PageActions | None,
         cache: ActionCache,
         path: Path | None,
         request: ReplayRequest,
@@ -628,7 +628,7 @@ Free = Callable[[FreeGuide], Awaitable[Any] | Any]
 
 
 class ExperienceOptions(ReplayOptions, frozen=True, kw_only=True):
-    """Further arguments of a replay of an experience: see `AsyncSession.run_experience`."""
+    """Further arguments of a replay of an experience: see `AsyncReplays.run_experience`."""
 
     task: str = ""
     fallback: Model | Teaching | None = None
@@ -685,7 +685,7 @@ class ExperienceReplay(_Performer):
     def __init__(
         self,
         session: CallingSession,
-        browser: AsyncBrowser | None,
+        browser: PageActions | None,
         experience: Experience,
         options: ExperienceOptions,
         tell: Tell | None = None,

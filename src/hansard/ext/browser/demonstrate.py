@@ -1,6 +1,6 @@
 """Demonstrations: a person's actions in a browser window as the steps of a run.
 
-Each is recorded as `session.browser` records it.
+Each is recorded as `AsyncBrowser` records it.
 
 The page reports each event before it handles it. A text becomes a step once its field is left, or
 something else is done; a click once it is known not to be a double click. The value of a password
@@ -18,12 +18,13 @@ from typing import Any, Self
 
 import msgspec
 
-from hansard.client.browser import browser as browsers
-from hansard.client.browser import elements
-from hansard.client.browser.browser import AsyncBrowser, CallingSession, PageAction
 from hansard.domain.actions import METHODS, PageMark, normalized
 from hansard.domain.steps import Effects
 from hansard.domain.values import Secret
+from hansard.ext.browser import browser as browsers
+from hansard.ext.browser import elements
+from hansard.ext.browser.browser import CallingSession, PageAction, PageActions
+from hansard.ext.browser.replays import AsyncBrowser
 
 CLICK_HELD_S = 0.4
 """So long a click may become a double click."""
@@ -77,7 +78,7 @@ class _Act(msgspec.Struct):
 class Demonstration:
     """Listens to a page, and records; use it in an `async with`, around what the person does."""
 
-    def __init__(self, session: CallingSession, browser: AsyncBrowser) -> None:
+    def __init__(self, session: CallingSession, browser: PageActions) -> None:
         self._session = session
         self._browser = browser
         self._page = browser.page
@@ -93,7 +94,7 @@ class Demonstration:
     async def __aenter__(self) -> Self:
         name = f"__hansard{secrets.token_hex(8)}"
         await self._page.context.expose_binding(name, self._heard)
-        where = files("hansard.client.browser")
+        where = files("hansard.ext.browser")
         page, watch = (where.joinpath(each).read_text("utf-8") for each in ("page.js", "watch.js"))
         script = (
             f"{{ const tell = globalThis.{name}; delete globalThis.{name};\n"
@@ -264,7 +265,7 @@ async def demonstrated(session: Any, page: Any, url: str, ended: asyncio.Event) 
     """
     page.on("close", lambda _: ended.set())
     page.context.on("close", lambda _: ended.set())
-    browser = session.browser(page)
+    browser = AsyncBrowser(session, page)
     async with Demonstration(session, browser) as shown:
         await shown.goto(url)
         waiting = asyncio.create_task(ended.wait())
