@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx2
@@ -15,7 +16,7 @@ import hansard
 from hansard import settings
 from hansard.broker.lease import join
 from hansard.client.listening import Address
-from hansard.client.opening import find_broker
+from hansard.client.opening import Broker, find_broker
 from hansard.service.http.app import listening
 
 TOKEN = "a-token-of-enough-characters"
@@ -30,6 +31,25 @@ class Lab(msgspec.Struct):
     record: hansard.AsyncRecord
     name: str
     folder: Path
+    config: settings.Settings
+    broker: Broker
+
+    async def post(self, path: str, body: Any, key: str = "") -> httpx2.Response:
+        """Post a write, with a new key if there is none."""
+        headers = {"idempotency-key": key or uuid4().hex}
+        return await self.http.post(self.at(path), json=body, headers=headers)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
+        """Yield a client of another listener of the same broker."""
+        served = listening(
+            self.config, self.broker, Address("127.0.0.1", 0), token=TOKEN, **options
+        )
+        async with (
+            served as url,
+            httpx2.AsyncClient(base_url=url, timeout=30, headers=OPERATOR) as http,
+        ):
+            yield http
 
     def at(self, path: str) -> str:
         """Return the address of a path of the workspace."""
@@ -57,4 +77,4 @@ async def lab(broker_dir: Path) -> AsyncIterator[Lab]:
         http = httpx2.AsyncClient(base_url=url, timeout=30, headers=OPERATOR)
         await stack.enter_async_context(http)
         opened = hansard.connect_async(name, data_dir=broker_dir)
-        yield Lab(http, await stack.enter_async_context(opened), name, broker_dir)
+        yield Lab(http, await stack.enter_async_context(opened), name, broker_dir, config, broker)

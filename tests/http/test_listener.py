@@ -97,7 +97,7 @@ async def test_a_route_gets_the_request_and_the_record_of_its_workspace(broker: 
         assert (await http.post("/echo")).json()["workspace"] == "second"
         answer = await http.post("/workspaces/first/echo")
         assert answer.json()["workspace"] == "first"
-    async with client(broker, only="first") as http:
+    async with client(broker, only=["first"]) as http:
         assert (await http.post("/workspaces/second/echo")).status_code == 404
 
 

@@ -148,7 +148,7 @@ async def _http(
     address = Address.of(http, allow_host or ())
     token = None if token_file is None else token_of(token_file)
     key = None if behind_proxy is None else token_of(behind_proxy, "--behind-proxy").encode()
-    only = config.workspace if configuration.names_workspace(**GlobalOptions.values) else None
+    only = [config.workspace] if configuration.names_workspace(**GlobalOptions.values) else None
     safe: dict[str, Any] = {"token": token, "tls": tls, "proxy_key": key}
     async with listening(config, broker, address, only=only, **safe) as url:
         yield url

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -36,7 +37,7 @@ from hansard.domain.errors import BadValue, Refused
 from hansard.domain.ids import RunStream
 from hansard.domain.label import Label
 from hansard.domain.prompt import split
-from hansard.domain.roles.authorize import is_cleared_for
+from hansard.domain.roles.authorize import Trust, is_cleared_for
 from hansard.domain.roles.view import cleared
 from hansard.domain.steps import Verdict
 from hansard.domain.team import Circle
@@ -228,19 +229,41 @@ class WorkspaceRequests:
         if operation is None:
             remedy = "use the client of this version; of a slice, install its package here, too"
             raise BadValue("request", f"there is no operation {verb!r:.40} of a record", remedy)
-        queue = self._long if operation.takes is Takes.LONG else self._short
-        async with queue.place(asker.who.name):
-            actual, query = read(request.data)
-            if actual is not operation:
-                raise BadValue("request", f"{actual.name!r} as {operation.name!r}", "ask for one")
+        actual, query = read(request.data)
+        if actual is not operation:
+            raise BadValue("request", f"{actual.name!r} as {operation.name!r}", "ask for one")
+        answer = await self.perform(operation, asker, query)
+        return wire.encode(wire.Value(await wire.encode_result(answer)))
+
+    async def perform(self, operation: Operation, asker: Asker, query: Any) -> Any:
+        """Return the result of an operation for a caller in a role, in its turn.
+
+        The label of the result is recorded as shown first. Raises as `ask`.
+        """
+        async with self._place(asker, operation.takes):
             context = RoleContext(asker, self._tables)
             if needs := operation.needs(query):
                 permit = await context.permit()
                 for need in needs:
                     permit.demand(need)
             await context.show(operation, query)
-            answer = await operation.answer(RoleRecord(context), query, asker.who.actor)
-            return wire.encode(wire.Value(await wire.encode_result(answer)))
+            return await operation.answer(RoleRecord(context), query, asker.who.actor)
+
+    async def read(
+        self, asker: Asker, reads: Callable[[Reader], R], what: str, *words: object
+    ) -> R:
+        """Run one of our own reads on the tables of a caller's role, in its turn.
+
+        Raises RoleRefused without the permission to query, ServiceBusy, and as the read.
+        """
+        async with self._place(asker, Takes.LONG):
+            context = RoleContext(asker, self._tables)
+            (await context.permit()).demand(permits.trusts(Trust.QUERY, what))
+            return await context.read(reads, what, *words)
+
+    def _place(self, asker: Asker, takes: Takes) -> AbstractAsyncContextManager[None]:
+        queue = self._long if takes is Takes.LONG else self._short
+        return queue.place(asker.who.name)
 
 
 class RoleContext(Context):

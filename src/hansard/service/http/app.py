@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,15 @@ from starlette.types import Receive, Scope, Send
 from hansard.bus.loggers import logger, unexpected
 from hansard.client.listening import CLOSE, LOCAL, Address, Call, Handler, foreign, listen
 from hansard.client.opening import Broker, data_dir_of
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import BadValue, HansardError
+from hansard.operations.record import RecordOperations
 from hansard.service.http.identity import Identity, Refused, Security
 from hansard.service.http.logins import Logins, published
 from hansard.service.http.problems import RETRY, of_error, problem
-from hansard.service.http.records import OpenWorkspace, Records
+from hansard.service.http.records import OpenWorkspace, Records, RoleCallerContext
+from hansard.service.http.repeats import Repeats
 from hansard.service.http.routes import SLICE_ROUTES, Caller, Context, Route, RouteTable
 from hansard.service.http.site import Site
-from hansard.service.workspace_requests import Asker, RoleContext, RoleRecord
 from hansard.settings import Settings
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -37,6 +38,9 @@ HANDLED_MAX = 8
 
 WAIT_S, HANDLE_S = 10.0, 60.0
 """Longest wait for such a place, and longest time of a handler, in seconds."""
+
+WAIT_FOR_S, POLL_S = 10.0, 0.02
+"""Longest wait for the position of `wait_for`, and time between two looks, in seconds."""
 
 WORKSPACES = "/workspaces/"
 """Prefix of paths of slices that name their workspace."""
@@ -58,7 +62,7 @@ async def listening(
     token: str | None = None,
     tls: tuple[Path, Path] | None = None,
     proxy_key: bytes | None = None,
-    only: str | None = None,
+    only: Sequence[str] | None = None,
     slices: Mapping[str, str] = SLICE_ROUTES,
 ) -> AsyncGenerator[str]:
     """Serve the routes while the block runs; yield the listener's URL.
@@ -70,16 +74,19 @@ async def listening(
         token: The operator's bearer token; without one, slices accept all from this machine.
         tls: Files of a certificate and its key, to speak HTTPS.
         proxy_key: The key with which a proxy signs the header that names the caller.
-        only: The only workspace that is served; None for all.
+        only: The only workspaces that are served; None for all.
         slices: Other paths of slices than `SLICE_ROUTES`.
 
     Raises BadValue if the address cannot be listened on, or is open to others without TLS.
     """
     security = Security(token=token, tls=tls, proxy_key=proxy_key)
     folder = data_dir_of(settings)
-    async with contextlib.aclosing(Records(settings, broker, only)) as records:
+    async with (
+        contextlib.aclosing(Records(settings, broker, only)) as records,
+        contextlib.aclosing(Repeats(folder / "http" / "writes.sqlite")) as repeats,
+    ):
         identity = Identity(Logins(folder), records, address, security)
-        app = App(records, identity, address, RouteTable.of_modules(), slices)
+        app = App(records, identity, address, RouteTable.of_modules(), slices, repeats)
         begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def announce(url: str) -> None:
@@ -115,11 +122,13 @@ class App:
         address: Address,
         table: RouteTable,
         slices: Mapping[str, str],
+        repeats: Repeats,
     ) -> None:
-        self._records = records
+        self.records = records
+        self.table = table
         self._identity = identity
         self._site = Site(identity)
-        self._table = table
+        self._repeats = repeats
         self._slices = slices
         self._hosts = {*LOCAL, address.host.lower(), *(host.lower() for host in address.hosts)}
         self._handlers: dict[str, Handler] = {}
@@ -143,7 +152,7 @@ class App:
         if refusal is not None:
             return problem(*refusal, CLOSE)
         try:
-            answer = await self._site.answer(request, self._records.names) or self._refusal(request)
+            answer = await self._site.answer(request, self.records.names) or self._refusal(request)
             if answer is None:
                 request.state.caller = await self._caller(request)
         except Refused as refused:
@@ -157,17 +166,17 @@ class App:
         method, headers = request.method, request.headers
         if _split(request.url.path)[1] in self._slices:
             return await self._identity.program(method, headers)
-        routes, parameters = self._table.at(_path_of(request))
-        if not any(each.in_workspace for each in routes.values()):
+        methods = self.table.at(_path_of(request))
+        workspaces = [parameters.get("workspace") for _, parameters in methods.values()]
+        named = [name for name in workspaces if name is not None]
+        if not named:
             return None
-        return await self._identity.caller(method, headers, parameters.get("workspace"))
+        return await self._identity.caller(method, headers, named[0])
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the refusal of an unknown path or method."""
         _, slice_path = _split(request.url.path)
-        methods = (
-            ["POST"] if slice_path in self._slices else [*self._table.at(_path_of(request))[0]]
-        )
+        methods = ["POST"] if slice_path in self._slices else [*self.table.at(_path_of(request))]
         if not methods:
             fact = f"there is nothing at {request.url.path!r:.80}"
             remedy = "see /api/v1/openapi.json for the paths"
@@ -216,10 +225,10 @@ class App:
         try:
             workspace, slice_path = _split(path)
             if slice_path in self._slices:
-                opened = await stack.enter_async_context(self._records.of(workspace))
+                opened = await stack.enter_async_context(self.records.of(workspace))
                 return await self._slice(request, body, slice_path, opened)
-            methods, parameters = self._table.at(_path_of(request))
-            route = methods.get(request.method) or methods["GET"]
+            methods = self.table.at(_path_of(request))
+            route, parameters = methods.get(request.method) or methods["GET"]
             return await self._routed(route, request, parameters, body, stack)
         except Refused as refused:
             return refused.answer()
@@ -234,9 +243,10 @@ class App:
         self, request: Request, body: bytes, path: str, opened: OpenWorkspace
     ) -> Response:
         """Answer by the handler of a slice, which writes to the trusted record."""
-        caller: Caller = request.state.caller
-        record = (await self._context(caller, opened, request)).trusted(path)
-        call = Call(path, request.headers, request.query_params, body, record, self._records.later)
+        opened.pinned = True  # it may keep sessions for the record
+        context = await self._context(request, opened)
+        record, later = context.trusted(path), self.records.later
+        call = Call(path, request.headers, request.query_params, body, record, later)
         name = self._slices[path]
         if name not in self._handlers:
             module, _, function = name.partition(":")
@@ -255,21 +265,75 @@ class App:
         if not route.in_workspace:
             arguments = route.arguments(request, parameters, body)
             return _encoded(await route.function(self, **arguments), None)
-        opened = await stack.enter_async_context(self._records.of(parameters.pop("workspace")))
-        caller: Caller = request.state.caller
-        context = await self._context(caller, opened, request)
+        name = parameters.pop("workspace")
+        opened = await stack.enter_async_context(self.records.of(name))
+        context = await self._context(request, opened)
+        if route.trusted:
+            context.trusted(f"{route.method} {route.path}")
         arguments = route.arguments(request, parameters, body)
-        if caller.is_operator:  # read first: the answer holds at least as of it
-            context.position = await opened.record.workspace.log.head()
-        return _encoded(await route.function(context, **arguments), context)
+        await self._wait_for(context)
 
-    async def _context(self, caller: Caller, opened: OpenWorkspace, request: Request) -> Context:
+        async def answered() -> Response:
+            async with self.records.of(name):  # a write goes on if its client leaves
+                return await _answered(route, context, arguments)
+
+        if route.effects:
+            caller = "/".join((name, *context.caller.owner))
+            return await self._repeats.answer(request, caller, body, answered)
+        return await _answered(route, context, arguments)
+
+    async def _context(self, request: Request, opened: OpenWorkspace) -> Context:
+        caller: Caller = request.state.caller
         record: Any = opened.record
+        role = None
         if caller.principal is not None:
-            checks = await opened.authenticator()
-            asker = await Asker.of(checks, opened.record.workspace, caller.principal)
-            record = RoleRecord(RoleContext(asker, opened.tables))
-        return Context(caller, opened, record, request, self._records.later)
+            role = await opened.role_context(caller.principal)
+            record = RecordOperations(RoleCallerContext(role, opened.requests))
+        return Context(caller, opened, record, request, self.records.later, role)
+
+    async def _wait_for(self, context: Context) -> None:
+        """Wait for the position that `wait_for` names. Raises Behind.
+
+        Each read brings its tables to the newest position at its time, which is then no older.
+        """
+        target = context.request.query_params.get("wait_for")
+        if target is None:
+            return
+        log = context.trusted("wait_for").workspace.log
+        if not (target.isascii() and target.isdigit()):
+            raise BadValue("wait_for", f"{target!r:.40}", "give a position, a number")
+        position = int(target)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_FOR_S):
+                while (head := await log.head()) < position:  # noqa: ASYNC110 -- of another process
+                    await asyncio.sleep(POLL_S)
+                return
+        raise NotReached(position, head)
+
+
+class NotReached(HansardError):
+    """The log has not reached the requested position.
+
+    State: nothing was read or written.
+    Remedy: check the position and the workspace; if both are right, send it again later.
+    """
+
+    def __init__(self, position: int, head: int) -> None:
+        super().__init__(f"position {position} was not reached in {WAIT_FOR_S:g} s: it is {head}")
+        self.value = f"{position}"
+
+
+async def _answered(route: Route, context: Context, arguments: dict[str, Any]) -> Response:
+    """Return the response of a route's function."""
+    if context.caller.is_operator:  # read first: the answer holds at least as of it
+        context.position = await context.workspace.record.workspace.log.head()
+    try:
+        result = await route.function(context, **arguments)
+    except HansardError as error:
+        return of_error(error)
+    if route.effects and context.caller.is_operator:
+        context.position = await context.workspace.record.workspace.log.head()
+    return _encoded(result, context)
 
 
 def _encoded(result: Any, context: Context | None) -> Response:

@@ -66,8 +66,7 @@ RUNS, RUNS_MAX = 50, 500
 
 def role_context(context: Context) -> RoleContext | None:
     """Return the context of a caller in a role; None for the operator."""
-    inner = context.record._context  # noqa: SLF001 -- the record's own
-    return inner if isinstance(inner, RoleContext) else None
+    return context.role
 
 
 def document(answer: Answer) -> Any:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from hansard.agents.access.principals import Authenticator, Denials
+from hansard.agents.access.principals import Authenticator, Denials, Principal
+from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger, unexpected
@@ -17,7 +20,12 @@ from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain import ids
 from hansard.domain.errors import HansardError
+from hansard.inspect.answer import Answer
+from hansard.operations.declare import TRUSTED, Context, Operation
+from hansard.operations.protocol.faults import NotOffered
+from hansard.projections.snapshots import Reader
 from hansard.service.running import Tables
+from hansard.service.workspace_requests import Asker, RoleContext, WorkspaceRequests
 from hansard.settings import Settings
 
 WORKS_MAX = 2
@@ -25,6 +33,11 @@ WORKS_MAX = 2
 
 END_S = 10.0
 """Longest wait for work that is under way when the listener ends, in seconds."""
+
+IDLE_S, SWEEP_S = 300.0, 5.0
+"""Seconds without a request after which a workspace is closed, and between two checks."""
+
+R = TypeVar("R", bound=Answer)
 
 _log = logger(__name__)
 
@@ -68,6 +81,36 @@ class Later:
                 task.cancel()
 
 
+class RoleCallerContext(Context):
+    """The context of a record for a caller in a role, which behaves as for a restricted agent.
+
+    Trusted methods are not offered; each operation is checked, takes its turn, and is recorded as
+    if it had been sent to the service over the broker.
+    """
+
+    is_remote = True
+
+    def __init__(self, role: RoleContext, requests: WorkspaceRequests) -> None:
+        self._asker = role.asker
+        self._requests = requests
+
+    def demand_own(self, method: str, by: str) -> None:
+        """Raise NotOffered: a principal acts in its own name."""
+        if by != OS_USER:
+            raise NotOffered(f"record.{method}(by=)", TRUSTED)
+
+    async def send(
+        self, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Run an operation as the role. Raises RoleRefused, NotOffered, ServiceBusy."""
+        query = operation.build_request(args, kwargs, None)
+        return await self._requests.perform(operation, self._asker, query)
+
+    def read(self, reads: Callable[[Reader], R], what: str, *words: object) -> Awaitable[R]:
+        """Run one of our own reads on the role's tables."""
+        return self._requests.read(self._asker, reads, what, *words)
+
+
 class OpenWorkspace:
     """An open workspace: its record, its tables for roles, and the checks of its tokens."""
 
@@ -75,13 +118,25 @@ class OpenWorkspace:
         self.settings = settings
         self.record = record
         self.tables = Tables(settings, record.workspace)
+        self.requests = WorkspaceRequests(self.tables)
         self.denials = Denials(record.workspace)
+        self.users = 0
+        """Requests and streams under way."""
+        self.pinned = False
+        """True if a slice keeps something for it: it is then not closed before the listener is."""
+        self.idle_since_s = time.monotonic()
         self._authenticator: asyncio.Task[Authenticator] | None = None
 
     @property
     def name(self) -> str:
         """The name of the workspace."""
         return self.settings.workspace
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing has used it for `IDLE_S`."""
+        quiet = time.monotonic() - self.idle_since_s >= IDLE_S
+        return quiet and not self.users and not self.pinned
 
     async def authenticator(self) -> Authenticator:
         """Return the checks of tokens, which follow the principals. Raises Unreachable, Corrupt."""
@@ -90,6 +145,11 @@ class OpenWorkspace:
             opening = Authenticator.open(self.record.workspace)
             task = self._authenticator = asyncio.create_task(opening)
         return await asyncio.shield(task)
+
+    async def role_context(self, who: Principal) -> RoleContext:
+        """Return the workspace and tables as a principal's role sees them."""
+        asker = await Asker.of(await self.authenticator(), self.record.workspace, who)
+        return RoleContext(asker, self.tables)
 
     async def close(self) -> None:
         """Close it. Raises as closing a record does."""
@@ -102,30 +162,50 @@ class OpenWorkspace:
 
 
 class Records:
-    """The open workspaces."""
+    """The open workspaces, opened by their first request and closed when idle."""
 
-    def __init__(self, settings: Settings, broker: Broker, only: str | None) -> None:
+    def __init__(self, settings: Settings, broker: Broker, only: Sequence[str] | None) -> None:
         self.settings = settings
         self.broker = broker
-        self.only = only
-        self._open: dict[str, asyncio.Task[OpenWorkspace]] = {}
+        self.only = None if only is None else frozenset(only)
         self.later = Later()
+        self._open: dict[str, asyncio.Task[OpenWorkspace]] = {}
+        self._sweep = asyncio.create_task(self._close_idle())
 
     async def aclose(self) -> None:
         """Do what was put off, and close the workspaces."""
+        self._sweep.cancel()
         await self.later.end()
         for opening in self._open.values():
             with contextlib.suppress(HansardError):
                 await (await opening).close()
 
+    @property
+    def opened(self) -> dict[str, OpenWorkspace]:
+        """The workspaces that are open now, by name."""
+        return {
+            name: task.result()
+            for name, task in self._open.items()
+            if task.done() and not task.cancelled() and task.exception() is None
+        }
+
     @contextlib.asynccontextmanager
     async def of(self, workspace: str | None) -> AsyncGenerator[OpenWorkspace]:
-        """Yield an open workspace. Raises BadName, NotFound, and as `connect`."""
+        """Yield an open workspace, which stays open meanwhile.
+
+        Raises BadName, NotFound, and as `connect`.
+        """
         name = ids.workspace_name(workspace or self.settings.workspace)
         opening = self._open.get(name)
         if opening is None or (opening.done() and opening.exception() is not None):
             opening = self._open[name] = asyncio.create_task(self._opened(name))
-        yield await asyncio.shield(opening)  # a request that is cut off leaves nothing half open
+        opened = await asyncio.shield(opening)  # a request that is cut off leaves nothing half open
+        opened.users += 1
+        try:
+            yield opened
+        finally:
+            opened.users -= 1
+            opened.idle_since_s = time.monotonic()
 
     async def _opened(self, name: str) -> OpenWorkspace:
         await self._check(name)
@@ -136,7 +216,7 @@ class Records:
     async def names(self) -> list[str]:
         """Return the names of the workspaces that are served. Raises Unreachable."""
         if self.only is not None:
-            return [self.only]
+            return sorted(self.only)
         raw = await RawWorkspace.open(self.broker.runtime, self.settings.workspace, damaged=True)
         try:
             return sorted(await raw.workspaces())
@@ -145,9 +225,20 @@ class Records:
 
     async def _check(self, name: str) -> None:
         """Raise NotFound for a workspace that is not served here; the default one is created."""
-        if self.only not in (None, name):
-            raise NotFound(f"workspace {name!r}", f"this listener serves only {self.only!r}")
-        if name == self.settings.workspace:
-            return
-        if name not in await self.names():
+        if self.only is not None and name not in self.only:
+            known = ", ".join(sorted(self.only))
+            raise NotFound(f"workspace {name!r}", f"this listener serves only: {known}")
+        if name != self.settings.workspace and name not in await self.names():
             raise NotFound(f"workspace {name!r}", f"create it: hansard up --workspace {name}")
+
+    async def _close_idle(self) -> None:
+        """Close workspaces that nothing uses. One that cannot be closed is left to its broker."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for name, opened in self.opened.items():
+                if opened.is_idle:
+                    del self._open[name]
+                    try:
+                        await opened.close()
+                    except HansardError as error:
+                        _log.warning("a workspace did not close", workspace=name, error=str(error))

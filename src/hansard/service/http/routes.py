@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+import types
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cached_property
-from typing import Any, Literal, TypeVar, get_type_hints
+from datetime import datetime
+from enum import Enum
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
@@ -15,10 +18,13 @@ from starlette.requests import Request
 from hansard.agents.access.principals import Principal
 from hansard.client.record import AsyncRecord
 from hansard.domain.errors import BadOption, BadValue
+from hansard.inspect.answer import Answer
 from hansard.operations.declare import Async
 from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.record import RecordOperations
+from hansard.projections.snapshots import Reader
 from hansard.service.http.records import Later, OpenWorkspace
+from hansard.service.workspace_requests import RoleContext
 
 MODULES: tuple[str, ...] = (
     "hansard.service.http.server",
@@ -26,6 +32,7 @@ MODULES: tuple[str, ...] = (
     "hansard.service.http.answers",
     "hansard.service.http.reads",
     "hansard.service.http.live",
+    "hansard.service.http.operations",
 )
 """Modules of reads and writes. Add one here."""
 
@@ -43,6 +50,7 @@ Paths below `/workspaces/NAME` belong to that workspace, others to the one of th
 """
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+R = TypeVar("R", bound=Answer)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,10 +93,13 @@ class Context(msgspec.Struct):
     Attributes:
         caller: The caller.
         workspace: The open workspace. Its record is the trusted one: answer from `record`.
-        record: The record as the caller sees it.
+        record: The record as the caller sees it. For a role each operation is checked, and the
+            methods of trusted programs raise NotOffered, as for a restricted agent.
         request: The request.
         later: Does something after a delay, unless it is requested again before.
-        position: The position as of which the answer holds, if the result has none itself.
+        role: What the caller's role sees, without checks of operations; None for the operator.
+        position: The position as of which the answer holds, if the result has none itself; None
+            for a role, which learns no position of the log.
     """
 
     caller: Caller
@@ -96,6 +107,7 @@ class Context(msgspec.Struct):
     record: RecordOperations[Async]
     request: Request
     later: Later
+    role: RoleContext | None = None
     position: int | None = None
 
     def trusted(self, what: str = "this") -> AsyncRecord:
@@ -104,31 +116,137 @@ class Context(msgspec.Struct):
             raise NotOffered(what, "have the operator of the service do it")
         return self.workspace.record
 
+    async def read(self, reads: Callable[[Reader], R], what: str, *words: object) -> R:
+        """Run a read of `inspect` on the tables as the caller sees them.
 
-class Route(msgspec.Struct, frozen=True, dict=True):
+        `what` and `words` name it on record for a role. Raises RoleRefused, ProjectionError, and as
+        the read.
+        """
+        context = self.record._context  # noqa: SLF001 -- what its own operations read with
+        return await context.read(reads, what, *words)
+
+
+class Place(Enum):
+    """The place of a parameter in a request."""
+
+    PATH = "path"
+    QUERY = "query"
+    FIELD = "field"
+    """A field of the JSON object that is the body."""
+    BODY = "body"
+    """The whole body."""
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter of a route.
+
+    Attributes:
+        name: The name.
+        place: Its place in the request.
+        type: The type that it is converted to; `Any` for any JSON.
+        required: True if it has no default.
+        doc: The description.
+        default: The default, if it has a JSON form.
+    """
+
+    name: str
+    place: Place
+    type: Any
+    required: bool
+    doc: str = ""
+    default: Any = None
+
+    @property
+    def is_list(self) -> bool:
+        """True for a list of texts or numbers, which a query repeats."""
+        kind = without_none(self.type)
+        return get_origin(kind) in (list, tuple) and is_scalar(get_args(kind)[0])
+
+    @property
+    def is_json(self) -> bool:
+        """True if it is JSON in a query, too."""
+        return not self.is_list and not is_scalar(self.type)
+
+    def convert(self, value: Any) -> Any:
+        """Convert a value to the parameter's type. Raises BadValue."""
+        strict = self.place in (Place.FIELD, Place.BODY)
+        try:
+            if self.is_json and not strict and isinstance(value, str):
+                value, strict = msgspec.json.decode(value), True
+            return msgspec.convert(value, self.type, strict=strict)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            remedy = str(error).replace("Expected", "give")
+            raise BadValue(self.name, f"{value!r:.80}", remedy) from error
+
+
+def without_none(kind: Any) -> Any:
+    """Return a type without None."""
+    if get_origin(kind) is Annotated:
+        return without_none(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        rest = tuple(each for each in get_args(kind) if each is not type(None))
+        return rest[0] if len(rest) == 1 else Union[rest]  # noqa: UP007 -- of a variable number
+    return kind
+
+
+def is_scalar(kind: Any) -> bool:
+    """Return whether values of a type are one word in a query."""
+    kind = without_none(kind)
+    if get_origin(kind) in (Union, types.UnionType):
+        return all(map(is_scalar, get_args(kind)))
+    scalars = (str, int, float, bool, bytes, datetime, Enum)
+    return isinstance(kind, type) and issubclass(kind, scalars)
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
     """A path with parameters in braces, its method, and the function that answers.
 
-    A path that begins with `BASE` has the context of its workspace; another has none.
+    A path that begins with `BASE` has the context of its workspace; another gets the application.
+
+    Attributes:
+        method: The method.
+        path: The path.
+        function: Answers: a function of the context, with the parameters by name.
+        parameters: The parameters.
+        result: The type of the result.
+        doc: The docstring, without parameters.
+        effects: True if it changes the record: such a post needs an `Idempotency-Key`.
+        trusted: True if only the operator may call it.
+        stream: The media type of an answer that is no JSON; empty for JSON.
     """
 
     method: str
     path: str
     function: Callable[..., Awaitable[Any]]
+    parameters: tuple[Parameter, ...] = ()
+    result: Any = Any
+    doc: str = ""
+    effects: bool = False
+    trusted: bool = False
+    stream: str = ""
 
-    @cached_property
+    @classmethod
+    def of(cls, function: Callable[..., Awaitable[Any]], **fields: Any) -> Route:
+        """Return the route of a function, from its signature and docstring."""
+        hints = get_type_hints(function, include_extras=True, localns={"App": Any})
+        doc, about = described(inspect.getdoc(function) or "")
+        parameters: list[Parameter] = []
+        for each in [*inspect.signature(function).parameters.values()][1:]:
+            place = Place.BODY if each.name == "body" else Place.QUERY
+            if f"{{{each.name}}}" in fields["path"]:
+                place = Place.PATH
+            required = each.default is each.empty
+            default = None if required else each.default
+            kind, text = hints[each.name], about.get(each.name, "")
+            parameters.append(Parameter(each.name, place, kind, required, text, default))
+        stream = "" if not _is_response(hints["return"]) else "application/octet-stream"
+        known = {"parameters": tuple(parameters), "result": hints["return"], "doc": doc}
+        return cls(**known | {"stream": stream} | fields, function=function)
+
+    @property
     def segments(self) -> tuple[str, ...]:
         """The segments of the path."""
         return tuple(self.path.strip("/").split("/"))
-
-    @cached_property
-    def parameters(self) -> dict[str, inspect.Parameter]:
-        """The parameters of the function, without the context, with their types."""
-        hints = get_type_hints(self.function, include_extras=True)
-        signature = inspect.signature(self.function)
-        return {
-            each.name: each.replace(annotation=hints[each.name])
-            for each in list(signature.parameters.values())[1:]
-        }
 
     @property
     def in_workspace(self) -> bool:
@@ -138,69 +256,89 @@ class Route(msgspec.Struct, frozen=True, dict=True):
     def arguments(self, request: Request, path: Mapping[str, str], body: bytes) -> dict[str, Any]:
         """Return the arguments of a request. Raises BadOption, BadValue."""
         query = request.query_params
-        names = [name for name in self.parameters if name not in path and name != "body"]
-        for name in query:
-            if name not in names and name not in COMMON:
-                known = ", ".join(sorted({*names, *COMMON}))
-                raise BadOption(f"{self.method} {self.path}", name, f"it has: {known}")
-        raw: dict[str, Any] = {name: path[name] for name in self.parameters if name in path}
-        for name in names:
-            if name in query:
-                several = _is_list(self.parameters[name].annotation)
-                raw[name] = query.getlist(name) if several else query[name]
+        at = f"{self.method} {self.path}"
+        _refuse_unknown(at, query, [*self._names(Place.QUERY), *COMMON])
+        fields: dict[str, Any] = {}
+        if self._names(Place.FIELD):
+            fields = decoded(body or b"{}", dict[str, Any])
+            _refuse_unknown(at, fields, self._names(Place.FIELD))
         arguments: dict[str, Any] = {}
-        for name, value in raw.items():
-            try:
-                arguments[name] = msgspec.convert(
-                    value, self.parameters[name].annotation, strict=False
-                )
-            except msgspec.ValidationError as error:
-                remedy = str(error).replace("Expected", "give")
-                raise BadValue(name, f"{value!r:.80}", remedy) from error
-        if "body" in self.parameters:
-            arguments["body"] = _decoded(body, self.parameters["body"].annotation)
-        for name, each in self.parameters.items():
-            if each.default is each.empty and name not in arguments:
-                raise BadValue(name, "it is missing", f"add ?{name}= to the address")
+        for each in self.parameters:
+            name = each.name
+            if each.place is Place.PATH:
+                arguments[name] = each.convert(path[name])
+            elif each.place is Place.QUERY and name in query:
+                arguments[name] = each.convert(query.getlist(name) if each.is_list else query[name])
+            elif each.place is Place.FIELD and name in fields:
+                arguments[name] = each.convert(fields[name])
+            elif each.place is Place.BODY:
+                arguments[name] = decoded(body, each.type)
+            elif each.required:
+                where = "to the body" if each.place is Place.FIELD else "to the query"
+                raise BadValue(name, f"{at} needs it", f"add {name!r} {where}")
         return arguments
+
+    def _names(self, place: Place) -> list[str]:
+        return [each.name for each in self.parameters if each.place is place]
 
 
 COMMON = ("wait_for",)
 """Parameters of the query of every route of a workspace."""
 
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
+_SECTIONS = re.compile(r"\n(?:Args|Raises|Returns|Yields):\n|\s+Raises\b")
 
-def _is_list(kind: Any) -> bool:
-    return getattr(kind, "__origin__", kind) in (list, tuple)
+
+def described(doc: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring's description, and that of each parameter."""
+    listed = doc.partition("\nArgs:\n")[2].partition("\n\n")[0]
+    about = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(listed)}
+    return _SECTIONS.split(doc)[0].strip(), about
 
 
-def _decoded(body: bytes, kind: Any) -> Any:
+def _is_response(hint: Any) -> bool:
+    return isinstance(hint, type) and hint.__module__.startswith("starlette.")
+
+
+def _refuse_unknown(where: str, names: Iterable[str], known: list[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise BadOption(where, name, f"it has: {', '.join(sorted(known))}")
+
+
+def decoded(body: bytes, kind: Any) -> Any:
+    """Decode the JSON of a body. Raises BadValue."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise BadValue("the body", f"it does not fit: {error}", "see the document") from error
-    except msgspec.DecodeError as error:
-        raise BadValue("the body", f"it is no JSON: {error}", "send an object") from error
+        remedy = "see /api/v1/openapi.json"
+        raise BadValue("the body", f"it does not fit: {error}", remedy) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadValue("the body", f"it is no JSON: {error}", "send a JSON object") from error
 
 
-def read(path: str) -> Callable[[F], F]:
-    """Declare a function as the answer to `GET` of a path of a workspace, such as `/runs/{run}`."""
-    return _declare("GET", BASE + path)
+def read(path: str, *, method: str = "GET", **options: Any) -> Callable[[F], F]:
+    """Declare a function as a read at a path of a workspace, such as `/runs/{run}`.
+
+    Options are those of `Route`: `trusted=True`, `stream="text/event-stream"`.
+    """
+    return _declare(method=method, path=BASE + path, **options)
 
 
-def write(path: str) -> Callable[[F], F]:
-    """Declare a function as the answer to `POST` of a path of a workspace."""
-    return _declare("POST", BASE + path)
+def write(path: str, **options: Any) -> Callable[[F], F]:
+    """Declare a function as a write, the answer to `POST` of a path of a workspace."""
+    return _declare(method="POST", path=BASE + path, effects=True, **options)
 
 
-def at_server(method: str, path: str) -> Callable[[F], F]:
+def at_server(method: str, path: str, **options: Any) -> Callable[[F], F]:
     """Declare a function as the answer to a path of the server itself, such as `/healthz`."""
-    return _declare(method, path)
+    return _declare(method=method, path=path, **options)
 
 
-def _declare(method: str, path: str) -> Callable[[F], F]:
+def _declare(**fields: Any) -> Callable[[F], F]:
     def declare(function: F) -> F:
-        known: list[Route] = vars(function).setdefault("routes", [])
-        known.append(Route(method, path, function))
+        known: list[dict[str, Any]] = vars(function).setdefault("routes", [])
+        known.append(fields)
         return function
 
     return declare
@@ -219,31 +357,28 @@ class RouteTable:
 
     @classmethod
     def of_modules(cls, modules: Iterable[str] = MODULES) -> RouteTable:
-        """Return the routes that modules declare."""
+        """Return the routes that modules declare, and those of their function `derived`."""
         loaded = [importlib.import_module(name) for name in modules]
-        functions = (each for module in loaded for each in vars(module).values())
-        return cls(
-            route
-            for each in functions
-            if inspect.isfunction(each)
-            for route in vars(each).get("routes", ())
-        )
+        declared = [
+            Route.of(function, **fields)
+            for module in loaded
+            for function in vars(module).values()
+            if inspect.isfunction(function) and function.__module__ == module.__name__
+            for fields in vars(function).get("routes", ())
+        ]
+        derived = [each for module in loaded for each in getattr(module, "derived", list)()]
+        return cls([*declared, *derived])
 
-    def at(self, path: str) -> tuple[dict[str, Route], dict[str, str]]:
-        """Return the routes of a path by method, and the parameters in the path.
+    def at(self, path: str) -> dict[str, tuple[Route, dict[str, str]]]:
+        """Return the routes of a path by method, each with the parameters in the path.
 
         A literal segment is preferred to a parameter.
         """
         segments = [unquote(each) for each in path.strip("/").split("/")]
-        methods: dict[str, Route] = {}
-        parameters: dict[str, str] = {}
+        methods: dict[str, tuple[Route, dict[str, str]]] = {}
         for route in self._by_size.get(len(segments), ()):
             pairs = [*zip(route.segments, segments, strict=True)]
-            if any(not form.startswith("{") and form != text for form, text in pairs):
-                continue
-            if not methods:
+            if all(form.startswith("{") or form == text for form, text in pairs):
                 parameters = {form[1:-1]: text for form, text in pairs if form.startswith("{")}
-                methods[route.method] = route
-            elif route.segments == next(iter(methods.values())).segments:
-                methods[route.method] = route
-        return methods, parameters
+                methods.setdefault(route.method, (route, parameters))
+        return methods

@@ -25,7 +25,7 @@ from hansard.service.http.identity import (
     set_cookie,
 )
 from hansard.service.http.logins import Grant, Link, Logins
-from hansard.service.http.routes import Caller, Context, read, write
+from hansard.service.http.routes import Caller, Context, read
 
 FORM_BYTES_MAX = 4_096
 """Largest form of a login."""
@@ -304,7 +304,7 @@ async def whoami(context: Context) -> Me:
     return me(context.caller, [context.workspace.name])
 
 
-@write("/logins")
+@read("/logins", method="POST")  # not repeated: its answer, a secret, is not kept
 async def logins(context: Context, body: LinkRequest) -> NewLink:
     """Create a link that logs a browser in as the caller.
 
