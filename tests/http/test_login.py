@@ -326,6 +326,50 @@ async def test_a_session_ends_with_its_token(lab: Lab, tmp_path: Path):
             assert (await browser.http.get(lab.at("/me"), headers=token)).status_code == 401
 
 
+@pytest.mark.parametrize("end", ["revoke", "log out", "withdraw the role"])
+async def test_streams_end_with_the_access(lab: Lab, tmp_path: Path, end: str):
+    """Within a second after the access has ended; those of others go on."""
+    ada = await reader(lab, tmp_path)
+    async with contextlib.AsyncExitStack() as stack:
+        browser = await stack.enter_async_context(Browser(lab))
+        await browser.log_in(await code_of(lab, ada.token))
+        csrf = {"hansard-csrf": (await browser.me())["csrf"]}
+        ends, goes_on = [
+            await stack.enter_async_context(http.stream("GET", lab.at("/live"), timeout=20))
+            for http in (browser.http, lab.http)
+        ]
+        parts = [each.aiter_text() for each in (ends, goes_on)]
+        for each in parts:
+            while "event: open" not in await anext(each):
+                pass
+        began_s = time.monotonic()
+        if end == "revoke":
+            await principals.revoke_all(lab.record.workspace, "ada")
+        elif end == "log out":
+            assert (await browser.http.post("/logout", headers=csrf)).status_code == 204
+        else:
+            await lab.record.roles.withdraw("reader")
+        async for _ in parts[0]:
+            pass
+        assert time.monotonic() - began_s < 1
+        assert (await browser.http.get("/api/v1/me")).status_code == 401
+        async with lab.record.run("work", agent="a", role="worker"):
+            assert "event: runs" in await anext(parts[1])
+
+
+async def test_streams_of_one_caller_are_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch):
+    """One more is refused."""
+    monkeypatch.setattr(identity, "STREAMS_MAX", 2)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(2):
+            open_ = await stack.enter_async_context(lab.http.stream("GET", lab.at("/live")))
+            assert open_.status_code == 200
+        assert (await lab.http.get(lab.at("/live"))).status_code == 429
+    await asyncio.sleep(0.1)
+    async with lab.http.stream("GET", lab.at("/live")) as again:
+        assert again.status_code == 200
+
+
 async def test_a_refused_token_is_on_record(lab: Lab, tmp_path: Path):
     """The answer gives no reason; the record does."""
     ada = await reader(lab, tmp_path)

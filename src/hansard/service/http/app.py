@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from hansard.agents.errors import RoleRefused
 from hansard.bus.loggers import logger, unexpected
 from hansard.client.listening import CLOSE, LOCAL, Address, Call, Handler, foreign, listen
 from hansard.client.opening import Broker, data_dir_of
@@ -232,6 +233,9 @@ class App:
             return await self._routed(route, request, parameters, body, stack)
         except Refused as refused:
             return refused.answer()
+        except RoleRefused as error:
+            await self._identity.note_refusal(request.state.caller, error)
+            return of_error(error)
         except HansardError as error:
             return of_error(error)
         except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place

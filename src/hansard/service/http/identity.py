@@ -25,13 +25,14 @@ from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hansard.agents.access.principals import AccessDenied, Authenticator
+from hansard.agents.errors import RoleRefused
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.loggers import logger
 from hansard.client.listening import CLOSE, LOCAL, Address, bearer
@@ -62,10 +63,10 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 SWEEP_S = 0.25
 """Seconds between two checks that the callers of open responses still have access."""
 
-SEND_S_MAX = 60.0
-"""Seconds within which a client must take what is sent to it."""
+EVENTS = "text/event-stream"
+"""Type of streams that may end at any event."""
 
-STREAMS_MAX = 256
+STREAMS_MAX = 400
 """Most open streams of one caller; one more is refused."""
 
 CSP = (
@@ -156,7 +157,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity:
-    """Finds the caller of a request, and ends answers to callers that lost their access.
+    """Finds the caller of a request, and ends streams of callers that lost their access.
 
     Args:
         logins: Links and sessions.
@@ -285,11 +286,17 @@ class Identity:
             principal=who, valid=valid, way="proxy", workspace=claims.workspace, csrf=csrf
         )
 
-    async def _note(self, workspace: str, denied: AccessDenied) -> None:
+    async def note_refusal(self, caller: Caller, error: RoleRefused) -> None:
+        """Record that a principal's role does not permit a request."""
+        if (who := caller.principal) is not None:
+            denied = AccessDenied(error.reason, who.name, who.role, known=True)
+            await self._note(caller.workspace, denied, error.what)
+
+    async def _note(self, workspace: str, denied: AccessDenied, what: str = "http") -> None:
         """Record that a request was refused."""
         try:
             async with self._records.of(workspace) as opened:
-                await opened.denials.note(denied, "http")
+                await opened.denials.note(denied, what)
         except BusError as error:
             _log.warning("a refused access could not be recorded", error=str(error))
 
@@ -312,29 +319,27 @@ class Identity:
     async def send(
         self, caller: Caller | None, answer: Response, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Send an answer. A stream is cut off when its caller loses access or takes nothing."""
+        """Send an answer. A stream is cut off when its caller loses access."""
         if caller is None or not isinstance(answer, StreamingResponse):
             await answer(scope, receive, send)
             return
         mine = sum(each.caller.owner == caller.owner for each in self._open)
         if mine >= STREAMS_MAX:
-            raise Refused(
-                HTTPStatus.TOO_MANY_REQUESTS, f"{STREAMS_MAX} streams of this login are open"
-            )
+            fact = f"{STREAMS_MAX} streams of this caller are open: close some"
+            refusal = Refused(HTTPStatus.TOO_MANY_REQUESTS, fact).answer()
+            await refusal(scope, receive, send)
+            return
         opened = _OpenResponse(caller, await self._rules(caller))
-
-        async def sent(message: Any) -> None:
-            opened.sending_s = time.monotonic()
-            await send(message)
-            opened.sending_s = 0.0
-
-        task = asyncio.ensure_future(answer(scope, receive, sent))
-        opened.task = task
+        task = opened.task = asyncio.ensure_future(answer(scope, receive, send))
         self._open.add(opened)
         try:
             await asyncio.wait({task})
             if not task.cancelled():
                 task.result()
+            elif answer.media_type == EVENTS:  # another format would look complete
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SWEEP_S):
+                        await send({"type": "http.response.body", "body": b""})
         finally:
             self._open.discard(opened)
             if not task.done():  # the request itself was cancelled
@@ -353,28 +358,26 @@ class Identity:
         """Cut off streams, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
-            now_s = time.monotonic()
-            checked: dict[tuple[str, str, str], bool] = {}
+            valid: dict[tuple[str, str, str], bool] = {}
             for each in list(self._open):
                 caller = each.caller
                 token = "" if caller.principal is None else caller.principal.token_id
                 key = (caller.workspace, token, caller.secret)
-                if key not in checked:
-                    checked[key] = caller.valid()
-                is_stuck = each.sending_s and now_s - each.sending_s > SEND_S_MAX
-                with contextlib.suppress(HansardError):
-                    is_stuck = is_stuck or await self._rules(caller) != each.rules
-                if each.task is not None and (is_stuck or not checked[key]):
+                if key not in valid:
+                    valid[key] = caller.valid()
+                is_valid = valid[key]
+                with contextlib.suppress(HansardError):  # of a record that is not there now
+                    is_valid = is_valid and await self._rules(caller) == each.rules
+                if not is_valid and each.task is not None:
                     each.task.cancel()
 
 
 class _OpenResponse(msgspec.Struct, eq=False):
-    """An open stream: its caller, the rules it began under, and since when a send waits."""
+    """An open stream: its caller, and the rules that it began under."""
 
     caller: Caller
     rules: tuple[int, int]
     task: asyncio.Future[None] | None = None
-    sending_s: float = 0.0
 
 
 def _demand_same(own: str, named: str | None) -> None:
