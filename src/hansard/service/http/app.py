@@ -22,7 +22,7 @@ from hansard.client.listening import CLOSE, LOCAL, Address, Call, Handler, forei
 from hansard.client.opening import Broker, data_dir_of
 from hansard.domain.errors import BadValue, HansardError
 from hansard.operations.record import RecordOperations
-from hansard.service.http.identity import Identity, Refused, Security
+from hansard.service.http.identity import Identity, Security
 from hansard.service.http.logins import Logins, published
 from hansard.service.http.problems import RETRY, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records, RoleCallerContext
@@ -156,8 +156,6 @@ class App:
             answer = await self._site.answer(request, self.records.names) or self._refusal(request)
             if answer is None:
                 request.state.caller = await self._caller(request)
-        except Refused as refused:
-            return refused.answer()
         except HansardError as error:
             return of_error(error)
         return answer
@@ -231,8 +229,6 @@ class App:
             methods = self.table.at(_path_of(request))
             route, parameters = methods.get(request.method) or methods["GET"]
             return await self._routed(route, request, parameters, body, stack)
-        except Refused as refused:
-            return refused.answer()
         except RoleRefused as error:
             await self._identity.note_refusal(request.state.caller, error)
             return of_error(error)

@@ -35,10 +35,10 @@ from hansard.agents.access.principals import AccessDenied, Authenticator
 from hansard.agents.errors import RoleRefused
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.loggers import logger
-from hansard.client.listening import CLOSE, LOCAL, Address, bearer
+from hansard.client.listening import LOCAL, Address, bearer
 from hansard.domain.errors import BadValue, HansardError
 from hansard.service.http.logins import Logins
-from hansard.service.http.problems import problem
+from hansard.service.http.problems import Refused, of_error
 from hansard.service.http.records import Records
 from hansard.service.http.routes import Caller
 
@@ -94,21 +94,6 @@ _COOKIE = re.compile(r"(?:^|;)\s*(?P<name>[!-:<>-~]+)=(?P<value>[A-Za-z0-9_-]*)\
 _NEXT = re.compile(r"/(?![/\\])[!-\[\]-~]{0,2000}")
 
 _log = logger(__name__)
-
-
-class Refused(HansardError):
-    """A request whose caller is unknown, or may not send it."""
-
-    def __init__(self, status: HTTPStatus, fact: str) -> None:
-        super().__init__(fact)
-        self.status = status
-
-    def answer(self) -> Response:
-        """Return the answer, which closes the connection."""
-        fact, _, remedy = str(self).partition(": ")
-        is_unknown = self.status is HTTPStatus.UNAUTHORIZED
-        headers = CLOSE | ({"WWW-Authenticate": "Bearer"} if is_unknown else {})
-        return problem(self.status, fact, headers, remedy=remedy)
 
 
 UNKNOWN = (
@@ -326,7 +311,7 @@ class Identity:
         mine = sum(each.caller.owner == caller.owner for each in self._open)
         if mine >= STREAMS_MAX:
             fact = f"{STREAMS_MAX} streams of this caller are open: close some"
-            refusal = Refused(HTTPStatus.TOO_MANY_REQUESTS, fact).answer()
+            refusal = of_error(Refused(HTTPStatus.TOO_MANY_REQUESTS, fact))
             await refusal(scope, receive, send)
             return
         opened = _OpenResponse(caller, await self._rules(caller))

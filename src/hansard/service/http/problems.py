@@ -14,8 +14,10 @@ from starlette.responses import Response
 from hansard.agents.access.principals import AccessDenied
 from hansard.agents.errors import Blocked
 from hansard.bus.errors import Conflict, Fenced, NotFound, TooLarge
+from hansard.client.listening import CLOSE
 from hansard.domain.board import BoardConflict
-from hansard.domain.errors import CallerError, HansardError, Refused
+from hansard.domain.errors import CallerError, HansardError
+from hansard.domain.errors import Refused as Contradicted
 from hansard.domain.memory.space import MemoryConflict
 from hansard.domain.prompt import PromptConflict
 from hansard.operations.protocol.faults import AccessRefused, NotOffered, ServiceBusy
@@ -36,7 +38,7 @@ STATUS: tuple[tuple[type[HansardError] | tuple[type[HansardError], ...], HTTPSta
     ((ServiceBusy, SqlBusy), HTTPStatus.TOO_MANY_REQUESTS),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (
-        (Conflict, Fenced, BoardConflict, MemoryConflict, PromptConflict, Refused),
+        (Conflict, Fenced, BoardConflict, MemoryConflict, PromptConflict, Contradicted),
         HTTPStatus.CONFLICT,
     ),
     (TooCostly, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -46,6 +48,14 @@ STATUS: tuple[tuple[type[HansardError] | tuple[type[HansardError], ...], HTTPSta
 """The status of each class of errors; the first match counts."""
 
 _REMEDY = re.compile(r"^Remedy: (.+?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class Refused(HansardError):
+    """The caller of a request is unknown, or may not send it."""
+
+    def __init__(self, status: HTTPStatus, fact: str) -> None:
+        super().__init__(fact)
+        self.status = status
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +117,12 @@ def status_of(error: HansardError) -> HTTPStatus:
 
 def of_error(error: HansardError) -> Response:
     """Return the answer of an error of Hansard."""
+    if isinstance(error, Refused):
+        fact, _, remedy = str(error).partition(": ")
+        challenge = (
+            {"WWW-Authenticate": "Bearer"} if error.status is HTTPStatus.UNAUTHORIZED else {}
+        )
+        return problem(error.status, fact, CLOSE | challenge, remedy=remedy)
     status = status_of(error)
     fields = {
         name: f"{value}"

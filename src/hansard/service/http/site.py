@@ -19,12 +19,12 @@ from hansard import web
 from hansard.client.opening import data_dir_of
 from hansard.service.http.identity import (
     Identity,
-    Refused,
     demand_own_page,
     local_path,
     set_cookie,
 )
 from hansard.service.http.logins import Grant, Link, Logins
+from hansard.service.http.problems import Refused
 from hansard.service.http.routes import Caller, Context, read
 
 FORM_BYTES_MAX = 4_096
