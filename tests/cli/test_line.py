@@ -87,6 +87,24 @@ def test_help_is_quick(tmp_path: Path, arguments: list[str]):
     assert own == {"common"}
 
 
+def test_the_tables_know_slices_without_their_operations(tmp_path: Path):
+    """Events and views of the slices of this package need nothing above the domain."""
+    code = "from hansard.bus import slices\nprint(*(each.name for each in slices.installed()))"
+    shown, loaded = _modules(environment(tmp_path), code)
+    assert {"models", "otel", "threads"} <= {*shown.split()}
+    upper = ("agents", "client", "extending", "inspect", "operations", "projections", "state")
+    assert not {f"hansard.{each}" for each in upper} & loaded
+
+
+@pytest.mark.parametrize("command", ["sql", "runs"])
+def test_frequent_commands_load_no_library_that_they_do_not_need(tmp_path: Path, command: str):
+    """DuckDB runs in the worker; `runs` needs no aggregate and no request of a service."""
+    _, loaded = _modules(environment(tmp_path), f"import hansard.cli.{command}")
+    assert f"hansard.cli.{command}" in loaded
+    unneeded = {"duckdb", "eventsourcing", "hansard.operations.protocol.wire"}
+    assert not unneeded & loaded
+
+
 @pytest.mark.slow
 def test_the_help_of_a_group_has_the_line_of_each_command():
     """It is shown without the command's module, and the command's own help begins with it."""

@@ -187,6 +187,10 @@ VIEW = """
 from hansard.extending import Slice
 SLICE = Slice(name="view", schema="CREATE VIEW odd AS SELECT split_prt(stream, '/', 2) FROM events")
 """
+LATE = """
+from hansard.extending import Slice
+SLICE = Slice(name="late", nouns=("works:Books", "nowhere:Books"))
+"""
 PARAMETER = """
 from hansard.extending import Noun, free, operation
 class Books(Noun, noun="books"):
@@ -241,6 +245,21 @@ def test_a_slice_that_cannot_be_loaded_is_left_out(
         assert f"{name}:SLICE" in done.stderr
     if name == "parameter":
         assert "Books.lend: annotate 'to', as Name, Prose or a type" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_noun_that_cannot_be_imported_is_left_out(run: Run, tmp_path: Path):
+    """The slice keeps its other operations, and the warning names the missing noun."""
+    (tmp_path / "late.py").write_text(LATE)
+    (tmp_path / "works.py").write_text(PARAMETER.replace("to)", "to: str)"))
+    info = tmp_path / "late-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[hansard.slices]\nlate = late:SLICE\n")
+    done = run("late", "--help", hansard=True, PYTHONPATH=str(tmp_path))
+    assert "lend" in done.stdout, done.stderr
+    assert "operations of a slice are missing" in done.stderr
+    assert "nowhere:Books" in done.stderr
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 import hansard
 from hansard.domain.steps import Effects
-from hansard.ext.models import Models
+from hansard.ext.models.operations import Models
 from hansard.ext.steps import call, step
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from hansard import settings
 from hansard.client.listening import Address
 from hansard.client.opening import find_broker
 from hansard.domain.errors import Refused
-from hansard.ext.otel import Traces, receiver, record
+from hansard.ext.otel import receiver, record
 from hansard.ext.otel.observed import run_of_trace
 from hansard.ext.otel.spans import from_json, from_protobuf
 from hansard.service.http.app import listening
@@ -422,7 +422,7 @@ async def test_a_trace_that_waits_becomes_a_run_after_a_restart(
     runs = {run_of_trace(TRACE), run_of_trace("c" * 32)}
     assert {run for (run,) in await door.rows("SELECT run FROM runs")} == runs
     assert await door.rows("SELECT sum(waiting) FROM traces") == [(0,)]
-    assert await door.record.noun(Traces).settle() == []
+    assert await door.record.noun(record.Traces).settle() == []
 
 
 async def test_traces_that_wait_become_runs_when_the_listener_ends(
@@ -458,7 +458,7 @@ def test_an_answered_span_survives_a_kill(tmp_path: Path):
         process.wait()
     with hansard.connect("lab", data_dir=home) as opened:
         assert opened.sql("SELECT spans, waiting FROM traces").rows == [(2, 2)]
-        assert opened.noun(Traces).settle() == [run_of_trace(TRACE)]
+        assert opened.noun(record.Traces).settle() == [run_of_trace(TRACE)]
         assert opened.sql("SELECT observed FROM runs").rows == [(True,)]
 
 

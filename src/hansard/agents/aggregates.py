@@ -46,7 +46,6 @@ from hansard.domain.label import join
 from hansard.domain.steps import Step
 from hansard.domain.values import Plain, Scrub
 from hansard.state.aggregates import History, changes_in_short, history, without_time
-from hansard.state.native import check_events, topic_of
 
 
 def aggregate_type(
@@ -68,6 +67,8 @@ def aggregate_type(
 
     Declare it before an aggregate is saved or loaded. Raises BadValue.
     """
+    from hansard.state.native import check_events, topic_of  # noqa: PLC0415 -- readers need no library
+
     where = f"aggregate_type {name!r:.80}"
     if not isinstance(cls, type):
         raise BadValue(where, f"{cls!r:.80} is no class", "give the class of the aggregates")

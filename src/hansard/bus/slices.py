@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
@@ -36,7 +37,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name, which is also its group of commands: `hansard NAME ...`.
         streams: By kind of stream, the types of the events that such a stream may hold.
-        nouns: Classes of operations (`hansard.extending.Noun`).
+        nouns: Classes of operations (`hansard.extending.Noun`), or texts such as "package:Tickets",
+            which are imported where operations are first needed.
         schema: SQL statements that create its views, run after those of the core.
         check_edit: Raises BadValue for a result that a step of the slice cannot return, by which
             it is edited in a fork or settled as happened.
@@ -45,7 +47,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     streams: Mapping[str, tuple[type[Event], ...]] = {}
-    nouns: tuple[type[Any], ...] = ()
+    nouns: tuple[type[Any] | str, ...] = ()
     schema: str = ""
     check_edit: Callable[[str, Step, Any], None] | None = None
 
@@ -56,6 +58,16 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
         for kind, events in self.streams.items():
             integrity.register(kind, events)
         _slices[self.name] = self
+
+    def operations(self) -> list[type[Any]]:
+        """Import and return the nouns; one that cannot be imported is left out with a warning."""
+        imported: list[type[Any]] = []
+        for each in self.nouns:
+            try:
+                imported.append(resolve_name(each) if isinstance(each, str) else each)
+            except Exception as error:  # noqa: BLE001 -- a package of others may raise anything
+                _log.warning("operations of a slice are missing", noun=each, error=repr(error))
+        return imported
 
 
 @cache

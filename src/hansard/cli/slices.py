@@ -27,7 +27,7 @@ def group(name: str) -> Any:
     if extension is None:
         return None
     commands = Commands(name=name, help=f"Operations of the installed slice {name!r}.")
-    for noun in extension.nouns:
+    for noun in extension.operations():
         for operation in of_record(noun).values():
             name = operation.attribute.replace("_", "-")
             commands.command(name, help=documented(operation)[0])(_function(operation))

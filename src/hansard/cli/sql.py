@@ -23,9 +23,7 @@ from hansard.client.opening import data_dir_of
 from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import plain_text
-from hansard.projections import full_text as index
 from hansard.projections.errors import Held, Unusable
-from hansard.projections.full_text import Hit, IndexPlace, Question
 from hansard.projections.sql_sandbox.answer import (
     ARROW,
     ARROW_FORMS,
@@ -40,6 +38,9 @@ from hansard.projections.sql_sandbox.sandbox import Door
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from hansard.projections.full_text import Answer as SearchAnswer
+    from hansard.projections.full_text import Hit, IndexPlace
 
 app = Commands()
 
@@ -70,15 +71,17 @@ async def search(
     if not expression.strip() and not rebuild:
         message = "there is nothing to search for: give words, or --rebuild"
         raise CallerError(message)
+    from hansard.projections import full_text as index  # not for SQL: it imports DuckDB
+
     config = settings()
-    place = IndexPlace.of(data_dir_of(config), config.workspace)
+    place = index.IndexPlace.of(data_dir_of(config), config.workspace)
     if run is not None:
         async with reading_run(run) as (_, found_run):
             run = found_run
     busy = await _fill(place, rebuild=rebuild)
     if not expression.strip():
         return
-    question = Question(
+    question = index.Question(
         words=expression, is_query=query, run=run, agent=agent, type=type_, limit=limit or index.ALL
     )
     answer = await asyncio.to_thread(index.ask, place, question)
@@ -101,6 +104,8 @@ async def search(
 
 async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
     """Update or rebuild the index; return the process that already does, if any."""
+    from hansard.projections import full_text as index
+
     async with reading_raw() as raw:
         with output.positions() as progress:
             if rebuild:
@@ -114,7 +119,7 @@ async def _fill(place: IndexPlace, *, rebuild: bool) -> Held | None:
     return None
 
 
-def _lines(answer: index.Answer) -> Iterator[dict[str, Any]]:
+def _lines(answer: SearchAnswer) -> Iterator[dict[str, Any]]:
     """Yield each event; `marks` are the delimiters of matches in the snippet."""
     for hit in answer.hits:
         fields = msgspec.structs.asdict(hit)

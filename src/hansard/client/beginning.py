@@ -37,7 +37,6 @@ from hansard.domain.errors import Corrupt
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunStatus
 from hansard.inspect.savings import Saved, saved
-from hansard.operations.protocol.faults import NotOffered
 from hansard.settings import Settings
 from hansard.state.replay import fold_life
 
@@ -159,6 +158,8 @@ class OpeningRequest(msgspec.Struct, frozen=True, kw_only=True):
         fields.pop("nats", None)
         settings = opening.settings_of({**fields, "workspace": self.workspace})
         if settings.credentials is not None:
+            from hansard.operations.protocol.faults import NotOffered  # noqa: PLC0415 -- 'hansard runs' needs no protocol
+
             raise NotOffered("hansard.Session", INSTEAD)
         defaults = Defaults.of(settings, rules)
         request = session_options(defaults, self.workflow, begins, program_name())

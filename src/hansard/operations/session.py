@@ -98,7 +98,7 @@ def of_verb(verb: str) -> Operation | None:
 @cache
 def of_slices() -> dict[str, Operation]:
     """Return the operations of the installed slices, by name, which are known from now on."""
-    operations = of_record(*(noun for each in slices.installed() for noun in each.nouns))
+    operations = of_record(*(noun for each in slices.installed() for noun in each.operations()))
     OPERATIONS.update(operations)
     _record.update({each.verb: each for each in operations.values()})
     _decoders.update(decoders(operations))

@@ -1,4 +1,4 @@
-"""Sessions of the OpenAI Agents SDK on the record, as a slice: a stream for each session.
+"""Sessions of the OpenAI Agents SDK on the record: a stream for each session.
 
 A change names the call that made it, so that a call that is repeated after a kill changes nothing.
 Items that were removed are no longer part of the session, but stay on record until they are erased.
@@ -20,32 +20,11 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.steps import Effects
 from hansard.ext.frameworks._sessions import execute, io, store_items
+from hansard.ext.frameworks.sdk_sessions import AGENTS as SLICE  # noqa: F401 -- entry point of earlier installations
+from hansard.ext.frameworks.sdk_sessions import AGENTS_KIND, ALL, ItemsAdded, ItemsRemoved
 from hansard.ext.steps import AnySession, step
-from hansard.extending import C_co, Event, Name, NotFound, Noun, Slice, event, operation, queries
+from hansard.extending import C_co, Event, Name, NotFound, Noun, operation, queries
 from hansard.inspect.trace import Payloads
-
-KIND = "agents_session"
-"""Kind of stream, by the session's id."""
-
-ALL = 0
-"""As a count of removed items: all of them."""
-
-
-@event("agents_session.added.v1")
-class ItemsAdded(Event, frozen=True, kw_only=True):
-    """Items were added to a session."""
-
-    key: str
-    items: msgspec.Raw
-    count: int
-
-
-@event("agents_session.removed.v1")
-class ItemsRemoved(Event, frozen=True, kw_only=True):
-    """The newest items were taken from a session; all, if the count is 0."""
-
-    key: str
-    count: int = ALL
 
 
 class Items(msgspec.Struct, frozen=True):
@@ -71,7 +50,7 @@ def _left(events: Sequence[Event]) -> list[tuple[msgspec.Raw, int]]:
 
 async def read(workspace: Workspace, name: str, before: str = "") -> Items:
     """Return a session's items, and their label; `before`: those before the change of a call."""
-    stored = await workspace.log.read(WorkspaceStream(KIND, name))
+    stored = await workspace.log.read(WorkspaceStream(AGENTS_KIND, name))
     events = revive_all(each.commit for each in stored)
     keys = [getattr(each, "key", "") for each in events]
     if before in keys:
@@ -111,7 +90,7 @@ async def _once(
         idle = isinstance(change, ItemsRemoved) and not _left(events)
         return [] if is_known or idle else [change]
 
-    await workspace.repository.record(WorkspaceStream(KIND, name), by, decide, label)
+    await workspace.repository.record(WorkspaceStream(AGENTS_KIND, name), by, decide, label)
 
 
 class AgentsSessions(Noun[C_co], noun="agents_sessions"):
@@ -126,26 +105,8 @@ class AgentsSessions(Noun[C_co], noun="agents_sessions"):
         """
         present = await read(self._workspace, session)
         if not await self._context.shows(parse(present.label)):
-            raise NotFound(f"{KIND} {session!r:.80}", "have the role cleared for it")
+            raise NotFound(f"{AGENTS_KIND} {session!r:.80}", "have the role cleared for it")
         return present.items
-
-
-SCHEMA = """
-CREATE VIEW agents_session_changes AS
-SELECT url_decode(split_part(stream, '/', 2)) AS session, position, logged_at,
-    CASE type WHEN 'agents_session.added.v1' THEN 'added' ELSE 'removed' END AS change,
-    coalesce((data->>'count')::BIGINT, 0) AS count, data->'items' AS items
-FROM events WHERE type IN ('agents_session.added.v1', 'agents_session.removed.v1');
-COMMENT ON VIEW agents_session_changes IS
-'One row per change of a session of the OpenAI Agents SDK: items added, or removed from its end.';
-"""
-
-SLICE = Slice(
-    name="agents-sessions",
-    streams={KIND: (ItemsAdded, ItemsRemoved)},
-    nouns=(AgentsSessions,),
-    schema=SCHEMA,
-)
 
 
 class RecordedSession:

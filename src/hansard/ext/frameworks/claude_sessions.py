@@ -1,4 +1,4 @@
-"""Transcripts of the Claude Agent SDK on the record: its `SessionStore`, as a slice.
+"""Transcripts of the Claude Agent SDK on the record: its `SessionStore`.
 
     options = ClaudeAgentOptions(session_store=SessionStore(record))
 
@@ -24,6 +24,8 @@ from hansard.domain.errors import BadValue
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, join
 from hansard.ext.frameworks._sessions import store_items
+from hansard.ext.frameworks.sdk_sessions import CLAUDE as SLICE  # noqa: F401 -- entry point of earlier installations
+from hansard.ext.frameworks.sdk_sessions import CLAUDE_KIND, TranscriptAppended, TranscriptDeleted
 from hansard.extending import (
     OS_USER,
     By,
@@ -33,8 +35,6 @@ from hansard.extending import (
     Name,
     NotFound,
     Noun,
-    Slice,
-    event,
     operation,
     queries,
     states,
@@ -42,30 +42,8 @@ from hansard.extending import (
 from hansard.inspect.trace import Payloads
 from hansard.state.repository import retry
 
-KIND = "claude_session"
-"""Kind of stream: one stream a session, by its project and id."""
-
 SESSIONS_MAX = 256
 """Sessions of which the ids of entries are kept in memory."""
-
-
-@event("claude_session.appended.v1")
-class TranscriptAppended(Event, frozen=True, kw_only=True):
-    """Entries were added to a transcript: the session's own, or the one at `subpath`."""
-
-    project: str
-    session: str
-    entries: msgspec.Raw
-    count: int
-    subpath: str = ""
-    uuids: tuple[str, ...] = ()
-
-
-@event("claude_session.deleted.v1")
-class TranscriptDeleted(Event, frozen=True, kw_only=True):
-    """A session was deleted with its subagents', or only the transcript at `subpath`."""
-
-    subpath: str = ""
 
 
 class ClaudeSession(msgspec.Struct, frozen=True):
@@ -142,7 +120,7 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
         """
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             raise BadValue("entries", f"{entries!r:.80}", "give a list of objects")
-        stream, workspace = WorkspaceStream(KIND, f"{project}/{session}"), self._workspace
+        stream, workspace = WorkspaceStream(CLAUDE_KIND, f"{project}/{session}"), self._workspace
 
         async def attempt() -> bool:
             stored = await self._stored(stream)
@@ -173,7 +151,7 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
             session: The session's id.
             subpath: The subagent's transcript; by default the session's own.
         """
-        stream = WorkspaceStream(KIND, f"{project}/{session}")
+        stream = WorkspaceStream(CLAUDE_KIND, f"{project}/{session}")
         await self._stored(stream)
         commits = (each.commit for each in await self._workspace.log.read(stream))
         reader, loaded = Payloads(self._workspace), []
@@ -190,7 +168,7 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
             project: The project's key.
             session: The session's id.
         """
-        stored = await self._stored(WorkspaceStream(KIND, f"{project}/{session}"))
+        stored = await self._stored(WorkspaceStream(CLAUDE_KIND, f"{project}/{session}"))
         return sorted({*stored.uuids} - {""})
 
     @operation(needs=queries("claude.list"))
@@ -224,7 +202,7 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
             present = [each for each in _present(events) if subpath in ("", each.subpath)]
             return [TranscriptDeleted(subpath=subpath)] if present else []
 
-        return await self.decided(KIND, f"{project}/{session}", decide, by)
+        return await self.decided(CLAUDE_KIND, f"{project}/{session}", decide, by)
 
     async def _stored(self, stream: WorkspaceStream) -> _Stored:
         """Read the new end of a session. Raises NotFound if the caller is not cleared for it."""
@@ -233,36 +211,8 @@ class ClaudeSessions(Noun[C_co], noun="claude"):
             if each.commit.version > stored.version:  # not taken by another call meanwhile
                 stored.take(each)
         if not await self._context.shows(stored.label):
-            raise NotFound(f"{KIND} {stream.id!r:.80}", "have the role cleared for it")
+            raise NotFound(f"{CLAUDE_KIND} {stream.id!r:.80}", "have the role cleared for it")
         return stored
-
-
-SCHEMA = """
-CREATE VIEW claude_transcripts AS
-WITH appended AS (
-    SELECT stream, position, logged_at, data->>'project' AS project, data->>'session' AS session,
-        coalesce(data->>'subpath', '') AS subpath, (data->>'count')::BIGINT AS entries
-    FROM events WHERE type = 'claude_session.appended.v1'
-), deleted AS (
-    SELECT stream, position, coalesce(data->>'subpath', '') AS subpath
-    FROM events WHERE type = 'claude_session.deleted.v1'
-)
-SELECT project, session, subpath, sum(entries)::BIGINT AS entries, max(logged_at) AS changed_at
-FROM appended WHERE NOT EXISTS (
-    FROM deleted WHERE deleted.stream = appended.stream AND deleted.position > appended.position
-        AND deleted.subpath IN ('', appended.subpath)
-)
-GROUP BY ALL;
-COMMENT ON VIEW claude_transcripts IS
-'One row per transcript of a Claude session. subpath: that of a subagent; empty for the session.';
-"""
-
-SLICE = Slice(
-    name="claude",
-    streams={KIND: (TranscriptAppended, TranscriptDeleted)},
-    nouns=(ClaudeSessions,),
-    schema=SCHEMA,
-)
 
 
 class SessionStore:

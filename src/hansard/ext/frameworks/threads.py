@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from hansard.extending import Event, Slice, event
+from hansard.bus.slices import Slice
+from hansard.domain.events import Event, event
 
 KIND = "thread"
 

@@ -19,7 +19,6 @@ from starlette.responses import Response
 from hansard.agents.memory.search import ExtraMissing
 from hansard.client.listening import Call
 from hansard.client.record import AsyncRecord
-from hansard.ext.otel import Traces
 from hansard.ext.otel import record as recording
 from hansard.ext.otel.spans import Read, Unreadable, from_json, from_protobuf, proto
 
@@ -89,7 +88,7 @@ def _of_earlier(call: Call) -> None:
         return
     _looked[id(call.record)] = call.record
     name = f"runs of earlier traces in {call.record.workspace.log.workspace}"
-    call.later(name, QUIET_S, call.record.noun(Traces).settle)
+    call.later(name, QUIET_S, call.record.noun(recording.Traces).settle)
 
 
 _looked: dict[int, AsyncRecord] = {}

@@ -21,18 +21,16 @@ from hansard.bus.errors import Conflict
 from hansard.bus.log import Stored
 from hansard.domain import values
 from hansard.domain.errors import BadValue, CallerError
-from hansard.domain.events import Event, event
+from hansard.domain.events import Event
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream
 from hansard.domain.payload import reference
 from hansard.domain.redaction import Redaction
 from hansard.domain.steps import NO_ATTRIBUTES
-from hansard.ext.otel import observed
+from hansard.ext.otel import KIND, LogObserved, SpanObserved, TraceMapped, observed
 from hansard.ext.otel.spans import Log, Mark, Span, pieces
+from hansard.extending import C_co, Noun, operation, states
 from hansard.inspect.trace import Payloads
-
-KIND = "trace"
-"""Kind of the stream of a trace; its name is the trace's id."""
 
 BY = "otel"
 """Author of what is recorded of traces."""
@@ -45,73 +43,6 @@ SPAN_BYTES_MAX = 8 * 1024 * 1024
 
 COMMIT_BYTES_MAX = 160 * 1024
 """Bytes of spans in one commit."""
-
-
-@event("span.observed.v1")
-class SpanObserved(Event, frozen=True, kw_only=True):
-    """A span of another program arrived. Times are nanoseconds since 1970, as decimal texts;
-    `attributes`, `events` and `resource` are recorded as arguments of a step are.
-
-    Attributes:
-        span: Its id.
-        name: Its name.
-        parent: The parent's id; empty for a root.
-        started_ns: Its start.
-        ended_ns: Its end.
-        failed: Whether its status is an error.
-        message: The status's text.
-        kind: The number of its kind in OTLP.
-        scope: The instrumentation that made it.
-    """
-
-    span: str
-    name: str
-    parent: str = ""
-    started_ns: str = "0"
-    ended_ns: str = "0"
-    failed: bool = False
-    message: str = ""
-    kind: int = 0
-    scope: str = ""
-    attributes: msgspec.Raw = NO_ATTRIBUTES
-    resource: msgspec.Raw = NO_ATTRIBUTES
-    more: msgspec.Raw = NO_ATTRIBUTES
-
-
-@event("span.log_observed.v1")
-class LogObserved(Event, frozen=True, kw_only=True):
-    """A log record of a span arrived.
-
-    Attributes:
-        span: The span's id.
-        name: The record's event name.
-        time_ns: Its time, in nanoseconds since 1970.
-        digest: Identifies the record among those of the span.
-        content: Its attributes and body, recorded as arguments of a step are.
-    """
-
-    span: str
-    name: str
-    time_ns: str
-    digest: str
-    content: msgspec.Raw = NO_ATTRIBUTES
-
-
-@event("trace.mapped.v1")
-class TraceMapped(Event, frozen=True, kw_only=True):
-    """The spans of a trace so far became a run.
-
-    Attributes:
-        run: The run's id.
-        part: Its number among the runs of the trace, from 1.
-        spans: The number of its spans.
-        calls: The number of calls of models and tools among them; 0 makes no run.
-    """
-
-    run: str
-    part: int
-    spans: int
-    calls: int
 
 
 class Recorded(msgspec.Struct):
@@ -368,3 +299,19 @@ async def write_run(workspace: Workspace, trace: str, part: int) -> observed.Map
         if not await workspace.log.read(RunStream(built.run)):
             raise
     return built
+
+
+# ------------------------------------------------------------ operations
+
+WAITING = "SELECT trace FROM traces WHERE waiting > 0 ORDER BY started_at, trace"
+
+
+class Traces(Noun[C_co], noun="otel"):
+    """Traces of other programs."""
+
+    @operation(needs=states(TraceMapped))
+    async def settle(self) -> list[str]:
+        """Make runs of all traces that wait, also of those that are not quiet; return their ids."""
+        answer = await self.query(WAITING)
+        built = [await make_run(self._workspace, trace) for (trace,) in answer.rows]
+        return [run.run for run in built if run is not None]
