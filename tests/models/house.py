@@ -19,6 +19,7 @@ class House:
         self._workspace, self._data_dir = workspace, data_dir
         self.run = self.url = ""
         self.proxy: ModelProxy
+        self.session: AsyncSession
 
     @contextlib.asynccontextmanager
     async def proxied(self, mode: str | None = None, **options: Any) -> AsyncIterator[str]:
@@ -27,7 +28,7 @@ class House:
             workflow, run = (None, self.run) if self.run else ("w", None)
             async with record.run(workflow, agent="models", run=run, mode=mode) as session:
                 assert isinstance(session, AsyncSession)
-                self.run = session.run
+                self.run, self.session = session.run, session
                 self.proxy = ModelProxy(session, upstreams(os.environ), **options)
                 async with self.proxy.serving() as self.url:
                     yield f"{self.url}/openai"

@@ -12,8 +12,8 @@ from hansard.ext.models.providers import (
     PROVIDERS,
     Message,
     Operation,
+    Reading,
     ToolCall,
-    facts,
     identity,
     operation_of,
     provider_of,
@@ -26,6 +26,19 @@ CONTENT = Operation("google", "generate_content", "gemini-2.5-flash")
 
 JSON = (("Content-Type", "application/json"),)
 SSE = (("content-type", "text/event-stream; charset=utf-8"),)
+
+
+def facts(operation, request, status, headers, body, size=None):
+    """Return the facts of a call, its answer read at once or in pieces of a size."""
+    try:
+        query = json.loads(request)
+    except ValueError:
+        query = None
+    reading = Reading(operation, query, status, headers)
+    size = size or max(len(body), 1)
+    for begin in range(0, len(body), size):
+        reading.add(body[begin : begin + size])
+    return reading.facts()
 
 
 def encoded(value):
@@ -210,7 +223,9 @@ def test_any_body_has_an_identity_and_facts(value, junk):
             assert identity(operation, encoded(once)) == once
         for body in (encoded(value), events({"type": "x", "response": value}), junk):
             for headers in (JSON, SSE, (*SSE, ("content-encoding", "gzip"))):
-                assert facts(operation, encoded(value), 200, headers, body).status == 200
+                whole = facts(operation, encoded(value), 200, headers, body)
+                assert whole.status == 200
+                assert facts(operation, encoded(value), 200, headers, body, size=3) == whole
 
 
 # ---------------------------------------------------------------- facts

@@ -224,3 +224,20 @@ async def test_no_secret_of_a_request_is_on_record(
     assert b"alt=json" in stored
     for secret in ("secret-of-openai", "secret-of-google", "secret-cookie"):
         assert secret.encode() not in stored
+
+
+async def test_a_session_does_not_keep_the_calls_that_it_recorded(house: House, provider: Provider):
+    """Neither calls nor messages stay in the memory of the session that recorded them; the record
+    has all of them, and a resumed run is answered from it.
+    """
+    texts = ["a", "b", "a"]
+    async with house.proxied() as base:
+        assert [(await ask(base, "m", text))[0] for text in texts] == [200] * 3
+        assert not house.session.state.steps
+        assert not house.session.state.messages
+    async with house.proxied() as base:
+        assert [(await ask(base, "m", text))[0] for text in [*texts, "b"]] == [200] * 4
+        assert house.proxy.report.from_record == 3
+        assert [*house.session.state.steps] == [1, 2, 3]
+    assert [each.number for each in await house.steps()] == [1, 2, 3, 4]
+    assert len(provider.calls) == 4

@@ -666,6 +666,9 @@ class Annotations:
                 raise Miss(mode, what, "no such fact at this place")
             yield from self.engine.outcomes.put(blobs)
             yield from self.engine.outcomes.record(Note(fact))
+            if scope.forgets:
+                self.engine.ledger.forget_fact(fact)
+                self._stated.discard(fact.fingerprint)
 
     def checkpoint(self, name: str, data: dict[str, Any]) -> Flow[None]:
         """Record that a named stage is reached, with data to resume from."""

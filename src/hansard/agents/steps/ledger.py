@@ -21,7 +21,15 @@ from hansard.bus.log import Stored
 from hansard.bus.portal import Arrival, own_task
 from hansard.bus.writer import HandOver, StreamWriter
 from hansard.domain import agent, fingerprint, steps
-from hansard.domain.agent import AgentEvent, AgentState, Command, Leave, MessageAdded, Tell
+from hansard.domain.agent import (
+    AgentEvent,
+    AgentState,
+    Command,
+    Fact,
+    Leave,
+    MessageAdded,
+    Tell,
+)
 from hansard.domain.conversation import ranges
 from hansard.domain.decider import evolve
 from hansard.domain.errors import HansardError, Refused
@@ -417,12 +425,41 @@ class Ledger(OpenCalls):
             if was_received:
                 self.received[step.number] = None
             if step.unordered:
-                scope.beside.append(step.number)
+                if not scope.forgets:
+                    scope.beside.append(step.number)
             else:
                 mine, other = step.digest, self._others.get(step.call)
                 if self.full:
                     mine, other = step.fingerprint, step.digest
                 scope.go_on(mine, (step.number,), other)
+
+    def forget(self, number: int) -> None:
+        """Drop a completed step of this session from memory: it is in the record, and no call of
+        this session can be answered from it.
+        """
+        with self.lock:
+            step = self.state.steps.get(number)
+            if (
+                step is None
+                or step.version <= self.opened
+                or step.status is not StepStatus.COMPLETED
+            ):
+                return
+            del self.state.steps[number], self._by_fingerprint[step.fingerprint]
+            del self._by_call[step.call]
+            self._others.pop(step.call, None)
+            self.received.pop(number, None)
+            self.ids.pop(number, None)
+
+    def forget_fact(self, fact: Fact) -> None:
+        """Drop a fact of this session from memory: it is in the record."""
+        with self.lock:
+            facts = self.state.facts
+            for index in range(len(facts) - 1, -1, -1):  # it is among the newest
+                if facts[index].fact is fact:
+                    del facts[index]
+                    self.state.known.discard(fact.fingerprint)
+                    return
 
     @property
     def answered(self) -> set[int]:

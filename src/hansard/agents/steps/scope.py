@@ -186,6 +186,8 @@ class Scope:
             neither leads into it nor continues from it, since the end of that call is not
             determined.
         blocked: The scope that makes no call before this one ends, if known.
+        forgets: True if the session drops its completed calls and facts from memory: nothing in it
+            is called again, as it would be in the body of a composite or a loop.
     """
 
     __slots__ = (
@@ -195,6 +197,7 @@ class Scope:
         "beside",
         "blocked",
         "children",
+        "forgets",
         "head",
         "junction",
         "nests",
@@ -227,6 +230,7 @@ class Scope:
         self.nests = True
         self.apart = False
         self.blocked: Scope | None = None
+        self.forgets = False
         self.usage: dict[str, float] = {}
         self.open = 0
         self.noting = 0

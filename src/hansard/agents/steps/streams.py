@@ -76,6 +76,8 @@ class StreamCall:
         if self._entered:
             self.engine.ledger.stop(self.call.number)
             self.engine.ledger.leave_call(self.call.place.scope)
+            if self.call.place.scope.forgets:
+                self.engine.ledger.forget(self.call.number)
 
     def start(self) -> Any:
         """Return the tool's own iterator, not started."""

@@ -74,7 +74,7 @@ FACTS_BYTES_MAX = 64 * 2**20
 """Longest body of a response from which facts are read."""
 
 THREAD_BYTES_MIN = 256 * 1024
-"""From this size on, facts are read in a thread: other calls go on meanwhile."""
+"""From this size on, a body that is no stream is read in a thread: other calls go on meanwhile."""
 
 JOINED_BYTES_MAX = 2**20
 """Size of a chunk from which no more pieces join it, and most that is received ahead of the record:
@@ -204,8 +204,7 @@ class Exchange:
         self._send = send
         self._operation = request.operation
         self._rules = rules
-        self._body = request.masked(request.body)
-        self._plain_body = _plain_body(self._body)
+        self._plain_body = _plain_body(request.masked(request.body))
         self.ran = False
         """True once the request goes to the provider."""
         self.headers: Headers = ()
@@ -219,7 +218,7 @@ class Exchange:
         self._joins = False
         self._is_closed = False
         self._receiving: asyncio.Future[None] | None = None
-        self._parts: list[bytes] = []
+        self._reading: providers.Reading | None = None
         self._size = 0
 
     def items_async(self) -> Any:
@@ -242,8 +241,7 @@ class Exchange:
             name, effects = self._operation.name, Effects.IDEMPOTENT
         prompts: tuple[PromptUse, ...] = ()
         if self._operation is not None and self._rules.prompts:
-            request = providers.facts(self._operation, self._body, 0, (), b"")
-            prompts = self._rules.prompts.uses(request.messages_in)
+            prompts = self._rules.prompts.uses(providers.messages_of(self._plain_body))
         made = steps.step(
             name,
             body,
@@ -298,9 +296,9 @@ class Exchange:
                     async for pieces in received:
                         self.pieces = [data for data, _ in pieces]
                         whole = b"".join(self.pieces)
-                        self._take(whole)
                         counts["pieces"] += len(pieces)
                         counts.setdefault("first_ms", pieces[0][1])
+                        self._take(whole)
                         yield {"chunk": chunk(self.request.masked(whole), pieces)}
             except Broken as error:
                 how, why = BROKEN, self._text(str(error))
@@ -311,9 +309,9 @@ class Exchange:
                 end["error"] = why
             end["ms"] = self._ms()
             if waits and self._size > THREAD_BYTES_MIN:
-                await asyncio.to_thread(self._read_facts)
+                await asyncio.to_thread(self._end_facts)
             else:
-                self._read_facts()
+                self._end_facts()
             if self.facts is not None:
                 self.session.usage(**self.facts.usage)
                 end["facts"] = self.facts.recorded
@@ -405,27 +403,30 @@ class Exchange:
         elif "chunk" in item:
             self._take(data_of(item["chunk"]))
         else:
-            self._read_facts()
+            self._end_facts()
 
     def _take(self, data: bytes) -> None:
-        """Keep a piece of the body for the facts."""
+        """Read the facts in a piece of the body."""
         self._size += len(data)
-        if self._size <= FACTS_BYTES_MAX:
-            self._parts.append(data)
-        else:
-            self._parts.clear()
+        if self._size <= FACTS_BYTES_MAX and (reading := self._facts_so_far()) is not None:
+            reading.add(data)
 
-    def _read_facts(self) -> None:
-        if self._operation is not None:
-            whole = b"".join(self._parts)
-            facts = providers.facts(self._operation, self._body, self._status, self.headers, whole)
-            self._parts.clear()
+    def _facts_so_far(self) -> providers.Reading | None:
+        if self._reading is None and self._operation is not None:
+            self._reading = providers.Reading(
+                self._operation, self._plain_body, self._status, self.headers
+            )
+        return self._reading
+
+    def _end_facts(self) -> None:
+        if (reading := self._facts_so_far()) is not None:
+            facts = reading.facts()
             if self._size > FACTS_BYTES_MAX:
                 facts.problem = f"longer than {FACTS_BYTES_MAX:,} bytes: tokens are not read"
             if self.request.secrets:  # an answer may repeat a key, also within a compressed body
                 encoded = self.request.masked(msgspec.json.encode(facts))
                 facts = msgspec.json.decode(encoded, type=Facts)
-            self.facts = facts
+            self.facts, self._reading = facts, None
 
     def nearest(self) -> Flow[Nearest | None]:
         """Return the nearest recorded request, for a call that is a miss."""

@@ -37,7 +37,7 @@ class Conversation:
     """
 
     def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[bytes] = Counter()
         self._lock = threading.Lock()
 
     def new(self, facts: Facts) -> list[Message]:
@@ -46,11 +46,11 @@ class Conversation:
         They have the form that an answer and its copy in a later request share.
         """
         fresh: list[Message] = []
-        present: Counter[str] = Counter()
+        present: Counter[bytes] = Counter()
         with self._lock:
             for message in (*facts.messages_in, *facts.messages_out):
                 stated = _stated(message)
-                key = hashlib.sha256(msgspec.json.encode(stated, order="sorted")).hexdigest()
+                key = hashlib.sha256(msgspec.json.encode(stated, order="sorted")).digest()
                 present[key] += 1
                 if present[key] > self._counts[key]:
                     self._counts[key] = present[key]

@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -277,108 +277,104 @@ def _numbered(value: Any, parent: str, ids: dict[str, str]) -> Any:
 _CODINGS: Mapping[str, int] = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """zlib's window bits by content coding."""
 
+_PACKAGES = {"br": ("brotli", "process"), "zstd": ("zstandard", "decompress")}
+"""Further codings: the package that undoes one, which the client's SDK needs for it, too, and the
+method of its engine.
+"""
+
 
 def header(headers: Iterable[Sequence[str]], name: str) -> str:
     """Return a header's values, joined by commas; empty if it is missing."""
     return ", ".join(value for key, value in headers if key.lower() == name)
 
 
-def decoded(body: bytes, coding: str) -> tuple[bytes, str]:
-    """Return a body without its content coding, and why it could not be read to its end.
+class _Coding:
+    """A content coding, undone as its data arrive, up to `DECODED_MAX` and to the first damage."""
 
-    Args:
-        body: The body as transferred; it may end early.
-        coding: The header `content-encoding`.
-    """
-    problem = ""
-    for each in reversed([part.strip().lower() for part in coding.split(",") if part.strip()]):
-        if each == "identity":
-            continue
-        if each in _CODINGS:
-            body, problem = _inflated(body, each)
-        elif each == "br":
-            body, problem = _by_package(body, "brotli", "decompress")
-        elif each == "zstd":
-            body, problem = _by_package(body, "zstandard", "decompress")
-        else:
-            body, problem = b"", f"unknown content coding {each!r}"
-    return body, problem
+    def __init__(self, name: str) -> None:
+        known = name in _CODINGS or name in _PACKAGES
+        self.problem = "" if known else f"unknown content coding {name!r}"
+        self._name = name
+        self._engine: Any = None
+        self._size = 0
 
+    def plain(self, data: bytes) -> bytes:
+        """Return data without the coding."""
+        pieces: list[bytes] = []
+        try:
+            while data and not self.problem:
+                if self._engine is None or getattr(self._engine, "eof", False):
+                    self._engine = self._begin(data)
+                if self._name in _CODINGS:
+                    pieces.append(self._engine.decompress(data, DECODED_MAX - self._size))
+                else:
+                    pieces.append(getattr(self._engine, _PACKAGES[self._name][1])(data))
+                self._size += len(pieces[-1])
+                if self._size >= DECODED_MAX:
+                    self.problem = f"longer than {DECODED_MAX} bytes when decompressed"
+                data = getattr(self._engine, "unused_data", b"")
+        except ImportError as error:
+            self.problem = f"its content coding needs {error.name}: pip install {error.name}"
+        except Exception as error:  # noqa: BLE001 -- these packages raise classes of their own
+            self.problem = f"damaged {self._name} data: {error}"
+        return b"".join(pieces)
 
-def _inflated(body: bytes, coding: str) -> tuple[bytes, str]:
-    """Decompress with zlib, up to `DECODED_MAX` and to the end of what is there."""
-    bits = _CODINGS[coding]
-    if coding == "deflate" and body[:1] and body[0] & 0x0F != zlib.DEFLATED:
-        bits = -15  # a raw stream, as some servers send it
-    pieces, size, rest = [], 0, body
-    try:
-        while rest:
-            engine = zlib.decompressobj(bits)
-            pieces.append(engine.decompress(rest, DECODED_MAX - size))
-            size += len(pieces[-1])
-            if engine.unconsumed_tail:
-                return b"".join(pieces), f"longer than {DECODED_MAX} bytes when decompressed"
-            if not engine.eof:
-                return b"".join(pieces), f"{coding} data end early"
-            rest = engine.unused_data
-    except zlib.error as error:
-        return b"".join(pieces), f"damaged {coding} data: {error}"
-    return b"".join(pieces), ""
+    def _begin(self, data: bytes) -> Any:
+        if self._name == "br":
+            return importlib.import_module("brotli").Decompressor()
+        if self._name == "zstd":
+            return importlib.import_module("zstandard").ZstdDecompressor().decompressobj()
+        is_raw = self._name == "deflate" and data[0] & 0x0F != zlib.DEFLATED  # as some servers do
+        return zlib.decompressobj(-15 if is_raw else _CODINGS[self._name])
 
-
-def _by_package(body: bytes, package: str, function: str) -> tuple[bytes, str]:
-    """Decompress with a package that the client's SDK needs for this coding, too."""
-    try:
-        plain: bytes = getattr(importlib.import_module(package), function)(body)
-        return plain[:DECODED_MAX], ""
-    except ImportError:
-        return b"", f"its content coding needs the package {package}: pip install {package}"
-    except Exception as error:  # noqa: BLE001 -- these packages raise classes of their own
-        return b"", f"damaged data: {error}"
+    def end(self) -> str:
+        """Return what is wrong with the data, now that they have ended."""
+        if not self.problem and not getattr(self._engine, "eof", True):
+            return f"{self._name} data end early"
+        return self.problem
 
 
-def sse(text: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the events of a stream of server-sent events as name and data.
+class _Events:
+    """Server-sent events, read as their lines arrive.
 
     By the standard's rules (WHATWG HTML, section 9.2): lines end with CR, LF or both, data lines
     are joined, an event without its blank line at the end is dropped.
     """
-    name = ""
-    data: list[str] = []
-    lines = re.split(r"\r\n|\n|\r", text.decode("utf-8", "replace").removeprefix("\ufeff"))
-    for line in lines[:-1]:
-        if not line:
-            if data:
-                yield name, "\n".join(data)
-            name, data = "", []
-            continue
-        field, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if field == "data":
-            data.append(value)
-        elif field == "event":
-            name = value
 
+    def __init__(self) -> None:
+        self._begun: list[bytes] = []
+        self._is_first = True
+        self._ends_in_cr = False
+        self._name = b""
+        self._data: list[bytes] = []
 
-def _values(body: bytes, kind: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the JSON objects of a response, one or a stream of them, and what is wrong in it."""
-    if "event-stream" in kind:
-        values, bad = [], 0
-        for name, data in sse(body):
-            if data.strip() == "[DONE]":
+    def read(self, text: bytes) -> Iterator[tuple[str, bytes]]:
+        """Yield the names and data of the events that end in a piece of the stream."""
+        if self._ends_in_cr and text[:1] == b"\n":
+            text = text[1:]
+        self._ends_in_cr = text[-1:] == b"\r"
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        lines = text.split(b"\n")
+        self._begun.append(lines[0])
+        if len(lines) == 1:
+            return
+        lines[0] = b"".join(self._begun)
+        self._begun = [lines.pop()]
+        if self._is_first:
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+            self._is_first = False
+        for line in lines:
+            if not line:
+                if self._data:
+                    yield self._name.decode("utf-8", "replace"), b"\n".join(self._data)
+                self._name, self._data = b"", []
                 continue
-            value = _json(data.encode())
-            if isinstance(value, dict):
-                values.append(value if "type" in value or not name else {**value, "type": name})
-            else:
-                bad += 1
-        return values, f"{bad} events are not JSON objects" if bad else ""
-    value = _json(body)
-    if isinstance(value, list):  # Google's stream without `alt=sse`
-        return [each for each in value if isinstance(each, dict)], ""
-    if isinstance(value, dict):
-        return [value], ""
-    return [], "the body is not a JSON object" if body else ""
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                self._data.append(value.removeprefix(b" "))
+            elif field == b"event":
+                self._name = value.removeprefix(b" ")
 
 
 def _json(data: bytes) -> Any:
@@ -485,38 +481,92 @@ class Facts(msgspec.Struct, kw_only=True, omit_defaults=True):
         return plain
 
 
-def facts(
-    operation: Operation,
-    request: bytes,
-    status: int,
-    headers: Iterable[Sequence[str]],
-    response: bytes,
-) -> Facts:
-    """Return the facts of a model call; malformed data never raise.
+class Reading:
+    """Reads the facts of a model call from its answer, piece by piece; malformed data never raise.
 
     Args:
         operation: The operation.
-        request: The request's body.
+        query: The request's body, decoded; anything but an object has no facts.
         status: The HTTP status.
         headers: The response's headers, as pairs.
-        response: The response's body as transferred, as much of it as there is.
     """
-    headers = [tuple(each) for each in headers]
-    report = Facts(provider=operation.provider, operation=operation.kind, status=status)
-    body, report.problem = decoded(response, header(headers, "content-encoding"))
-    values, wrong = _values(body, header(headers, "content-type").lower())
-    report.problem = report.problem or wrong
-    query = _dict(_json(request))
-    report.model = operation.model or _text(query.get("model"))
-    try:
-        report.messages_in = tuple(_requested(query))
-        for value in values:
-            if value.get("error"):
-                report.error = report.error or _error(value["error"])
-        _READERS.get(operation.kind, _read_nothing)(report, values)
-    except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        report.problem = f"it has another form than {operation.name}: {error}"
-    return report
+
+    def __init__(
+        self, operation: Operation, query: Any, status: int, headers: Iterable[Sequence[str]]
+    ) -> None:
+        headers = [*headers]
+        query = _dict(query)
+        self._report = Facts(
+            provider=operation.provider,
+            operation=operation.kind,
+            status=status,
+            model=operation.model or _text(query.get("model")),
+            messages_in=messages_of(query),
+        )
+        self._form = f"it has another form than {operation.name}"
+        names = header(headers, "content-encoding").lower().split(",")
+        self._codings = [
+            _Coding(each.strip())
+            for each in reversed(names)
+            if each.strip() not in ("", "identity")
+        ]
+        is_stream = "event-stream" in header(headers, "content-type").lower()
+        self._events = _Events() if is_stream else None
+        self._body: list[bytes] = []
+        self._bad = 0
+        self._reader = _READERS.get(operation.kind, _read_nothing)(self._report)
+        next(self._reader)
+
+    def add(self, data: bytes) -> None:
+        """Read the next piece of the answer, as transferred."""
+        for coding in self._codings:
+            data = coding.plain(data)
+        if self._events is None:
+            self._body.append(data)
+            return
+        for name, text in self._events.read(data):
+            if text.strip() == b"[DONE]":
+                continue
+            value = _json(text)
+            if value is None:
+                value = _json(text.decode("utf-8", "replace").encode())
+            if isinstance(value, dict):
+                self._read({**value, "type": name} if name and "type" not in value else value)
+            else:
+                self._bad += 1
+
+    def _read(self, value: dict[str, Any] | None) -> None:
+        try:
+            if value and (error := value.get("error")):
+                self._report.error = self._report.error or _error(error)
+            self._reader.send(value)
+        except StopIteration:
+            pass
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._report.problem = f"{self._form}: {error}"
+        self._reader = _read_nothing(self._report)
+        next(self._reader)
+
+    def facts(self) -> Facts:
+        """Return the facts of what there is; the answer has ended."""
+        body = b"".join(self._body)
+        value = _json(body)
+        # A list is Google's stream without `alt=sse`.
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, dict):
+                self._read(each)
+        self._read(None)
+        problems = [coding.end() for coding in self._codings]
+        if self._bad:
+            problems.append(f"{self._bad} events are not JSON objects")
+        if body and not isinstance(value, dict | list):
+            problems.append("the body is not a JSON object")
+        problem = next(filter(None, problems), "")
+        self._report.problem = self._report.problem or problem
+        return self._report
 
 
 def _error(value: Any) -> str:
@@ -596,8 +646,15 @@ _TEXT_FIELDS = frozenset({"type", "text", "annotations", "logprobs", "cache_cont
 # A request's messages, in each dialect
 
 
+def messages_of(query: Any) -> tuple[Message, ...]:
+    """Return the messages of a request's body, the instructions first; none of a malformed one."""
+    try:
+        return tuple(_requested(_dict(query)))
+    except (TypeError, ValueError, AttributeError, RecursionError):
+        return ()
+
+
 def _requested(query: dict[str, Any]) -> Iterator[Message]:
-    """Yield the messages of a request, the instructions first."""
     for name in ("instructions", "system", "systemInstruction", "system_instruction"):
         if text := query.get(name):
             parts = text.get("parts", text) if isinstance(text, dict) else text
@@ -642,20 +699,24 @@ def _content(value: dict[str, Any]) -> Message:
     return Message(role, _plain(parts))
 
 
-# An answer's facts, in each dialect
+# An answer's facts, in each dialect: a reader gets the answer, or its parts, and at last None
+
+_Reader = Generator[None, dict[str, Any] | None, None]
 
 
-def _read_nothing(report: Facts, values: list[dict[str, Any]]) -> None:
+def _read_nothing(_: Facts) -> _Reader:
     """Read nothing from an operation that has no facts of its own."""
+    while (yield) is not None:
+        pass
 
 
-def _read_chat(report: Facts, values: list[dict[str, Any]]) -> None:
+def _read_chat(report: Facts) -> _Reader:
     """Read a chat completion, or the chunks of one."""
     choices: dict[int, dict[str, Any]] = {}
-    for value in values:
+    while (value := (yield)) is not None:
         report.model = _text(value.get("model")) or report.model
         report.response_id = report.response_id or _text(value.get("id"))
-        if used := _dict(value.get("usage")) or _dict(_dict(value.get("x_groq")).get("usage")):
+        if used := _dict(value.get("usage") or _dict(value.get("x_groq")).get("usage")):
             report.input_tokens = _count(used, "prompt_tokens")
             report.output_tokens = _count(used, "completion_tokens")
             report.cached_tokens = _count(used, "prompt_tokens_details", "cached_tokens")
@@ -665,8 +726,9 @@ def _read_chat(report: Facts, values: list[dict[str, Any]]) -> None:
             state["finish"] = _text(choice.get("finish_reason")) or state["finish"]
             if "text" in choice:  # the legacy completions
                 _append(state, "content", _text(choice["text"]))
-            _gather(state, _dict(choice.get("delta")), joined=True)
-            _gather(state, _dict(choice.get("message")), joined=False)
+            is_part = choice.get("delta") is not None
+            part = choice["delta"] if is_part else choice.get("message")
+            _gather(state, _dict(part), joined=is_part)
     messages, calls = [], []
     for _, gathered in sorted(choices.items()):
         state = _whole(gathered)
@@ -715,11 +777,11 @@ def _add_call(calls: dict[int, dict[str, Any]], key: int, part: dict[str, Any]) 
             call[name] = value
 
 
-def _read_responses(report: Facts, values: list[dict[str, Any]]) -> None:
+def _read_responses(report: Facts) -> _Reader:
     """Read a response, or the events of one; of one cut short, the items that were complete."""
     whole: dict[str, Any] = {}
     items: list[dict[str, Any]] = []
-    for value in values:
+    while (value := (yield)) is not None:
         if isinstance(value.get("response"), dict):
             whole = value["response"]
         elif "output" in value and "type" not in value:
@@ -752,19 +814,19 @@ def _read_responses(report: Facts, values: list[dict[str, Any]]) -> None:
     )
 
 
-def _read_embeddings(report: Facts, values: list[dict[str, Any]]) -> None:
+def _read_embeddings(report: Facts) -> _Reader:
     """Read embeddings: their vectors are no messages."""
-    for value in values:
+    while (value := (yield)) is not None:
         report.model = _text(value.get("model")) or report.model
         report.input_tokens = _count(value, "usage", "prompt_tokens")
 
 
-def _read_messages(report: Facts, values: list[dict[str, Any]]) -> None:
+def _read_messages(report: Facts) -> _Reader:
     """Read a message of Anthropic, or the events of one."""
     message: dict[str, Any] = {}
     used: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
-    for value in values:
+    while (value := (yield)) is not None:
         kind, index = value.get("type"), _count(value, "index") or 0
         if kind in ("message", "message_start"):
             message = value if kind == "message" else _dict(value.get("message"))
@@ -809,10 +871,10 @@ def _add_delta(block: dict[str, Any], delta: dict[str, Any]) -> None:
         block["citations"] = [*(block.get("citations") or []), delta["citation"]]
 
 
-def _read_content(report: Facts, values: list[dict[str, Any]]) -> None:
+def _read_content(report: Facts) -> _Reader:
     """Read a response of Google's API, or the chunks of one."""
     parts: dict[int, list[dict[str, Any]]] = {}
-    for value in values:
+    while (value := (yield)) is not None:
         report.model = _text(value.get("modelVersion")) or report.model
         report.response_id = _text(value.get("responseId")) or report.response_id
         if used := _dict(value.get("usageMetadata")):
@@ -852,7 +914,7 @@ def _add_part(parts: list[dict[str, Any]], part: dict[str, Any]) -> None:
         parts.append(dict(part))
 
 
-_READERS: Mapping[str, Callable[[Facts, list[dict[str, Any]]], None]] = {
+_READERS: Mapping[str, Callable[[Facts], _Reader]] = {
     "chat.completions": _read_chat,
     "completions": _read_chat,
     "responses": _read_responses,

@@ -133,6 +133,7 @@ class ModelProxy:
     ) -> None:
         self._session = session
         self._scope: Steps = session.engine.ledger.root.item(SCOPE)
+        self._scope.forgets = True
         self._upstreams = upstreams
         self._pace = pace
         self._rules = rules or Rules()
