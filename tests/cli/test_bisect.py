@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.cli.bisect import Outcome, Verdict, search
+from hansard.inspect.bisect import Outcome, Verdict, search
 from tests.cli.support import Call
 from tests.faults._warm import python
 

@@ -19,16 +19,23 @@ from tests.examples.support import EXAMPLES, PROGRAM_S_MAX
 from tests.faults._warm import run
 
 ROLES = """
-[roles.researcher]
-about = "Reads papers, and sees its own role only."
-[[roles.researcher.see]]
-kinds = ["*"]
-authors = ["researcher"]
+[roles.reviewer]
+about = "Sees the work of researchers."
+[[roles.reviewer.sees]]
+name = "research"
+roles = ["researcher"]
+[[roles.reviewer.masks]]
+name = "in short"
+kinds = ["message.added"]
+fields = ["content"]
+how = "truncate"
+characters = 8
 
-[roles.auditor]
-about = "Sees which calls were made, without their arguments."
-[[roles.auditor.see]]
-kinds = ["step.*"]
+[roles.guest]
+about = "Sees nothing that is here."
+[[roles.guest.sees]]
+name = "nobody"
+roles = ["nobody"]
 """
 
 ASK = (hansard.ask_first("send_*", timeout_s=600),)
@@ -46,8 +53,13 @@ class Examples(msgspec.Struct, frozen=True):
     papers: str = "papers-iterator"
 
 
-def fill(record: hansard.Record) -> Runs:
-    """Record runs of every kind and outcome, prompts, an experiment and files of memory."""
+def fill(record: hansard.Record, folder: Path) -> Runs:
+    """Record runs of every kind and outcome, prompts, an experiment, memory and roles.
+
+    `folder` takes the file of the roles.
+    """
+    (folder / "roles.toml").write_text(ROLES)
+    record.roles.apply_file(folder / "roles.toml")
     _prompts(record)
     _memory(record)
     _forked(record)

@@ -8,6 +8,7 @@ import { Shell } from "./app/shell";
 import { startTheme } from "./app/theme";
 import "./styles/base.css";
 import "./styles/ask.css";
+import "uplot/dist/uPlot.min.css";
 
 startTheme();
 listen();

@@ -2,13 +2,7 @@
 
 import { Problem, queryText, type Answer, type Listener, type Query, type Source } from "./source";
 
-const CSRF_COOKIE = "hansard_csrf";
 const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000]; // between attempts to follow a stream
-
-function cookie(name: string): string {
-  const pair = document.cookie.split("; ").find((each) => each.startsWith(`${name}=`));
-  return pair ? decodeURIComponent(pair.slice(name.length + 1)) : "";
-}
 
 async function problemOf(response: Response): Promise<Problem> {
   const text = await response.text();
@@ -39,7 +33,8 @@ export class HttpSource implements Source {
   }
 
   async post<T>(path: string, body: unknown, key: string = crypto.randomUUID()): Promise<Answer<T>> {
-    const headers = { "Content-Type": "application/json", "Idempotency-Key": key, "X-CSRF-Token": cookie(CSRF_COOKIE) };
+    const { data: me } = await this.request<{ csrf: string }>("/api/v1/me", {}); // another login has another mark
+    const headers = { "Content-Type": "application/json", "Idempotency-Key": key, "Hansard-CSRF": me.csrf };
     return this.request<T>(this.address(path), { method: "POST", headers, body: JSON.stringify(body) });
   }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from hansard.agents.memory.store import MemoryStore
 from hansard.client.opening import data_dir_of, reading_raw
 from hansard.inspect import audit as audits
+from hansard.inspect import bisect as bisection
 from hansard.inspect import comparison_parts
 from hansard.inspect import experiments as reports
 from hansard.inspect import memory as memories
@@ -122,6 +124,36 @@ async def origin(context: Context, run: str, key: str, *, at: str | None = None)
     history: KeyHistory = await key_history(workspace, run, key, up_to, Payloads(workspace))
     reads = await _read(context, "steps", lambda reader: reader.rows(_READS_OF_KEY, [run, key]))
     return Origin(history=_lines(history), reads=reads, position=history.now.position)
+
+
+@read("/runs/{run}/bisect")
+async def bisect(
+    context: Context,
+    run: str,
+    *,
+    test: bisection.Test,
+    pointer: str = "",
+    value: str = "null",
+    agent: str | None = None,
+) -> Lines:
+    """Find the first step after which a condition on the state no longer holds, by binary search.
+
+    Args:
+        run: The run.
+        test: The test of the value: it must hold at the beginning of the run, and not at its end.
+        pointer: The tested value, as a JSON Pointer into the state: `/life/board/plan/value`.
+        value: The other side of the test, as JSON; anything else is a text.
+        agent: Only the steps of this agent.
+    """
+    workspace = context.trusted("the search for a step").workspace
+    run = await find_run(workspace, run)
+    try:
+        other: Any = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        other = value
+    condition = bisection.Condition(pointer=pointer, test=test, value=other)
+    check = partial(condition.check, workspace, run)
+    return _lines(await bisection.bisected(workspace, run, agent, str(condition), check))
 
 
 # ---------------------------------------------------------------- reports

@@ -89,7 +89,7 @@ function Compared({ data }: { data: Lines }) {
       {rows.filter((row) => row.part === "judged").map((row) => (
         <p key={`${row.metric} ${row.arm} ${row.baseline}`} class="verdict-line"><Pill status={row.verdict === "better" || row.verdict === "worse" ? row.verdict : "open"} label={row.verdict} /> <span><Rec text={row.arm} /> beside <Rec text={row.baseline} /> by <Rec text={row.metric} />: {number(row.difference)} ({number(row.low)} .. {number(row.high)})</span></p>
       ))}
-      <Report blocks={data.blocks} plot={plot} />
+      <Report blocks={data.blocks.slice(1).filter((block) => block.block !== "paragraph" || !/^(Sections below|What they did otherwise)/.test(block.text))} plot={plot} />
       <AsOf position={data.position} />
     </>
   );

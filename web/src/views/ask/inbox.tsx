@@ -71,7 +71,7 @@ function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
   const { act, busy, problem } = useWrite(done);
   const isOpen = it.standing === "pending";
   const diff = it.arguments?.diff;
-  const answer = (name: "grant" | "deny") => act(`/ws/approvals/${name}`, { approval: it.approval, reason });
+  const answer = (name: "grant" | "deny") => act(`/approvals/${name}`, { approval: it.approval, reason });
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>
       <header>
@@ -113,7 +113,7 @@ function DoubtCard({ it, done }: { it: Doubt; done: () => void }) {
       return;
     }
     setMistake("");
-    void act("/ws/record/settle", { run: it.run, step: it.step, verdict, reason, ...(verdict === "happened" ? { result: value } : {}) });
+    void act("/record/settle", { run: it.run, step: it.step, verdict, reason, ...(verdict === "happened" ? { result: value } : {}) });
   };
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>

@@ -11,9 +11,13 @@ export const ASK: View[] = [
   { path: "/prompts", title: "Prompts", nav: "Prompts", keys: "g p", load: () => import("./prompts") },
   { path: "/prompts/:name", title: "Prompt", load: () => import("./prompts").then((part) => ({ default: part.PromptView })) },
   { path: "/memory", title: "Memory", nav: "Memory", keys: "g m", load: () => import("./memory") },
+  { path: "/sql", title: "SQL", nav: "SQL", keys: "g s", load: () => import("./sql") },
   { path: "/diff", title: "Compare two runs", nav: "Diff", keys: "g d", load: () => import("./diff").then((part) => ({ default: part.PickRuns })) },
   { path: "/runs/:run/diff/:other", title: "Two runs", load: () => import("./diff") },
   { path: "/why", title: "Why", nav: "Why", keys: "g w", load: () => import("./why") },
   { path: "/why/:of", title: "Why", load: () => import("./why") },
+  { path: "/runs/:run/bisect", title: "Which step broke it", load: () => import("./bisect") },
+  { path: "/runs/:run/as", title: "As a role sees it", load: () => import("./role") },
+  { path: "/runs/:run/as/:role", title: "As a role sees it", load: () => import("./role") },
   { path: "/runs/:run/origin/:key", title: "Origin of a value", load: () => import("./origin") },
 ];

@@ -13,7 +13,7 @@ export default function MemoryView() {
     <div class="page ask">
       <Head heading={path ? <><Rec text={space} /> / <Rec text={path} /></> : "Memory"} note={path ? <a href={address("/memory", { at })}>All files</a> : "Files that outlive runs. Each change names its author, its reason and its sources."}>
         {!path && <Field name="space" label="Space" placeholder="all: agent/NAME, user/NAME, org" />}
-        <Field name="at" label="At" placeholder="now; or a version, a position or a time" />
+        <Field name="at" label="At" placeholder="now; or @3, a time" />
       </Head>
       {path && space ? <File space={space} path={path} at={at} /> : <Files space={space} at={at} />}
     </div>
@@ -55,7 +55,7 @@ function File({ space, path, at }: { space: string; path: string; at?: string })
           </div>
           <h2>{plural(versions.length, "version")}</h2>
           <Table label="versions" rows={[...versions].reverse()} rowKey={(row) => row.event} columns={[
-            { name: "version", cell: (row) => <button type="button" class="link" aria-current={String(row.version) === at ? "true" : undefined} onClick={() => setQuery({ at: row.version })}>{row.version}</button> },
+            { name: "version", cell: (row) => <button type="button" class="link" aria-current={`@${row.version}` === at ? "true" : undefined} onClick={() => setQuery({ at: `@${row.version}` })}>{row.version}</button> },
             { name: "change", cell: (row) => row.op },
             { name: "because", cell: (row) => <Rec text={row.because} /> },
             { name: "author", cell: (row) => <Rec text={row.author} /> },
@@ -87,7 +87,7 @@ function Difference({ space, path, versions }: { space: string; path: string; ve
   const own = versions.map((each) => String(each.version));
   const after = query.value.to ?? own.at(-1) ?? "";
   const before = query.value.from ?? own.at(-2) ?? String(Math.max(0, Number(own[0] ?? 1) - 1));
-  const read = useRead<{ diff: string }>("/memory/diff", { space, path, before, after });
+  const read = useRead<{ diff: string }>("/memory/diff", { space, path, before: `@${before}`, after: `@${after}` });
   const pick = (name: string, label: string, value: string) => (
     <label class="field inline"><span>{label}</span>
       <select value={value} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>{[...new Set([value, ...own])].map((each) => <option key={each} value={each}>{`version ${each}`}</option>)}</select>

@@ -1,4 +1,4 @@
-// Where a value of shared state came from: each write of its key, and the calls that read it afterwards.
+// The origin of a value of shared state: each write of its key, and the calls that read it afterwards.
 
 import { address, query } from "../../app/place";
 import { useRead } from "../../app/reads";
@@ -17,7 +17,7 @@ export default function OriginView({ params }: ViewProps) {
   const read = useRead<Origin>(`${runPath(run)}/origin/${encodeURIComponent(key)}`, { at: query.value.at });
   return (
     <div class="page ask">
-      <Head heading={<>Where <Rec text={key} class="mono" /> came from</>} note={<>A key of the shared state of run <RunLink run={run} />{query.value.at && <> at {query.value.at} · <a href={address(`${runPath(run)}/origin/${encodeURIComponent(key)}`)}>now</a></>}</>} />
+      <Head heading={<>Origin of <Rec text={key} /></>} note={<>A key of the shared state of run <RunLink run={run} />{query.value.at && <> at {query.value.at} · <a href={address(`${runPath(run)}/origin/${encodeURIComponent(key)}`)}>now</a></>}</>} />
       <Shown read={read}>{(data) => {
         const [now, ...writes] = data.history.lines as [any, ...Write[]];
         const rows: ({ kind: "write"; at: number; write: Write } | { kind: "read"; at: number; reading: Reading })[] = [

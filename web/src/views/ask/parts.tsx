@@ -114,7 +114,7 @@ function ReportBlock({ block, plot, run }: { block: Block; plot?: (kind: string,
       const columns = block.columns.map((name, at) => ({
         name: name.replace(/^>/, "").replace(/^-$/, ""),
         right: name.startsWith(">"),
-        cell: (row: string[]) => (run && ADDRESS.test(row[at]) ? <EventLink run={run} at={row[at]} /> : <Rec text={row[at]} />),
+        cell: (row: string[]) => (run && ADDRESS.test(row[at]) ? <EventLink run={run} at={row[at]} /> : name.startsWith("run of") && row[at] ? <RunLink run={row[at]} /> : <Rec text={row[at]} />),
       }));
       const left = block.left_out && <p class="note">{inLine(block.left_out)}</p>;
       return (

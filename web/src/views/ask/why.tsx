@@ -1,6 +1,5 @@
 // Why a decision was made: as a graph of its inputs and consequences, as a tree, and in words.
 
-import dagre from "@dagrejs/dagre";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
 import { useRead } from "../../app/reads";
@@ -25,7 +24,7 @@ export default function WhyView({ params }: ViewProps) {
   useTitle(of ? `Why ${of}` : "Why");
   const read = useRead<Lines>(of ? "/report/why" : null, { of });
   return (
-    <div class="page ask">
+    <div class="page ask wide-page">
       <Head heading="Why" note="The inputs of a decision, what it was chosen from, and what followed from it.">
         {!params.of && <Field name="of" label="Decision or run" placeholder="an event’s id, its address, or a run" wide />}
       </Head>
@@ -71,7 +70,7 @@ const of = (facts: Fact[], name: string): string => String(by(facts, "decision")
 function label(fact: Fact): string {
   const value = fact.value;
   if (fact.part === "alternative") return `${fact.name}${value?.score === null || value?.score === undefined ? "" : ` ${value.score}`}`;
-  if (fact.part === "input") return value?.source ?? fact.name;
+  if (fact.part === "input" && value) return `${value.key ?? value.tool ?? fact.name}${value.agent && value.step ? ` of ${value.agent}#${value.step}` : ""}`;
   return fact.name;
 }
 
@@ -93,7 +92,7 @@ function Graph({ facts, run }: { facts: Fact[]; run: string }) {
       <div ref={box} class="scroll graph" tabIndex={0} role="group" aria-label="Graph of the decision: the tab Tree has the same as text">
         <svg width={size.width} height={size.height} viewBox={`0 0 ${size.width} ${size.height}`} role="img" aria-label={`Graph of ${nodes.length} nodes`}>
           <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z" class="edge-head" /></marker></defs>
-          {edges.map((points, index) => <polyline key={index} class="edge" points={points.map(({ x, y }) => `${x},${y}`).join(" ")} marker-end="url(#arrow)" />)}
+          {edges.map((edge, index) => <path key={index} class="edge" d={curve(edge)} marker-end={edge[1].kind === "decision" || edge[0].kind === "decision" ? "url(#arrow)" : undefined} />)}
         </svg>
         {nodes.map((node) => {
           const style = { left: `${node.x - WIDTH / 2}px`, top: `${node.y - HEIGHT / 2}px`, width: `${WIDTH}px`, height: `${HEIGHT}px` };
@@ -106,36 +105,59 @@ function Graph({ facts, run }: { facts: Fact[]; run: string }) {
   );
 }
 
-// What followed from the inputs is drawn to the right. A result that is an input is drawn once.
-function laidOut(all: Fact[], most: number) {
+const [GAP, BETWEEN, COLUMN] = [8, 22, WIDTH + 44]; // of nodes, of groups, and from column to column
+
+interface Placed extends Node { x: number; y: number }
+
+// Five columns: inputs and their groups, the decision, groups of what followed and its parts. A result that
+// is an input is drawn once.
+function laidOut(all: Fact[], most: number): { nodes: Placed[]; edges: [Placed, Placed][]; size: { width: number; height: number }; more: number } {
   const inputs = new Set(by(all, "input").map((fact) => fact.address));
   const facts = all.filter((fact) => fact.part !== "after" || !inputs.has(fact.address));
-  const graph = new dagre.graphlib.Graph();
-  graph.setGraph({ rankdir: "LR", nodesep: 10, ranksep: 60, marginx: 8, marginy: 8 });
-  graph.setDefaultEdgeLabel(() => ({}));
-  const nodes: Node[] = [{ id: "decision", kind: "decision", label: of(facts, "selected"), text: of(facts, "question"), address: by(facts, "decision")[0]?.address ?? null }];
+  const groups = GROUPS.map(([part, name, side]) => ({ part, name, side, list: by(facts, part) })).filter(({ list }) => list.length);
+  const shares = shared(groups.map(({ list }) => list.length), most - 1 - groups.length);
+  const decision: Placed = { id: "decision", kind: "decision", label: of(facts, "selected"), text: of(facts, "question"), address: by(facts, "decision")[0]?.address ?? null, x: 0, y: 0 };
+  const nodes: Placed[] = [decision];
+  const edges: [Placed, Placed][] = [];
+  const bottom = { in: 8, out: 8 };
+  const hasInputs = groups.some(({ side }) => side === "in");
+  const column = (index: number): number => 8 + WIDTH / 2 + COLUMN * (index - (hasInputs ? 0 : 2));
   let more = 0;
-  const shown = GROUPS.map(([part, name, side]) => ({ part, name, side, list: by(facts, part) })).filter(({ list }) => list.length);
-  const room = Math.max(2, Math.floor((most - 1) / Math.max(1, shown.length)));
-  for (const { part, name, side, list } of shown) {
-    const group = `group ${part}`;
-    nodes.push({ id: group, kind: "group", label: name, text: plural(list.length, "item"), address: null });
-    graph.setEdge(...((side === "in" ? [group, "decision"] : ["decision", group]) as [string, string]));
-    const part_ = list.slice(0, Math.max(room, most - nodes.length - 2 * shown.length));
-    more += list.length - part_.length;
-    part_.forEach((fact, index) => {
-      const id = `${part} ${index}`;
-      nodes.push({ id, kind: part, label: label(fact), text: text(fact), address: fact.address });
-      graph.setEdge(...((side === "in" ? [id, group] : [group, id]) as [string, string]));
-    });
-  }
-  for (const node of nodes) graph.setNode(node.id, { width: WIDTH, height: HEIGHT });
-  dagre.layout(graph);
-  const placed = nodes.map((node) => ({ ...node, ...(graph.node(node.id) as { x: number; y: number }) }));
-  const edges = graph.edges().map((edge: any) => graph.edge(edge).points as { x: number; y: number }[]);
-  const { width = 0, height = 0 } = graph.graph() as { width?: number; height?: number };
-  return { nodes: placed, edges, size: { width: Math.ceil(width), height: Math.ceil(height) }, more };
+  groups.forEach(({ part, name, side, list }, index) => {
+    const shown = list.slice(0, shares[index]);
+    more += list.length - shown.length;
+    const leaves = shown.map((fact, at): Placed => ({ id: `${part} ${at}`, kind: part, label: label(fact), text: text(fact), address: fact.address, x: column(side === "in" ? 0 : 4), y: bottom[side] + HEIGHT / 2 + at * (HEIGHT + GAP) }));
+    const rest = list.length > shown.length ? `${shown.length.toLocaleString("en-US")} of ${plural(list.length, "item")}` : plural(list.length, "item");
+    const group: Placed = { id: `group ${part}`, kind: "group", label: name, text: rest, address: null, x: column(side === "in" ? 1 : 3), y: (leaves[0].y + leaves.at(-1)!.y) / 2 };
+    bottom[side] = leaves.at(-1)!.y + HEIGHT / 2 + BETWEEN;
+    nodes.push(group, ...leaves);
+    for (const leaf of leaves) edges.push(side === "in" ? [leaf, group] : [group, leaf]);
+    edges.push(side === "in" ? [group, decision] : [decision, group]);
+  });
+  const height = Math.max(bottom.in, bottom.out, HEIGHT + 40) - BETWEEN + 8;
+  Object.assign(decision, { x: column(2), y: height / 2 });
+  const lower = (height - 8 - bottom.out + BETWEEN) / 2; // the shorter side is centered
+  const upper = (height - 8 - bottom.in + BETWEEN) / 2;
+  for (const node of nodes) if (node !== decision) node.y += node.x > decision.x ? Math.max(0, lower) : Math.max(0, upper);
+  return { nodes, edges, size: { width: Math.max(...nodes.map((node) => node.x)) + WIDTH / 2 + 8, height }, more };
 }
+
+// Divide places: everyone gets an equal share, and who needs less leaves the rest to the others.
+function shared(sizes: number[], places: number): number[] {
+  const shares = sizes.map(() => 0);
+  for (let left = Math.max(places, sizes.length); left > 0; ) {
+    const open = sizes.flatMap((size, index) => (shares[index] < size ? [index] : []));
+    if (!open.length) break;
+    for (const index of open) if (left-- > 0) shares[index]++;
+  }
+  return shares;
+}
+
+const curve = ([from, to]: [Placed, Placed]): string => {
+  const [x, y, toX, toY] = [from.x + WIDTH / 2, from.y, to.x - WIDTH / 2 - 2, to.y];
+  const bend = (toX - x) / 2;
+  return `M${x} ${y}C${x + bend} ${y} ${toX - bend} ${toY} ${toX} ${toY}`;
+};
 
 // The same as nested lists.
 function Tree({ facts, run }: { facts: Fact[]; run: string }) {

@@ -1,0 +1,57 @@
+// A run as a role sees it. Each look is a served view, which is on record.
+
+import { address, go, query } from "../../app/place";
+import { useRead } from "../../app/reads";
+import { Chip, Empty, Rec, Shown, Time } from "../../ui/pieces";
+import { VirtualList } from "../../ui/list";
+import { plural, preview } from "../../ui/text";
+import type { ViewProps } from "..";
+import { Field, Head, RunLink, runPath, useTitle, Value } from "./parts";
+
+interface Shown_ { id: string; type: string; at: string; agent: string; role: string; key: string | null; data: any }
+
+export default function RoleView({ params }: ViewProps) {
+  const { run, role } = params;
+  useTitle(role ? `${run} as ${role}` : `${run} as a role`);
+  const { at } = query.value;
+  const roles = useRead<string[]>("/record/roles/viewable");
+  const read = useRead<any>(role ? "/record/roles/view" : null, { run, role, at });
+  return (
+    <div class="page ask">
+      <Head heading={role ? <>As role <Rec text={role} /> sees it</> : "As a role sees it"} note={<>Run <RunLink run={run} at={at} />. Each look is a served view: it is put on record, with you as the reader.</>}>
+        <label class="field"><span>Role</span>
+          <select value={role ?? ""} onChange={(event) => go(`${runPath(run)}/as/${encodeURIComponent(event.currentTarget.value)}`, { at })}>
+            {!role && <option value="">choose one</option>}
+            {[...new Set([...(roles.data ?? []), ...(role ? [role] : [])])].map((each) => <option key={each}>{each}</option>)}
+          </select>
+        </label>
+        <Field name="at" label="At" placeholder="now" />
+      </Head>
+      {roles.data && !roles.data.length && <Empty>No role has rules, so there is no view to show: <code>hansard roles apply FILE</code> sets some.</Empty>}
+      {role && <Shown read={read}>{(view) => <View view={view} />}</Shown>}
+    </div>
+  );
+}
+
+function View({ view }: { view: any }) {
+  const events: [number, Shown_][] = view.events;
+  const { agents = {}, board = {}, context = [] } = view.state;
+  return (
+    <>
+      <p role="status"><strong>{plural(events.length, "event")}</strong> of the run {events.length === 1 ? "is" : "are"} visible to the role{events.length ? ", with numbers of its own" : ": it sees nothing"}.</p>
+      {Object.keys(board).length > 0 && <><h2>Shared state</h2><dl class="facts card">{Object.entries(board).map(([key, entry]: [string, any]) => <div key={key}><dt><Rec text={key} /></dt><dd><Value value={entry.value ?? entry} />{entry.is_whole === false && <span class="dim">part of it is hidden</span>}</dd></div>)}</dl></>}
+      {Object.keys(agents).length > 0 && <><h2>Agents</h2><div class="chips">{Object.entries(agents).map(([name, agent]: [string, any]) => <Chip key={name}>{name} ({agent.role})</Chip>)}</div></>}
+      {Array.isArray(context) && context.length > 0 && <><h2>{plural(context.length, "message")} of its context</h2><Value value={context} /></>}
+      <h2>Events</h2>
+      {events.length > 0 && (
+        <div class="scroll role-events">
+          <VirtualList size={events.length} height={30} label="visible events" row={(index) => {
+            const [number, event] = events[index];
+            return <div class="vrow" role="listitem"><span class="mono dim">{number}</span> <Chip>{event.type.replace(/\.v\d+$/, "")}</Chip> <span class="dim"><Rec text={event.agent} /></span> <span class="cut"><Rec text={preview(event.data, 160)} /></span> <Time iso={event.at} /></div>;
+          }} />
+        </div>
+      )}
+      <p class="note">Digest {view.digest || "of nothing"}. <a href={address("/sql", { q: "FROM views_served ORDER BY position DESC" })}>Served views in SQL</a></p>
+    </>
+  );
+}

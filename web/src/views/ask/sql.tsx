@@ -1,0 +1,215 @@
+// SQL over the tables: an editor with completion from the schema, saved queries, a table and a chart.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { query, setQuery } from "../../app/place";
+import { asProblem, useSource } from "../../app/reads";
+import type { Problem, Source } from "../../app/source";
+import { Empty, Failed, Rec, Waiting } from "../../ui/pieces";
+import { VirtualList } from "../../ui/list";
+import { plural, preview } from "../../ui/text";
+import { Chart, isNumber } from "./chart";
+import { editor, type ColumnFacts, type Editor } from "./editor";
+import { AsOf, Head, Table, useTitle } from "./parts";
+
+interface Column { name: string; type: string }
+interface Answer { columns: Column[]; rows: unknown[][]; position: number | null; cut: string | null }
+
+const EXAMPLES: [string, string][] = [
+  ["Runs by workflow and status", "SELECT workflow, status, count(*) AS runs\nFROM runs\nGROUP BY ALL\nORDER BY runs DESC"],
+  ["Slowest tools", "SELECT tool, count(*) AS calls, round(avg(duration_ms), 1) AS mean_ms, max(duration_ms) AS most_ms\nFROM steps\nWHERE duration_ms IS NOT NULL\nGROUP BY tool\nORDER BY mean_ms DESC"],
+  ["Failed calls", "SELECT run, agent, step, tool, error_type, error\nFROM steps\nWHERE status = 'failed'\nORDER BY requested_position DESC"],
+  ["Decisions close to their threshold", "SELECT * FROM findings WHERE topic = 'decisions'"],
+  ["Events by hour", "SELECT date_trunc('hour', at) AS hour, count(*) AS events\nFROM events\nGROUP BY ALL\nORDER BY hour"],
+];
+const SCHEMA = "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal ORDER BY ALL";
+const KEPT = "hansard-queries";
+const ROW = 28;
+
+async function ask(source: Source, text: string, signal?: AbortSignal): Promise<Answer> {
+  const { data, position } = await source.get<any>("/sql", { q: text }, signal);
+  const columns: Column[] = data.columns.map((each: any, index: number) => (typeof each === "string" ? { name: each, type: data.types?.[index] ?? "" } : each));
+  const rows = data.rows.map((row: any) => (Array.isArray(row) ? row : columns.map((each) => row[each.name])));
+  return { columns, rows, position: data.position ?? position, cut: data.cut ?? null };
+}
+
+function saved(): Record<string, string> {
+  try {
+    return JSON.parse(localStorage.getItem(KEPT) ?? "{}");
+  } catch {
+    return {};
+  }
+}
+
+export default function SqlView() {
+  useTitle("SQL");
+  const source = useSource();
+  const host = useRef<HTMLDivElement>(null);
+  const made = useRef<Editor | null>(null);
+  const under = useRef<AbortController | null>(null);
+  const [state, setState] = useState<{ answer: Answer | null; problem: Problem | null; busy: boolean; ms: number }>({ answer: null, problem: null, busy: false, ms: 0 });
+  const [columns, setColumns] = useState<ColumnFacts[]>([]);
+
+  const run = async () => {
+    const text = made.current?.text() ?? "";
+    if (!text.trim()) return;
+    under.current?.abort();
+    const control = (under.current = new AbortController());
+    const begun = performance.now();
+    setQuery({ q: text });
+    setState((now) => ({ ...now, problem: null, busy: true }));
+    try {
+      const answer = await ask(source, text, control.signal);
+      setState({ answer, problem: null, busy: false, ms: performance.now() - begun });
+    } catch (error) {
+      if (!control.signal.aborted) setState({ answer: null, problem: asProblem(error), busy: false, ms: 0 });
+      else if (under.current === control) setState((now) => ({ ...now, busy: false }));
+    }
+  };
+  const newest = useRef(run);
+  newest.current = run;
+
+  useEffect(() => {
+    const text = query.value.q ?? "";
+    made.current = editor(host.current!, text, () => void newest.current(), () => undefined);
+    if (text) void newest.current();
+    ask(source, SCHEMA).then(
+      ({ rows }) => {
+        const facts = rows.map(([table, column, type, comment]) => ({ table, column, type, comment }) as ColumnFacts);
+        setColumns(facts);
+        made.current?.complete(facts);
+      },
+      () => undefined, // without the schema only keywords are completed
+    );
+    return () => {
+      under.current?.abort();
+      made.current?.close();
+    };
+  }, [source]);
+
+  const choose = (text: string) => {
+    made.current?.set(text);
+    void run();
+  };
+  return (
+    <div class="page ask wide-page">
+      <Head heading="SQL" note="One statement that reads. It runs in a process of its own, for at most 10 s and 10,000 rows, as of the newest position. Ctrl+Enter runs it, Ctrl+Space completes." />
+      <div class="sql-top">
+        <div class="sql-left">
+          <div ref={host} class="editor" />
+          <div class="ask-bar">
+            <button type="button" class="primary" onClick={() => void run()}>Run</button>
+            {state.busy && <button type="button" onClick={() => under.current?.abort()}>Cancel</button>}
+            <Queries text={() => made.current?.text() ?? ""} choose={choose} />
+          </div>
+        </div>
+        <Schema columns={columns} choose={(table) => choose(`FROM ${table}`)} />
+      </div>
+      {state.busy && !state.answer && <Waiting what="Running" />}
+      {state.problem && <Failed problem={state.problem} />}
+      {state.answer && <Result answer={state.answer} ms={state.ms} />}
+    </div>
+  );
+}
+
+// Queries of this browser, by name, and examples.
+function Queries({ text, choose }: { text: () => string; choose: (text: string) => void }) {
+  const [kept, setKept] = useState(saved);
+  const [name, setName] = useState("");
+  const write = (next: Record<string, string>) => {
+    setKept(next);
+    try {
+      localStorage.setItem(KEPT, JSON.stringify(next));
+    } catch {
+      // storage is refused: they hold until the page is left
+    }
+  };
+  return (
+    <>
+      <label class="field inline"><span>Query</span>
+        <select value="" onChange={(event) => { const [from, key] = event.currentTarget.value.split("\n", 2); event.currentTarget.value = ""; choose(from === "saved" ? kept[key] : EXAMPLES.find(([title]) => title === key)![1]); }}>
+          <option value="" disabled>choose one</option>
+          {Object.keys(kept).length > 0 && <optgroup label="Saved in this browser">{Object.keys(kept).map((key) => <option key={key} value={`saved\n${key}`}>{key}</option>)}</optgroup>}
+          <optgroup label="Examples">{EXAMPLES.map(([title]) => <option key={title} value={`example\n${title}`}>{title}</option>)}</optgroup>
+        </select>
+      </label>
+      <label class="field inline"><span>Save as</span><input value={name} onInput={(event) => setName(event.currentTarget.value)} placeholder="a name, in this browser" /></label>
+      <button type="button" disabled={!name.trim()} onClick={() => { write({ ...kept, [name.trim()]: text() }); setName(""); }}>Save</button>
+      {name.trim() in kept && <button type="button" onClick={() => { const { [name.trim()]: _, ...rest } = kept; write(rest); setName(""); }}>Remove</button>}
+    </>
+  );
+}
+
+function Schema({ columns, choose }: { columns: ColumnFacts[]; choose: (table: string) => void }) {
+  const [part, setPart] = useState("");
+  const tables = new Map<string, ColumnFacts[]>();
+  for (const each of columns) tables.set(each.table, [...(tables.get(each.table) ?? []), each]);
+  const names = [...tables.keys()].filter((name) => name.includes(part.toLowerCase()));
+  return (
+    <details class="schema card" open={matchMedia("(min-width: 900px)").matches}>
+      <summary>Tables <span class="dim">{tables.size || ""}</span></summary>
+      <input type="search" aria-label="Filter the tables" placeholder="filter" value={part} onInput={(event) => setPart(event.currentTarget.value)} />
+      <ul class="plain" tabIndex={0} aria-label="Tables and views">
+        {names.map((name) => (
+          <li key={name}>
+            <details>
+              <summary class="mono">{name}</summary>
+              <button type="button" class="link" onClick={() => choose(name)}>Show the rows</button>
+              <ul class="plain">{tables.get(name)!.map((each) => <li key={each.column} title={each.comment ?? undefined}><span class="mono">{each.column}</span> <span class="dim small">{each.type.toLowerCase().slice(0, 30)}</span></li>)}</ul>
+            </details>
+          </li>
+        ))}
+      </ul>
+      {tables.size > 0 && !names.length && <p class="note">No table has “{part}” in its name.</p>}
+    </details>
+  );
+}
+
+function Result({ answer, ms }: { answer: Answer; ms: number }) {
+  const { columns, rows } = answer;
+  const names = columns.map((each) => each.name);
+  const numeric = columns.map((_, at) => rows.some((row) => isNumber(row[at])) && rows.every((row) => row[at] === null || isNumber(row[at])));
+  const isChart = query.value.view === "chart";
+  const x = Math.max(0, names.indexOf(query.value.x ?? ""));
+  const y = names.indexOf(query.value.y ?? "");
+  const ys = y >= 0 ? [y] : numeric.flatMap((is, at) => (is && at !== x ? [at] : []));
+  if (!rows.length) return <><Empty>The answer has no rows.</Empty><AsOf position={answer.position} /></>;
+  return (
+    <section>
+      <div class="ask-bar">
+        <strong role="status">{plural(rows.length, "row")}</strong>
+        {answer.cut && <span class="bad-text">{`The answer was cut: ${answer.cut}. Add a LIMIT, or aggregate.`}</span>}
+        <span class="dim">{`${Math.round(ms).toLocaleString("en-US")} ms until shown`}</span>
+        <button type="button" aria-pressed={isChart} onClick={() => setQuery({ view: isChart ? "" : "chart" })}>{isChart ? "Table" : "Chart"}</button>
+        {isChart && (
+          <>
+            <Pick name="x" label="over" names={names} value={names[x]} />
+            <Pick name="y" label="of" names={names.filter((_, at) => numeric[at])} value={y >= 0 ? names[y] : ""} all />
+          </>
+        )}
+      </div>
+      {isChart ? (ys.length ? <div class="sql-chart"><Chart columns={names} rows={rows} x={x} ys={ys} /></div> : <Empty>No column beside “{names[x]}” holds numbers: choose another, or show the table.</Empty>) : rows.length > 200 ? <Many columns={columns} rows={rows} /> : (
+        <Table label="answer" rows={rows} columns={columns.map((each, at) => ({ name: each.name, right: numeric[at], cell: (row: unknown[]) => (row[at] === null ? <span class="dim">null</span> : <Rec text={typeof row[at] === "string" ? row[at] : preview(row[at], 300)} />) }))} />
+      )}
+      <AsOf position={answer.position} />
+    </section>
+  );
+}
+
+function Pick({ name, label, names, value, all }: { name: string; label: string; names: string[]; value: string; all?: boolean }) {
+  return (
+    <label class="field inline"><span>{label}</span>
+      <select value={value} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>{all && <option value="">every number</option>}{names.map((each) => <option key={each}>{each}</option>)}</select>
+    </label>
+  );
+}
+
+// Rows of which only those in sight exist; columns are equally wide.
+function Many({ columns, rows }: { columns: Column[]; rows: unknown[][] }) {
+  const style = { gridTemplateColumns: `repeat(${columns.length}, minmax(110px, 1fr))`, minWidth: `${columns.length * 110}px` };
+  return (
+    <div class="scroll many" role="table" aria-label="answer" aria-rowcount={rows.length}>
+      <div class="many-row many-head" role="row" style={style}>{columns.map((each) => <span key={each.name} role="columnheader">{each.name}</span>)}</div>
+      <VirtualList size={rows.length} height={ROW} label="rows" role="rowgroup" row={(index) => <div class="many-row" role="row" style={style}>{columns.map((each, at) => <span key={each.name} role="cell"><Rec text={preview(rows[index][at], 80)} /></span>)}</div>} />
+    </div>
+  );
+}
