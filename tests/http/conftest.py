@@ -16,7 +16,7 @@ import hansard
 from hansard import settings
 from hansard.broker.lease import join
 from hansard.client.listening import Address
-from hansard.client.opening import Broker, find_broker
+from hansard.client.opening import find_broker
 from hansard.service.http.app import listening
 
 TOKEN = "a-token-of-enough-characters"
@@ -31,8 +31,8 @@ class Lab(msgspec.Struct):
     record: hansard.AsyncRecord
     name: str
     folder: Path
-    config: settings.Settings
-    broker: Broker
+    config: Any = None
+    broker: Any = None
 
     async def post(self, path: str, body: Any, key: str = "") -> httpx2.Response:
         """Post a write, with a new key if there is none."""

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import httpx2
+import msgspec
 import pytest
+from pyarrow import ipc
 
 from hansard.client import opening
 from hansard.service.http import app, records
@@ -109,3 +115,84 @@ async def test_an_idle_workspace_is_closed_and_opened_again(
         await asyncio.sleep(0.2)
         assert (await http.get(lab.at(""))).status_code == 200
     assert opened == [lab.name] * 2
+
+
+async def test_sql_answers_in_each_format(lab: Lab):
+    """JSON is cut at its rows; the other formats hold all, with the position in the header."""
+    await lab.record.prompts.add("tone", "Be brief.")
+    head = await lab.record.workspace.log.head()
+    statement = "SELECT i, '=' || $1 AS t FROM range(20000) AS r(i) ORDER BY i"
+    query: dict[str, Any] = {"statement": statement, "parameters": ["x"]}
+    answer = (await lab.http.post(lab.at("/sql"), json=query | {"rows": 2})).json()
+    assert answer == {
+        "columns": ["i", "t"],
+        "rows": [[0, "=x"], [1, "=x"]],
+        "position": head,
+        "cut": "rows",
+    }
+    lines = await lab.http.post(lab.at("/sql"), json=query | {"format": "ndjson"})
+    assert lines.headers["hansard-position"] == f"{head}"
+    rows = [msgspec.json.decode(line) for line in lines.content.splitlines()]
+    assert rows == [{"i": i, "t": "=x"} for i in range(20_000)]
+    address = f"/sql?statement={quote(statement)}&parameters=x"
+    table = await lab.http.get(lab.at(address), headers={"accept": "text/csv"})
+    assert table.text.splitlines()[:2] == ['"i","t"', """0,"'=x\""""]
+    arrow = await lab.http.post(lab.at("/sql"), json=query | {"format": "arrow"})
+    assert ipc.open_stream(arrow.content).read_all().num_rows == 20_000
+    wrong = await lab.http.get(lab.at("/sql?statement=SELECT%20nothing&format=csv"))
+    assert (wrong.status_code, wrong.json()["title"]) == (400, "Query failed")
+
+
+async def test_a_query_ends_when_its_client_leaves(lab: Lab):
+    """The worker of the query is killed, and its place is free."""
+    endless = {"statement": "SELECT count(*) FROM range(10000000000) a, range(100000000) b"}
+    with pytest.raises(httpx2.ReadTimeout):
+        await lab.http.post(lab.at("/sql"), json=endless, timeout=1.5)
+    async with asyncio.timeout(5):
+        while any(b"sql_sandbox.worker" in line for line in children()):  # noqa: ASYNC110 -- others' work
+            await asyncio.sleep(0.05)
+
+
+def children() -> list[bytes]:
+    """Return the command lines of this process's children."""
+    ids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [Path(f"/proc/{each}/cmdline").read_bytes() for each in ids]
+
+
+async def test_the_bytes_of_events_and_commits_are_those_of_the_log(lab: Lab):
+    """An event is found by its address and its id; an absent one is a problem."""
+    async with lab.record.run("work", agent="a", role="worker") as session:
+        await session.checkpoint("first")
+    log = lab.record.workspace.log
+    head = await log.head()
+    for position in range(1, head + 1):
+        stored = await log.at(position)
+        raw = await lab.http.get(lab.at(f"/commits/{position}/raw"))
+        assert raw.content == stored.body
+        for index, recorded in enumerate(stored.commit.events):
+            by_address = await lab.http.get(lab.at(f"/events/{position}.{index}/raw"))
+            assert by_address.content in stored.body
+            assert by_address.json()["id"] == recorded.id
+    last = (await log.at(head)).commit.events[-1]
+    by_id = await lab.http.get(lab.at(f"/events/{last.id}/raw"))
+    assert by_id.json()["id"] == last.id
+    for absent in (f"{head + 1}.0", f"{head}.99", "none"):
+        assert (await lab.http.get(lab.at(f"/events/{absent}/raw"))).status_code == 404
+
+
+async def test_the_document_describes_each_route(lab: Lab):
+    """It needs no login, since it shows nothing of a record."""
+    answer = await lab.http.get("/api/v1/openapi.json", headers={"authorization": ""})
+    document = answer.json()
+    assert document["openapi"] == "3.1.0"
+    add = document["paths"]["/api/v1/{workspace}/prompts/add"]["post"]
+    body = add["requestBody"]["content"]["application/json"]["schema"]
+    assert body["required"] == ["name", "text"]
+    assert {each["name"] for each in add["parameters"]} == {
+        "workspace",
+        "wait_for",
+        "Idempotency-Key",
+    }
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            assert operation["summary"], path

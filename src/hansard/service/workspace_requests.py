@@ -240,7 +240,7 @@ class WorkspaceRequests:
 
         The label of the result is recorded as shown first. Raises as `ask`.
         """
-        async with self._place(asker, operation.takes):
+        async with self.place(asker, operation.takes):
             context = RoleContext(asker, self._tables)
             if needs := operation.needs(query):
                 permit = await context.permit()
@@ -256,12 +256,13 @@ class WorkspaceRequests:
 
         Raises RoleRefused without the permission to query, ServiceBusy, and as the read.
         """
-        async with self._place(asker, Takes.LONG):
+        async with self.place(asker, Takes.LONG):
             context = RoleContext(asker, self._tables)
             (await context.permit()).demand(permits.trusts(Trust.QUERY, what))
             return await context.read(reads, what, *words)
 
-    def _place(self, asker: Asker, takes: Takes) -> AbstractAsyncContextManager[None]:
+    def place(self, asker: Asker, takes: Takes) -> AbstractAsyncContextManager[None]:
+        """Wait for a caller's turn, and hold its place. Raises ServiceBusy."""
         queue = self._long if takes is Takes.LONG else self._short
         return queue.place(asker.who.name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,8 @@ class App:
     ) -> None:
         self.records = records
         self.table = table
+        self.document: dict[str, Any] | None = None
+        """The OpenAPI document, once it was requested."""
         self._identity = identity
         self._site = Site(identity)
         self._repeats = repeats
@@ -280,6 +282,8 @@ class App:
         if route.effects:
             caller = "/".join((name, *context.caller.owner))
             return await self._repeats.answer(request, caller, body, answered)
+        if route.cancels:
+            return await _while_there(request, _answered(route, context, arguments))
         return await _answered(route, context, arguments)
 
     async def _context(self, request: Request, opened: OpenWorkspace) -> Context:
@@ -329,11 +333,30 @@ async def _answered(route: Route, context: Context, arguments: dict[str, Any]) -
         context.position = await context.workspace.record.workspace.log.head()
     try:
         result = await route.function(context, **arguments)
+    except Refused as refused:
+        return refused.answer()
     except HansardError as error:
         return of_error(error)
     if route.effects and context.caller.is_operator:
         context.position = await context.workspace.record.workspace.log.head()
     return _encoded(result, context)
+
+
+async def _while_there(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """Run work until its client leaves. Raises ClientDisconnect."""
+    working = asyncio.create_task(work)
+    # The body was read, so that nothing else arrives.
+    leaving: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+    try:
+        both: set[asyncio.Future[Any]] = {working, leaving}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.wait({working, leaving})
 
 
 def _encoded(result: Any, context: Context | None) -> Response:

@@ -478,7 +478,7 @@ def _position(text: str | None, head: int) -> int:
     return int(text)
 
 
-@read("/live")
+@read("/live", stream="text/event-stream")
 async def live(context: Context, *, after: str | None = None) -> EventStream:
     """Stream the runs that change, as server-sent events: `open`, `runs`, `reload`.
 
@@ -494,7 +494,7 @@ async def live(context: Context, *, after: str | None = None) -> EventStream:
     return EventStream(events, context.caller)
 
 
-@read("/runs/{run}/live")
+@read("/runs/{run}/live", stream="text/event-stream")
 async def run_live(context: Context, run: str, *, after: str | None = None) -> EventStream:
     """Stream the new rows of a run's outline, as server-sent events: `open`, `rows`, `reload`.
 

@@ -13,6 +13,7 @@ import msgspec
 from hansard.agents.access.principals import Authenticator, Denials, Principal
 from hansard.bus.clock import OS_USER
 from hansard.bus.errors import NotFound
+from hansard.bus.jetstream import BrokerOptions
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger, unexpected
 from hansard.client.opening import Broker, open_with_tables
@@ -114,9 +115,10 @@ class RoleCallerContext(Context):
 class OpenWorkspace:
     """An open workspace: its record, its tables for roles, and the checks of its tokens."""
 
-    def __init__(self, settings: Settings, record: AsyncRecord) -> None:
+    def __init__(self, settings: Settings, record: AsyncRecord, runtime: BrokerOptions) -> None:
         self.settings = settings
         self.record = record
+        self.runtime = runtime
         self.tables = Tables(settings, record.workspace)
         self.requests = WorkspaceRequests(self.tables)
         self.denials = Denials(record.workspace)
@@ -145,6 +147,15 @@ class OpenWorkspace:
             opening = Authenticator.open(self.record.workspace)
             task = self._authenticator = asyncio.create_task(opening)
         return await asyncio.shield(task)
+
+    @contextlib.asynccontextmanager
+    async def raw(self) -> AsyncGenerator[RawWorkspace]:
+        """Open the log without decoding its events. Raises Unreachable."""
+        raw = await RawWorkspace.open(self.runtime, self.name)
+        try:
+            yield raw
+        finally:
+            await raw.close()
 
     async def role_context(self, who: Principal) -> RoleContext:
         """Return the workspace and tables as a principal's role sees them."""
@@ -211,7 +222,8 @@ class Records:
         await self._check(name)
         settings = msgspec.structs.replace(self.settings, workspace=name)
         workspace, tables = await open_with_tables(settings)
-        return OpenWorkspace(settings, AsyncRecord(workspace, Defaults.of(settings, {}), tables))
+        record = AsyncRecord(workspace, Defaults.of(settings, {}), tables)
+        return OpenWorkspace(settings, record, self.broker.runtime)
 
     async def names(self) -> list[str]:
         """Return the names of the workspaces that are served. Raises Unreachable."""

@@ -28,6 +28,8 @@ from hansard.service.workspace_requests import RoleContext
 
 MODULES: tuple[str, ...] = (
     "hansard.service.http.server",
+    "hansard.service.http.openapi",
+    "hansard.service.http.data",
     "hansard.service.http.site",
     "hansard.service.http.answers",
     "hansard.service.http.reads",
@@ -194,6 +196,8 @@ def is_scalar(kind: Any) -> bool:
     kind = without_none(kind)
     if get_origin(kind) in (Union, types.UnionType):
         return all(map(is_scalar, get_args(kind)))
+    if get_origin(kind) is Literal:
+        return True
     scalars = (str, int, float, bool, bytes, datetime, Enum)
     return isinstance(kind, type) and issubclass(kind, scalars)
 
@@ -212,7 +216,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         doc: The docstring, without parameters.
         effects: True if it changes the record: such a post needs an `Idempotency-Key`.
         trusted: True if only the operator may call it.
-        stream: The media type of an answer that is no JSON; empty for JSON.
+        stream: The media type of an answer that is sent as it is; empty for JSON.
+        cancels: True if the work ends when the client leaves.
     """
 
     method: str
@@ -224,6 +229,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     effects: bool = False
     trusted: bool = False
     stream: str = ""
+    cancels: bool = False
 
     @classmethod
     def of(cls, function: Callable[..., Awaitable[Any]], **fields: Any) -> Route:
