@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -78,6 +79,21 @@ async def test_a_write_with_the_same_key_is_made_once(lab: Lab):
     assert prompt.version == 1
 
 
+async def test_a_write_that_a_kill_interrupted_is_in_doubt(lab: Lab):
+    """A refused write may be sent again; one without an answer on file may not."""
+    refused = await lab.post("/prompts/retire", {"reference": "none@1"}, key="r")
+    assert (refused.status_code, refused.headers.get("idempotency-replayed")) == (404, None)
+    again = await lab.post("/prompts/retire", {"reference": "none@1"}, key="r")
+    assert (again.status_code, again.headers.get("idempotency-replayed")) == (404, None)
+    body = {"name": "tone", "text": "Be brief."}
+    assert (await lab.post("/prompts/add", body, key="k")).text == "1"
+    with sqlite3.connect(lab.folder / "http" / "writes.sqlite") as file:  # as a kill leaves it
+        file.execute("UPDATE writes SET status = NULL WHERE caller = ?", [f"{lab.name}//"])
+    doubt = await lab.post("/prompts/add", body, key="k")
+    assert (doubt.status_code, doubt.json()["type"]) == (409, "urn:hansard:problem:in-doubt")
+    assert (await lab.record.prompts.get("tone")).version == 1
+
+
 async def test_wait_for_waits_for_a_position(lab: Lab, monkeypatch: pytest.MonkeyPatch):
     """The answer holds as of that position; one that is not reached is a problem."""
     waiting = asyncio.create_task(lab.http.get(lab.at("?wait_for=2")))
@@ -145,7 +161,7 @@ async def test_sql_answers_in_each_format(lab: Lab):
 
 async def test_a_query_ends_when_its_client_leaves(lab: Lab):
     """The worker of the query is killed, and its place is free."""
-    endless = {"statement": "SELECT count(*) FROM range(10000000000) a, range(100000000) b"}
+    endless = {"statement": "SELECT sum(hash(a.range + b.range)) FROM range(10000000) a, range(100000000) b"}
     with pytest.raises(httpx2.ReadTimeout):
         await lab.http.post(lab.at("/sql"), json=endless, timeout=1.5)
     async with asyncio.timeout(5):

@@ -331,12 +331,7 @@ async def _answered(route: Route, context: Context, arguments: dict[str, Any]) -
     """Return the response of a route's function."""
     if context.caller.is_operator:  # read first: the answer holds at least as of it
         context.position = await context.workspace.record.workspace.log.head()
-    try:
-        result = await route.function(context, **arguments)
-    except Refused as refused:
-        return refused.answer()
-    except HansardError as error:
-        return of_error(error)
+    result = await route.function(context, **arguments)
     if route.effects and context.caller.is_operator:
         context.position = await context.workspace.record.workspace.log.head()
     return _encoded(result, context)

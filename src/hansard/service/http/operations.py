@@ -41,7 +41,7 @@ def derived() -> list[Route]:
     """Return the routes of all operations."""
     routes = [*_of_noun(RecordOperations)]
     for each in slices.installed():
-        for noun in each.nouns:
+        for noun in each.operations():
             routes += _of_noun(noun)
     return routes
 

@@ -19,6 +19,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hansard.bus.errors import AppendUnknown
+from hansard.domain.errors import HansardError
 from hansard.service.http.problems import MEDIA_TYPE, problem
 
 KEY_LENGTH_MAX = 255
@@ -106,14 +108,12 @@ class Repeats:
             return _repeated(row, digest, name[1])
         try:
             answer = await write()
-        except BaseException:
-            await self._locked(self._forget, name)
+        except AppendUnknown:
+            raise  # it may have been made: the same key is answered as in doubt from now on
+        except HansardError:
+            await self._locked(self._forget, name)  # nothing was written: it may be sent again
             raise
-        again = answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
-        if again or answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            await self._locked(self._forget, name)
-        else:
-            await self._locked(self._end, name, answer)
+        await self._locked(self._end, name, answer)
         return answer
 
     async def _locked(self, step: Callable[..., _Row | None], *words: object) -> _Row | None:
@@ -156,7 +156,7 @@ def _repeated(row: _Row, digest: str, key: str) -> Response:
     if row.digest != digest:
         return _other(key)
     if row.status is None:
-        fact = "the service ended during this write, which may have been made"
+        fact = "an earlier request with this key did not learn whether its write was made"
         remedy = "look at the record; to write, send it with a new key"
         return problem(HTTPStatus.CONFLICT, fact, remedy=remedy, value=key, kind="in-doubt")
     headers = msgspec.json.decode(row.headers or "{}", type=dict[str, str])
