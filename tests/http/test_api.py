@@ -15,8 +15,10 @@ import pytest
 from pyarrow import ipc
 
 from hansard.client import opening
-from hansard.service.http import app, records
-from tests.http.conftest import Lab
+from hansard.client.listening import Address
+from hansard.service.http import app, metrics, records
+from hansard.service.http.app import listening
+from tests.http.conftest import OPERATOR, TOKEN, Lab
 
 
 async def test_a_read_answers_with_the_position_of_the_log(lab: Lab):
@@ -161,7 +163,9 @@ async def test_sql_answers_in_each_format(lab: Lab):
 
 async def test_a_query_ends_when_its_client_leaves(lab: Lab):
     """The worker of the query is killed, and its place is free."""
-    endless = {"statement": "SELECT sum(hash(a.range + b.range)) FROM range(10000000) a, range(100000000) b"}
+    endless = {
+        "statement": "SELECT sum(hash(a.i + b.i)) FROM range(10000000) a(i), range(100000000) b(i)"
+    }
     with pytest.raises(httpx2.ReadTimeout):
         await lab.http.post(lab.at("/sql"), json=endless, timeout=1.5)
     async with asyncio.timeout(5):
@@ -212,3 +216,39 @@ async def test_the_document_describes_each_route(lab: Lab):
     for path, methods in document["paths"].items():
         for operation in methods.values():
             assert operation["summary"], path
+
+
+async def test_readiness_and_figures(lab: Lab):
+    """Health needs no login; the figures need the operator's token."""
+    await lab.record.prompts.add("tone", "Be brief.")
+    await lab.http.post(lab.at("/sql"), json={"statement": "SELECT 1"})
+    bare = {"authorization": ""}
+    for path, status in (("/healthz", "ok"), ("/readyz", "ready")):
+        answer = await lab.http.get(path, headers=bare)
+        assert (answer.status_code, answer.json()["status"]) == (200, status)
+    assert (await lab.http.get("/metrics", headers=bare)).status_code == 401
+    text = (await lab.http.get("/metrics")).text
+    figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    head = await lab.record.workspace.log.head()
+    here = f'{{workspace="{lab.name}"}}'
+    assert float(figures[f"hansard_commits{here}"]) == head
+    assert float(figures[f"hansard_published_lag_commits{here}"]) == 0
+    assert float(figures[f"hansard_in_doubt_calls{here}"]) == 0
+    assert float(figures["hansard_broker_memory_bytes"]) > 1_000_000
+    assert float(figures["hansard_append_seconds_count"]) >= 1
+    route = 'method="POST",route="/api/v1/{workspace}/sql",status="200"'
+    assert float(figures[f"hansard_http_request_seconds_count{{{route}}}"]) == 1
+
+
+async def test_a_service_without_its_broker_is_not_ready(lab: Lab, monkeypatch: pytest.MonkeyPatch):
+    """It still answers, with the reason."""
+    monkeypatch.setattr(metrics, "READY_S", 0.2)
+    gone = msgspec.structs.replace(lab.broker.runtime, urls=("nats://127.0.0.1:1",), host=None)
+    broker = msgspec.structs.replace(lab.broker, runtime=gone)
+    async with (
+        listening(lab.config, broker, Address("127.0.0.1", 0), token=TOKEN) as url,
+        httpx2.AsyncClient(base_url=url, headers=OPERATOR) as http,
+    ):
+        assert (await http.get("/healthz")).status_code == 200
+        answer = await http.get("/readyz")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -236,6 +237,25 @@ class Committer:
             await asyncio.wait({self._batch})
 
 
+class AppendTimes:
+    """How long the appends of this process took until their acknowledgement."""
+
+    BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
+    """Upper bounds of the counted ranges, in seconds; one more range has no bound."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(self.BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count an append; those of one batch count once."""
+        self.counts[bisect_left(self.BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+
+APPEND_TIMES = AppendTimes()
+
+
 class _Entry(msgspec.Struct):
     append: Append
     subject: str
@@ -337,6 +357,7 @@ class Appender:
         except NoAnswer as error:
             commit, waited_s = append.commit, time.monotonic() - began
             raise AppendUnknown(append.stream, commit.version, commit.id, waited_s) from error
+        APPEND_TIMES.add(time.monotonic() - began)
         return self._logged(self._stored(position, [entry]))[0]
 
     async def append(self, append: Append) -> Stored:
@@ -383,6 +404,7 @@ class Appender:
                 attempts = attempts or _Attempts(self._writes, entries[0], began)
                 await attempts.again(error)
             else:
+                APPEND_TIMES.add(time.monotonic() - began)
                 return self._logged(self._stored(first, entries))
 
     async def _send(self, entries: list[_Entry]) -> int:

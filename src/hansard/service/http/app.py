@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
@@ -24,6 +25,7 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.operations.record import RecordOperations
 from hansard.service.http.identity import Identity, Security
 from hansard.service.http.logins import Logins, published
+from hansard.service.http.metrics import RequestCounts
 from hansard.service.http.problems import RETRY, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records, RoleCallerContext
 from hansard.service.http.repeats import Repeats
@@ -129,6 +131,7 @@ class App:
         self.table = table
         self.document: dict[str, Any] | None = None
         """The OpenAPI document, once it was requested."""
+        self.requests = RequestCounts()
         self._identity = identity
         self._site = Site(identity)
         self._repeats = repeats
@@ -139,11 +142,15 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. The workspace stays open until the answer is sent."""
+        began_s = time.monotonic()
         request = Request(scope, receive)
         async with contextlib.AsyncExitStack() as stack:
             answer = await self._checked(request) or await self._in_turn(request, stack)
             answer.headers.update(self._identity.headers)
             caller: Caller | None = getattr(request.state, "caller", None)
+            route = getattr(request.state, "route", "other")
+            took_s = time.monotonic() - began_s
+            self.requests.add(route, request.method, answer.status_code, took_s)
             await self._identity.send(caller, answer, scope, receive, send)
 
     async def _checked(self, request: Request) -> Response | None:
@@ -168,6 +175,8 @@ class App:
         if _split(request.url.path)[1] in self._slices:
             return await self._identity.program(method, headers)
         methods = self.table.at(_path_of(request))
+        if any(not each.in_workspace and each.trusted for each, _ in methods.values()):
+            return await self._identity.program(method, headers)
         workspaces = [parameters.get("workspace") for _, parameters in methods.values()]
         named = [name for name in workspaces if name is not None]
         if not named:
@@ -226,10 +235,12 @@ class App:
         try:
             workspace, slice_path = _split(path)
             if slice_path in self._slices:
+                request.state.route = slice_path
                 opened = await stack.enter_async_context(self.records.of(workspace))
                 return await self._slice(request, body, slice_path, opened)
             methods = self.table.at(_path_of(request))
             route, parameters = methods.get(request.method) or methods["GET"]
+            request.state.route = route.path
             return await self._routed(route, request, parameters, body, stack)
         except RoleRefused as error:
             await self._identity.note_refusal(request.state.caller, error)
