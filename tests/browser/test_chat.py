@@ -83,7 +83,7 @@ async def test_tabs_are_walked_by_key(view: Open, pages: Pages, shared: str):
     seen = await view(await pages.of(shared))
     point = await seen.at()
     await seen.page.focus("#desk-state")
-    for name in ("board", "tasks", "state"):
+    for name in ("board", "tasks", "changes", "state"):
         await seen.page.keyboard.press("ArrowRight")
         assert await seen.page.evaluate("document.activeElement.id") == f"desk-{name}"
         assert await seen.page.get_attribute(f"#desk-{name}", "aria-selected") == "true"

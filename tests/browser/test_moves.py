@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 PANELS = """() => Object.fromEntries(["board", "tasks", "chat", "now"].map((name) => {
   const box = document.getElementById(name === "now" ? name : `${name}-now`);
-  return [name, box.checkVisibility() ? box.innerHTML : null];
+  return [name, box ? box.innerHTML : null];
 }))"""
 """Script that reads each visible panel."""
 

@@ -1,7 +1,6 @@
 """Board and tasks of a page: at every event equal to replay, without later data."""
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from hansard.inspect import page as page_data
 from hansard.inspect import state as states
 from hansard.inspect.page import WAITS_SHOWN, Expiries
 from hansard.state.replay import RunView, fold_boards, fold_team
-from hansard.web.pages import asset, data_of
+from hansard.web.pages import run_page
 from tests.browser.shared_runs import random_team, small_team
 from tests.browser.support import Open, Pages, Tabs, ends
 from tests.conftest import THOROUGH
@@ -24,23 +23,22 @@ from tests.conftest import THOROUGH
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 MODEL = """() => {
-  %s
   const plainKey = ({ value, kind, version, author, role, labels, expires }) => ({
-    kind, version, author, role: role ?? "", labels: labels ?? {}, expires: expires ?? null,
+    kind, version, author, role, labels, expires,
     value: kind === "set" ? { $set: value } : value,
   });
-  const out = [];
-  for (let number = 0; number < EVENTS; number++) {
+  const out = [], { position, index } = hansard.rows();
+  for (let number = 0; number < position.length; number++) {
     const keys = {}, tasks = [], here = [];
-    for (const row of boardAt(number)) {
-      if (!row) continue;
-      if (row.at === number) here.push(row.name);
-      if (row.gone) continue;
-      Object.defineProperty(keys, row.name, { value: plainKey(row.now), enumerable: true });
+    const at = `${position[number]}.${index[number]}`;
+    for (const row of hansard.now("/runs/it/board", { at }).keys) {
+      if (row.change) here.push(row.key);
+      if (row.kind === null) continue;
+      Object.defineProperty(keys, row.key, { value: plainKey(row), enumerable: true });
     }
-    for (const { name, now, at } of tasksAt(number).filter(Boolean)) {
-      if (at === number) here.push(`task ${name}`);
-      tasks.push({ id: name, lease_left_s: leaseLeft(now, number), ...now });
+    for (const { change, ...row } of Object.values(hansard.now("/runs/it/tasks", { at }).tasks)) {
+      if (change) here.push(`task ${row.id}`);
+      tasks.push(row);
     }
     out.push(JSON.stringify({ keys, tasks, here }));
   }
@@ -67,17 +65,12 @@ def shared(record: hansard.Record) -> list[str]:
     return [small_team(record), *made]
 
 
-@cache
-def _script() -> str:
-    return "\n".join(asset(name) for name in ("text.js", "model.js", "shared.js"))
-
-
 async def by_page(tabs: Tabs, page: page_data.Page) -> list[dict[str, Any]]:
     """Keys and tasks at every event as the page's code has them."""
     tab = await tabs.take()
-    data = data_of(page).decode()
-    await tab.set_content(f'<script type="application/json" id="data">{data}</script>')
-    states_of_page = msgspec.json.decode(await tab.evaluate(MODEL % _script()))
+    await tab.set_content(run_page(page).decode())
+    await tab.wait_for_selector("html[data-point]")
+    states_of_page = msgspec.json.decode(await tab.evaluate(MODEL))
     await tabs.give_back(tab)
     for each in states_of_page:
         each["tasks"] = [{**EMPTY, **row} for row in each["tasks"]]

@@ -4,9 +4,11 @@ import { render } from "preact";
 import { HttpSource } from "./app/http";
 import { go, listen, place } from "./app/place";
 import { SourceContext } from "./app/reads";
-import { Shell } from "./app/shell";
+import { Shell } from "./app/served";
 import { startTheme } from "./app/theme";
 import "./styles/base.css";
+import "./styles/value.css";
+import "./styles/run.css";
 import "./styles/ask.css";
 import "uplot/dist/uPlot.min.css";
 

@@ -47,21 +47,6 @@ TASKS_MAX = 2_000
 VALUES_MAX = 50
 """Most values of a label that can be used as a filter: with more it identifies single runs."""
 
-SCRIPTS = (
-    "text.js",
-    "model.js",
-    "shared.js",
-    "value.js",
-    "axis.js",
-    "timeline.js",
-    "trace.js",
-    "detail.js",
-    "state.js",
-    "board.js",
-    "chat.js",
-)
-"""Parts of the run page's script, each using those before it; `main.js` is last."""
-
 ALTS = {
     "intervals": "differences to the baseline with their intervals; the table has the numbers",
     "pairs": "each task's score under the baseline and under the arms",
@@ -97,13 +82,8 @@ class Picture(msgspec.Struct, frozen=True):
 
 def run_page(page: Page) -> bytes:
     """Return the page of a run, with its data and script."""
-    script = "\n".join(map(asset, (*SCRIPTS, "main.js")))
     filled = _page(
-        "run.html",
-        asset("page.css"),
-        f'(() => {{\n"use strict";\n{script}}})();\n',
-        run=page.run,
-        data=_DATA,
+        "run.html", asset("file.css"), asset("file.js"), run=page.run, data=_DATA
     )
     before, _, after = filled.partition(_DATA.encode())
     return before + data_of(page) + after

@@ -17,7 +17,7 @@ export interface Command {
 const layers = signal<Command[][]>([]);
 export const commands = (): Command[] => layers.value.flat();
 
-const isText = (target: EventTarget | null): boolean =>
+export const isText = (target: EventTarget | null): boolean =>
   target instanceof Element &&
   (target.matches("input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select") ||
     target.closest("[contenteditable=true]") !== null);

@@ -1,7 +1,7 @@
 // Reads of a source as hooks: the answer, the refusal, and whether a newer answer is on its way.
 
 import { createContext } from "preact";
-import { useContext, useEffect, useRef, useState } from "preact/hooks";
+import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Problem, queryText, type Listener, type Query, type Source } from "./source";
 
 export const SourceContext = createContext<Source | null>(null);
@@ -26,6 +26,21 @@ export const asProblem = (error: unknown): Problem =>
 // Read a path whenever it or its query changes; nothing while the path is null.
 export function useRead<T>(path: string | null, query: Query = {}): Read<T> {
   const source = useSource();
+  return source.now ? useHeld<T>(source, path, query) : useRequest<T>(source, path, query);
+}
+
+function useHeld<T>(source: Source, path: string | null, query: Query): Read<T> {
+  return useMemo(() => {
+    const nothing = { data: null, position: null, problem: null, loading: false, reload: () => undefined };
+    try {
+      return path === null ? nothing : { ...nothing, data: source.now!<T>(path, query) };
+    } catch (error) {
+      return { ...nothing, problem: asProblem(error) };
+    }
+  }, [source, path, queryText(query)]);
+}
+
+function useRequest<T>(source: Source, path: string | null, query: Query): Read<T> {
   const [count, setCount] = useState(0);
   const [state, setState] = useState<Omit<Read<T>, "reload">>({ data: null, position: null, problem: null, loading: path !== null });
   const key = path === null ? null : path + queryText(query);

@@ -34,6 +34,8 @@ export interface Source {
   readonly kind: "http" | "file";
   readonly workspace: string;
   get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Answer<T>>;
+  // The answer at once, where the source holds it.
+  now?<T>(path: string, query?: Query): T;
   // Write once: the key makes a repeated request one write. A file refuses.
   post<T>(path: string, body: unknown, key?: string): Promise<Answer<T>>;
   // Follow a stream of events from after a position; returns how to stop. A file's stream is empty.

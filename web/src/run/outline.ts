@@ -181,7 +181,7 @@ export class Outline {
       item = this.items++;
       this.first[item] = this.last[item] = number;
       this.kind[item] = kind;
-      const parent = around >= 0 ? (agent.steps[around] ?? -1) : -1;
+      const parent = this.around(agent, kind, step, around);
       this.parent[item] = parent;
       this.depth[item] = Math.min(255, (parent < 0 ? 0 : this.depth[parent] + 1) + (branch?.length ?? 0));
       if (parent >= 0) {
@@ -198,6 +198,13 @@ export class Outline {
     if (kind === 1) agent.messages.push(number);
     else if (kind === 4) agent.checkpoints.push(number);
     else if (kind === 5) agent.decisions.push(number);
+  }
+
+  // The item around a new one. A message names the step before it, and is listed beside that step.
+  private around(agent: Agent, kind: number, step: number, around: number): number {
+    if (kind === 2) return around >= 0 ? (agent.steps[around] ?? -1) : -1;
+    const item = step >= 0 ? (agent.steps[step] ?? -1) : -1;
+    return item >= 0 && kind === 1 ? this.parent[item] : item;
   }
 
   // Type without its version, such as "step.requested".

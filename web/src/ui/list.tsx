@@ -7,15 +7,22 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 const OVERSCAN = 8; // rows outside of the sight that exist, on either side
 const PRINTED_ROWS = 2_000;
 
+// Attributes of a row: its place in the list.
+export interface Place {
+  style: Record<string, string>;
+  "aria-setsize": number;
+  "aria-posinset": number;
+}
+
 export interface VirtualListProps {
   size: number;
-  row: (index: number) => ComponentChildren; // an element of the height, as `.vrow` in base.css
+  row: (index: number, place: Place) => ComponentChildren; // an element of the height with these attributes
   height?: number; // of a row, in px
   current?: number | null; // kept in sight when it changes; -1 or null: none
   stick?: boolean; // keep the last row in sight while rows are added
   label: string;
-  role?: AriaRole; // of the list, and of the place of a row
-  rowRole?: AriaRole;
+  role?: AriaRole;
+  rowsId?: string; // of the element around the rows
   class?: string;
   id?: string;
   active?: string; // id of the current row, for assistive technology
@@ -25,7 +32,7 @@ export interface VirtualListProps {
 }
 
 export function VirtualList(props: VirtualListProps) {
-  const { size, height = 30, current = null, rowRole = "listitem" } = props;
+  const { size, height = 30, current = null } = props;
   const box = useRef<HTMLDivElement>(null);
   const [, redraw] = useState(0);
   const [isPrinting, setPrinting] = useState(false);
@@ -65,17 +72,17 @@ export function VirtualList(props: VirtualListProps) {
   const printed = Math.min(size, PRINTED_ROWS);
   return (
     <div ref={box} id={props.id} class={`vlist ${props.class ?? ""}`} role={props.role ?? "list"} tabIndex={0} aria-label={props.label} aria-activedescendant={props.active} onKeyDown={props.onKeyDown} onClick={props.onClick}>
-      <div role="presentation" class="vsize" style={{ height: isPrinting ? "auto" : `${size * height}px` }}>
+      <div id={props.rowsId} role="presentation" class="vsize" style={{ height: isPrinting ? "auto" : `${size * height}px` }}>
         {isPrinting
-          ? Array.from({ length: printed }, (_, index) => <div key={index} role={rowRole}>{props.row(index)}</div>)
-          : rows.map((each) => (
-              <div key={each.index} role={rowRole} aria-setsize={rowRole === "listitem" ? size : undefined} aria-posinset={rowRole === "listitem" ? each.index + 1 : undefined} class="vplace" style={{ transform: `translateY(${each.start}px)`, height: `${height}px` }}>{props.row(each.index)}</div>
-            ))}
+          ? Array.from({ length: printed }, (_, index) => props.row(index, placeOf(index, size, {})))
+          : rows.map((each) => props.row(each.index, placeOf(each.index, size, { position: "absolute", top: "0", left: "0", right: "0", height: `${height}px`, transform: `translateY(${each.start}px)` })))}
       </div>
       {isPrinting && size > printed ? <p class="note">{(size - printed).toLocaleString("en-US")} more rows are not printed.</p> : null}
     </div>
   );
 }
+
+const placeOf = (index: number, size: number, style: Record<string, string>): Place => ({ style, "aria-setsize": size, "aria-posinset": index + 1 });
 
 function keepInSight(box: HTMLElement, index: number, height: number): void {
   const [top, room] = [index * height, box.clientHeight];

@@ -85,7 +85,8 @@ export interface Tab {
   news?: string;
 }
 
-export function Tabs({ tabs, chosen, choose, label, prefix = "panel" }: { tabs: Tab[]; chosen: string; choose: (id: string) => void; label: string; prefix?: string }) {
+// The id of a tab is PREFIX-ID, and that of its panel ID.
+export function Tabs({ tabs, chosen, choose, label, prefix = "tab" }: { tabs: Tab[]; chosen: string; choose: (id: string) => void; label: string; prefix?: string }) {
   const onKey = (event: KeyboardEvent) => {
     const at = tabs.findIndex((tab) => tab.id === chosen);
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
@@ -94,12 +95,12 @@ export function Tabs({ tabs, chosen, choose, label, prefix = "panel" }: { tabs: 
     event.stopPropagation();
     const next = tabs[(to + tabs.length) % tabs.length];
     choose(next.id);
-    (event.currentTarget as Element).querySelector<HTMLElement>(`#tab-${prefix}-${next.id}`)?.focus();
+    (event.currentTarget as Element).querySelector<HTMLElement>(`#${prefix}-${next.id}`)?.focus();
   };
   return (
     <div class="switch" role="tablist" aria-label={label} onKeyDown={onKey}>
       {tabs.map((tab) => (
-        <button key={tab.id} type="button" role="tab" id={`tab-${prefix}-${tab.id}`} aria-controls={`${prefix}-${tab.id}`} aria-selected={tab.id === chosen} tabIndex={tab.id === chosen ? 0 : -1} onClick={() => choose(tab.id)}>
+        <button key={tab.id} type="button" role="tab" id={`${prefix}-${tab.id}`} aria-controls={tab.id} aria-selected={tab.id === chosen} tabIndex={tab.id === chosen ? 0 : -1} onClick={() => choose(tab.id)}>
           {tab.label} {tab.size ? <span class="size">{tab.size.toLocaleString("en-US")}</span> : null}
           {tab.news ? <span class="news" title={tab.news}><span aria-hidden="true">•</span><span class="unseen">{tab.news}</span></span> : null}
         </button>

@@ -21,6 +21,7 @@ export interface View {
 // The first that matches is shown. The order is that of the navigation.
 export const VIEWS: View[] = [
   { path: "/runs", title: "Runs", nav: "Runs", keys: "g r", load: () => import("./runs") },
+  { path: "/runs/:run", title: "Run", load: () => import("./run") },
   ...ASK,
 ];
 

@@ -6,7 +6,7 @@ import { address, go, query, setQuery } from "../app/place";
 import { asProblem, useRead, useStream } from "../app/reads";
 import { live, title } from "../app/shell";
 import type { Problem } from "../app/source";
-import { VirtualList } from "../ui/list";
+import { VirtualList, type Place } from "../ui/list";
 import { Chip, Empty, Failed, Pill, Rec, Shown, Time } from "../ui/pieces";
 import { count, duration, plural } from "../ui/text";
 import type { ViewProps } from ".";
@@ -67,11 +67,11 @@ function Figure({ number, name, kind }: { number: number | null; name: string; k
   return number ? <span class={`pill ${kind}`}>{count(number)} {name}</span> : null;
 }
 
-function Row({ run, isCurrent }: { run: RunRow; isCurrent: boolean }) {
+function Row({ run, isCurrent, place }: { run: RunRow; isCurrent: boolean; place: Place }) {
   const labels = Object.entries(run.labels);
   const agents = Object.keys(run.agents);
   return (
-    <a class={`vrow run-row${isCurrent ? " current" : ""}`} href={address(`/runs/${encodeURIComponent(run.run)}`)} aria-current={isCurrent ? "true" : undefined}>
+    <div role="listitem" {...place}><a class={`vrow run-row${isCurrent ? " current" : ""}`} href={address(`/runs/${encodeURIComponent(run.run)}`)} aria-current={isCurrent ? "true" : undefined}>
       <span class="run-status"><Pill status={run.status} /></span>
       <span class="run-name">
         <span class="run-title"><Rec text={run.workflow || "(no workflow)"} class="strong" /> <Rec text={run.run} class="mono dim" /></span>
@@ -90,7 +90,7 @@ function Row({ run, isCurrent }: { run: RunRow; isCurrent: boolean }) {
       </span>
       <span class="run-steps dim">{run.steps === null ? "" : plural(run.steps, "step")}{run.cost ? <span> · ${run.cost.toFixed(run.cost < 1 ? 4 : 2)}</span> : null}</span>
       <span class="run-time dim">{run.began?.at ? <Time iso={run.began.at} /> : <span>no time</span>}<span>{duration(spent(run))}</span></span>
-    </a>
+    </a></div>
   );
 }
 
@@ -186,7 +186,7 @@ export default function Runs({ source }: ViewProps) {
       <Shown read={read}>
         {() => runs.length ? (
           <div class="panel-box">
-            <VirtualList size={runs.length} height={ROW_HEIGHT} current={at} label="Runs" class="runs-list" row={(index) => <Row run={runs[index]} isCurrent={index === at} />} onKeyDown={(event) => {
+            <VirtualList size={runs.length} height={ROW_HEIGHT} current={at} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === at} place={place} />} onKeyDown={(event) => {
               if (event.key !== "Enter" || event.target !== event.currentTarget || !runs[at]) return;
               go(`/runs/${encodeURIComponent(runs[at].run)}`);
             }} />

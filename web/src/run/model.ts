@@ -1,0 +1,238 @@
+// One run on the page: its outline, the point that everything follows, and how it is read on.
+
+import { signal } from "@preact/signals";
+import { createContext } from "preact";
+import { useContext, useEffect, useState } from "preact/hooks";
+import { query, setQuery } from "../app/place";
+import { asProblem } from "../app/reads";
+import type { Answer, Problem, Source } from "../app/source";
+import type { EventAnswer } from "./answers";
+import { TimeAxis } from "./axis";
+import { BAD, Outline, type OutlinePage } from "./outline";
+
+const PAGE = 20_000; // rows read at once
+const KEPT = 2_000; // newest events kept after they were read
+const SETTLE_MS = 70; // from a move until panels read the point
+
+export class RunModel {
+  readonly outline = new Outline();
+  readonly version = signal(0); // rises when rows were added
+  readonly isReady = signal(false); // rows up to the point are here
+  readonly isWhole = signal(false); // all rows up to the end of the read are here
+  readonly problem = signal<Problem | null>(null);
+  readonly point = signal(-1);
+  readonly find = signal(""); // the searched text, while the point is one of its matches
+  readonly byTime = signal(false);
+  readonly follows = signal(false); // the point is the newest event, and stays so
+  readonly pin = signal<string>(""); // address of the other point of a comparison
+  private readonly events = new Map<string, EventAnswer | Promise<EventAnswer>>();
+  private isStopped = false;
+  private pending = -1;
+  private isAsked = false;
+  private axisOf: { version: number; axis: TimeAxis } | null = null;
+
+  constructor(readonly source: Source, readonly run: string) {
+    this.byTime.value = query.peek().axis === "time";
+    this.pin.value = query.peek().pin ?? "";
+  }
+
+  get path(): string {
+    return `/runs/${encodeURIComponent(this.run)}`;
+  }
+
+  // ------------------------------------------------------------ reading
+
+  async read(): Promise<void> {
+    const given = query.peek().at;
+    try {
+      let after: number | null = 0;
+      while (after !== null && !this.isStopped) {
+        const { data }: Answer<OutlinePage> = this.source.now
+          ? { data: this.source.now<OutlinePage>(`${this.path}/outline`), position: null }
+          : await this.source.get<OutlinePage>(`${this.path}/outline`, { after, limit: PAGE });
+        this.outline.add(data.rows);
+        this.outline.end = data.position;
+        after = data.next;
+        this.version.value++;
+        if (!this.isReady.value && this.outline.size && (after === null || this.has(given))) {
+          this.open(given);
+        }
+      }
+      this.isWhole.value = true;
+      if (!this.isReady.value) this.open(given);
+    } catch (error) {
+      this.problem.value = asProblem(error);
+    }
+  }
+
+  private has(address: string | undefined): boolean {
+    if (address === undefined) return false;
+    return this.outline.position[this.outline.size - 1] > Number(address.split(".")[0]);
+  }
+
+  private open(address: string | undefined): void {
+    const place = /^(\d+)(?:\.(\d+))?$/.exec(address ?? "");
+    const at = place ? this.outline.at(Number(place[1]), place[2] === undefined ? Infinity : Number(place[2])) : this.opening();
+    this.point.value = Math.max(0, at);
+    this.isReady.value = true;
+  }
+
+  // Initial point: the first failure of a run that did not complete, else the end.
+  private opening(): number {
+    const { outline } = this;
+    const last = outline.size - 1;
+    const life = outline.agentNamed("life");
+    let status = "";
+    for (let number = last; life && number >= 0 && !status; number--) if (outline.agentOf(number) === life) status = outline.statusOf(number);
+    if (status === "completed" || status === "open") return last;
+    const bad = this.troubles().flatMap(([, items]) => items.map((item) => outline.last[item]));
+    return bad.length ? bad.reduce((least, number) => Math.min(least, number)) : last;
+  }
+
+  // Steps without a good outcome at the end, by status.
+  troubles(): [string, number[]][] {
+    const { outline } = this;
+    const out = new Map<string, number[]>([...BAD].map((status) => [status, []]));
+    for (let item = 0; item < outline.items; item++) {
+      if (outline.kind[item] === 2) out.get(outline.statusOf(outline.last[item]))?.push(item);
+    }
+    return [...out].filter(([, items]) => items.length);
+  }
+
+  // Rows that were recorded since: the point stays at the end if it was followed.
+  add(page: OutlinePage): void {
+    this.outline.add(page.rows);
+    this.outline.end = Math.max(this.outline.end, page.position);
+    this.version.value++;
+    if (this.follows.value) this.go(this.outline.size - 1, "", true);
+  }
+
+  stop(): void {
+    this.isStopped = true;
+  }
+
+  // ------------------------------------------------------------ the point
+
+  go(number: number, find = "", isFollowing = false): void {
+    if (!this.outline.size) return;
+    this.pending = Math.max(0, Math.min(this.outline.size - 1, number));
+    this.find.value = find;
+    if (!isFollowing) this.follows.value = false;
+    if (this.isAsked) return;
+    this.isAsked = true;
+    requestAnimationFrame(() => {
+      this.isAsked = false;
+      this.point.value = this.pending;
+      setQuery({ at: this.follows.value ? "" : this.outline.address(this.pending) });
+    });
+  }
+
+  // The point that the next frame shows.
+  get target(): number {
+    return this.isAsked ? this.pending : this.point.peek();
+  }
+
+  goTo(address: string): void {
+    const [position, index] = address.split(".").map(Number);
+    this.go(this.outline.at(position, index ?? Infinity));
+  }
+
+  // The end of the commit after or before a point.
+  commitEnd(from: number, step: 1 | -1): number {
+    const { outline } = this;
+    for (let number = from + step; number >= 0 && number < outline.size; number += step) {
+      if (outline.lastOfCommit(number) === number) return number;
+    }
+    return step < 0 ? 0 : outline.size - 1;
+  }
+
+  get axis(): TimeAxis {
+    const version = this.version.peek();
+    if (this.axisOf?.version !== version) this.axisOf = { version, axis: new TimeAxis(this.outline) };
+    return this.axisOf.axis;
+  }
+
+  setPin(address: string): void {
+    this.pin.value = address;
+    setQuery({ pin: address });
+  }
+
+  // ------------------------------------------------------------ events in full
+
+  event(address: string): EventAnswer | Promise<EventAnswer> {
+    const known = this.events.get(address);
+    if (known) return known;
+    const path = `${this.path}/events/${encodeURIComponent(address)}`;
+    if (this.source.now) return this.source.now<EventAnswer>(path);
+    const read = this.source.get<EventAnswer>(path).then(({ data }) => {
+      this.events.set(address, data);
+      return data;
+    });
+    read.catch(() => this.events.delete(address));
+    this.events.set(address, read);
+    if (this.events.size > KEPT) this.events.delete(this.events.keys().next().value!);
+    return read;
+  }
+
+  // The list that a step recorded under a name, in full; null if a part is missing.
+  async list(agent: string, step: number, name: string): Promise<unknown[] | null> {
+    const parts: { count: number; items: unknown[] }[] = [];
+    const seen = new Set<number>();
+    for (let at = step; ; ) {
+      const item = this.outline.agentNamed(agent)?.steps[at];
+      if (item === undefined || seen.has(at)) return null;
+      seen.add(at);
+      const facts = await this.event(this.outline.address(this.outline.first[item]));
+      const value = facts.data.arguments?.[name];
+      if (value?.$append) {
+        parts.push(value.$append);
+        at = value.$append.to;
+        continue;
+      }
+      if (!Array.isArray(value)) return null;
+      return parts.reverse().reduce<unknown[]>((list, part) => list.slice(0, part.count).concat(part.items), value);
+    }
+  }
+}
+
+export const ModelContext = createContext<RunModel | null>(null);
+
+export function useModel(): RunModel {
+  const model = useContext(ModelContext);
+  if (!model) throw new Error("a part of a run is shown outside of it");
+  return model;
+}
+
+// The address of the point for reads: at once where the source holds its answers, else at rest.
+export function useSettled(address: string): string {
+  const { source } = useModel();
+  const [settled, setSettled] = useState(address);
+  useEffect(() => {
+    if (source.now || settled === address) return;
+    const timer = setTimeout(() => setSettled(address), SETTLE_MS);
+    return () => clearTimeout(timer);
+  }, [address]);
+  return source.now ? address : settled;
+}
+
+// Events in full by their addresses: those that are here, and null for others that are read.
+export function useEvents(addresses: string[]): (EventAnswer | Problem | null)[] {
+  const model = useModel();
+  const [, redraw] = useState(0);
+  const answers = addresses.map((address) => {
+    try {
+      return model.event(address);
+    } catch (error) {
+      return asProblem(error);
+    }
+  });
+  useEffect(() => {
+    let isLeft = false;
+    const waiting = answers.filter((each) => each instanceof Promise);
+    if (waiting.length) void Promise.allSettled(waiting).then(() => isLeft || redraw((now) => now + 1));
+    return () => {
+      isLeft = true;
+    };
+  }, [addresses.join(" ")]);
+  return answers.map((each) => (each instanceof Promise ? null : each));
+}

@@ -1,0 +1,182 @@
+// The state at the point: the run's life, its agents, and one agent in full.
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { useRead } from "../app/reads";
+import { query, setQuery } from "../app/place";
+import { Facts, Pill, Rec, Shown, Who } from "../ui/pieces";
+import { count, plural, preview } from "../ui/text";
+import { AroundContext, failureText, Fold, Payload, TextBlock, Value } from "../ui/value";
+import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
+import { DecisionEvent, GoTo, GoToAddress } from "./event";
+import { useModel, useSettled, type RunModel } from "./model";
+import { upTo, type Agent } from "./outline";
+import { gistOf, titleOf } from "./words";
+
+const LISTED = 30; // newest items of a list shown at once
+
+export const assignment = (given: NonNullable<Life["assigned"]>): string =>
+  [given.experiment, given.arm && `arm ${given.arm}`, given.task && `task ${given.task}`, given.trial !== undefined && given.trial !== null && `trial ${given.trial}`].filter(Boolean).join(", ");
+
+export function Scores({ scores }: { scores: Record<string, number> | undefined }) {
+  const list = Object.entries(scores ?? {});
+  return list.length ? <span class="chips">{list.map(([name, value]) => <span key={name} class="chip"><Rec text={name} /> {value}</span>)}</span> : null;
+}
+
+const Field = ({ name, children }: { name: string; children: ComponentChildren }) => <span data-field={name}>{children}</span>;
+
+// The newest items of a list, and a button for earlier ones; each item is built when it is shown.
+export function Newest<T>({ list, make }: { list: T[]; make: (item: T) => ComponentChildren }) {
+  const [size, setSize] = useState(LISTED);
+  const from = Math.max(0, list.length - size);
+  return (
+    <div class="list">
+      {from > 0 && <button type="button" class="more" onClick={() => setSize(size + LISTED)}>Show {count(Math.min(LISTED, from))} before, of {count(list.length)}</button>}
+      {list.slice(from).map(make)}
+    </div>
+  );
+}
+
+function AgentRow({ figures, number, isChosen, choose }: { figures: AgentFigures; number: number; isChosen: boolean; choose: () => void }) {
+  const statuses = Object.entries(figures.steps).filter(([, size]) => size);
+  return (
+    <button type="button" class="agent" data-agent={figures.agent} aria-pressed={isChosen} onClick={choose}>
+      <Who name={figures.agent} number={number} />
+      <span class="dim"><Rec text={figures.role} /> v<Field name="version">{figures.version}</Field> · <Rec text={figures.left ?? "open"} /></span>
+      <span class="dim counts">
+        <Field name="messages">{plural(figures.messages, "message")}</Field>
+        {figures.context_tokens === null ? null : <Field name="tokens">{plural(figures.context_tokens, "token")}</Field>}
+        <Field name="decisions">{plural(figures.decisions.length, "decision")}</Field>
+        <Field name="checkpoints">{plural(Object.keys(figures.checkpoints).length, "checkpoint")}</Field>
+      </span>
+      <span class="tallies">{statuses.length ? statuses.map(([status, size]) => <span key={status} class="tally" data-status={status}>{count(size)} <Pill status={status} /></span>) : <span class="dim">no steps</span>}</span>
+    </button>
+  );
+}
+
+// The address of a message: of the n-th message row of the agent at its position.
+function addressOf(model: RunModel, agent: Agent | undefined, message: Message, before: Message[]): string {
+  if (message.address) return message.address;
+  const same = before.filter((each) => each.position === message.position).length;
+  const rows = agent?.messages.filter((number) => model.outline.position[number] === message.position) ?? [];
+  const number = rows[same] ?? rows[0];
+  return number === undefined ? `${message.position}.0` : model.outline.address(number);
+}
+
+export function firstWords(message: Record<string, any>): string {
+  const content = message.content;
+  const parts: any[] = Array.isArray(content) ? content : [content];
+  const texts = parts.map((part) => part?.text ?? part).filter((text) => typeof text === "string" && text.trim());
+  if (texts.length) return preview(texts.map((text) => text.slice(0, 140)).join(" "));
+  const others = message.fields ?? message;
+  const calls = [...parts, ...(Array.isArray(others.tool_calls) ? others.tool_calls : [])];
+  const names = calls.map((call) => call?.function?.name ?? call?.name).filter((name) => typeof name === "string");
+  return names.length ? preview(`calls ${names.join(", ")}`) : preview(content || message.fields || "");
+}
+
+const ROLES = ["user", "assistant", "tool", "system"];
+
+function MessageFold({ message, address }: { message: Message; address: string }) {
+  const { role, content, ...rest } = message.message;
+  const kind = ROLES.includes(message.role) ? message.role : "other";
+  return (
+    <Fold label={message.role} summary={firstWords(message.message)} class={`message role-${kind}`}>
+      {() => (
+        <>
+          <GoToAddress address={address}>to {address}</GoToAddress>
+          <span class="dim"> {message.tokens ? plural(message.tokens, "token") : ""}{message.kind === "summary" && message.messages ? ` summary of ${plural(message.messages, "message")}, which stay on record` : ""}</span>
+          {typeof content === "string" ? <TextBlock text={content} /> : <Payload label="content" value={content ?? null} open />}
+          {Object.keys(rest).length > 0 && <Payload label="fields" value={rest.fields ?? rest} open />}
+        </>
+      )}
+    </Fold>
+  );
+}
+
+function Section({ id, name, size, children }: { id: string; name: string; size: number; children: ComponentChildren }) {
+  return size ? <section data-list={id}><h3>{name} <span class="dim">{count(size)}</span></h3>{children}</section> : null;
+}
+
+function Window({ model, agent, at }: { model: RunModel; agent: string; at: string }) {
+  const read = useRead<ContextAnswer>(`${model.path}/context`, { at, agent });
+  return (
+    <Shown read={read}>
+      {({ messages }) => {
+        const list = messages[agent] ?? [];
+        const lane = model.outline.agentNamed(agent);
+        return <Section id="messages" name="Context window" size={list.length}><Newest list={list.map((message, index) => ({ message, index }))} make={({ message, index }) => <MessageFold key={message.version} message={message} address={addressOf(model, lane, message, list.slice(Math.max(0, index - 50), index))} />} /></Section>;
+      }}
+    </Shown>
+  );
+}
+
+function AgentInFull({ figures, at }: { figures: AgentFigures; at: string }) {
+  const model = useModel();
+  const { outline } = model;
+  const point = model.point.value;
+  const lane = outline.agentNamed(figures.agent);
+  const decisions = lane?.decisions.slice(0, upTo(lane.decisions, point)) ?? [];
+  const saved = lane?.checkpoints.slice(0, upTo(lane.checkpoints, point)) ?? [];
+  const open = figures.open_steps.map((step) => lane?.steps[Number(step.step.split("#").at(-1))]).filter((item) => item !== undefined);
+  return (
+    <>
+      <h3 class="of"><Rec text={figures.agent} /></h3>
+      <Section id="open" name="Open steps" size={open.length}>
+        <Newest list={open} make={(item) => (
+          <div key={item} class="line"><GoTo number={outline.first[item]}>#{outline.step[outline.first[item]]} <Rec text={titleOf(outline, item)} /></GoTo><span class="gist"><Rec text={gistOf(outline, item)} /></span><Pill status={outline.statusAt(item, point)} /></div>
+        )} />
+      </Section>
+      <Section id="checkpoints" name="Checkpoints" size={Object.keys(figures.checkpoints).length}>
+        <Newest list={Object.entries(figures.checkpoints)} make={([name, data]) => {
+          const number = saved.findLast((each) => outline.names[each] === name);
+          return <Fold key={name} label={name} summary={preview(data)}>{() => <>{number !== undefined && <GoTo number={number}>to {outline.address(number)}</GoTo>}<Value value={data} /></>}</Fold>;
+        }} />
+      </Section>
+      <Section id="decisions" name="Decisions" size={figures.decisions.length}>
+        <Newest list={figures.decisions.map((decision, index) => ({ decision, number: decisions[index] }))} make={({ decision, number }) => (
+          <Fold key={number} label={decision.question} summary={`→ ${decision.selected}`}>{() => <>{number !== undefined && <GoTo number={number}>to {outline.address(number)}</GoTo>}<DecisionEvent data={decision} /></>}</Fold>
+        )} />
+      </Section>
+      <Window model={model} agent={figures.agent} at={at} />
+    </>
+  );
+}
+
+export function StatePanel() {
+  const model = useModel();
+  const { outline } = model;
+  const point = model.point.value;
+  const at = useSettled(outline.address(point));
+  const read = useRead<RunAnswer>(model.path, { at });
+  const selected = query.value.agent ?? "";
+  return (
+    <section id="state" class="panel" role="tabpanel" aria-label="State at this point">
+      <h2 class="unseen">State</h2>
+      <div class="bar"><span id="asof" class="mono">at {at}</span></div>
+      <div id="now" class="body">
+        <Shown read={read}>
+          {({ run, agents }) => {
+            const here = outline.agentOf(point).name;
+            const shown = [selected, here, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
+            return (
+              <AroundContext.Provider value={{ run: model.path }}>
+                <Facts pairs={[
+                  ["status", <Field name="status"><Pill status={run.status} /></Field>],
+                  ["at work", run.at_work?.length ? `${run.at_work.join(", ")} (or killed)` : null],
+                  ["error", run.error && failureText(run.error)],
+                  ["assigned", run.assigned && assignment(run.assigned)],
+                  ["scores", Object.keys(run.scores ?? {}).length > 0 && <Scores scores={run.scores} />],
+                ]} />
+                <div class="agents" role="group" aria-label="Agents; choose one to keep it in view">
+                  {agents.map((each) => <AgentRow key={each.agent} figures={each} number={outline.agentNamed(each.agent)?.number ?? 0} isChosen={selected === each.agent} choose={() => setQuery({ agent: selected === each.agent ? "" : each.agent })} />)}
+                  {!agents.length && <p class="note">No agent had begun at this point.</p>}
+                </div>
+                {shown && <AgentInFull key={shown.agent} figures={shown} at={at} />}
+              </AroundContext.Provider>
+            );
+          }}
+        </Shown>
+      </div>
+    </section>
+  );
+}
