@@ -113,8 +113,8 @@ class Actions(Noun[C_co], noun="actions"):
     async def get(self, name: Name, version: int | None = None) -> ActionCache:
         """Return a kept action cache, by default its newest version.
 
-        When it is replayed with `AsyncBrowser.run_actions`, elements that a model finds elsewhere become
-        its next version.
+        When `AsyncBrowser.run_actions` replays it, elements that a model finds elsewhere become its
+        next version.
 
         Raises:
             NotFound: There is no such cache, or its bytes were erased.
