@@ -46,6 +46,7 @@ UNRAISED = {
     "hansard.ext.browser.chromium": "`hansard actions run`",
     "hansard.ext.mcp": "`hansard mcp`",
     "hansard.ext.memory.agent_runs": "`hansard agent run`",
+    "hansard.ext.memory.harnesses": "`hansard memory`",
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.errors.BadQuery": "`hansard search`",
     "hansard.projections.errors.Index": "`hansard search`",

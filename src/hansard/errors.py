@@ -25,7 +25,6 @@ from hansard.agents.errors import ToolChanged as ToolChanged
 from hansard.agents.errors import ToolError as ToolError
 from hansard.agents.errors import ViewDiffers as ViewDiffers
 from hansard.agents.experiments import NotPlaced as NotPlaced
-from hansard.agents.memory.search import ExtraMissing as ExtraMissing
 from hansard.broker.access import BadCredentials as BadCredentials
 from hansard.broker.lease import BadDataDir as BadDataDir
 from hansard.broker.lease import NoServerBinary as NoServerBinary
@@ -59,6 +58,7 @@ from hansard.domain.errors import BadOption as BadOption
 from hansard.domain.errors import BadValue as BadValue
 from hansard.domain.errors import CallerError as CallerError
 from hansard.domain.errors import Corrupt as Corrupt
+from hansard.domain.errors import ExtraMissing as ExtraMissing
 from hansard.domain.errors import HansardError as HansardError
 from hansard.domain.errors import RecordError as RecordError
 from hansard.domain.errors import Refused as Refused

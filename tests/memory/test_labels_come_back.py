@@ -16,9 +16,9 @@ from hansard.agents.policy import permits
 from hansard.agents.policy.gate import AskFirst
 from hansard.agents.policy.permits import clearance_of
 from hansard.client.record import AsyncRecord, Record
-from hansard.client.reflection import reflect
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.memory.files import MemoryProposal
+from hansard.ext.memory.reflection import reflect
 from tests.cli.support import Call
 
 ROLES = "".join(

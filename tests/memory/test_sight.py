@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hansard.agents.memory import drafts
 from hansard.agents.memory.drafts import Op, apply_ops
 from hansard.agents.memory.formats import of_space
-from hansard.agents.memory.harnesses import Harness, export
 from hansard.agents.memory.reading import VisibilityFilter, files_of, undo_of
 from hansard.agents.memory.search import Rankers, grep, paths_matching, search
 from hansard.agents.memory.store import check_change
@@ -27,6 +26,7 @@ from hansard.domain.memory.files import MemoryChanged, stream_of
 from hansard.domain.memory.lines import blame
 from hansard.domain.memory.space import MemoryState
 from hansard.domain.roles.model import May, RoleDefined, RoleRule
+from hansard.ext.memory.harnesses import Harness, export
 from hansard.projections.file_search import FileWords
 from hansard.state.memories import MemoryEventAt, by_of
 from hansard.testing.programs import Memory, workspace_of

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from hansard.agents.memory import drafts, formats, harnesses
+from hansard.agents.memory import drafts, formats
 from hansard.agents.memory.formats import Link
-from hansard.agents.memory.harnesses import Harness
+from hansard.ext.memory import harnesses
+from hansard.ext.memory.harnesses import Harness
 from tests.memory.validation import mutations
 
 pytestmark = pytest.mark.real

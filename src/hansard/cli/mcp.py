@@ -18,7 +18,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
-from hansard.agents.memory.search import ExtraMissing, import_extra
 from hansard.agents.steps.gating import watching_questions
 from hansard.broker import access
 from hansard.bus.clock import OS_USER
@@ -31,7 +30,7 @@ from hansard.client.connect import connect, connect_async
 from hansard.client.opening import data_dir_of
 from hansard.domain.approval import Approval, ApprovalStatus
 from hansard.domain.choices import counted
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, ExtraMissing, import_extra
 from hansard.domain.steps import Effects
 from hansard.ext.mcp import install as files
 from hansard.ext.mcp import recording as rule_files

@@ -8,13 +8,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hansard.agents.memory import drafts, harnesses, imports, upkeep
+from hansard.agents.memory import drafts, upkeep
 from hansard.agents.memory import drafts as tree
-from hansard.agents.memory import harnesses as folders
-from hansard.agents.memory import imports as checkouts
 from hansard.agents.memory.formats import of_space
-from hansard.agents.memory.harnesses import Harness
-from hansard.agents.memory.imports import CommitResult, ImportResult
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.memory.search import StaticVectors
 from hansard.agents.memory.store import MemoryStore
@@ -35,15 +31,19 @@ from hansard.cli import output
 from hansard.cli.common import By, Commands, Reason, argument, flag, option
 from hansard.cli.opening import answering, beginning, connecting, interruptible, named, reading
 from hansard.cli.output import Bytes, Column, Hint, Part
-from hansard.client import reflection
 from hansard.client.connect import connect_async
-from hansard.client.reflection import Reflected
 from hansard.domain.choices import counted, moment
 from hansard.domain.errors import BadValue
 from hansard.domain.label import Label, join
 from hansard.domain.memory.files import AGENTS, ORG, MemoryApproval, MemoryPolicySet, space_name
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict, MemoryState
+from hansard.ext.memory import harnesses, imports, reflection
+from hansard.ext.memory import harnesses as folders
+from hansard.ext.memory import imports as checkouts
+from hansard.ext.memory.harnesses import Harness
+from hansard.ext.memory.imports import CommitResult, ImportResult
+from hansard.ext.memory.reflection import Reflected
 from hansard.inspect import memory as inspected
 from hansard.inspect.answer import find_run
 from hansard.inspect.memory import (

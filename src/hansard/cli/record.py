@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from hansard.agents.memory.search import import_extra
 from hansard.agents.policy import approvals
 from hansard.cli import output, processes
 from hansard.cli.common import Command, Commands, Run, flag, option
@@ -25,7 +24,7 @@ from hansard.client.connect import opened_async
 from hansard.client.options import restarted_by
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.choices import counted
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue, CallerError, import_extra
 from hansard.domain.ids import RunStream
 from hansard.domain.run import RunState, RunStatus
 from hansard.state.replay import fold_life

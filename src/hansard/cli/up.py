@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import msgspec
 
 from hansard import settings as configuration
-from hansard.agents.memory.search import import_extra
 from hansard.broker import private_copy
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.log import RawWorkspace
@@ -31,7 +30,7 @@ from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
 from hansard.demo import main
 from hansard.domain.choices import counted
-from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.errors import BadValue, HansardError, import_extra
 from hansard.inspect.answer import masked
 from hansard.inspect.status import BrokerStatus, CorruptLine, LogEntry, logged
 from hansard.service.running import (

@@ -43,8 +43,10 @@ from hansard.agents.board import AsyncBoard, Board, TransactedFlows
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
 from hansard.agents.experiments import Arm
 from hansard.agents.flow import (
+    AsyncDrive,
     Drive,
     Flow,
+    Io,
     drive,
     driver,
     in_place,
@@ -280,6 +282,7 @@ class _Session(Brief):
         engine.ledger.client = self
         opens(self)
 
+    _flow: AsyncDrive
     _closed = False
 
     @abstractmethod
@@ -380,6 +383,15 @@ class _Session(Brief):
         scope = self.engine.ledger.here
         for name, amount in figures.items():
             scope.usage[name] = scope.usage.get(name, 0.0) + float(amount)
+
+    async def _io(
+        self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
+    ) -> T:
+        def flow() -> Flow[T]:
+            value: T = yield Io(functools.partial(work, *args, **kwargs))
+            return value
+
+        return await self._flow(flow())
 
     def _spawn(self, count: int, *, waits: bool = False) -> tuple[Scope, list[Scope]]:
         ledger = self.engine.ledger

@@ -5,6 +5,7 @@
     │   ├── BadName                 an invalid workspace, run, role, agent or tool name
     │   ├── BadOption               an unknown option; also a TypeError
     │   ├── BadValue                a value that would not survive being recorded
+    │   ├── ExtraMissing            a feature needs a package that is not installed
     │   └── Refused                 a command that the recorded state does not allow
     └── RecordError                 the record itself cannot be read
         ├── UnknownEvent            an event type that this version does not know
@@ -14,6 +15,9 @@ Every message gives the fact, the value and the remedy; the values are attribute
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import Any
 
 
 class HansardError(Exception):
@@ -125,3 +129,30 @@ class Corrupt(RecordError):
         super().__init__(f"{where}: {fact}; run 'hansard check' to see what else is affected")
         self.where = where
         self.fact = fact
+
+
+class ExtraMissing(CallerError):
+    """A feature needs a package that is not installed.
+
+    State: nothing was read.
+    Remedy: install the extra that the message names.
+
+    Attributes:
+        package: Name of the package.
+        extra: Extra of Hansard that installs it.
+    """
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{what} takes {package}, which is not installed: pip install 'hansard[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra
+
+
+def import_extra(module: str, what: str, package: str, extra: str) -> Any:
+    """Import a module of an extra. Raises ExtraMissing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ExtraMissing(what, package, extra) from error

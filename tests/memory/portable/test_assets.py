@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from hansard.agents.memory.harnesses import Harness
+from hansard.ext.memory.harnesses import Harness
 
 pytestmark = pytest.mark.slow
 

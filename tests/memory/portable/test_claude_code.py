@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from hansard.agents.memory import harnesses
-from hansard.agents.memory.harnesses import Harness
+from hansard.ext.memory import harnesses
+from hansard.ext.memory.harnesses import Harness
 from tests.memory.portable.test_harnesses import SPACE
 
 pytestmark = pytest.mark.thorough

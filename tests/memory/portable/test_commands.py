@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from hansard.agents.memory import harnesses
 from hansard.agents.memory.formats import Link
+from hansard.ext.memory import harnesses
 from tests.memory.portable.test_harnesses import SKILL, SPACE
 
 pytestmark = pytest.mark.slow

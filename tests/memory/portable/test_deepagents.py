@@ -4,8 +4,8 @@ import warnings
 
 import pytest
 
-from hansard.agents.memory import harnesses
-from hansard.agents.memory.harnesses import Harness
+from hansard.ext.memory import harnesses
+from hansard.ext.memory.harnesses import Harness
 from tests.memory.portable.test_harnesses import SPACE
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hansard.agents.memory import harnesses, imports
 from hansard.agents.memory.formats import Link
-from hansard.agents.memory.harnesses import BadFolder
+from hansard.ext.memory import harnesses, imports
+from hansard.ext.memory.harnesses import BadFolder
 
 TREE: dict[str, bytes | Link] = {
     "AGENTS.md": b"a\r\n\xff",

@@ -7,9 +7,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hansard.agents.memory import drafts, harnesses
+from hansard.agents.memory import drafts
 from hansard.agents.memory.formats import Link
-from hansard.agents.memory.harnesses import Harness
+from hansard.ext.memory import harnesses
+from hansard.ext.memory.harnesses import Harness
 
 SKILL = b"---\nname: pay\ndescription: Pays.\n---\nPay.\n"
 REVIEW = (

@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from hansard.agents.memory import harnesses, imports
 from hansard.agents.memory.store import MemoryStore
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryInvalid
+from hansard.ext.memory import harnesses, imports
 from hansard.testing.programs import Memory, workspace_of
 
 FILES = 700

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hansard.agents.memory import harnesses, imports
+from hansard.ext.memory import harnesses, imports
 from tests.cli.killed import killed_at
 from tests.memory.portable.test_commands import json_of
 from tests.memory.portable.test_harnesses import SPACE

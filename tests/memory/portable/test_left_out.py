@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from hansard.agents.memory import harnesses, imports
-from hansard.agents.memory import harnesses as folders
-from hansard.agents.memory import imports as checkouts
 from hansard.agents.memory.formats import of_space
-from hansard.agents.memory.harnesses import Harness
+from hansard.ext.memory import harnesses, imports
+from hansard.ext.memory import harnesses as folders
+from hansard.ext.memory import imports as checkouts
+from hansard.ext.memory.harnesses import Harness
 from hansard.testing.programs import Memory, workspace_of
 from tests.memory.portable.test_harnesses import SKILL
 

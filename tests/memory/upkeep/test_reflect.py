@@ -13,9 +13,9 @@ import pytest
 import hansard
 from hansard.agents.memory.upkeep import WORKFLOW, run_input, user_requests
 from hansard.bus.commits import revive_all
-from hansard.client.reflection import AGENT, reflect
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.memory.files import MemoryChanged, MemoryProposal, MemoryReflected, stream_of
+from hansard.ext.memory.reflection import AGENT, reflect
 from tests.cli.killed import killed_at
 from tests.faults._warm import python
 
@@ -176,7 +176,7 @@ def test_what_is_in_the_file_is_not_proposed_again():
 PROGRAM = """
 import asyncio, sys
 import hansard
-from hansard.client.reflection import reflect
+from hansard.ext.memory.reflection import reflect
 
 async def main():
     async with hansard.connect_async(sys.argv[1], data_dir=sys.argv[2]) as record:

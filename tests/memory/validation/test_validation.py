@@ -6,7 +6,7 @@ import pytest
 
 from hansard.agents.memory import drafts
 from hansard.agents.memory.formats import Link
-from hansard.agents.memory.search import ExtraMissing
+from hansard.domain.errors import ExtraMissing
 
 HEAD = b"---\nname: a\ndescription: d\n"
 SKILL = "skills/a/SKILL.md"

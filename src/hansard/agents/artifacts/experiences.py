@@ -15,12 +15,11 @@ import msgspec
 
 from hansard.agents.artifacts import versions
 from hansard.agents.artifacts.versions import Artifact, ArtifactChange
-from hansard.agents.memory.search import import_extra
 from hansard.agents.steps import payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.file_lock import read_bounded, write_whole
 from hansard.domain.choices import counted
-from hansard.domain.errors import BadValue, Corrupt, Refused
+from hansard.domain.errors import BadValue, Corrupt, Refused, import_extra
 from hansard.domain.events import Actor
 from hansard.domain.experience import bundle as bundles
 from hansard.domain.experience import checks as checking

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.memory.search import import_extra
+from hansard.domain.errors import import_extra
 from hansard.domain.memory.files import Problem
 from hansard.domain.memory.space import FILE_BYTES_MAX, MemoryFile
 

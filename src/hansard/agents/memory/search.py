@@ -11,7 +11,6 @@ rank fusion outperforms Condorcet and individual rank learning methods", SIGIR 2
 from __future__ import annotations
 
 import hashlib
-import importlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,38 +21,8 @@ from typing import Any, Protocol, TypedDict
 
 import msgspec
 
-from hansard.domain.errors import BadValue, CallerError
+from hansard.domain.errors import BadValue, import_extra
 from hansard.domain.memory.files import MemoryKind, kind_of
-
-# Packages of an extra: imported on first use; an error names the remedy if one is missing.
-
-
-class ExtraMissing(CallerError):
-    """A feature needs a package that is not installed.
-
-    State: nothing was read.
-    Remedy: install the extra that the message names.
-
-    Attributes:
-        package: Name of the package.
-        extra: Extra of Hansard that installs it.
-    """
-
-    def __init__(self, what: str, package: str, extra: str) -> None:
-        super().__init__(
-            f"{what} takes {package}, which is not installed: pip install 'hansard[{extra}]'"
-        )
-        self.package = package
-        self.extra = extra
-
-
-def import_extra(module: str, what: str, package: str, extra: str) -> Any:
-    """Import a module of an extra. Raises ExtraMissing."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ExtraMissing(what, package, extra) from error
-
 
 # Paths by a glob: `skills/*/SKILL.md`, `**/*.md`, `{a,b}/notes.md`.
 #

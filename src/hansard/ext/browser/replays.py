@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,7 +13,7 @@ import msgspec
 from hansard.agents.artifacts import caches, experiences
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.versions import ArtifactChange, label_of_runs
-from hansard.agents.flow import Flow, Io, done, sync
+from hansard.agents.flow import done, sync
 from hansard.agents.policy.permits import states
 from hansard.agents.steps.tools import ToolSpec
 from hansard.bus.errors import NotFound
@@ -49,16 +49,7 @@ class _Replays:
         self._caller = caller
         self._engine: Any = session.engine
         self._engine.ledger.demand_open()
-        self._flow = session._flow  # noqa: SLF001 -- for slices
-
-    async def _io(
-        self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, **kwargs: Any
-    ) -> T:
-        def flow() -> Flow[T]:
-            value: T = yield Io(functools.partial(work, *args, **kwargs))
-            return value
-
-        return await self._flow(flow())
+        self._io, self._flow = session._io, session._flow  # noqa: SLF001 -- for slices
 
     async def run_actions(
         self,

@@ -18,7 +18,7 @@ from typing import Any
 try:
     from agent_framework import FunctionTool
 except ModuleNotFoundError as error:
-    from hansard.agents.memory.search import ExtraMissing
+    from hansard.domain.errors import ExtraMissing
 
     raise ExtraMissing("recording agents", "agent-framework-core", "agent-framework") from error
 

@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 from cachetools import FIFOCache
 
-from hansard.agents.memory.search import import_extra
 from hansard.bus.commits import revive_all
 from hansard.bus.log import Append, Stored
 from hansard.client.record import AsyncRecord
 from hansard.domain import values
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, import_extra
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, join
 from hansard.ext.frameworks._sessions import store_items

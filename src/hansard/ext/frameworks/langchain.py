@@ -22,7 +22,7 @@ from typing import Any, TypedDict, cast
 try:
     from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ModelResponse
 except ModuleNotFoundError as error:
-    from hansard.agents.memory.search import ExtraMissing
+    from hansard.domain.errors import ExtraMissing
 
     raise ExtraMissing("recording agents", "langchain", "langchain") from error
 

@@ -21,7 +21,7 @@ from typing import Any, cast
 try:
     from agents.models import get_default_model
 except ModuleNotFoundError as error:
-    from hansard.agents.memory.search import ExtraMissing
+    from hansard.domain.errors import ExtraMissing
 
     raise ExtraMissing("recording agents", "openai-agents", "openai-agents") from error
 

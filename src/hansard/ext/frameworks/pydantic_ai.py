@@ -21,7 +21,7 @@ from typing import Any, TypedDict
 try:
     from pydantic_ai.agent import AgentRunResult, EventStreamHandler
 except ModuleNotFoundError as error:
-    from hansard.agents.memory.search import ExtraMissing
+    from hansard.domain.errors import ExtraMissing
 
     raise ExtraMissing("HansardDurability", "pydantic-ai-slim", "pydantic-ai") from error
 

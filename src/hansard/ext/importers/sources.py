@@ -37,8 +37,7 @@ from hansard.agents.exchange.files import (
     too_long,
     why_not_json,
 )
-from hansard.agents.memory.search import ExtraMissing, import_extra
-from hansard.domain.errors import CallerError
+from hansard.domain.errors import CallerError, ExtraMissing, import_extra
 from hansard.ext.importers import devtools, formats
 from hansard.ext.importers.chat import CHAT_JSONL, ChatRun, ImportDefaults, from_chat, unknown_field
 

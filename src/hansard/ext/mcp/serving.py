@@ -23,11 +23,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from hansard.agents.memory.search import ExtraMissing
 from hansard.bus.errors import NotFound
 from hansard.bus.loggers import logger
 from hansard.domain.approval import Approval
-from hansard.domain.errors import BadValue, CallerError, HansardError
+from hansard.domain.errors import BadValue, CallerError, ExtraMissing, HansardError
 from hansard.domain.steps import Effects
 from hansard.ext.mcp import frames
 from hansard.ext.mcp.frames import (

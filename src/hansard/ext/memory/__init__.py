@@ -1,5 +1,6 @@
-"""A session's memory with the interfaces of other packages: each call is a step of the agent.
+"""Memory of other programs: their folders and formats, and interfaces of other packages.
 
-Uses `session.memory`; each module uses one package, which nothing else imports. Provides
-`anthropic_tool`, `deepagents_backend` and `langgraph_store`.
+`harnesses` and `imports` read and write the folders of agents; `reflection` proposes changes after
+a run. `anthropic_tool`, `deep_agent` and `langgraph_store` give a session's memory the interface of
+the package that each alone imports; each call is a step.
 """

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import msgspec
 
-from hansard.agents.memory import harnesses, imports, store
+from hansard.agents.memory import store
 from hansard.agents.memory.formats import Link, Tool, of_space, tools_of
-from hansard.agents.memory.imports import difference
-from hansard.agents.memory.search import import_extra
 from hansard.agents.policy import gate as gates
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.bus.portal import portal
 from hansard.client.record import Record
-from hansard.domain.errors import BadValue, HansardError
+from hansard.domain.errors import BadValue, HansardError, import_extra
 from hansard.domain.memory.files import AGENT, AGENTS, SKILLS, SUBAGENTS, TOOLS
 from hansard.ext.mcp.recording import Rules, ToolEffects
+from hansard.ext.memory import harnesses, imports
+from hansard.ext.memory.imports import difference
 
 WORKFLOW = "agent"
 """Workflow of these runs."""

@@ -38,10 +38,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 
 from hansard.agents.errors import Blocked, NotDone
-from hansard.agents.memory import harnesses
 from hansard.agents.memory import store as stores
 from hansard.agents.memory.formats import Tool
-from hansard.agents.memory.harnesses import AgentFiles
 from hansard.agents.memory.store import FOR_THE_MODEL
 from hansard.agents.memory.twins import Memory
 from hansard.bus.errors import NotFound
@@ -52,7 +50,9 @@ from hansard.domain.memory import lines
 from hansard.domain.memory.files import AGENTS
 from hansard.ext.mcp import http_server
 from hansard.ext.mcp.recording import ToolEffects
+from hansard.ext.memory import harnesses
 from hansard.ext.memory.agent_runs import AgentRun
+from hansard.ext.memory.harnesses import AgentFiles
 
 T = TypeVar("T")
 

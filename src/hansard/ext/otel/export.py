@@ -17,12 +17,11 @@ import msgspec
 import tenacity
 
 from hansard._version import __version__
-from hansard.agents.memory.search import import_extra
 from hansard.agents.workspace import Workspace
 from hansard.bus.errors import BusError
 from hansard.bus.log import Stored
 from hansard.bus.reads import time_of
-from hansard.domain.errors import BadValue
+from hansard.domain.errors import BadValue, import_extra
 from hansard.domain.ids import AgentStream
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import KINDS_IN_RECORD, StepStatus

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from hansard.agents.memory.search import ExtraMissing
 from hansard.client.listening import Call
 from hansard.client.record import AsyncRecord
+from hansard.domain.errors import ExtraMissing
 from hansard.ext.otel import record as recording
 from hansard.ext.otel.spans import Read, Unreadable, from_json, from_protobuf, proto
 

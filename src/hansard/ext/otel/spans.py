@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from hansard.agents.memory.search import import_extra
+from hansard.domain.errors import import_extra
 from hansard.domain.values import SAFE_INT
 
 DEPTH_MAX = 64

@@ -28,10 +28,8 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from hansard.agents.memory import harnesses
 from hansard.agents.memory.drafts import WARNINGS, faults, problems, problems_of_change
 from hansard.agents.memory.formats import Executable, Link, Tree, of_space
-from hansard.agents.memory.harnesses import BadFolder, Harness
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.workspace import Workspace
 from hansard.bus import file_lock
@@ -57,6 +55,8 @@ from hansard.domain.memory.space import (
     MemoryState,
     formed,
 )
+from hansard.ext.memory import harnesses
+from hansard.ext.memory.harnesses import BadFolder, Harness
 
 # Git runs as a process of its own, without the repository's hooks, programs or network, and with
 # limits of time and bytes. The line of first parents is followed, oldest first: a merge is one
