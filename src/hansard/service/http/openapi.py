@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import hansard
+from hansard._version import __version__
 from hansard.service.http.data import MEDIA_TYPES, SqlRows
 from hansard.service.http.problems import MEDIA_TYPE, Problem
 from hansard.service.http.routes import COMMON, SLICE_ROUTES, Parameter, Place, Route, at_server
@@ -70,7 +70,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Hansard",
-            "version": hansard.__version__,
+            "version": __version__,
             "description": _DESCRIPTION,
         },
         "paths": paths,
