@@ -25,6 +25,7 @@ from hansard.domain.errors import BadValue, HansardError
 from hansard.operations.record import RecordOperations
 from hansard.service.http.identity import Identity, Security
 from hansard.service.http.logins import Logins, published
+from hansard.service.http.mcp import PATH, McpEndpoint
 from hansard.service.http.metrics import RequestCounts
 from hansard.service.http.problems import RETRY, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records, RoleCallerContext
@@ -111,6 +112,7 @@ async def listening(
         finally:
             serving.cancel()
             await asyncio.wait({serving})
+            await app.mcp.aclose()
             sweeping.cancel()
             await asyncio.wait({sweeping})
 
@@ -132,6 +134,7 @@ class App:
         self.document: dict[str, Any] | None = None
         """The OpenAPI document, once it was requested."""
         self.requests = RequestCounts()
+        self.mcp = McpEndpoint(records, identity)
         self._identity = identity
         self._site = Site(identity)
         self._repeats = repeats
@@ -145,6 +148,10 @@ class App:
         began_s = time.monotonic()
         request = Request(scope, receive)
         async with contextlib.AsyncExitStack() as stack:
+            workspace, path = _split(request.url.path)
+            if path == PATH and foreign(request.headers, self._hosts) is None:
+                await self.mcp.answer(request, workspace, scope, receive, send)
+                return
             answer = await self._checked(request) or await self._in_turn(request, stack)
             answer.headers.update(self._identity.headers)
             caller: Caller | None = getattr(request.state, "caller", None)

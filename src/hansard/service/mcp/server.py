@@ -609,7 +609,7 @@ class _Session(msgspec.Struct):
     open: int = 0
 
 
-class _Served:
+class Served:
     """Answers the requests of one client, in at most `sessions_max` sessions of the protocol."""
 
     def __init__(self, sessions: Sessions, app: ASGIApp, sessions_max: int) -> None:
@@ -671,7 +671,7 @@ class _Door:
     If the service refuses the token in the meantime, and the answer has not begun, it is 401.
     """
 
-    def __init__(self, servers: Mapping[bytes, _Served], hosts: Collection[str]) -> None:
+    def __init__(self, servers: Mapping[bytes, Served], hosts: Collection[str]) -> None:
         self._servers = servers
         self._hosts = hosts
 
@@ -714,11 +714,11 @@ async def serve_http(
 
 
 @contextlib.asynccontextmanager
-async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, _Served]]:
+async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, Served]]:
     of_each = min(SESSIONS_OF_TOKEN_MAX, max(1, SESSIONS_MAX // max(1, len(clients))))
     async with contextlib.AsyncExitStack() as stack:
         yield {
-            _digest(client.token.encode(errors="surrogateescape")): _Served(
+            _digest(client.token.encode(errors="surrogateescape")): Served(
                 client.sessions,
                 await stack.enter_async_context(app_of(client.sessions, of_each + BUSY_MAX)),
                 of_each,

@@ -1,0 +1,200 @@
+"""The record as an MCP server at `/mcp`, beside the other routes.
+
+A client is the operator, or the principal of its bearer token: a restricted agent, whose requests
+go to the service over the broker as those of its own connection. `/workspaces/NAME/mcp` is the
+record of another workspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from hansard.agents.memory.search import ExtraMissing
+from hansard.broker.access import Credentials
+from hansard.bus.jetstream.client import BrokerOptions, Requests
+from hansard.client.listening import CLOSE, bearer
+from hansard.client.options import Defaults
+from hansard.client.restricted.link import Link
+from hansard.client.restricted.record import AsyncRestrictedRecord
+from hansard.domain.errors import HansardError
+from hansard.operations.protocol.faults import ServiceBusy
+from hansard.service.http.identity import Identity
+from hansard.service.http.problems import Refused, of_error, problem
+from hansard.service.http.records import OpenWorkspace, Records
+from hansard.service.http.routes import Caller
+
+if TYPE_CHECKING:
+    from hansard.service.mcp.server import Served
+
+PATH = "/mcp"
+
+CLIENTS_MAX = 100
+"""Most clients; for one more, the one that was idle longest ends."""
+
+IDLE_S, SWEEP_S, VALID_S = 3_600.0, 30.0, 0.5
+"""Seconds without a request after which a client ends, between two checks for such clients, and
+between two checks of the access of an open request.
+"""
+
+SESSIONS_MAX = 20
+"""Most sessions of the protocol of one client."""
+
+
+class _ServiceLogin(Credentials, frozen=True, kw_only=True):
+    """A principal's token, sent over the service's own login at the broker."""
+
+    broker: BrokerOptions
+
+    def options(self) -> BrokerOptions:
+        """Return the service's options, with the principal's inbox."""
+        name = f"hansard mcp {self.principal}"[:80]
+        return msgspec.structs.replace(self.broker, inbox_prefix=self.inbox, name=name)
+
+
+class _Client:
+    """A client, whose server runs in a task of its own."""
+
+    def __init__(self) -> None:
+        self.begun: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
+        self.ending = asyncio.Event()
+        self.used_s = time.monotonic()
+        self.open = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class McpEndpoint:
+    """Passes each request to the server of its caller."""
+
+    def __init__(self, records: Records, identity: Identity) -> None:
+        self._records = records
+        self._identity = identity
+        self._clients: dict[tuple[str, str], _Client] = {}
+        self._sweep = asyncio.create_task(self._end_idle())
+
+    async def aclose(self) -> None:
+        """End all clients."""
+        self._sweep.cancel()
+        for client in self._clients.values():
+            client.ending.set()
+        tasks = [each.task for each in self._clients.values() if each.task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def answer(
+        self, request: Request, workspace: str | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request; it is cut off when its caller loses access."""
+        name = workspace or self._records.settings.workspace
+        try:
+            caller = await self._identity.caller(request.method, request.headers, name)
+            if caller.way != "token":
+                raise Refused(HTTPStatus.UNAUTHORIZED, "send the bearer token of an MCP client")
+            client = await self._client(name, caller, bearer(request.headers))
+            server = await asyncio.shield(client.begun)
+        except ExtraMissing as error:
+            answer = problem(HTTPStatus.NOT_IMPLEMENTED, str(error), CLOSE)
+            await answer(scope, receive, send)
+            return
+        except HansardError as error:
+            await of_error(error)(scope, receive, send)
+            return
+        client.open += 1
+        inner = dict(scope) | {"path": PATH, "raw_path": PATH.encode(), "root_path": ""}
+        task = asyncio.ensure_future(server(inner, receive, send))
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=VALID_S)
+                if not caller.valid():
+                    break
+            if task.done():
+                task.result()
+        finally:
+            client.open -= 1
+            client.used_s = time.monotonic()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def _client(self, name: str, caller: Caller, token: bytes) -> _Client:
+        """Return the client of a caller, which begins with its first request."""
+        who = caller.principal
+        key = (name, "" if who is None else who.token_id)
+        client = self._clients.get(key)
+        if client is None:
+            try:
+                await asyncio.to_thread(importlib.import_module, "hansard.service.mcp.server")
+            except ModuleNotFoundError as error:
+                raise ExtraMissing("the MCP server at /mcp", error.name or "mcp", "mcp") from None
+            client = self._clients.get(key)
+        if client is None:
+            self._make_room()
+            client = self._clients[key] = _Client()
+            client.task = asyncio.create_task(self._run(client, name, caller, token))
+            client.task.add_done_callback(lambda _: self._clients.pop(key, None))
+        client.used_s = time.monotonic()
+        return client
+
+    async def _run(self, client: _Client, name: str, caller: Caller, token: bytes) -> None:
+        from hansard.service.mcp.offers import Sessions  # noqa: PLC0415 -- of an extra
+        from hansard.service.mcp.server import Served, app_of  # noqa: PLC0415 -- of an extra
+
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                opened = await stack.enter_async_context(self._records.of(name))
+                record: Any = opened.record
+                if caller.principal is not None:
+                    record = await _restricted(opened, caller, token)
+                    stack.push_async_callback(record.close)
+                sessions = Sessions(record, None, None)
+                app = await stack.enter_async_context(app_of(sessions, SESSIONS_MAX + 1))
+                client.begun.set_result(Served(sessions, app, SESSIONS_MAX))
+                await client.ending.wait()
+        except BaseException as error:
+            if not client.begun.done():
+                client.begun.set_exception(error)
+            if not isinstance(error, HansardError):
+                raise
+
+    def _make_room(self) -> None:
+        """End the client that was idle longest, if there are too many. Raises ServiceBusy."""
+        if len(self._clients) < CLIENTS_MAX:
+            return
+        idle = [(each.used_s, key) for key, each in self._clients.items() if not each.open]
+        if not idle:
+            raise ServiceBusy("clients of MCP with open requests", CLIENTS_MAX, 10.0)
+        self._clients.pop(min(idle)[1]).ending.set()
+
+    async def _end_idle(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            late_s = time.monotonic() - IDLE_S
+            for client in self._clients.values():
+                if not client.open and client.used_s < late_s:
+                    client.ending.set()
+
+
+async def _restricted(opened: OpenWorkspace, caller: Caller, token: bytes) -> AsyncRestrictedRecord:
+    """Open the record as a principal, over the service. Raises Unreachable, AccessRefused."""
+    who = caller.principal
+    assert who is not None  # noqa: S101 -- of a caller in a role
+    login = _ServiceLogin(
+        url=",".join(opened.runtime.urls),
+        workspace=opened.name,
+        role=who.role,
+        principal=who.name,
+        token=token.decode("ascii"),
+        nkey_seed="",
+        inbox=who.inbox,
+        broker=opened.runtime,
+    )
+    link = Link(login, await Requests.open(login.options()))
+    return AsyncRestrictedRecord(link, Defaults.of(opened.settings, {}))

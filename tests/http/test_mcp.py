@@ -1,0 +1,65 @@
+"""The record as an MCP server beside the other routes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from hansard.agents.access import principals
+from hansard.service.running import served
+from tests.http.conftest import TOKEN, Lab
+from tests.http.test_login import reader
+
+pytestmark = pytest.mark.slow
+
+
+@contextlib.asynccontextmanager
+async def client_of(lab: Lab, token: str, workspace: str = "") -> AsyncIterator[Client]:
+    """Yield a client of the server of a token."""
+    base = str(lab.http.base_url).rstrip("/")
+    where = f"{base}/workspaces/{workspace}/mcp" if workspace else f"{base}/mcp"
+    async with (
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30) as http,
+        Client(streamable_http_client(where, http_client=http)) as client,
+    ):
+        yield client
+
+
+async def test_the_operator_is_served(lab: Lab):
+    """Its tools write to the same record; a wrong token is refused."""
+    async with client_of(lab, TOKEN) as client:
+        names = {each.name for each in (await client.list_tools()).tools}
+        assert {"start_run", "board_put"} <= names
+        begun = await client.call_tool("start_run", {"workflow": "over-mcp"})
+        run = begun.structured_content["result"]["run_id"]
+    assert [each for each, _ in await lab.record.runs(workflow="over-mcp")] == [run]
+    async with client_of(lab, TOKEN, lab.name) as client:
+        assert (await client.list_tools()).tools
+    for headers in ({"authorization": "Bearer other"}, {"authorization": ""}):
+        assert (await lab.http.post("/mcp", json={}, headers=headers)).status_code == 401
+    assert (await lab.http.post("/mcp", headers={"host": "evil.example"})).status_code == 421
+
+
+async def test_a_principal_is_served_in_its_role(lab: Lab, tmp_path: Path):
+    """It sees what its role sees, and its token's end refuses the next request."""
+    ada = await reader(lab, tmp_path)
+    async with served(lab.config, lab.broker, lambda _: None) as is_served:
+        assert is_served
+        async with client_of(lab, ada.token, lab.name) as client:
+            assert (await client.list_tools()).tools
+            begun = await client.call_tool("start_run", {"workflow": "over-mcp"})
+            run = begun.structured_content["result"]["run_id"]
+            state = await lab.record.state(run)
+            assert (state.agent("ada").role, [*state.agents]) == ("reader", ["ada"])
+        await principals.revoke_all(lab.record.workspace, "ada")
+        await asyncio.sleep(0.5)
+        headers = {"authorization": f"Bearer {ada.token}"}
+        where = f"/workspaces/{lab.name}/mcp"
+        assert (await lab.http.post(where, json={}, headers=headers)).status_code == 401
