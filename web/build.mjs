@@ -1,55 +1,87 @@
 // Build the page: `make web`. The result in src/hansard/web/static is committed; equal sources give equal
 // bytes, which a test checks. HANSARD_WEB_OUT is another folder for the result.
+//
+// core-HASH.js is a whole page: with data in the document it shows it (`hansard run html` puts both into
+// one file). The served page takes from it what it shares, so that no code is in the result twice.
 import * as esbuild from "esbuild";
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const OUT = process.env.HANSARD_WEB_OUT ?? join(HERE, "../src/hansard/web/static");
-const RESULT = ["assets", "index.html", "file.js", "file.css"]; // in OUT; other files there are not built
+const RESULT = ["assets", "index.html"]; // in OUT; other files there are not built
 const BYTES_MAX = 700 * 1024; // of all files of the result
+const PACKAGES = ["preact", "preact/hooks", "preact/jsx-runtime", "@preact/signals"]; // shared, beside src/
 
 const common = {
   absWorkingDir: HERE,
   bundle: true,
   charset: "utf8",
+  entryNames: "[name]-[hash]",
+  chunkNames: "[name]-[hash]",
+  format: "esm",
   jsx: "automatic",
   jsxImportSource: "preact",
   legalComments: "none",
   logLevel: "warning",
+  metafile: true,
   minify: true,
+  outdir: join(OUT, "assets"),
   target: "es2022",
 };
 
-// The served application, in parts that are loaded when a view needs them.
-async function application() {
-  const result = await esbuild.build({
-    ...common,
-    entryPoints: { main: "src/main.tsx" },
-    entryNames: "[name]-[hash]",
-    chunkNames: "[name]-[hash]",
-    assetNames: "[name]-[hash]",
-    format: "esm",
-    metafile: true,
-    outdir: join(OUT, "assets"),
-    splitting: true,
-  });
-  const names = Object.entries(result.metafile.outputs).filter(([, facts]) => facts.entryPoint === "src/main.tsx");
-  const script = names.map(([name]) => name.split("/").at(-1)).find((name) => name.endsWith(".js"));
-  const style = Object.keys(result.metafile.outputs).map((name) => name.split("/").at(-1)).find((name) => /^main-.*\.css$/.test(name));
-  const page = readFileSync(join(HERE, "src/index.html"), "utf8");
-  writeFileSync(join(OUT, "index.html"), page.replace("{{style}}", style).replace("{{script}}", script));
+const built = ({ metafile }, end) => Object.keys(metafile.outputs).map((name) => name.split("/").at(-1)).find((name) => name.endsWith(end));
+
+// Names that a module exports.
+async function exportsOf(module) {
+  const { metafile } = await esbuild.build({ ...common, write: false, entryPoints: { module }, minify: false });
+  return Object.values(metafile.outputs).find((facts) => facts.entryPoint).exports;
 }
 
-// The script and the style of the page that holds its data (`hansard run html`): one file each.
-async function file() {
-  await esbuild.build({
-    ...common,
-    entryPoints: { file: "src/file.tsx" },
-    format: "iife",
-    outdir: OUT,
-  });
+// The page of a file, and its modules by path with the names under which the core exports them.
+async function core() {
+  const first = await esbuild.build({ ...common, write: false, entryPoints: ["src/file.tsx"] });
+  const own = Object.keys(first.metafile.inputs).filter((path) => /^src\/.*\.tsx?$/.test(path) && path !== "src/file.tsx");
+  const modules = new Map();
+  for (const path of [...own.sort(), ...PACKAGES]) {
+    const names = await exportsOf(path.startsWith("src/") ? `./${path}` : path);
+    if (names.length) modules.set(path, { name: `m${modules.size}`, names });
+  }
+  const lines = [...modules].map(([path, { name }]) => `export * as ${name} from "${path.startsWith("src/") ? `./${path}` : path}";`);
+  const stdin = { contents: `import "./src/file.tsx";\n${lines.join("\n")}\n`, resolveDir: HERE, sourcefile: "core.ts" };
+  const result = await esbuild.build({ ...common, stdin, entryNames: "core-[hash]" });
+  return { modules, script: built(result, ".js"), style: built(result, ".css") };
+}
+
+// Take what the core has from there.
+const fromCore = ({ modules, script }) => ({
+  name: "core",
+  setup(build) {
+    build.onResolve({ filter: /^core$/ }, () => ({ path: `./${script}`, external: true }));
+    build.onResolve({ filter: /./ }, async ({ path, pluginData, ...options }) => {
+      if (pluginData === "core" || options.kind === "entry-point") return undefined;
+      if (PACKAGES.includes(path)) return { path, namespace: "core" };
+      if (!path.startsWith(".") || path.endsWith(".css")) return undefined;
+      const { path: whole } = await build.resolve(path, { ...options, pluginData: "core" });
+      const name = relative(HERE, whole);
+      return modules.has(name) ? { path: name, namespace: "core" } : undefined;
+    });
+    build.onLoad({ filter: /./, namespace: "core" }, ({ path }) => {
+      const { name, names } = modules.get(path);
+      const lines = names.map((each) => (each === "default" ? `export default ${name}.default;` : `export const ${each} = ${name}.${each};`));
+      return { contents: `import { ${name} } from "core";\n${lines.join("\n")}`, resolveDir: HERE };
+    });
+  },
+});
+
+// The served application, in parts that are loaded when a view needs them.
+async function application(shared) {
+  const result = await esbuild.build({ ...common, entryPoints: { main: "src/main.tsx" }, splitting: true, plugins: [fromCore(shared)] });
+  const main = Object.entries(result.metafile.outputs).find(([, facts]) => facts.entryPoint === "src/main.tsx")[0].split("/").at(-1);
+  const page = readFileSync(join(HERE, "src/index.html"), "utf8");
+  const names = { core: shared.script, style: shared.style, more: built(result, ".css"), script: main };
+  writeFileSync(join(OUT, "index.html"), page.replace(/\{\{(\w+)\}\}/g, (_, name) => names[name]));
 }
 
 function bytesOf(path) {
@@ -58,17 +90,12 @@ function bytesOf(path) {
   return readdirSync(path).reduce((sum, name) => sum + bytesOf(join(path, name)), 0);
 }
 
-async function build() {
-  for (const name of RESULT) rmSync(join(OUT, name), { recursive: true, force: true });
-  mkdirSync(OUT, { recursive: true });
-  await application();
-  await file();
-  const bytes = RESULT.reduce((sum, name) => sum + bytesOf(join(OUT, name)), 0);
-  console.log(`${OUT}: ${(bytes / 1024).toFixed(0)} KiB`);
-  if (bytes > BYTES_MAX) {
-    console.error(`the page has ${bytes} bytes, and at most ${BYTES_MAX} are allowed: remove a part, or load less of a package`);
-    process.exitCode = 1;
-  }
+for (const name of RESULT) rmSync(join(OUT, name), { recursive: true, force: true });
+mkdirSync(OUT, { recursive: true });
+await application(await core());
+const bytes = RESULT.reduce((sum, name) => sum + bytesOf(join(OUT, name)), 0);
+console.log(`${OUT}: ${(bytes / 1024).toFixed(0)} KiB`);
+if (bytes > BYTES_MAX) {
+  console.error(`the page has ${bytes} bytes, and at most ${BYTES_MAX} are allowed: remove a part, or load less of a package`);
+  process.exitCode = 1;
 }
-
-await build();

@@ -1,4 +1,4 @@
-// The page of one run with its data inside (`hansard run html`).
+// The page of one run with its data inside (`hansard run html`); the served page has no data in it.
 
 import { render } from "preact";
 import { inFile, listen } from "./app/place";
@@ -11,15 +11,20 @@ import "./styles/base.css";
 import "./styles/value.css";
 import "./styles/run.css";
 
-startTheme();
-const source = new InsideSource(JSON.parse(document.getElementById("data")!.textContent!));
-inFile(source.workspace, `/runs/${encodeURIComponent(source.data.run)}`);
-listen();
-// For the browser's console: `hansard.now("/runs/RUN/board", { at: "12.0" })`.
-Object.assign(globalThis, { hansard: source });
-render(
-  <SourceContext.Provider value={source}>
-    <FileShell><RunView run={source.data.run} /></FileShell>
-  </SourceContext.Provider>,
-  document.getElementById("app")!,
-);
+function show(data: HTMLElement): void {
+  const source = new InsideSource(JSON.parse(data.textContent!));
+  startTheme();
+  inFile(source.workspace, `/runs/${encodeURIComponent(source.data.run)}`);
+  listen();
+  // For the browser's console: `hansard.now("/runs/RUN/board", { at: "12.0" })`.
+  Object.assign(globalThis, { hansard: source });
+  render(
+    <SourceContext.Provider value={source}>
+      <FileShell><RunView run={source.data.run} /></FileShell>
+    </SourceContext.Provider>,
+    document.getElementById("app")!,
+  );
+}
+
+const data = document.getElementById("data");
+if (data) show(data);

@@ -6,9 +6,6 @@ import { go, listen, place } from "./app/place";
 import { SourceContext } from "./app/reads";
 import { Shell } from "./app/served";
 import { startTheme } from "./app/theme";
-import "./styles/base.css";
-import "./styles/value.css";
-import "./styles/run.css";
 import "./styles/ask.css";
 import "uplot/dist/uPlot.min.css";
 

@@ -82,9 +82,7 @@ class Picture(msgspec.Struct, frozen=True):
 
 def run_page(page: Page) -> bytes:
     """Return the page of a run, with its data and script."""
-    filled = _page(
-        "run.html", asset("file.css"), asset("file.js"), run=page.run, data=_DATA
-    )
+    filled = _page("run.html", built(".css"), built(".js"), run=page.run, data=_DATA)
     before, _, after = filled.partition(_DATA.encode())
     return before + data_of(page) + after
 
@@ -239,6 +237,14 @@ def data_of(page: Page) -> bytes:
     for char, escaped in _ESCAPES:
         made = made.replace(char, escaped)
     return made
+
+
+def built(suffix: str) -> str:
+    """Return the part of the built page that shows the data inside its file (`web/build.mjs`)."""
+    folder = resources.files("hansard.web").joinpath("static", "assets")
+    names = (each.name for each in folder.iterdir())
+    [name] = [name for name in names if name.startswith("core-") and name.endswith(suffix)]
+    return asset(f"assets/{name}")
 
 
 def asset(name: str) -> str:
