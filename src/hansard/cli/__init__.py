@@ -50,6 +50,7 @@ SECTIONS = {
         "up": ("up", "Run the broker, fill the tables and serve restricted agents."),
         "demo": ("up", "Watch three agents work, be killed, and resume."),
         "quickstart": ("quickstart", "Kill an agent of a framework, with and without Hansard."),
+        "worker": ("worker", "Run a workflow's program in each fork that is requested."),
         "record": ("record", "Record the model calls of a program in any language."),
         "replay": ("record", "Run a program against its recorded model calls."),
         "calibrate": ("record", "Propose which fields of a program's requests are volatile."),

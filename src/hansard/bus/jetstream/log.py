@@ -1,4 +1,7 @@
-"""The log on JetStream: one message per commit, one subject per version."""
+"""The log on JetStream: one message per commit, one subject per version.
+
+Long because its reads, its comparison with the mark and its followers are one concept.
+"""
 
 from __future__ import annotations
 
