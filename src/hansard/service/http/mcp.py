@@ -18,14 +18,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from hansard.agents.memory.search import ExtraMissing
 from hansard.broker.access import Credentials
 from hansard.bus.jetstream.client import BrokerOptions, Requests
 from hansard.client.listening import CLOSE, bearer
 from hansard.client.options import Defaults
 from hansard.client.restricted.link import Link
 from hansard.client.restricted.record import AsyncRestrictedRecord
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import ExtraMissing, HansardError
 from hansard.operations.protocol.faults import ServiceBusy
 from hansard.service.http.identity import Identity
 from hansard.service.http.problems import Refused, of_error, problem

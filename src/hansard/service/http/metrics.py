@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
-from hansard.agents.memory.search import import_extra
 from hansard.bus import subjects
 from hansard.bus.errors import Unreachable
 from hansard.bus.jetstream import APPEND_TIMES
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.client.opening import data_dir_of
-from hansard.domain.errors import HansardError
+from hansard.domain.errors import HansardError, import_extra
 from hansard.inspect.status import status_of
 from hansard.projections import snapshots as generations
 from hansard.projections.store import Store
