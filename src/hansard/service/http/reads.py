@@ -22,6 +22,7 @@ from hansard.client import unfinished
 from hansard.domain import ids
 from hansard.domain.choices import claimed_time
 from hansard.domain.roles.view import ShownEvent
+from hansard.domain.run import ForkEffects
 from hansard.inspect import audit as audits
 from hansard.inspect import comparison_parts
 from hansard.inspect import experiments as experiment_reads
@@ -30,6 +31,7 @@ from hansard.inspect import outline as outlines
 from hansard.inspect import roles as access
 from hansard.inspect import state as states
 from hansard.inspect.answer import Answer, find_run
+from hansard.inspect.fork_plan import ForkPlan, fork_plan
 from hansard.inspect.outline import (
     ROWS,
     ROWS_MAX,
@@ -517,6 +519,29 @@ async def diff(context: Context, run: str, other: str) -> Any:
     """
     workspace, name = await _found(context, "diff", run)
     return document(await run_diff(workspace, name, await find_run(workspace, other)))
+
+
+@read("/runs/{run}/plan")
+async def plan(
+    context: Context,
+    run: str,
+    *,
+    edit: list[str] = [],  # noqa: B006 -- never changed
+    at: str | None = None,
+    effects: ForkEffects | None = None,
+) -> ForkPlan:
+    """Return what a fork of a run will do: which calls are answered, and which run.
+
+    `POST /record/fork` makes it, and `POST /work/request` has a worker run it.
+
+    Args:
+        run: The run's id, a unique prefix, or `last`.
+        edit: Steps that get another result, as `agent#number`. Repeatable.
+        at: The point of the fork, if no step is edited; by default the run's end.
+        effects: The handling of tools with effects; `models` with edits, else `shadow`.
+    """
+    workspace, name = await _found(context, "plan", run)
+    return await fork_plan(workspace, name, edit, at, effects)
 
 
 @read("/runs/{run}/knew")

@@ -1,0 +1,266 @@
+"""What a fork with edits will do, before it is made: which calls are answered, and which run.
+
+The program decides what it calls; the plan follows from the calls that its parent has on record. A
+call is answered if it and the result before it in its scope are the same (docs/forks.md). So it is
+certain only for the calls next to an edit; behind a call that runs, it depends on that result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from hansard.agents.runs import find_step, refuse_observed
+from hansard.agents.workspace import Workspace
+from hansard.domain.agent import AgentState
+from hansard.domain.errors import BadValue
+from hansard.domain.run import Chain, ForkEffects
+from hansard.domain.steps import KINDS_IN_RECORD, Effects, Step
+from hansard.inspect.answer import Answer
+from hansard.inspect.trace import recorded
+
+STEPS_MAX = 2_000
+"""Most steps after the cut that a plan lists; the others are counted."""
+
+MENTION_CHARACTERS_MIN = 12
+"""Shortest text of a result whose occurrence in the arguments of a later call counts as its use."""
+
+MENTIONS_MAX = 50
+"""Most texts of a result that are searched."""
+
+
+class Action(StrEnum):
+    """What a fork does with a call that its parent made."""
+
+    EDITED = "edited"
+    """It returns the new result; the tool does not run."""
+    SERVED = "served"
+    """It is answered from the record."""
+    RUNS = "runs"
+    """The tool runs."""
+    WITHHELD = "withheld"
+    """Its effect does not happen: the parent's outcome or the tool's shadow answers, or nothing."""
+    STOPS = "stops"
+    """The fork stops, and asks whether to use the recorded outcome or to run it again."""
+
+
+class PlannedCall(msgspec.Struct, kw_only=True):
+    """A call of the parent after the cut.
+
+    Attributes:
+        step: The call, as `agent#number`.
+        tool: The tool.
+        kind: The kind of call.
+        effects: The tool's effect on the world.
+        action: What the fork does with it.
+        is_certain: False if it depends on the result of a call that runs before it.
+        why: The reason in words.
+        version: The version of its intent in its agent's stream.
+    """
+
+    step: str
+    tool: str
+    kind: str
+    effects: Effects
+    action: Action
+    is_certain: bool
+    why: str
+    version: int
+
+
+class ForkPlan(Answer, kw_only=True):
+    """The plan of a fork.
+
+    Attributes:
+        run: The parent.
+        position: The position up to which the fork has its parent's events.
+        effects: The handling of tools with effects.
+        before: Number of calls before the cut: they are on record in the fork.
+        counts: Number of calls after the cut by action.
+        calls: The calls after the cut, by agent and in order, at most `STEPS_MAX`.
+        more: Number of calls that are not listed.
+        workflow: The workflow whose worker can run the fork.
+    """
+
+    run: str
+    position: int
+    effects: ForkEffects
+    before: int
+    counts: dict[str, int]
+    calls: list[PlannedCall]
+    more: int
+    workflow: str
+
+
+async def fork_plan(
+    workspace: Workspace,
+    run: str,
+    edits: Sequence[str] = (),
+    at: str | None = None,
+    effects: ForkEffects | None = None,
+) -> ForkPlan:
+    """Return the plan of a fork of a run at a point, or with other results of some steps.
+
+    Raises NotFound, BadName, and BadValue for edits beside a point, or of a call on shared state.
+    """
+    if edits and at is not None:
+        raise BadValue("at", f"{at!r:.80} beside edits", "leave it out: the cut is before the edit")
+    view = await workspace.states.run(run)
+    refuse_observed(run, view.life)
+    mode = effects or (ForkEffects.MODELS if edits else ForkEffects.SHADOW)
+    edited: dict[str, set[int]] = {}
+    starts: list[int] = []
+    for text in edits:
+        agent, step = find_step(view, await workspace.points.step_name(run, text))
+        if step.kind in KINDS_IN_RECORD:
+            fact = f"step {agent}#{step.number} is a call of kind {step.kind}"
+            raise BadValue("edit", fact, "edit the call whose result it was made with")
+        edited.setdefault(agent, set()).add(step.number)
+        position = await workspace.states.position_of(view.stream_of(agent), step.version)
+        stored = await workspace.log.at(position or 0)
+        starts.append(stored.position - (stored.commit.tx.index if stored.commit.tx else 0))
+    if starts:
+        cut = min(starts) - 1
+    else:
+        cut = await workspace.log.end(await workspace.points.up_to(run, at))
+    _, vector = await workspace.points.vector(run, cut)
+    calls: list[PlannedCall] = []
+    before = 0
+    for name, state in view.agents.items():
+        planned = _Agent(state, mode, edited.get(name, set()), is_edited=bool(edits))
+        planned.is_full = view.life.chain is Chain.FULL
+        since = vector.get(str(view.stream_of(name)), 0)
+        ours = list(planned.calls(name, since))
+        before += len(state.steps) - len(ours)
+        calls += ours
+    return ForkPlan(
+        run=run,
+        position=cut,
+        effects=mode,
+        before=before,
+        counts=dict(Counter(each.action.value for each in calls)),
+        calls=calls[:STEPS_MAX],
+        more=max(0, len(calls) - STEPS_MAX),
+        workflow=view.life.workflow,
+    )
+
+
+class _Agent:
+    """The plan of one agent's calls."""
+
+    is_full = False
+    """True if a call's fingerprint includes all calls before it."""
+
+    def __init__(
+        self, state: AgentState, mode: ForkEffects, edited: set[int], *, is_edited: bool
+    ) -> None:
+        self._state = state
+        self._mode = mode
+        self._edited = edited
+        self._is_edited = is_edited
+        self._changed: dict[int, bool] = {}
+        """Calls whose result may differ, and whether it certainly does."""
+        self._mentions: dict[int, list[str]] = {}
+        """Texts of their results on record."""
+
+    def calls(self, agent: str, since: int) -> list[PlannedCall]:
+        """Return the plan of the calls after a version, in order."""
+        steps = sorted(self._state.steps.values(), key=lambda step: step.version)
+        return [self._call(agent, step) for step in steps if step.version > since]
+
+    def _call(self, agent: str, step: Step) -> PlannedCall:
+        action, certain, why = self._plan(step)
+        if action in (Action.EDITED, Action.RUNS, Action.STOPS) or (
+            action is Action.WITHHELD and not certain
+        ):
+            self._changed[step.number] = action is Action.EDITED
+            self._mentions[step.number] = _texts(step)
+        return PlannedCall(
+            step=f"{agent}#{step.number}",
+            tool=step.tool,
+            kind=step.kind,
+            effects=step.effects,
+            action=action,
+            is_certain=certain,
+            why=why,
+            version=step.version,
+        )
+
+    def _plan(self, step: Step) -> tuple[Action, bool, str]:
+        """Return what happens to a call, whether that is certain, and why."""
+        if step.number in self._edited:
+            return Action.EDITED, True, "its result is the new one"
+        if not self._is_edited:
+            action, why = self._again(step)
+            return action, False, f"after the cut the program goes on by itself; {why}"
+        used = self._used(step)
+        if used is not None:
+            action, why = self._again(step)
+            return action, False, f"its arguments have text of the result of #{used}; {why}"
+        before = [number for number in step.after if number in self._changed]
+        if self.is_full and self._changed:
+            before = before or [max(self._changed)]
+        if not before:
+            return Action.SERVED, True, "it and the result before it are the same"
+        action, why = self._again(step)
+        nearest = before[0]
+        if self._changed[nearest] or self.is_full:
+            return action, True, f"the result of #{nearest} before it is another; {why}"
+        if action is Action.WITHHELD:
+            return action, True, why
+        return action, False, f"unless #{nearest} before it has the same result again; {why}"
+
+    def _again(self, step: Step) -> tuple[Action, str]:
+        """Return what happens to a call that the record does not answer."""
+        if step.kind in KINDS_IN_RECORD and step.kind != "memory":
+            return Action.RUNS, "it changes the fork's own state alone"
+        if not step.has_effect:
+            return Action.RUNS, "it has no effect"
+        if self._mode is ForkEffects.LIVE:
+            if step.effects is Effects.IDEMPOTENT:
+                return Action.RUNS, "with its old key"
+            return Action.STOPS, "its effect may happen twice"
+        is_model = step.kind == "model" and step.effects is Effects.IDEMPOTENT
+        if is_model and self._mode is ForkEffects.MODELS:
+            return Action.RUNS, "calls of models run"
+        return Action.WITHHELD, "its effect does not happen"
+
+    def _used(self, step: Step) -> int | None:
+        """Return a call whose changed result occurs in the arguments of this one."""
+        arguments = _flat(step.arguments)
+        for number, texts in self._mentions.items():
+            if any(text in arguments for text in texts):
+                return number
+        return None
+
+
+def _flat(raw: msgspec.Raw) -> str:
+    return "\0".join(_strings(recorded(raw)))
+
+
+def _texts(step: Step) -> list[str]:
+    """Return texts of a call's result on record that are long enough to recognise."""
+    values = [step.result, *step.items]
+    texts = [text for raw in values[:MENTIONS_MAX] for text in _strings(recorded(raw))]
+    return [text for text in texts if len(text) >= MENTION_CHARACTERS_MIN][:MENTIONS_MAX]
+
+
+def _strings(value: Any) -> list[str]:
+    """Return the texts in a value, in order."""
+    texts: list[str] = []
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                texts.append(text)
+            case dict() as inner:
+                waiting += reversed(inner.values())
+            case list() as inner:
+                waiting += reversed(inner)
+            case _:
+                pass
+    return texts

@@ -1,0 +1,110 @@
+"""The plan of a fork: what it states of each call is what happens when the program runs in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.http.conftest import Lab
+from tests.http.test_reads import get
+
+
+class Shop:
+    """A program whose calls depend on each other in several ways."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    async def run(self, record: hansard.AsyncRecord, run: str | None = None) -> str:
+        """Run it; return its run."""
+        ran = self.ran
+
+        @hansard.tool(effects="pure")
+        async def find_order(number: int) -> str:
+            ran.append("find_order")
+            return "lost somewhere in the north"
+
+        @hansard.tool(effects="idempotent", kind="model")
+        async def ask(text: str) -> str:
+            ran.append("ask")
+            return "refund"
+
+        @hansard.tool(effects="once")
+        async def refund(amount: int) -> str:
+            ran.append("refund")
+            return f"paid {amount}"
+
+        @hansard.tool(effects="pure")
+        async def weather(city: str) -> str:
+            ran.append("weather")
+            return "rain"
+
+        async with record.run("shop", run=run, agent="clerk", role="r") as s:
+            await weather("Oslo")
+            order = await find_order(17)
+            await ask(f"the order is {order}")
+            await refund(20)
+            await weather("Rome")
+
+            async def apart() -> None:
+                await weather("Bern")
+
+            await s.gather(apart())
+            name: str = s.run
+        return name
+
+
+EDIT = "clerk#2"
+
+
+def action(plan: dict[str, Any]) -> dict[str, str]:
+    """Return the planned action of each step."""
+    return {each["step"]: each["action"] for each in plan["calls"]}
+
+
+async def test_plan_and_run_agree(lab: Lab) -> None:
+    """With an edit, calls run, are withheld or are answered as the plan states."""
+    shop = Shop()
+    parent = await shop.run(lab.record)
+    plan = await get(lab, f"/runs/{parent}/plan", edit=EDIT)
+    assert action(plan) == {
+        "clerk#2": "edited",
+        "clerk#3": "runs",
+        "clerk#4": "withheld",
+        "clerk#5": "served",
+        "clerk#6": "served",
+    }
+    assert (plan["before"], plan["effects"], plan["workflow"]) == (1, "models", "shop")
+    assert plan["counts"] == {"edited": 1, "runs": 1, "withheld": 1, "served": 2}
+    edits = [hansard.replace(EDIT, result="delivered to the south")]
+    fork = await lab.record.fork(parent, edits=edits)
+    shop.ran.clear()
+    await shop.run(lab.record, fork)
+    assert shop.ran == ["ask"]
+    position = (await get(lab, f"/runs/{fork}/outline"))["rows"]["position"]
+    assert plan["position"] < position[-1]
+
+
+@pytest.mark.parametrize(
+    ("effects", "model", "payment"),
+    [("shadow", "withheld", "withheld"), ("live", "runs", "stops")],
+)
+async def test_effects(lab: Lab, effects: str, model: str, payment: str) -> None:
+    """The handling of effects decides about calls that the record does not answer."""
+    parent = await Shop().run(lab.record)
+    plan = await get(lab, f"/runs/{parent}/plan", edit=EDIT, effects=effects)
+    assert action(plan)["clerk#3"] == model
+    assert action(plan).get("clerk#4") in {payment, "served"}
+
+
+async def test_a_point_and_refusals(lab: Lab) -> None:
+    """At a point the program goes on by itself; impossible plans are refused with a remedy."""
+    parent = await Shop().run(lab.record)
+    plan = await get(lab, f"/runs/{parent}/plan", at="clerk#2")
+    assert [each["is_certain"] for each in plan["calls"]] == [False] * len(plan["calls"])
+    for query in ({"edit": "clerk#99"}, {"edit": EDIT, "at": "3"}, {"edit": "x"}):
+        answer = await lab.http.get(lab.at(f"/runs/{parent}/plan"), params=query)
+        assert answer.status_code in {400, 404}
+        assert answer.json()["remedy"]
