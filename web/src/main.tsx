@@ -1,16 +1,40 @@
 // The served page.
 
 import { render } from "preact";
-import { HttpSource } from "./app/http";
+import { HttpSource, whoAmI, type Me } from "./app/http";
 import { go, listen, place } from "./app/place";
-import { SourceContext } from "./app/reads";
+import { asProblem, SourceContext } from "./app/reads";
 import { Shell } from "./app/served";
 import { startTheme } from "./app/theme";
+import { Failed } from "./ui/pieces";
 import "./styles/ask.css";
 import "uplot/dist/uPlot.min.css";
 
 startTheme();
 listen();
-if (place.value.path === "/") go("/runs", {}, { replace: true });
-const source = new HttpSource(place.value.workspace);
-render(<SourceContext.Provider value={source}><Shell source={source} /></SourceContext.Provider>, document.getElementById("app")!);
+
+const app = document.getElementById("app")!;
+
+function show(): void {
+  if (place.value.path === "/") go("/runs", {}, { replace: true });
+  const source = new HttpSource(place.value.workspace);
+  render(<SourceContext.Provider value={source}><Shell source={source} /></SourceContext.Provider>, app);
+}
+
+// Without a workspace in the address: the only one, or a choice.
+function choose({ workspaces }: Me): void {
+  if (workspaces.length === 1) {
+    location.replace(`/ws/${encodeURIComponent(workspaces[0])}/runs`);
+    return;
+  }
+  render(
+    <main id="content" class="view">
+      <h1>Workspaces</h1>
+      {workspaces.length ? <ul class="plain">{workspaces.map((name) => <li key={name}><a href={`/ws/${encodeURIComponent(name)}/runs`}>{name}</a></li>)}</ul> : <p class="note">This record has no workspace yet. `hansard demo` makes one.</p>}
+    </main>,
+    app,
+  );
+}
+
+if (place.value.workspace) show();
+else whoAmI().then(choose, (error) => render(<main id="content" class="view"><Failed problem={asProblem(error)} again={() => location.reload()} /></main>, app));

@@ -4,6 +4,17 @@ import { Problem, queryText, type Answer, type Listener, type Query, type Source
 
 const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000]; // between attempts to follow a stream
 
+// The caller, as the server knows it.
+export interface Me {
+  operator: boolean;
+  principal: string | null;
+  role: string | null;
+  csrf: string; // sent with each write; another login has another one
+  workspaces: string[];
+}
+
+export const whoAmI = (): Promise<Me> => request<Me>("/api/v1/me", {}).then(({ data }) => data);
+
 async function problemOf(response: Response): Promise<Problem> {
   const text = await response.text();
   try {
@@ -13,6 +24,19 @@ async function problemOf(response: Response): Promise<Problem> {
   } catch {
     return new Problem(response.status, response.statusText || `Status ${response.status}`, text.slice(0, 300));
   }
+}
+
+async function request<T>(address: string, init: RequestInit): Promise<Answer<T>> {
+  let response: Response;
+  try {
+    response = await fetch(address, { credentials: "same-origin", ...init });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new Problem(0, "No answer from the server", location.host, "Check that `hansard up --http` runs, then try again.");
+  }
+  if (!response.ok) throw await problemOf(response);
+  const position = response.headers.get("Hansard-Position");
+  return { data: response.status === 204 ? (null as T) : await response.json(), position: position === null ? null : Number(position) };
 }
 
 export class HttpSource implements Source {
@@ -29,26 +53,12 @@ export class HttpSource implements Source {
   }
 
   async get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<Answer<T>> {
-    return this.request<T>(this.address(path, query), { signal });
+    return request<T>(this.address(path, query), { signal });
   }
 
   async post<T>(path: string, body: unknown, key: string = crypto.randomUUID()): Promise<Answer<T>> {
-    const { data: me } = await this.request<{ csrf: string }>("/api/v1/me", {}); // another login has another mark
-    const headers = { "Content-Type": "application/json", "Idempotency-Key": key, "Hansard-CSRF": me.csrf };
-    return this.request<T>(this.address(path), { method: "POST", headers, body: JSON.stringify(body) });
-  }
-
-  private async request<T>(address: string, init: RequestInit): Promise<Answer<T>> {
-    let response: Response;
-    try {
-      response = await fetch(address, { credentials: "same-origin", ...init });
-    } catch (error) {
-      if (init.signal?.aborted) throw error;
-      throw new Problem(0, "No answer from the server", location.host, "Check that `hansard up --http` runs, then try again.");
-    }
-    if (!response.ok) throw await problemOf(response);
-    const position = response.headers.get("Hansard-Position");
-    return { data: response.status === 204 ? (null as T) : await response.json(), position: position === null ? null : Number(position) };
+    const headers = { "Content-Type": "application/json", "Idempotency-Key": key, "Hansard-CSRF": (await whoAmI()).csrf };
+    return request<T>(this.address(path), { method: "POST", headers, body: JSON.stringify(body) });
   }
 
   // EventSource reconnects by itself after most losses, with Last-Event-ID; after a refusal it does not,
@@ -57,7 +67,7 @@ export class HttpSource implements Source {
     let [stopped, attempt, last] = [false, 0, ""];
     let stream: EventSource | null = null;
     let timer = 0;
-    const names = ["message", "row", "rows", "run", "runs", "change", "reload"];
+    const names = ["open", "rows", "runs", "reload"];
     const begin = () => {
       stream = new EventSource(this.address(path, last ? { ...query, after: last } : query));
       stream.onopen = () => {

@@ -8,7 +8,7 @@ import { asProblem } from "../app/reads";
 import type { Answer, Problem, Source } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { TimeAxis } from "./axis";
-import { BAD, Outline, type OutlinePage } from "./outline";
+import { BAD, Outline, type OutlinePage, type Rows } from "./outline";
 
 const PAGE = 20_000; // rows read at once
 const KEPT = 2_000; // newest events kept after they were read
@@ -99,12 +99,22 @@ export class RunModel {
     return [...out].filter(([, items]) => items.length);
   }
 
-  // Rows that were recorded since: the point stays at the end if it was followed.
-  add(page: OutlinePage): void {
-    this.outline.add(page.rows);
-    this.outline.end = Math.max(this.outline.end, page.position);
+  // Rows that were recorded since: the point stays at the end if it is followed.
+  add(rows: Rows): void {
+    this.outline.add(rows);
+    this.outline.end = Math.max(this.outline.end, rows.position.at(-1) ?? 0);
     this.version.value++;
     if (this.follows.value) this.go(this.outline.size - 1, "", true);
+  }
+
+  // Read what was recorded since, after a stream that fell behind.
+  async more(): Promise<void> {
+    for (let after: number | null = this.outline.end; after !== null && !this.isStopped; ) {
+      const { data }: Answer<OutlinePage> = await this.source.get<OutlinePage>(`${this.path}/outline`, { after, limit: PAGE });
+      this.add(data.rows);
+      this.outline.end = Math.max(this.outline.end, data.position);
+      after = data.next;
+    }
   }
 
   stop(): void {

@@ -211,7 +211,7 @@ function Where({ model }: { model: RunModel }) {
       {event?.occurred_at && <span class="claim">occurred at <Rec text={event.occurred_at} />, says the source</span>}
       {event?.origin && <span class="claim">copied from <Rec text={`position ${event.origin.position} of log ${event.origin.log}, ${String(event.origin.at).slice(0, 19)}Z`} /></span>}
       {back > 0 && <span class="claim">its time is {duration(back / 1000)} earlier than that of the event before</span>}
-      {inside && <span class="claim">inside a {outline.lastOfCommit(point) === point ? "transaction" : "commit"}, which is on record whole</span>}
+      {inside && <span class="claim">inside a {outline.lastOfCommit(point) === point ? "transaction" : "commit"}, which is on record whole{model.source.now ? "" : ": state, board and tasks are those at its end"}</span>}
       {event?.quarantined && <span class="claim">ignored: <Rec text={event.quarantined} /></span>}
     </p>
   );

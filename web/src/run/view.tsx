@@ -14,8 +14,7 @@ import type { BoardAnswer, Life, RunAnswer, TasksAnswer } from "./answers";
 import { ChangesPanel } from "./changes";
 import { EventPanel } from "./event";
 import { ModelContext, RunModel, useModel } from "./model";
-import type { OutlinePage } from "./outline";
-import { upTo } from "./outline";
+import { upTo, type Rows } from "./outline";
 import { BoardPanel, ChatPanel, messagesOf, TasksPanel } from "./shared";
 import { assignment, Scores, StatePanel } from "./state";
 import { follow, setAxis, Timeline } from "./timeline";
@@ -307,14 +306,16 @@ function Opened({ model, children }: { model: RunModel; children: ComponentChild
   return <>{children}</>;
 }
 
-function Live({ model, reload }: { model: RunModel; reload: () => void }) {
-  useStream(`${model.path}/live`, { after: model.outline.end }, {
+function Live({ model, changed, restart }: { model: RunModel; changed: () => void; restart: () => void }) {
+  const [after, setAfter] = useState(model.outline.end);
+  useStream(`${model.path}/live`, { after }, {
     event: (name, data) => {
-      if (name === "reload") location.reload();
-      else if (data?.rows) {
-        model.add(data as OutlinePage);
-        reload();
-      }
+      if (name === "rows") {
+        model.add(data as Rows);
+        changed();
+      } else if (name === "reload" && data.after > 0) {
+        void model.more().then(() => setAfter(model.outline.end));
+      } else if (name === "reload") restart();
     },
     state: (state) => (live.value = state),
   });
@@ -326,7 +327,8 @@ const HEAD_MS = 1_500; // between reads of the head while a run goes on
 
 export default function RunView({ run }: { run: string }) {
   const source = useSource();
-  const model = useMemo(() => new RunModel(source, run), [source, run]);
+  const [epoch, setEpoch] = useState(0); // rises when a role's view of the run is another one
+  const model = useMemo(() => new RunModel(source, run), [source, run, epoch]);
   const read = useRead<RunAnswer>(model.path);
   const timer = useRef(0);
   useEffect(() => {
@@ -358,7 +360,7 @@ export default function RunView({ run }: { run: string }) {
           {!model.isWhole.value && <p class="note reading" role="status">Reading: {plural(model.outline.size, "event")} so far.</p>}
           <Panels />
         </Opened>
-        {model.isWhole.value && source.kind === "http" && <Live model={model} reload={reload} />}
+        {model.isWhole.value && source.kind === "http" && <Live key={epoch} model={model} changed={reload} restart={() => setEpoch(epoch + 1)} />}
       </div>
     </ModelContext.Provider>
   );
