@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from hansard.client.opening import Broker, find_broker
 from hansard.domain.errors import BadValue
 from hansard.service.http import app as listener
 from hansard.service.http.app import listening
-from tests.cli.test_up import up
+from tests.cli.support import environment
+from tests.cli.test_up import a_run, up
 from tests.faults._warm import python
 
 ROUTES = {f"/{name}": f"{__name__}:{name}" for name in ("echo", "fails", "slow")}
@@ -204,3 +207,48 @@ def test_up_refuses_to_listen_for_others_without_encryption(tmp_path: Path):
         with up(tmp_path, *options, program=python()) as process:
             _, errors = process.communicate(timeout=60)
         assert (process.returncode, words in " ".join(errors.split())) == (2, True), errors
+
+
+@pytest.mark.slow
+def test_up_serves_several_workspaces_and_a_broken_one_stops_none(tmp_path: Path):
+    """Those of `-w` are served, and created; the log of one was lost on the broker's disk."""
+    home = tmp_path / "data"
+    with join(home):
+        for name in ("broken", "other", "sound"):
+            a_run(home, name)
+    shutil.rmtree(home / "nats/jetstream/HANSARD/streams/hansard_log-broken")
+    named = [word for name in ("broken", "new", "sound") for word in ("-w", name)]
+    token = tmp_path / "token"
+    more = (*named, "--json", "--http", "127.0.0.1:0", "--token-file", str(token))
+    with up(home, *more, program=python(), HANSARD_DURABILITY="relaxed") as process:
+        assert process.stdout is not None
+        lines = (json.loads(line) for line in process.stdout)
+        begun = next(line for line in lines if line["kind"] == "up")
+        headers = {"authorization": f"Bearer {token.read_text().strip()}"}
+        with httpx2.Client(base_url=begun["http"], headers=headers, timeout=30) as http:
+            answers = {
+                name: http.get(f"/api/v1/{name}").status_code
+                for name in ("broken", "new", "other", "sound")
+            }
+            assert answers == {"broken": 503, "new": 200, "other": 404, "sound": 200}
+            runs = http.get("/api/v1/sound/runs").json()["runs"]
+            assert [each["workflow"] for each in runs] == ["w"]
+        assert {each["workspace"] for each in begun["workspaces"]} == {"new", "sound"}
+
+
+@pytest.mark.slow
+def test_only_up_takes_several_workspaces(tmp_path: Path):
+    """Other commands refuse them, and `up` refuses them beside `--all`."""
+    for command, words in (
+        (["runs"], "only 'hansard up' takes several"),
+        (["up", "--all"], "--workspace names some"),
+    ):
+        process = subprocess.run(
+            [python(), "-m", "hansard", *command, "-w", "one", "-w", "two"],
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (process.returncode, words in " ".join(process.stderr.split())) == (2, True)

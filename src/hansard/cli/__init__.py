@@ -281,7 +281,7 @@ def _show_version(value: bool) -> None:
 @app.callback(cls=Root)
 def _globals(
     workspace: Annotated[
-        str | None, option("The workspace [HANSARD_WORKSPACE].", None, "--workspace", "-w")
+        list[str] | None, option("The workspace [HANSARD_WORKSPACE].", None, "--workspace", "-w")
     ] = None,
     data_dir: Annotated[
         Path | None, option("Directory of the embedded broker's files [HANSARD_DATA_DIR].")
@@ -311,8 +311,9 @@ def _globals(
         ),
     ] = False,
 ) -> None:
+    GlobalOptions.workspaces = tuple(dict.fromkeys(workspace or ()))
     GlobalOptions.values = {
-        "workspace": workspace,
+        "workspace": workspace[-1] if workspace else None,
         "data_dir": data_dir,
         "nats_url": nats,
         "durability": durability,

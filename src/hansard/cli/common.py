@@ -58,6 +58,8 @@ class GlobalOptions:
     """Global options and `--json`, for the command that follows them in the same process."""
 
     values: dict[str, Any] = {}
+    workspaces: tuple[str, ...] = ()
+    """The workspaces of `-w`; only `hansard up` takes several."""
     debug = False
     json = False
 

@@ -90,13 +90,17 @@ def interruptible(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]
     return called
 
 
-def settings() -> Settings:
+def settings(*, several: bool = False) -> Settings:
     """Return the settings from the global options, and from the environment for the rest.
 
-    A data directory that cannot be written is replaced by a private copy of it.
+    A data directory that cannot be written is replaced by a private copy of it. `several`: the
+    command takes several workspaces; the settings have the last.
 
-    Raises SettingsError, NotCopied, BadDataDir.
+    Raises SettingsError, NotCopied, BadDataDir, and BadValue for several workspaces.
     """
+    if len(GlobalOptions.workspaces) > 1 and not several:
+        fact = f"there are {len(GlobalOptions.workspaces)}: {', '.join(GlobalOptions.workspaces)}"
+        raise BadValue("--workspace", fact, "give one; only 'hansard up' takes several")
     config = configuration.load(**GlobalOptions.values)
     _report_place(data_dir_of(config))
     if config.credentials:

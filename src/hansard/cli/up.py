@@ -22,13 +22,14 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
 from hansard.bus.redacted_log import ForwardingLog
 from hansard.cli import output
-from hansard.cli.common import Commands, GlobalOptions, option
+from hansard.cli.common import Commands, GlobalOptions, flag, option
 from hansard.cli.opening import settings
 from hansard.cli.output import Hint
 from hansard.cli.processes import BackgroundPrinter, log_stream, termination_event, until
 from hansard.cli.status import MEANING
 from hansard.client.opening import Broker, data_dir_of, find_broker, open_workspace
 from hansard.demo import main
+from hansard.domain import ids
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError, import_extra
 from hansard.inspect.answer import masked
@@ -56,6 +57,10 @@ async def up(
     after: Annotated[
         int | None, option("Show the log from here [only new commits].", "POSITION", min=0)
     ] = None,
+    all_: Annotated[
+        bool,
+        flag("--all", "Serve all workspaces, also if the settings name one. The default without."),
+    ] = False,
     http: Annotated[
         str | None, option("Listen for traces and hooks over HTTP; 0: a free port.", "[HOST:]PORT")
     ] = None,
@@ -83,16 +88,18 @@ async def up(
     """Run the broker, fill the tables and serve restricted agents.
 
     Shows each commit when it is made. Serves and shows all existing workspaces and those created
-    meanwhile; with --workspace only that one, which is created if it is missing (all are
-    projected). Each log is watched for damage: see 'hansard health'.
+    meanwhile; with --workspace, which may be repeated, only those, which are created if they are
+    missing (all are projected). A workspace that fails stops no other. Each log is watched for
+    damage: see 'hansard health'.
 
     With --http it also serves the page and the API to logged-in callers ('hansard login'), and
     accepts OpenTelemetry traces and hooks of other programs (docs/otel.md). It listens on this
     machine; other addresses require --tls-cert and --tls-key, or --behind-proxy.
     """
-    config = settings()
+    config = settings(several=True)
     private_copy.refuse(data_dir_of(config))
-    mine = config.workspace if configuration.names_workspace(**GlobalOptions.values) else None
+    only = _only(config, all_=all_)
+    mine = only[0] if only is not None and len(only) == 1 else None
     if mine is None and after is not None:
         raise BadValue("--after", "a position is one of a workspace", "name it with --workspace")
     with termination_event() as stop, contextlib.ExitStack() as ends:
@@ -104,10 +111,10 @@ async def up(
             watcher = Watcher(broker, data_dir_of(config), partial(shows.trouble, kind="damage"))
             tables = projecting(config, mine, broker, shows.trouble, stop, watcher)
             tls = _tls(tls_cert, tls_key)
-            door = _http(config, broker, http, token_file, allow_host, tls, behind_proxy)
+            door = _http(config, broker, only, http, token_file, allow_host, tls, behind_proxy)
             async with watcher.keep(), door as shows.http:
                 if mine is None:
-                    doing = _serve_all(config, broker, tables, shows)
+                    doing = _serve_all(config, broker, only, tables, shows)
                 else:
                     one = _One(config, broker, mine, shows)
                     begin = partial(_report_start, config, broker, shows, made=made)
@@ -118,10 +125,21 @@ async def up(
     output.show([], [Hint("stopped")])
 
 
+def _only(config: Settings, *, all_: bool) -> tuple[str, ...] | None:
+    """Return the workspaces to serve; None for all. Raises BadValue, BadName."""
+    names = GlobalOptions.workspaces
+    if all_ and names:
+        raise BadValue("--all", "--workspace names some", "give one of the two")
+    if all_ or not configuration.names_workspace(**GlobalOptions.values):
+        return None
+    return tuple(map(ids.workspace_name, names or (config.workspace,)))
+
+
 @contextlib.asynccontextmanager
 async def _http(
     config: Settings,
     broker: Broker,
+    only: tuple[str, ...] | None,
     http: str | None,
     token_file: Path | None,
     allow_host: list[str] | None,
@@ -147,7 +165,6 @@ async def _http(
     address = Address.of(http, allow_host or ())
     token = None if token_file is None else token_of(token_file)
     key = None if behind_proxy is None else token_of(behind_proxy, "--behind-proxy").encode()
-    only = [config.workspace] if configuration.names_workspace(**GlobalOptions.values) else None
     safe: dict[str, Any] = {"token": token, "tls": tls, "proxy_key": key}
     async with listening(config, broker, address, only=only, **safe) as url:
         yield url
@@ -252,14 +269,24 @@ async def _serve_one(
 
 
 async def _serve_all(
-    config: Settings, broker: Broker, tables: AbstractAsyncContextManager[None], shows: _Shows
+    config: Settings,
+    broker: Broker,
+    only: tuple[str, ...] | None,
+    tables: AbstractAsyncContextManager[None],
+    shows: _Shows,
 ) -> None:
-    """Serve and show each existing or new workspace, and keep their tables."""
+    """Serve and show each existing or new workspace, or only some, and keep their tables."""
+    for name in only or ():
+        try:
+            await _ensure_streams(msgspec.structs.replace(config, workspace=name))
+        except HansardError as error:
+            shows.trouble(f"workspace {name!r} is not served: {error}")
     known, first = set[str](), True
     async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         looked = workspaces(config, None, broker, shows.trouble)
         async with contextlib.aclosing(looked):
-            async for names in looked:
+            async for existing in looked:
+                names = existing if only is None else existing & {*only}
                 ones = [_One(config, broker, name, shows) for name in sorted(names - known)]
                 tasks = [group.create_task(one.serve_beside()) for one in ones]
                 for one, task in zip(ones, tasks, strict=True):
