@@ -42,8 +42,8 @@ ATTRIBUTES = st.dictionaries(KEYS, VALUES, max_size=6)
 
 
 def test_the_page_has_the_table():
-    """docs/otel.md ends with the table of names, as `aliases.page` makes it."""
-    assert (ROOT / "docs" / "otel.md").read_text(encoding="utf-8").endswith(aliases.page())
+    """docs/otel.md ends with the table of names, as `aliases.PAGE` has it."""
+    assert (ROOT / "docs" / "otel.md").read_text(encoding="utf-8").endswith(aliases.PAGE)
 
 
 def test_each_name_belongs_to_a_convention_and_to_one_fact():

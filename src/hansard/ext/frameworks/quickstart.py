@@ -25,14 +25,19 @@ import msgspec
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadValue, CallerError
 
-TO, TEXT = "ada@example.org", "Your order has arrived."
-"""The mail that the model has the agent send."""
-
 MAILS = "mails.txt"
 """File with a line for each mail that was sent."""
 
 CALLED_S, ENDED_S = 60.0, 120.0
 """Longest time until the agent asks its model after the mail, and until it ends, in seconds."""
+
+ANSWERS = Path(__file__).with_name("agents") / "answers.json"
+"""The answers of the script's model, by the end of a request's path: one has the agent send a mail,
+the other one follows the mail.
+"""
+
+DONE = "The mail is sent."
+"""The last answer there."""
 
 AGENTS = Path(__file__).with_name("agents")
 """Folder with the agents: a line that begins with `+` is only in the version with Hansard, one with
@@ -218,95 +223,16 @@ class _Model:
         if is_after_mail and not self.answers.is_set():
             self.called_after_mail.set()
             self.answers.wait(CALLED_S)
-        text = None if is_after_mail else json.dumps({"to": TO, "text": TEXT})
-        for end, form in _FORMS.items():
+        for end, answers in json.loads(ANSWERS.read_text("utf-8")).items():
             if path.endswith(end):
-                return form(body.get("model", ""), text)
-        raise BadValue("path", path, f"the script answers {', '.join(_FORMS)}")
+                answer: dict[str, Any] = answers[is_after_mail]
+                named = {"model", "modelVersion"} & answer.keys()
+                return answer | dict.fromkeys(named, body.get("model", ""))
+        raise BadValue("path", path, f"{ANSWERS} has no answer to it")
 
 
 _RESULTS = ('"role": "tool"', '"tool_result"', '"function_call_output"', '"functionResponse"')
 """Marks of a tool's result in a request, for each interface."""
-
-DONE = "The mail is sent."
-
-
-def _completion(model: str, arguments: str | None) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": DONE}
-    if arguments is not None:
-        function = {"name": "send_mail", "arguments": arguments}
-        call = {"id": "call_1", "type": "function", "function": function}
-        message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    reason = "stop" if arguments is None else "tool_calls"
-    return {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25},
-    }
-
-
-def _response(model: str, arguments: str | None) -> dict[str, Any]:
-    text = {"type": "output_text", "text": DONE, "annotations": []}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": [text]}
-    call = {"id": "fc_1", "type": "function_call", "call_id": "call_1", "name": "send_mail"}
-    item = message if arguments is None else call | {"arguments": arguments}
-    tokens = {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}
-    details = {
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens_details": {"reasoning_tokens": 0},
-    }
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "created_at": 0,
-        "model": model,
-        "status": "completed",
-        "output": [item | {"status": "completed"}],
-        "parallel_tool_calls": True,
-        "tool_choice": "auto",
-        "tools": [],
-        "usage": tokens | details,
-    }
-
-
-def _message(model: str, arguments: str | None) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "text", "text": DONE}
-    if arguments is not None:
-        block = {"type": "tool_use", "id": "toolu_1", "name": "send_mail"}
-        block["input"] = json.loads(arguments)
-    return {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": [block],
-        "stop_reason": "end_turn" if arguments is None else "tool_use",
-        "stop_sequence": None,
-        "usage": {"input_tokens": 20, "output_tokens": 5},
-    }
-
-
-def _content(model: str, arguments: str | None) -> dict[str, Any]:
-    part: dict[str, Any] = {"text": DONE}
-    if arguments is not None:
-        part = {"functionCall": {"name": "send_mail", "args": json.loads(arguments)}}
-    content = {"role": "model", "parts": [part]}
-    return {
-        "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
-        "usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 5, "totalTokenCount": 25},
-        "modelVersion": model,
-    }
-
-
-_FORMS = {
-    "/chat/completions": _completion,
-    "/responses": _response,
-    "/messages": _message,
-    ":generateContent": _content,
-}
 
 
 @contextlib.contextmanager

@@ -7,7 +7,9 @@ it mixes them. The first name that a span has counts; those of the newest versio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,142 +40,26 @@ class Alias(msgspec.Struct, frozen=True):
     versions: str = ""
 
 
-def _names(
-    genai: Mapping[str, str],
-    openinference: str = "",
-    openllmetry: str = "",
-    other: str = "",
-) -> tuple[Alias, ...]:
-    built = [Alias(name, GENAI, versions) for name, versions in genai.items()]
-    texts = {OPENINFERENCE: openinference, OPENLLMETRY: openllmetry, OTHER: other}
-    built += [Alias(name, of, "") for of, names in texts.items() for name in names.split()]
-    return tuple(built)
+_NAME = re.compile(r"`([^`]+)`(?: \(([^)]*)\))?")
 
 
-SINCE_37, UNTIL_36, UNTIL_27 = "1.37 to v0.1.0", "to 1.36", "to 1.27"
+def _table(text: str) -> dict[str, tuple[Alias, ...]]:
+    """Read the table: a row a fact, a cell a convention, in it each name with its versions."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    return {
+        fact: tuple(
+            Alias(name, convention, versions)
+            for convention, cell in zip(CONVENTIONS, cells, strict=True)
+            for name, versions in _NAME.findall(cell)
+        )
+        for fact, *cells in rows[2:]
+    }
 
-TABLE: dict[str, tuple[Alias, ...]] = {
-    "operation": _names({"gen_ai.operation.name": "1.28 to v0.1.0"}, "", "llm.request.type"),
-    "kind": _names({}, "openinference.span.kind", "traceloop.span.kind", "ai.operationId"),
-    "provider": _names(
-        {"gen_ai.provider.name": SINCE_37, "gen_ai.system": UNTIL_36},
-        "llm.provider llm.system",
-        "llm.vendor",
-        "ai.model.provider",
-    ),
-    "model": _names(
-        {"gen_ai.request.model": "to v0.1.0"},
-        "llm.model_name embedding.model_name",
-        "llm.request.model",
-        "ai.model.id model_name",
-    ),
-    "response_model": _names(
-        {"gen_ai.response.model": "to v0.1.0"}, "", "llm.response.model", "ai.response.model"
-    ),
-    "response_id": _names({"gen_ai.response.id": "to v0.1.0"}, "", "", "ai.response.id"),
-    "finish_reasons": _names(
-        {"gen_ai.response.finish_reasons": "to v0.1.0"},
-        "llm.finish_reason",
-        "llm.response.finish_reason llm.response.stop_reason",
-        "ai.response.finishReason",
-    ),
-    "input_tokens": _names(
-        {"gen_ai.usage.input_tokens": "1.28 to v0.1.0", "gen_ai.usage.prompt_tokens": UNTIL_27},
-        "llm.token_count.prompt",
-        "llm.usage.prompt_tokens",
-        "ai.usage.inputTokens ai.usage.promptTokens",
-    ),
-    "output_tokens": _names(
-        {
-            "gen_ai.usage.output_tokens": "1.28 to v0.1.0",
-            "gen_ai.usage.completion_tokens": UNTIL_27,
-        },
-        "llm.token_count.completion",
-        "llm.usage.completion_tokens",
-        "ai.usage.outputTokens ai.usage.completionTokens",
-    ),
-    "cached_tokens": _names(
-        {"gen_ai.usage.cache_read.input_tokens": "1.40 to v0.1.0"},
-        "llm.token_count.prompt_details.cache_read",
-        "gen_ai.usage.cache_read_input_tokens",
-        "ai.usage.cachedInputTokens",
-    ),
-    "cache_write_tokens": _names(
-        {
-            "gen_ai.usage.cache_creation.input_tokens": "1.40 to v0.1.0",
-            "gen_ai.usage.cache_write.input_tokens": "as anthropic writes it",
-        },
-        "llm.token_count.prompt_details.cache_write",
-        "gen_ai.usage.cache_creation_input_tokens",
-    ),
-    "reasoning_tokens": _names(
-        {"gen_ai.usage.reasoning.output_tokens": "1.41 to v0.1.0"},
-        "llm.token_count.completion_details.reasoning",
-        "gen_ai.usage.reasoning_tokens",
-        "ai.usage.reasoningTokens",
-    ),
-    "cost": _names({}, "llm.cost.total", "gen_ai.usage.cost", "operation.cost"),
-    "input_messages": _names(
-        {"gen_ai.input.messages": SINCE_37},
-        "llm.input_messages.*",
-        "gen_ai.prompt.* llm.prompts.*",
-        "ai.prompt.messages ai.prompt gcp.vertex.agent.llm_request langfuse.observation.input",
-    ),
-    "output_messages": _names(
-        {"gen_ai.output.messages": SINCE_37},
-        "llm.output_messages.*",
-        "gen_ai.completion.* llm.completions.*",
-        "gcp.vertex.agent.llm_response langfuse.observation.output",
-    ),
-    "message_events": _names({}, "", "", "events all_messages_events"),
-    "output_text": _names({}, "", "", "ai.response.text ai.response.object"),
-    "output_calls": _names({}, "", "", "ai.response.toolCalls"),
-    "system_instructions": _names({"gen_ai.system_instructions": SINCE_37}),
-    "tools": _names(
-        {"gen_ai.tool.definitions": "1.38 to v0.1.0"},
-        "llm.tools.*",
-        "llm.request.functions.*",
-        "ai.prompt.tools",
-    ),
-    "input": _names({}, "input.value", "traceloop.entity.input", ""),
-    "output": _names({}, "output.value", "traceloop.entity.output", ""),
-    "tool": _names(
-        {"gen_ai.tool.name": "1.31 to v0.1.0"}, "tool.name", "", "ai.toolCall.name mcp.tool.name"
-    ),
-    "call_id": _names(
-        {"gen_ai.tool.call.id": "1.31 to v0.1.0"}, "tool_call.id tool.id", "", "ai.toolCall.id"
-    ),
-    "tool_arguments": _names(
-        {"gen_ai.tool.call.arguments": "1.38 to v0.1.0"},
-        "tool.parameters",
-        "",
-        "ai.toolCall.args ai.toolCall.input tool_arguments gcp.vertex.agent.tool_call_args",
-    ),
-    "tool_result": _names(
-        {"gen_ai.tool.call.result": "1.38 to v0.1.0"},
-        "",
-        "",
-        "ai.toolCall.result ai.toolCall.output tool_response gcp.vertex.agent.tool_response",
-    ),
-    "agent": _names(
-        {
-            "gen_ai.agent.name": "1.31 to v0.1.0",
-            "gen_ai.workflow.name": "1.41 to 1.42",
-        },
-        "agent.name",
-        "",
-        "agent_name",
-    ),
-    "workflow": _names({}, "", "traceloop.workflow.name", "ai.telemetry.functionId"),
-    "entity": _names({}, "graph.node.name", "traceloop.entity.name", ""),
-    "conversation": _names(
-        {"gen_ai.conversation.id": "1.34 to v0.1.0"},
-        "session.id",
-        "traceloop.association.properties.session_id",
-        "langfuse.session.id",
-    ),
-    "error_type": _names({"error.type": ""}, "exception.type"),
-}
+
+PAGE = Path(__file__).with_name("aliases.md").read_text("utf-8")
+"""The table as Markdown, as docs/otel.md has it."""
+
+TABLE = _table(PAGE)
 """Names by fact, the preferred first."""
 
 TOKENS = tuple(fact for fact in TABLE if fact.endswith("_tokens"))
@@ -269,16 +155,3 @@ def _listed(value: Any) -> Any:
         in_order = sorted(value, key=lambda name: int(name[:9]))
         return [_listed(value[name]) for name in in_order if int(name[:9]) <= INDEX_MAX]
     return {name: _listed(each) for name, each in value.items()}
-
-
-def page() -> str:
-    """Return the table as Markdown, as docs/otel.md has it."""
-    lines = ["| fact | " + " | ".join(CONVENTIONS) + " |", "|---" * (len(CONVENTIONS) + 1) + "|"]
-    for fact, aliases in TABLE.items():
-        cells = []
-        for convention in CONVENTIONS:
-            some = [each for each in aliases if each.convention == convention]
-            versions = {each.name: f" ({each.versions})" if each.versions else "" for each in some}
-            cells.append(", ".join(f"`{name}`{of}" for name, of in versions.items()))
-        lines.append(f"| {fact} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
