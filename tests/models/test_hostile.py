@@ -9,10 +9,12 @@ import random
 import string
 from pathlib import Path
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hansard
 from hansard.ext.models.exchange import (
     BROKEN,
     CLOSED,
@@ -23,7 +25,7 @@ from hansard.ext.models.exchange import (
     pieces_of,
     secrets_of,
 )
-from tests.models.hostile import Answer, Script, Workspace, asking, hostile
+from tests.models.hostile import Answer, HostileProvider, Script, Workspace, asking, hostile
 
 pytestmark = pytest.mark.slow
 
@@ -119,16 +121,51 @@ async def pieces_at(url: str) -> list[bytes]:
     return pieces
 
 
+def fast_stream() -> tuple[bytes, bytes]:
+    """Return a body, and its 2,001 pieces as they are transferred."""
+    drawn = random.Random(45)
+    sent = b"".join(EVENT + "ü".encode() * drawn.randrange(4000) for _ in range(800))
+    cuts = [0, *sorted(drawn.sample(range(1, len(sent)), 2000)), len(sent)]
+    return sent, b"".join(piece(sent[a:b]) for a, b in itertools.pairwise(cuts))
+
+
+async def test_a_fast_stream_of_a_sync_client_takes_few_commits(data_dir, workspace, monkeypatch):
+    """Pieces that are there already join one chunk; a replay has all boundaries."""
+    sent, whole = fast_stream()
+
+    def pieces() -> list[bytes]:
+        with (
+            hansard.record_http(),
+            httpx2.Client(timeout=60) as client,
+            client.stream("POST", f"{url}/chat/completions", json={"model": "m"}) as response,
+        ):
+            return [*response.iter_raw()]
+
+    def program() -> None:
+        with hansard.connect(workspace, data_dir=data_dir) as record:
+            with record.run("w", run="r") as session:
+                received = pieces()
+                [step] = session.state.steps.values()
+            assert b"".join(received) == sent
+            assert len(received) > 2000
+            assert len(step.items) < 200
+            with record.run(run="r", mode="offline"):
+                assert pieces() == received
+
+    async with HostileProvider() as provider:
+        url = f"{provider.url}/v1"
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        provider.script = Script((CHUNKED, whole, b"0\r\n\r\n"))
+        await asyncio.to_thread(program)
+
+
 async def test_a_fast_stream_is_recorded_in_few_chunks_and_replayed_in_all_pieces(
     data_dir, workspace
 ):
     """Pieces that arrive while earlier ones are being recorded join one chunk of limited size; a
     replay has all boundaries, also those within a character.
     """
-    drawn = random.Random(45)
-    sent = b"".join(EVENT + "ü".encode() * drawn.randrange(4000) for _ in range(800))
-    cuts = [0, *sorted(drawn.sample(range(1, len(sent)), 2000)), len(sent)]
-    whole = b"".join(piece(sent[a:b]) for a, b in itertools.pairwise(cuts))
+    sent, whole = fast_stream()
     async with hostile(data_dir, workspace) as at:
         at.provider.script = Script((CHUNKED, whole, b"0\r\n\r\n"))
         async with at.proxied("r") as url:

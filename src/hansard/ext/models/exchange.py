@@ -81,6 +81,9 @@ JOINED_BYTES_MAX = 2**20
 from here on larger commits are hardly faster, and each exchange may hold this in memory.
 """
 
+JOINED_S = 0.01
+"""Longest time in which pieces join a chunk that a sync client waits for, in seconds."""
+
 COMPLETE, BROKEN, CLOSED = "complete", "broken", "closed by the client"
 """How an exchange ended."""
 
@@ -152,6 +155,10 @@ class Source(Protocol):
 
     async def next(self) -> bytes | None:
         """Return the next piece of the body as transferred, or None at its end. Raises Broken."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Return whether more of the body is there already, as far as that is known."""
         ...
 
     async def close(self) -> None:
@@ -291,7 +298,7 @@ class Exchange:
                 self.headers, self._status = source.headers, source.status
                 headers = [list(map(self._text, pair)) for pair in recorded_headers(self.headers)]
                 yield {"head": {"status": source.status, "headers": headers}}
-                received = self._joined(source) if self._joins else self._one_by_one(source)
+                received = self._joined(source) if self._joins else self._in_turn(source)
                 async with contextlib.aclosing(received):
                     async for pieces in received:
                         self.pieces = [data for data, _ in pieces]
@@ -320,13 +327,33 @@ class Exchange:
             if source is not None:
                 await source.close()
 
-    async def _one_by_one(self, source: Source) -> AsyncGenerator[list[Piece], None]:
-        """Yield each piece alone. Raises Broken, Closed."""
+    async def _in_turn(self, source: Source) -> AsyncGenerator[list[Piece], None]:
+        """Yield each piece with those that are there already, where nothing can be received while
+        they are being recorded. Raises Broken, Closed.
+        """
+        pieces: list[Piece] = []
+        size, first_s = 0, 0.0
         while not self._is_closed:
-            data = await source.next()
+            try:
+                data = await source.next()
+            except Broken:
+                if pieces:
+                    yield pieces
+                raise
+            if data is not None:
+                first_s = first_s if pieces else time.monotonic()
+                pieces.append((data, self._ms()))
+                size += len(data)
+                is_late = time.monotonic() - first_s > JOINED_S
+                if source.is_ready() and size < JOINED_BYTES_MAX and not is_late:
+                    continue
+            if pieces:
+                yield pieces
             if data is None:
                 return
-            yield [(data, self._ms())]
+            pieces, size = [], 0
+        if pieces:
+            yield pieces
         raise Closed
 
     async def _joined(self, source: Source) -> AsyncGenerator[list[Piece], None]:

@@ -330,6 +330,9 @@ class _Upstream:
         except httpx2.HTTPError as error:
             raise Broken(_why(error)) from error
 
+    def is_ready(self) -> bool:
+        return False
+
     async def close(self) -> None:
         await self._response.aclose()
 

@@ -313,6 +313,7 @@ class _Received:
         self.status: int = response.status_code
         self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
         self._package, self._run = package, run
+        self._stream = response.extensions.get("network_stream")
         if run is _awaited:
             chunks, self._close = response.aiter_raw(), response.aclose
             self._next = partial(anext, chunks, None)
@@ -324,6 +325,10 @@ class _Received:
         with _errors(self._package, "the provider"):
             data: bytes | None = await self._run(self._next)
         return data
+
+    def is_ready(self) -> bool:
+        """Ask the socket; other transports do not say it."""
+        return bool(self._stream is not None and self._stream.get_extra_info("is_readable"))
 
     async def close(self) -> None:
         await self._run(self._close)
