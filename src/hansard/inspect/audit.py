@@ -458,7 +458,8 @@ _WAITING = """
 """
 _REPEATED = """
     SELECT s.run, s.agent, s.step,
-        concat('hansard ', if(s.run IN (SELECT a.run FROM agents AS a WHERE a.agent = 'models'),
+        concat('hansard ', if(json_exists(r.labels, '$.models_agent')
+            OR s.run IN (SELECT a.run FROM agents AS a WHERE a.agent = 'models'),
             'record --run', 'run resume'), ' {run} -- COMMAND') AS command
     FROM steps AS s JOIN runs AS r ON r.run = s.run
     WHERE s.status IN ('requested', 'in_doubt') AND r.status <> 'completed'
@@ -678,6 +679,7 @@ def audit(
         reader.rows(_FINDINGS, [flip, run]), reader.rows(_KINDS, []), processes or {}
     )
     _resume_repeated(rows, reader, run)
+    rows.sort(key=lambda r: (SEVERITIES.index(r["severity"]), r["topic"], r["kind"]))
     of_kinds = [row for row in rows if target.takes_kind(row)]
     findings = [
         {**row, "link": _link(row), "next": _next(row)}
@@ -712,18 +714,21 @@ def _by_process(
             fact = "its process is at work" if is_alive else "its process has ended"
             row.update(of_intents["under way" if is_alive else "in doubt"])
             row["fact"] = row["fact"].replace("it is under way, or its process is dead", fact)
-    return sorted(rows, key=lambda r: (SEVERITIES.index(r["severity"]), r["topic"], r["kind"]))
+    return rows
 
 
 def _resume_repeated(rows: list[dict[str, Any]], reader: Reader, run: str | None) -> None:
-    """Name the command that resumes a run, for its interrupted calls that it may make again."""
+    """Rate interrupted calls that a resume may make again as low, and name its command."""
     repeated = {
         (each["run"], each["agent"], each["step"]): each["command"]
         for each in reader.rows(_REPEATED, [run])
     }
     for row in rows:
         if row["view"] == "orphan_intents" and "run settle" in row["command"]:
-            row["command"] = repeated.get((row["run"], row["agent"], row["step"]), row["command"])
+            command = repeated.get((row["run"], row["agent"], row["step"]))
+            if command is not None:
+                row["command"], row["severity"] = command, "low"
+                row["fact"] += "; its effects allow to repeat it: a resume does"
 
 
 def trail(reader: Reader, run: str) -> Trail:
