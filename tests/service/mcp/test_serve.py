@@ -288,6 +288,23 @@ async def test_clients_of_three_kinds_share_a_run(setup: Setup):
             await each.get("leave_run", run_id=run)
 
 
+@pytest.mark.slow
+async def test_a_client_forks_a_run_from_another_result(setup: Setup):
+    """The edit of a step is on record with its author and its reason."""
+    async with sdk(setup, "ada", "auto") as ada:
+        run = (await ada.get("start_run", workflow="papers"))["run_id"]
+        await ada.get("record_step", run_id=run, tool="search", arguments={"q": "x"}, result=[1])
+        edit = {"step": "ada#1", "result": [2]}
+        fork = await ada.get("fork_run", run_id=run, edits=[edit], reason="what if")
+        life = f"SELECT actor, data FROM events WHERE run = '{fork['run_id']}' AND agent IS NULL"
+        [[actor, data]] = (await ada.get("sql", query=life))["rows"]
+        forked = json.loads(data)
+        [made] = forked["edits"]
+        assert (actor, forked["effects"], made["result"], made["reason"]) == (
+            "ada", "models", [2], "what if",
+        )  # fmt: skip
+
+
 @pytest.mark.thorough(quick="test_a_server_that_ends_leaves_its_runs_open")
 async def test_each_result_names_its_point_and_whether_a_replay_gives_it(setup: Setup):
     """Each result names its run, point and whether it replays; refusals do, too."""

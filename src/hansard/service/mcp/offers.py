@@ -37,10 +37,12 @@ from hansard.agents.errors import RoleRefused, SessionEnded
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need
+from hansard.agents.runs import Replacement
 from hansard.agents.steps.scope import Scope, drop, enter, leave
 from hansard.agents.steps.tools import operation
 from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
+from hansard.client.options import AGENT
 from hansard.domain import ids
 from hansard.domain.actions import (
     ACTIONS,
@@ -360,6 +362,11 @@ class Sessions:
         except HansardError as error:
             self.note(error)
         return self._refused_s is not None
+
+    @property
+    def author(self) -> str:
+        """The client's agent, as the author of what it changes outside a run."""
+        return self._who["agent"] or AGENT
 
     @property
     def workspace(self) -> Any:
@@ -840,13 +847,20 @@ async def fork_run(
     sessions: Sessions,
     run_id: str,
     at: str | None = None,
-    effects: Literal["shadow", "live"] = "shadow",
+    effects: Literal["shadow", "models", "live"] | None = None,
+    edits: tuple[Replacement, ...] = (),
+    reason: str = "",
 ) -> Answer:
     """Begin a new run at a point of another; returns its id.
 
-    `at` is a point of it: agent@version, a time.
+    `at` is a point of it: agent@version, a time. `edits` replace results of steps (agent#number)
+    instead: the fork begins before the first of them; `reason` is recorded with them. `effects`
+    is shadow by default, and models with edits.
     """
-    child = await sessions.record.fork(run_id, at=at, effects=ForkEffects(effects))
+    how = None if effects is None else ForkEffects(effects)
+    child = await sessions.record.fork(
+        run_id, at=at, effects=how, edits=edits, by=sessions.author, reason=reason
+    )
     return Answer({"run_id": child}, replayable=False, run=child)
 
 
