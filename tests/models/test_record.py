@@ -114,6 +114,8 @@ def suggests_to_send_it_again(commands: Commands) -> None:
     assert "run settle" not in log
     shown, log = commands.run("audit", run, code=1)
     assert command in shown + log
+    assert "its effects allow to repeat it" in shown + log
+    commands.run("audit", run, "--severity", "medium")  # exits with 0: no finding is as severe
     assert "run settle" not in shown + log
     _, log = commands.run("run", "settle", run, "models#2", "--happened", "hello", code=2)
     assert "is a text, and openai.chat.completions answers with JSON" in log
@@ -201,3 +203,40 @@ def test_a_run_is_begun_by_its_name_and_continued(tmp_path: Path, workspace: str
     _, log = commands.run("record", "--run", "nightly", "--", str(no_program), code=2)
     assert f"hansard record --run nightly -- {no_program}" in log
     assert "run resume" not in log
+
+
+DECIDES = """
+import hansard, openai
+
+@hansard.tool(effects="pure")
+def customer() -> dict:
+    return {"gender": "female"}
+
+with hansard.Session(agent="clerk") as session:
+    person = customer()
+    text = f"Is {person['gender']} fine?"
+    openai.OpenAI().chat.completions.create(
+        model="m", messages=[{"role": "user", "content": text}]
+    )
+    session.decide("Grant?", selected="yes", inputs=[person], alternatives=["yes", "no"])
+"""
+
+
+def test_a_run_with_another_agent_for_its_model_calls_is_recognised(
+    commands: Commands, provider: Provider
+):
+    """A run of `record --agent NAME` is replayed by both commands without that option, and a probe
+    runs its program behind the proxy: the request with the recorded value is answered from the
+    record, and with `--live` the other one goes to the provider.
+    """
+    program = ("--", sys.executable, "-c", DECIDES)
+    commands.run("record", "--agent", "llm", *program)
+    for command in (("replay", "last"), ("run", "replay", "last")):
+        assert "1 from the record" in commands.run(*command, *program)[1]
+    assert len(provider.calls) == 1
+    swap = ("--swap", "customer.gender=female,male")
+    out, _ = commands.run("probe", "all", *swap, "--live", "--json", *program)
+    probed = json.loads(out.splitlines()[0])
+    assert (probed["ran"], probed["failures"]) == (2, [])
+    texts = [body["messages"][0]["content"] for _, body in provider.calls]
+    assert texts == ["Is female fine?", "Is male fine?"]

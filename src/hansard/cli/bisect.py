@@ -128,23 +128,11 @@ async def _go_on(workspace: Workspace, fork: str, plan: _Plan) -> None:
 
     Raises CallerError if it ends without joining the fork: the check would judge nothing.
     """
-    from hansard.cli.record import AGENT, demand, is_recorded, run_proxied
-
-    code, line, calls = 0, "", 0
-
-    async def start(command: list[str], values: Mapping[str, str]) -> int:
-        nonlocal line
-        code, line = await processes.run_quietly(command, values, timeout_s=plan.timeout_s)
-        return code
+    from hansard.cli.record import recorded_agent, run_in_fork
 
     before = await workspace.states.run(fork)
-    recorded_by = AGENT if is_recorded(before.life) else None
-    if recorded_by is None:
-        code, line = await processes.run_detached(fork, plan.command, plan.timeout_s)
-    else:
-        demand(plan.command)
-        done = await run_proxied(None, AGENT, fork, plan.command, start=start)
-        code, calls = done.code, done.proxy.report.calls
+    recorded_by = recorded_agent(before.life)
+    code, line, calls = await run_in_fork(workspace, fork, plan.command, plan.timeout_s)
     after = await workspace.states.run(fork)
     epochs = {name: agent.epoch for name, agent in before.agents.items()}
     joined = [

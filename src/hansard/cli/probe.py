@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from hansard.agents.errors import NotAnswered, ShadowedEffect
 from hansard.agents.runs import fork_swapped
 from hansard.agents.workspace import RunLife, Workspace, read_lives
 from hansard.bus.clock import OS_USER
-from hansard.cli import output, processes
+from hansard.cli import output
 from hansard.cli.common import By, Command, Commands, argument, flag, option
 from hansard.cli.opening import answering, reading
 from hansard.cli.output import Column, Hint, Part
@@ -106,8 +107,9 @@ async def probe(
 
     For each value, forks each run before the call that returned the value, answers that call with
     the new value, and runs the program again: pure calls run, model calls are answered from the
-    record, effects are shadowed. Compares the decisions in pairs. In COMMAND, {run}, {fork}, {task}
-    and {label.NAME} are replaced by those of the run. Exits with 1 if the decisions differ.
+    record, effects are shadowed. In a run of 'hansard record', COMMAND has its proxy again.
+    Compares the decisions in pairs. In COMMAND, {run}, {fork}, {task} and {label.NAME} are replaced
+    by those of the run. Exits with 1 if the decisions differ.
     """
     if not command:
         message = (
@@ -174,7 +176,7 @@ async def _probed(workspace: Workspace, runs: str, request: _ProbePlan) -> Probe
         live=request.live,
         tools=dict(Counter(".".join((site.tool, *site.within)) for site in sites.values())),
         beside=dict(Counter(path for site in sites.values() for path in site.beside)),
-        failures=await _run_all(waiting, request.jobs),
+        failures=await _run_all(workspace, waiting, request.jobs),
     )
 
 
@@ -234,7 +236,9 @@ def _plan_forks(
     Equal runs, values, command, files named by it and --live give equal forks.
     """
     swapping, command = request.swapping, request.command
-    files = [Path(word).read_bytes() for word in command[1:] if Path(word).is_file()]
+    # A word may be too long for the name of a file.
+    names = [word for word in command[1:] if os.path.isfile(word)]  # noqa: PTH113 -- Path raises
+    files = [Path(name).read_bytes() for name in names]
     marks = [hashlib.sha256(content).hexdigest() for content in files]
     same = (*command, "", *marks, "", str(request.live), salt)
     probe_id = uuid8("probe", swapping.path, *swapping.values, "", *same)
@@ -291,13 +295,15 @@ def _is_done(life: RunState) -> bool:
 # ------------------------------------------------------------ running
 
 
-async def _run_all(forks: list[_Fork], jobs: int) -> list[FailedFork]:
+async def _run_all(workspace: Workspace, forks: list[_Fork], jobs: int) -> list[FailedFork]:
     """Run the program in each fork and return the failures. Raises CallerError."""
+    from hansard.cli.record import run_in_fork
+
     free = asyncio.Semaphore(jobs)
 
     async def run(fork: _Fork) -> FailedFork | None:
         async with free:
-            code, text = await processes.run_detached(fork.id, fork.command)
+            code, text, _ = await run_in_fork(workspace, fork.id, fork.command, prints=False)
         if not code:
             return None
         return FailedFork(fork.site.run, fork.id, fork.value, code, text)

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,12 +38,17 @@ app = Commands()
 AGENT = "models"
 """Default agent on record of the model calls: a program's own sessions have other names."""
 
+LABEL = "models_agent"
+"""Label of a run whose model calls have another agent: its name."""
+
 LAST = "last"
 
 _ID = re.compile(r"0[0-9a-f]{1,7}(-[0-9a-f-]{0,27})?")
 """Form of a run's generated id, or of its beginning; any other text is a name."""
 
-AgentName = Annotated[str, option("Agent on record of the model calls.", "NAME")]
+AgentName = Annotated[
+    str | None, option("Agent on record of the model calls [the run's, or 'models'].", "NAME")
+]
 McpConfig = Annotated[
     list[Path] | None,
     option(
@@ -81,7 +86,7 @@ async def record(
     workflow: Annotated[
         str | None, option("Workflow of a new run [the program's name].", "NAME")
     ] = None,
-    agent: AgentName = AGENT,
+    agent: AgentName = None,
     mcp_config: McpConfig = None,
     volatile: Volatile = None,
     rules: RulesFile = None,
@@ -109,7 +114,7 @@ async def record(
 @app.command(plain=True)
 async def replay(
     which: Run,
-    agent: AgentName = AGENT,
+    agent: AgentName = None,
     pace: Annotated[
         bool, flag("--pace", "Answer at the pace of the recording instead of at once.")
     ] = False,
@@ -146,7 +151,7 @@ async def calibrate(
     write: Annotated[
         Path | None, option("Write the proposed rules to this file, for --rules.", "FILE")
     ] = None,
-    agent: AgentName = AGENT,
+    agent: AgentName = None,
     volatile: Volatile = None,
     rules: RulesFile = None,
     command: Command = None,
@@ -221,7 +226,7 @@ class Proxied(msgspec.Struct, frozen=True):
 
 async def run_proxied(
     workflow: str | None,
-    agent: str,
+    agent: str | None,
     run: str | None,
     command: list[str],
     *,
@@ -230,13 +235,14 @@ async def run_proxied(
     volatile: Sequence[str] = (),
     pace: bool = False,
     pairing: bool = False,
+    prints: bool = True,
     start: Callable[[list[str], dict[str, str]], Awaitable[int]] = processes.child,
 ) -> Proxied:
     """Run a program whose model calls go through a proxy in a session of a run.
 
     Args:
         workflow: The workflow of a new run; None for the program's name.
-        agent: The agent on record.
+        agent: The agent on record; None for that of the run, or `models` for a new one.
         run: The run to continue, or to begin if it is not on record; None for a new one.
         command: The program and its arguments.
         replays: Whether the run is replayed instead.
@@ -244,6 +250,7 @@ async def run_proxied(
         volatile: Fields that are left out of identities.
         pace: Whether answers have the pace of the recording.
         pairing: Whether each request is answered as the nearest recorded one.
+        prints: Whether the run and its report are printed.
         start: Runs a command in an environment and returns its exit code.
     """
     from hansard.ext.models.calibration import PairingProxy
@@ -254,11 +261,14 @@ async def run_proxied(
 
     _demand_configs(command, configs)
     async with opened_async(settings()) as opened:
-        is_new = run is None or await _is_unknown(opened.workspace, run)
+        life = RunState() if run is None else await _life(opened.workspace, run)
+        agent = agent or recorded_agent(life) or AGENT
+        is_new = life.status is RunStatus.UNKNOWN
         options: dict[str, Any] = {"run": run, "mode": "offline" if replays else None}
         if is_new:
             workflow = workflow or program_of(command)
             options["program"] = program_of(command)
+            options["labels"] = {} if agent == AGENT else {LABEL: agent}
         begins = opened.run(workflow, agent=agent, **options)
         async with _reporting(begins, command) as (session, result):
             rules = Rules(volatile, await PromptMatcher.of(session.engine.workspace))
@@ -269,7 +279,8 @@ async def run_proxied(
             proxy = kind(session, upstreams(os.environ), pace=pace, rules=rules)
             waiting = contextlib.nullcontext() if replays else _printing_approvals(session)
             async with proxy.serving() as url, waiting:
-                _print_begin(session.run, is_new=is_new, named=run, replays=replays)
+                if prints:
+                    _print_begin(session.run, is_new=is_new, named=run, replays=replays)
                 with tempfile.TemporaryDirectory(prefix="hansard-") as folder:
                     changed = _with_mcp(command, configs, session.run, Path(folder), replays)
                     report = Path(folder) / "report"
@@ -280,13 +291,42 @@ async def run_proxied(
                     if is_new:  # sessions of the program that name a run of their own may have it
                         values.pop("HANSARD_MODE", None)
                     code = result["code"] = await start(changed, values)
-        _print_report(proxy.report, session.run, code, replays=replays)
+        if prints:
+            _print_report(proxy.report, session.run, code, replays=replays)
     return Proxied(session.run, code, proxy)
 
 
-def is_recorded(life: RunState) -> bool:
-    """Return whether a run's model calls were recorded by `hansard record`."""
-    return AGENT in life.roster
+def recorded_agent(life: RunState) -> str | None:
+    """Return the agent of the model calls of a run of `hansard record`; None of another run."""
+    return life.labels.get(LABEL) or (AGENT if AGENT in life.roster else None)
+
+
+async def run_in_fork(
+    workspace: Workspace,
+    fork: str,
+    command: list[str],
+    timeout_s: float | None = None,
+    *,
+    prints: bool = True,
+) -> tuple[int, str, int]:
+    """Run a command in a fork, detached from the terminal; of a run of `hansard record`, as that
+    command does.
+
+    Returns its exit code, the last line of its output, and the model calls that it made through the
+    proxy. Raises CallerError, also if it does not end in time.
+    """
+    line = ""
+
+    async def start(command: list[str], values: Mapping[str, str]) -> int:
+        nonlocal line
+        code, line = await processes.run_quietly(command, values, timeout_s=timeout_s)
+        return code
+
+    if recorded_agent(await _life(workspace, fork)) is None:
+        return *await processes.run_detached(fork, command, timeout_s), 0
+    demand(command)
+    done = await run_proxied(None, None, fork, command, prints=prints, start=start)
+    return done.code, line, done.proxy.report.calls
 
 
 class _Failed(Exception):
@@ -352,10 +392,9 @@ def _renamed(word: str, names: set[str], copy: str) -> str:
     return f"{before}={copy}" if equals and value in names else word
 
 
-async def _is_unknown(workspace: Workspace, run: str) -> bool:
-    """Return whether no run of this id or name is on record."""
-    life = fold_life(await workspace.states.commits(RunStream(run)))
-    return life.status is RunStatus.UNKNOWN
+async def _life(workspace: Workspace, run: str) -> RunState:
+    """Return the life of a run; `unknown` if none of this id or name is on record."""
+    return fold_life(await workspace.states.commits(RunStream(run)))
 
 
 def _print_begin(run: str, *, is_new: bool, named: str | None, replays: bool) -> None:

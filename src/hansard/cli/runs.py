@@ -203,10 +203,10 @@ async def resume(which: Run, command: Command = None) -> int:
     """
     if command:
         if recorded_run := await _recorded(which):
-            from hansard.cli.record import AGENT, demand, run_proxied
+            from hansard.cli.record import demand, run_proxied
 
             demand(command)
-            return (await run_proxied(None, AGENT, recorded_run, command)).code
+            return (await run_proxied(None, None, recorded_run, command)).code
         ran = await processes.run(which, command, "resume")
         output.hint(f"the resume saved: {ran.saved.line()}")
         if missing := ran.view.life.missing:
@@ -405,11 +405,11 @@ def _next(view: RunView) -> str:
 
 async def _recorded(which: str) -> str | None:
     """Return the id of a run if its model calls were recorded by `hansard record`."""
-    from hansard.cli.record import is_recorded
+    from hansard.cli.record import recorded_agent
 
     async with reading_run(which) as (workspace, run):
         life = await workspace.states.life(run)
-    return run if is_recorded(life) else None
+    return run if recorded_agent(life) is not None else None
 
 
 def _how(run: str, life: RunState) -> str:
@@ -460,10 +460,10 @@ async def replay(
     if one differs. A run of 'hansard record' is replayed as 'hansard replay RUN -- COMMAND' does.
     """
     if command and (recorded_run := await _recorded(which)):
-        from hansard.cli.record import AGENT, demand, run_proxied
+        from hansard.cli.record import demand, run_proxied
 
         demand(command)
-        done = await run_proxied(None, AGENT, recorded_run, command, replays=True)
+        done = await run_proxied(None, None, recorded_run, command, replays=True)
         return done.code or (1 if done.proxy.report.refused else 0)
     if command:
         mode = "offline" if offline else "strict"
