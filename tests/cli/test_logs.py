@@ -5,10 +5,12 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hansard import testing
 from hansard.bus.loggers import unexpected
 from tests.cli.support import environment
 from tests.faults._warm import run
@@ -73,3 +75,22 @@ def test_a_fault_is_reported_by_its_type_and_place_alone():
     assert fields["error"] == "KeyError"
     assert fields["where"].startswith("test_logs.py:")
     assert SECRET not in repr(fields)
+
+
+def test_a_line_of_a_session_names_its_run_and_agent(caplog: pytest.LogCaptureFixture):
+    """It has the fields of its session without being handed them."""
+    with testing.record() as record, record.run("w", agent="ada", role="reader") as session:
+
+        @session.tool(effects="pure")
+        def lines() -> Iterator[int]:
+            try:
+                yield 1
+                yield 2
+            finally:
+                raise OSError("the file is gone")
+
+        items = iter(lines())
+        next(items)
+    [line] = [each for each in caplog.records if "half-read stream" in each.getMessage()]
+    fields = line.__dict__
+    assert (fields["run"], fields["agent"], fields["role"]) == (session.run, "ada", "reader")

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Mapping, MutableMapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -34,18 +35,26 @@ def unexpected(error: BaseException) -> dict[str, str]:
     return {"error": type(error).__name__, "where": f"{Path(last.filename).name}:{last.lineno}"}
 
 
-class _Later:
-    """A logger that is created on first use."""
+NO_FIELDS: Mapping[str, object] = MappingProxyType({})
 
-    def __init__(self, name: str) -> None:
+
+class _Later:
+    """A logger that is created on first use, with the fields of each of its lines."""
+
+    def __init__(self, name: str, fields: Mapping[str, object] = NO_FIELDS) -> None:
         self._name = name
+        self._fields = fields
+
+    def bind(self, **fields: object) -> _Later:
+        """Return a logger whose lines have these fields, too."""
+        return _Later(self._name, {**self._fields, **fields})
 
     def __getattr__(self, method: str) -> Any:
         def say(*arguments: object, **fields: object) -> Any:
             level = _QUIET.get(method)
             if level is not None and not logging.getLogger(self._name).isEnabledFor(level):
                 return None
-            return getattr(_made(self._name), method)(*arguments, **fields)
+            return getattr(_made(self._name), method)(*arguments, **{**self._fields, **fields})
 
         return say  # also for a caller that only passes it on and may never log
 

@@ -225,13 +225,10 @@ class SessionRankers:
 
 _log = logger(__name__)
 
+NOT_CLOSED = "a tool failed while its half-read stream was closed"
+
 Ending = Callable[[BaseException | None], Coroutine[Any, Any, None]]
 """Records the end of a session, with the error that ended it, if any."""
-
-
-def _not_closed(error: Exception) -> None:
-    """Log an error of a tool whose stream was closed at the session's end."""
-    _log.warning("a tool failed while its half-read stream was closed", error=repr(error))
 
 
 def _labelled(fields: Mapping[str, Any], label: str) -> dict[str, Any]:
@@ -270,6 +267,7 @@ class _Session(Brief):
         stream: ids.AgentStream = engine.stream
         self.run = stream.run
         """The run's id."""
+        self._log = _log.bind(run=stream.run, agent=stream.agent, role=stream.role)
         self.arm = arm
         """The arm of the run in its experiment; None outside an experiment."""
         self.tool = Declare(self)
@@ -446,7 +444,7 @@ class SyncMixin(_Session):
                 try:
                     items.close()
                 except Exception as error:  # noqa: BLE001 -- on record as the step's failure
-                    _not_closed(error)
+                    self._log.warning(NOT_CLOSED, error=repr(error))
 
     def _read(self, call: Any) -> Generator[Any, None, None]:
         """Call a streaming tool for its reader, item by item."""
@@ -615,7 +613,7 @@ class AsyncMixin(_Session):
                 try:
                     await items.aclose()
                 except Exception as error:  # noqa: BLE001 -- on record as the step's failure
-                    _not_closed(error)
+                    self._log.warning(NOT_CLOSED, error=repr(error))
 
     async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
         """Await awaitables concurrently, each in a scope of its own; return results in order.

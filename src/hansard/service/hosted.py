@@ -64,7 +64,6 @@ from hansard.operations.protocol.wire import (
     Declared,
     Do,
     Failed,
-    Fault,
     Joined,
     Next,
     Request,
@@ -285,12 +284,6 @@ def _claimed(claim: Claim, claims: Claims) -> Task:
 def not_shown(at: str) -> NotFound:
     """Build the error for an event that a role does not see."""
     return NotFound(f"event {at!r:.80}", "give the id of an event that the role is shown")
-
-
-def log_unexpected(error: BaseException, fault: Fault) -> None:
-    """Log an error whose text the client may not see."""
-    if fault.type == "ServiceFailed":
-        _log.warning("an operation failed", **unexpected(error))
 
 
 # A client's tool as one of the service's session: all its functions run in the client.
@@ -575,6 +568,8 @@ class Hosted:
         self._carried = carried
         self._reading = reading
         self._ledger = opened.engine.ledger
+        stream = opened.engine.stream
+        self.log = _log.bind(run=stream.run, agent=stream.agent, role=stream.role)
         self._scopes: dict[str, Scope] = {"": self._ledger.root}
         self.turns: dict[int, RemoteCall] = {}
         self.cancelled: set[int] = set()
@@ -678,7 +673,8 @@ class Hosted:
             self._number += 1
             self._known[self._number] = error
             fault = msgspec.structs.replace(fault, known=self._number)
-            log_unexpected(error, fault)
+            if fault.type == "ServiceFailed":  # its text is not shown to the client
+                self.log.warning("an operation failed", **unexpected(error))
         return Failed(fault)
 
     def _work(self, verb: str, request: Request) -> Callable[[RemoteCall], Awaitable[Answer]]:

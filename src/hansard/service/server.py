@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -45,6 +45,9 @@ from hansard.operations.protocol.wire import (
 from hansard.service import workspace_requests
 from hansard.service.fair_queue import PACED_FROM, Arrivals, Questions
 from hansard.service.hosted import ENDS, Hosted
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
 
 NONCES_MAX = 4_096
 """Last requests outside of sessions that are recognized, per principal."""
@@ -130,6 +133,7 @@ class Service:
         self.instance = uuid4().hex
         self.sessions: dict[str, tuple[Principal, Hosted]] = {}
         self._workspace = workspace
+        self._log = _log.bind(workspace=workspace.log.workspace)
         self._requests = requests
         self._authenticator = authenticator
         self._denials = denials
@@ -221,17 +225,18 @@ class Service:
             reason = "its reply subject is not in its own inbox"
             self._note_refusal(where.verb, AccessDenied(reason, who.name, who.role, known=True))
             return
+        log = self._log.bind(principal=who.name, role=who.role, request=where.verb)
         try:
             work = self._begin(where, who, request)
         except Exception as error:  # noqa: BLE001 -- every error is sent to the client
-            self._spawn(self._answer(reply, _failed(error)))
+            self._spawn(self._answer(reply, _failed(error, log)))
             return
         if work is not None and where.instance and where.verb != AGAIN:
             # Now, not when it first runs: requests of the same turn count, too.
             self._under_way[who.name] += 1
-            self._spawn(self._counted(who, reply, work))
+            self._spawn(self._counted(who, reply, work, log))
         elif work is not None:
-            self._spawn(self._respond(reply, work))
+            self._spawn(self._respond(reply, work, log))
 
     def _who(self, where: Address, request: Request | None) -> Principal:
         token = request.token if request is not None else ""
@@ -252,7 +257,7 @@ class Service:
             try:
                 await self._denials.note(denied, verb)
             except BusError as error:
-                _log.warning("a refused access could not be recorded", error=str(error))
+                self._log.warning("a refused access could not be recorded", error=str(error))
 
         if len(self._tasks) < TURNS_MAX * 4:
             self._spawn(note())
@@ -462,10 +467,10 @@ class Service:
         return task
 
     async def _counted(
-        self, who: Principal, reply: str, work: Coroutine[Any, Any, bytes | None]
+        self, who: Principal, reply: str, work: Coroutine[Any, Any, bytes | None], log: BoundLogger
     ) -> None:
         try:
-            payload = await self._payload(work)
+            payload = await self._payload(work, log)
         finally:
             self._under_way[who.name] -= 1
             if not self._under_way[who.name]:
@@ -473,16 +478,20 @@ class Service:
         if payload is not None:
             await self._answer_raw(reply, payload)
 
-    async def _respond(self, reply: str, work: Coroutine[Any, Any, bytes | None]) -> None:
-        payload = await self._payload(work)
+    async def _respond(
+        self, reply: str, work: Coroutine[Any, Any, bytes | None], log: BoundLogger
+    ) -> None:
+        payload = await self._payload(work, log)
         if payload is not None:
             await self._answer_raw(reply, payload)
 
-    async def _payload(self, work: Coroutine[Any, Any, bytes | None]) -> bytes | None:
+    async def _payload(
+        self, work: Coroutine[Any, Any, bytes | None], log: BoundLogger
+    ) -> bytes | None:
         try:
             return await work
         except Exception as error:  # noqa: BLE001 -- every error is sent to the client
-            return wire.encode(_failed(error))
+            return wire.encode(_failed(error, log))
 
     async def _answer(self, reply: str, answer: wire.Answer) -> None:
         await self._answer_raw(reply, wire.encode(answer))
@@ -493,7 +502,7 @@ class Service:
                 await self._requests.answer(reply, payload)
             except TooLarge as error:
                 what = TooLarge("the answer", error.size, error.limit)
-                await self._requests.answer(reply, wire.encode(_failed(what)))
+                await self._requests.answer(reply, wire.encode(_failed(what, self._log)))
 
     # ------------------------------------------------------------ clients that are gone or refused
 
@@ -524,7 +533,7 @@ class Service:
             await self._requests.answer(f"{prefix}.-.-.{self.instance}.{PROBE}", b"")
         except BusError as error:
             self._probed = True  # without a connection there is nothing to repair
-            _log.warning("the service is not reachable", error=str(error))
+            self._log.warning("the service is not reachable", error=str(error))
 
     async def _listen(self) -> None:
         """Subscribe to requests; end the earlier subscriptions."""
@@ -545,11 +554,11 @@ class Service:
             try:
                 await entry[1].abandon()
             except Exception as error:  # noqa: BLE001 -- the next session begins in any case
-                _log.warning("a session could not be ended", **unexpected(error))
+                entry[1].log.warning("a session could not be ended", **unexpected(error))
 
 
-def _failed(error: BaseException) -> Failed:
+def _failed(error: BaseException, log: BoundLogger) -> Failed:
     fault = faults.of_service(error, {})
     if fault.type == "ServiceFailed":
-        _log.warning("a request failed", **unexpected(error))
+        log.warning("a request failed", **unexpected(error))
     return Failed(msgspec.structs.replace(fault))

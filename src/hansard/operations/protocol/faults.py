@@ -52,6 +52,7 @@ from hansard.domain.errors import (
     BadOption,
     BadValue,
     CallerError,
+    ExtraMissing,
     HansardError,
     Refused,
 )
@@ -199,6 +200,7 @@ CODES: dict[str, type[HansardError]] = {
         Conflict,
         Diverged,
         SqlError,
+        ExtraMissing,
         Fenced,
         InDoubt,
         Lowered,
