@@ -15,6 +15,7 @@ const BYTES_MAX = 700 * 1024; // of all files of the result
 const PACKAGES = ["preact", "preact/hooks", "preact/jsx-runtime", "@preact/signals"]; // shared, beside src/
 
 const common = {
+  alias: { "@codemirror/language": "./src/views/ask/plain.ts", "@lezer/common": "./src/views/ask/plain.ts" },
   absWorkingDir: HERE,
   bundle: true,
   charset: "utf8",

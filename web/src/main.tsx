@@ -8,7 +8,6 @@ import { Shell } from "./app/served";
 import { startTheme } from "./app/theme";
 import { Failed } from "./ui/pieces";
 import "./styles/ask.css";
-import "uplot/dist/uPlot.min.css";
 
 startTheme();
 listen();

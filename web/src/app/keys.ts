@@ -21,6 +21,7 @@ export const isText = (target: EventTarget | null): boolean =>
   target instanceof Element &&
   (target.matches("input:not([type=range]):not([type=checkbox]):not([type=radio]), textarea, select") ||
     target.closest("[contenteditable=true]") !== null);
+// (In a shadow root, as of the editor, the path has the field, and the event's target the root's host.)
 
 export const isDialogOpen = (): boolean => document.querySelector("dialog[open]") !== null;
 
@@ -36,7 +37,7 @@ export function useCommands(list: Command[]): void {
     for (const each of mine) {
       for (const key of each.keys ?? []) {
         bindings[key] = (event) => {
-          if (event.defaultPrevented || (!each.inFields && (isText(event.target) || isDialogOpen()))) return;
+          if (event.defaultPrevented || (!each.inFields && (isText(event.composedPath()[0]) || isDialogOpen()))) return;
           event.preventDefault();
           each.run(event);
         };

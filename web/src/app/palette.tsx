@@ -47,7 +47,7 @@ export function Palette({ close }: { close: () => void }) {
   };
   return (
     <Dialog label="Commands" close={close} class="palette">
-      <input type="text" role="combobox" aria-label="Command" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={list.length ? `palette-${chosen}` : undefined} placeholder="Search commands and views" autocomplete="off" spellcheck={false} value={text} onInput={(event) => { setText(event.currentTarget.value); setAt(0); }} onKeyDown={onKey} autofocus />
+      <input type="text" role="combobox" aria-label="Command" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={list.length ? `palette-${chosen}` : undefined} placeholder="Search commands and views" autocomplete="off" spellcheck={false} value={text} onInput={(event) => { setText(event.currentTarget.value); setAt(0); }} onKeyDown={onKey} />
       <ul id="palette-list" role="listbox" aria-label="Commands">
         {list.map((each, index) => (
           <li key={each.title} id={`palette-${index}`} role="option" aria-selected={index === chosen} onClick={() => run(each)} onMouseMove={() => setAt(index)}>

@@ -7,6 +7,7 @@ import type { ComponentChildren } from "preact";
 import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { useEvents, useModel, type RunModel } from "./model";
+import { WhyLink } from "../views/ask/links";
 import { titleOf } from "./words";
 
 const EVENT_BUTTONS = 12; // buttons shown of a step; those in the middle of a long stream are omitted
@@ -204,7 +205,7 @@ export function EventPanel() {
           <AroundContext.Provider value={around}>
             {kind === "step" ? <StepEvent model={model} point={point} item={item} events={events} />
               : kind === "message" ? <MessageEvent data={current.data} />
-              : kind === "decision" ? <DecisionEvent data={current.data} />
+              : kind === "decision" ? <><DecisionEvent data={current.data} />{rawLink && <WhyLink of={current.address} />}</>
               : kind === "checkpoint" ? <><div class="what"><Rec text={current.data.name} class="name" /></div><Payload label="data" value={current.data.data ?? null} open /></>
               : <><div class="what"><Rec text={titleOf(outline, item)} class="name" /></div>{Object.keys(current.data).length ? <Value value={{ ...current.data }} name="" /> : null}</>}
             <Envelope event={current} />

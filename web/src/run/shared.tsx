@@ -3,6 +3,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useRead } from "../app/reads";
 import { isText } from "../app/keys";
+import { OriginLink } from "../views/ask/links";
 import { Chip, Facts, Pill, Rec, Shown, Who } from "../ui/pieces";
 import { count, duration, inLine, moment, plural, preview, printable } from "../ui/text";
 import { AroundContext, Fold, Payload, TextBlock, Value } from "../ui/value";
@@ -31,6 +32,7 @@ function Gone({ name, change, data }: { name: string; change: Key["change"]; dat
 }
 
 function KeyRow({ row }: { row: Key }) {
+  const model = useModel();
   if (row.kind === null) return <Gone name={row.key} change={row.change} data={{ "data-key": row.key }} />;
   const labels = Object.entries(row.labels ?? {});
   const where = row.address ?? row.event;
@@ -51,6 +53,7 @@ function KeyRow({ row }: { row: Key }) {
             ["labels", labels.map(([name, value]) => `${name}=${value}`).join(", ")],
           ]} />
           <Value value={row.value} />
+          {model.source.kind === "http" && <OriginLink run={model.run} name={row.key} />}
         </>
       )}
     </Fold>

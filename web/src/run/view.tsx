@@ -10,6 +10,7 @@ import { Ends, live, title } from "../app/shell";
 import { Empty, Facts, Failed, Rec, Tabs, Waiting, type Tab } from "../ui/pieces";
 import { count, duration, inLine, moment, plural } from "../ui/text";
 import { failureText } from "../ui/value";
+import { RunQuestions } from "../views/ask/links";
 import type { BoardAnswer, Life, RunAnswer, TasksAnswer } from "./answers";
 import { ChangesPanel } from "./changes";
 import { EventPanel } from "./event";
@@ -162,6 +163,7 @@ function Head({ read }: { read: RunAnswer | null }) {
           ["at work", life.at_work?.length ? `${life.at_work.join(", ")} (or killed)` : null],
           ["error", life.error && failureText(life.error)],
           ["lasted", lasted(model)],
+          ["questions", source.kind === "http" && <RunQuestions run={model.run} parent={life.forked?.parent} at={query.value.at ?? ""} />],
         ]} />}
       </details>
     </header>

@@ -11,8 +11,7 @@ import { Chart, isNumber } from "./chart";
 import { editor, type ColumnFacts, type Editor } from "./editor";
 import { AsOf, Head, Table, useTitle } from "./parts";
 
-interface Column { name: string; type: string }
-interface Answer { columns: Column[]; rows: unknown[][]; position: number | null; cut: string | null }
+interface Answer { columns: string[]; rows: unknown[][]; position: number | null; cut: string | null }
 
 const EXAMPLES: [string, string][] = [
   ["Runs by workflow and status", "SELECT workflow, status, count(*) AS runs\nFROM runs\nGROUP BY ALL\nORDER BY runs DESC"],
@@ -26,10 +25,8 @@ const KEPT = "hansard-queries";
 const ROW = 28;
 
 async function ask(source: Source, text: string, signal?: AbortSignal): Promise<Answer> {
-  const { data, position } = await source.get<any>("/sql", { q: text }, signal);
-  const columns: Column[] = data.columns.map((each: any, index: number) => (typeof each === "string" ? { name: each, type: data.types?.[index] ?? "" } : each));
-  const rows = data.rows.map((row: any) => (Array.isArray(row) ? row : columns.map((each) => row[each.name])));
-  return { columns, rows, position: data.position ?? position, cut: data.cut ?? null };
+  const { data, position } = await source.get<any>("/sql", { statement: text }, signal);
+  return { columns: data.columns, rows: data.rows, position: data.position ?? position, cut: data.cut ?? null };
 }
 
 function saved(): Record<string, string> {
@@ -70,7 +67,7 @@ export default function SqlView() {
 
   useEffect(() => {
     const text = query.value.q ?? "";
-    made.current = editor(host.current!, text, () => void newest.current(), () => undefined);
+    made.current = editor(host.current!, text, () => void newest.current());
     if (text) void newest.current();
     ask(source, SCHEMA).then(
       ({ rows }) => {
@@ -165,9 +162,9 @@ function Schema({ columns, choose }: { columns: ColumnFacts[]; choose: (table: s
 }
 
 function Result({ answer, ms }: { answer: Answer; ms: number }) {
-  const { columns, rows } = answer;
-  const names = columns.map((each) => each.name);
-  const numeric = columns.map((_, at) => rows.some((row) => isNumber(row[at])) && rows.every((row) => row[at] === null || isNumber(row[at])));
+  const source = useSource();
+  const { columns: names, rows } = answer;
+  const numeric = names.map((_, at) => rows.some((row) => isNumber(row[at])) && rows.every((row) => row[at] === null || isNumber(row[at])));
   const isChart = query.value.view === "chart";
   const x = Math.max(0, names.indexOf(query.value.x ?? ""));
   const y = names.indexOf(query.value.y ?? "");
@@ -177,9 +174,13 @@ function Result({ answer, ms }: { answer: Answer; ms: number }) {
     <section>
       <div class="ask-bar">
         <strong role="status">{plural(rows.length, "row")}</strong>
-        {answer.cut && <span class="bad-text">{`The answer was cut: ${answer.cut}. Add a LIMIT, or aggregate.`}</span>}
+        {answer.cut && <span class="bad-text">{`The answer was cut at the limit of ${answer.cut}: CSV and NDJSON have all rows.`}</span>}
         <span class="dim">{`${Math.round(ms).toLocaleString("en-US")} ms until shown`}</span>
         <button type="button" aria-pressed={isChart} onClick={() => setQuery({ view: isChart ? "" : "chart" })}>{isChart ? "Table" : "Chart"}</button>
+        {["csv", "ndjson"].map((format) => {
+          const href = source.link("/sql", { statement: query.value.q, format });
+          return href && <a key={format} href={href} download={`answer.${format}`}>{format.toUpperCase()}</a>;
+        })}
         {isChart && (
           <>
             <Pick name="x" label="over" names={names} value={names[x]} />
@@ -187,8 +188,8 @@ function Result({ answer, ms }: { answer: Answer; ms: number }) {
           </>
         )}
       </div>
-      {isChart ? (ys.length ? <div class="sql-chart"><Chart columns={names} rows={rows} x={x} ys={ys} /></div> : <Empty>No column beside “{names[x]}” holds numbers: choose another, or show the table.</Empty>) : rows.length > 200 ? <Many columns={columns} rows={rows} /> : (
-        <Table label="answer" rows={rows} columns={columns.map((each, at) => ({ name: each.name, right: numeric[at], cell: (row: unknown[]) => (row[at] === null ? <span class="dim">null</span> : <Rec text={typeof row[at] === "string" ? row[at] : preview(row[at], 300)} />) }))} />
+      {isChart ? (ys.length ? <div class="sql-chart"><Chart columns={names} rows={rows} x={x} ys={ys} /></div> : <Empty>No column beside “{names[x]}” holds numbers: choose another, or show the table.</Empty>) : rows.length > 200 ? <Many names={names} rows={rows} /> : (
+        <div class="answer"><Table label="answer" rows={rows} columns={names.map((name, at) => ({ name, right: numeric[at], cell: (row: unknown[]) => (row[at] === null ? <span class="dim">null</span> : <Rec text={typeof row[at] === "string" ? row[at] : preview(row[at], 300)} />) }))} /></div>
       )}
       <AsOf position={answer.position} />
     </section>
@@ -204,12 +205,12 @@ function Pick({ name, label, names, value, all }: { name: string; label: string;
 }
 
 // Rows of which only those in sight exist; columns are equally wide.
-function Many({ columns, rows }: { columns: Column[]; rows: unknown[][] }) {
-  const style = { gridTemplateColumns: `repeat(${columns.length}, minmax(110px, 1fr))`, minWidth: `${columns.length * 110}px` };
+function Many({ names, rows }: { names: string[]; rows: unknown[][] }) {
+  const style = { gridTemplateColumns: `repeat(${names.length}, minmax(110px, 1fr))`, minWidth: `${names.length * 110}px` };
   return (
     <div class="scroll many" role="table" aria-label="answer" aria-rowcount={rows.length}>
-      <div class="many-row many-head" role="row" style={style}>{columns.map((each) => <span key={each.name} role="columnheader">{each.name}</span>)}</div>
-      <VirtualList size={rows.length} height={ROW} label="rows" role="rowgroup" row={(index) => <div class="many-row" role="row" style={style}>{columns.map((each, at) => <span key={each.name} role="cell"><Rec text={preview(rows[index][at], 80)} /></span>)}</div>} />
+      <div class="many-row many-head" role="row" style={style}>{names.map((name) => <span key={name} role="columnheader">{name}</span>)}</div>
+      <VirtualList size={rows.length} height={ROW} label="rows" role="rowgroup" row={(index) => <div class="many-row" role="row" style={style}>{names.map((name, at) => <span key={name} role="cell"><Rec text={preview(rows[index][at], 80)} /></span>)}</div>} />
     </div>
   );
 }

@@ -1,0 +1,146 @@
+"""Tabs of a browser that is logged in to the service, and the API as programs use it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from playwright.async_api import Browser, BrowserContext, Page
+
+from tests.cli.support import WORKSPACE, environment
+
+DESK, PHONE = 1440, 360
+"""Widths of a window, in pixels."""
+
+HEIGHT = 900
+
+WAIT_S = 30.0
+"""Longest wait for a change of the page, in seconds."""
+
+TOO_WIDE = """() => [document.scrollingElement, document.querySelector("#content")]
+  .filter((node) => node && node.scrollWidth > node.clientWidth + 1)
+  .map((node) => node.id || node.tagName)"""
+"""Script that names what scrolls sideways."""
+
+
+class Site(msgspec.Struct, frozen=True):
+    """A running service and the data directory that it serves."""
+
+    url: str
+    home: Path
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `hansard` on the same record."""
+        return subprocess.run(
+            [sys.executable, "-m", "hansard", *arguments],
+            env=environment(self.home),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def lines(self, *arguments: str) -> list[dict[str, Any]]:
+        """Run a command with `--json`; return its lines."""
+        done = self.command(*arguments, "--json")
+        assert done.stdout, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def view(self, path: str, **query: str) -> str:
+        """Return the address of a view."""
+        return f"{self.url}/ws/{WORKSPACE}{path}" + (f"?{urlencode(query)}" if query else "")
+
+
+class Tab:
+    """A tab, and the messages of its console."""
+
+    def __init__(self, page: Page, site: Site) -> None:
+        self.page = page
+        self.site = site
+        self.console: list[str] = []
+        page.on("console", lambda message: self.console.append(message.text))
+        page.on("pageerror", lambda error: self.console.append(str(error)))
+
+    async def open(self, path: str, /, **query: str) -> None:
+        """Open a view, and wait until its answers are shown."""
+        await self.page.goto(self.site.view(path, **query))
+        await self.shown()
+
+    async def shown(self) -> None:
+        """Wait until no part of the view waits for an answer."""
+        await self.page.wait_for_selector("#content h1")
+        await self.page.wait_for_selector("#content .waiting:not(.live)", state="detached")
+
+    async def until(self, expression: str) -> None:
+        """Wait until an expression is true. The page's policy lets no tool evaluate it inside."""
+        end_s = time.monotonic() + WAIT_S
+        while not await self.page.evaluate(expression):
+            assert time.monotonic() < end_s, expression
+            await asyncio.sleep(0.02)
+
+    async def text(self, selector: str = "#content") -> str:
+        """Return the visible text of an element."""
+        return await self.page.inner_text(selector)
+
+    async def api(self, path: str, /, **query: str) -> Any:
+        """Return the JSON of a read, with the tab's login."""
+        address = f"{self.site.url}/api/v1/{WORKSPACE}{path}"
+        address += f"?{urlencode(query)}" if query else ""
+        answer = await self.page.request.get(address)
+        assert answer.ok, await answer.text()
+        return await answer.json()
+
+    async def close(self) -> None:
+        """Close the tab."""
+        await self.page.close()
+
+
+class Tabs:
+    """Windows that share one login."""
+
+    def __init__(self, browser: Browser, site: Site) -> None:
+        self._browser = browser
+        self._site = site
+        self._windows: dict[tuple[bool, bool], BrowserContext] = {}
+        self._state: Any = None
+
+    async def open(self, width: int = DESK, *, dark: bool = False, bypass_csp: bool = False) -> Tab:
+        """Open an empty tab."""
+        window = await self._window(dark=dark, bypass_csp=bypass_csp)
+        page = await window.new_page()
+        await page.set_viewport_size({"width": width, "height": HEIGHT})
+        return Tab(page, self._site)
+
+    async def _window(self, *, dark: bool, bypass_csp: bool) -> BrowserContext:
+        key = dark, bypass_csp
+        if key not in self._windows:
+            window = self._windows[key] = await self._browser.new_context(
+                color_scheme="dark" if dark else "light",
+                bypass_csp=bypass_csp,
+                storage_state=self._state,
+            )
+            if self._state is None:
+                await self._log_in(window)
+                self._state = await window.storage_state()
+        return self._windows[key]
+
+    async def _log_in(self, window: BrowserContext) -> None:
+        """Open the link that `hansard login` prints."""
+        done = self._site.command("login")
+        page = await window.new_page()
+        await page.goto(done.stdout.strip())
+        await page.click("button")
+        await page.wait_for_selector("#app")
+        await page.close()
+
+    async def close(self) -> None:
+        """Close the windows."""
+        for window in self._windows.values():
+            await window.close()

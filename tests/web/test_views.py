@@ -1,0 +1,291 @@
+"""The views of questions: what they show is what the commands and the record state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import TimeoutError as Late
+
+import hansard
+from tests.cli.support import Runs
+from tests.web.data import Examples
+from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, Tab, Tabs
+
+PRESSES_MAX = 5
+
+in_thread = asyncio.to_thread
+"""Calls of the sync record, which are refused in a running loop."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.fixture(scope="module")
+def fork(record: hansard.Record, runs: Runs) -> str:
+    """Return the fork of order-17 with another result."""
+    del runs
+    return next(run for run, state in record.runs() if state.forked and state.workflow == "refunds")
+
+
+def views(runs: Runs, examples: Examples, fork: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return the address of every view of questions, full, empty and failed."""
+    return {
+        "inbox": ("/inbox", {"answered": "true"}),
+        "search": ("/search", {"q": "order"}),
+        "search without words": ("/search", {}),
+        "search without a hit": ("/search", {"q": "zzqqzz"}),
+        "audit": ("/audit", {}),
+        "audit of a run": ("/audit", {"run": runs.doubt}),
+        "experiments": ("/experiments", {}),
+        "experiment": ("/experiments/greeting", {}),
+        "prompts": ("/prompts", {}),
+        "prompt": ("/prompts/greeting", {}),
+        "memory": ("/memory", {}),
+        "memory of nobody": ("/memory", {"space": "agent/nobody"}),
+        "file": ("/memory", {"space": "agent/ada", "path": "AGENTS.md"}),
+        "file by line": ("/memory", {"space": "agent/ada", "path": "AGENTS.md", "view": "lines"}),
+        "file changed": ("/memory", {"space": "agent/ada", "path": "AGENTS.md", "view": "diff"}),
+        "two runs": ("/diff", {}),
+        "diff": (f"/runs/order-17/diff/{fork}", {}),
+        "diff of unlike runs": (f"/runs/{examples.trade}/diff/{examples.papers}", {"all": "true"}),
+        "why": (f"/why/{examples.advice}", {}),
+        "why as a tree": (f"/why/{examples.advice}", {"view": "tree"}),
+        "why in words": (f"/why/{examples.advice}", {"view": "words"}),
+        "decisions": (f"/why/{examples.trade}", {}),
+        "why of nothing": ("/why", {}),
+        "origin": ("/runs/shared/origin/notes", {}),
+        "bisect": (
+            "/runs/order-17/bisect",
+            {"test": "is missing", "pointer": "/life/board/order 17"},
+        ),
+        "bisect before": ("/runs/order-17/bisect", {}),
+        "as a role": ("/runs/shared/as/reviewer", {}),
+        "as a role that sees nothing": ("/runs/shared/as/guest", {}),
+        "sql": ("/sql", {"q": "FROM runs"}),
+        "sql chart": (
+            "/sql",
+            {"q": "SELECT workflow, count(*) AS runs FROM runs GROUP BY ALL", "view": "chart"},
+        ),
+        "sql lines": (
+            "/sql",
+            {"q": "SELECT range AS x, range * range AS y FROM range(50)", "view": "chart"},
+        ),
+        "sql many": ("/sql", {"q": "FROM range(5000)"}),
+        "sql before": ("/sql", {}),
+    }
+
+
+FAILED = {
+    "no such decision": ("/why/nothing-of-that-id", {}),
+    "no such run": ("/runs/order-17/diff/nothing-of-that-id", {}),
+    "no such key": ("/runs/shared/origin/nothing", {}),
+    "no such experiment": ("/experiments/nothing", {}),
+    "no SQL": ("/sql", {"q": "SELEKT"}),
+}
+"""Views whose answer is a refusal."""
+
+
+async def test_every_view_opens_without_a_message_and_fits(
+    tab: Tab, runs: Runs, examples: Examples, fork: str
+):
+    """Each view has one heading, no refusal and no message, and fits a desk and a phone."""
+    for name, (address, query) in views(runs, examples, fork).items():
+        await tab.open(address, **query)
+        assert await tab.page.locator("h1").count() == 1, name
+        assert await tab.page.locator(".failed[role=alert]").count() == 0, (name, await tab.text())
+        for width in (PHONE, DESK):
+            await tab.page.set_viewport_size({"width": width, "height": HEIGHT})
+            assert await tab.page.evaluate(TOO_WIDE) == [], (name, width)
+        assert tab.console == [], name
+
+
+async def test_refusals_state_fact_and_remedy(tabs: Tabs, runs: Runs):
+    """A refusal is shown with its title and its sentences, and can be tried again."""
+    del runs
+    tab = await tabs.open()
+    for name, (address, query) in FAILED.items():
+        await tab.open(address, **query)
+        text = await tab.text(".failed[role=alert]")
+        assert len(text.splitlines()) > 1, (name, text)
+    await tab.close()
+
+
+async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):
+    """The first difference, the differing field and the counts are those of `hansard run diff`."""
+    lines = tab.site.lines("run", "diff", "order-17", fork)
+    end = next(line for line in lines if line["kind"] == "compared")
+    first = end["parts"]
+    await tab.open(f"/runs/order-17/diff/{fork}")
+    assert first["a"]["tool"] in await tab.text(".ask-bar")
+    detail = await tab.text(".detail")
+    assert "result.state" in detail
+    assert "lost" in detail
+    assert "delivered" in detail
+    moves = await tab.page.locator(".move").count()
+    different = sum(line["kind"] == "move" and line["what"] != "same" for line in lines)
+    assert moves == different
+    await tab.page.keyboard.press("j")
+    await tab.until("document.querySelectorAll('.move')[1].ariaCurrent === 'true'")
+    assert "refund" in await tab.text(".detail h2")
+    await tab.page.keyboard.press("d")
+    await tab.until("document.querySelectorAll('.move')[0].ariaCurrent === 'true'")
+
+
+async def test_a_decision_is_shown_as_graph_and_as_tree(tab: Tab, examples: Examples):
+    """Both have the inputs of `hansard why`; the graph begins with 50 nodes, and shows more."""
+    facts = [line for line in tab.site.lines("why", examples.advice) if line["kind"] == "fact"]
+    inputs = [fact for fact in facts if fact["part"] == "input"]
+    await tab.open(f"/why/{examples.advice}")
+    assert await tab.page.locator(".node").count() <= 50
+    await tab.page.get_by_role("button", name="Show more").click()
+    await tab.until("document.querySelectorAll('.node.input').length > 50")
+    assert await tab.page.locator(".node.input").count() == len(inputs)
+    await tab.page.get_by_role("tab", name="Tree").click()
+    group = tab.page.locator(".tree details", has_text="Inputs").first
+    assert f"{len(inputs)}" in await group.locator("summary").inner_text()
+    await group.locator("summary").click()
+    assert await group.locator("li").count() == len(inputs)
+
+
+async def test_a_value_leads_to_its_writes_and_reads(tab: Tab, record: hansard.Record, runs: Runs):
+    """Writes are those of `hansard board`, and the one call that read the key is listed."""
+    del runs
+    lines = tab.site.lines("board", "shared", "plan")
+    await tab.open("/runs/shared/origin/plan")
+    rows = await tab.page.locator("tbody tr").all_inner_texts()
+    writes = [line for line in lines if "operation" in line]
+    assert len(rows) == len(writes) + 1
+    readers = [
+        f"ada#{step.number}"
+        for step in (await in_thread(record.state, "shared")).agent("ada").steps.values()
+        if step.tool == "board.get"
+    ]
+    assert readers[0] in rows[-1]
+
+
+async def test_the_step_that_broke_it_is_the_one_of_the_command(tab: Tab, runs: Runs):
+    """The condition and the shell check find the same step."""
+    del runs
+    check = "! grep -q '\"order 17\"' $HANSARD_BISECT_STATE"
+    lines = tab.site.lines("bisect", "order-17", "--check", check)
+    steps = [line["step"] for line in lines if line.get("kind") == "step"]
+    await tab.open("/runs/order-17/bisect")
+    await tab.page.get_by_label("Part of the state").fill("/life/board")
+    await tab.page.get_by_label("Test").select_option("does not contain")
+    await tab.page.get_by_label("Value").fill("order 17")
+    await tab.page.get_by_role("button", name="Search").click()
+    await tab.page.wait_for_selector(".card")
+    assert steps[0] in await tab.text(".card")
+
+
+async def test_approvals_and_doubts_are_answered_on_record(
+    tab: Tab, record: hansard.Record, runs: Runs
+):
+    """A grant, a denial and a settlement of the page are on record, with their reasons."""
+    await tab.open("/inbox")
+    waiting = {
+        each.approval.id: each.approval.request for each in await in_thread(record.approvals.list)
+    }
+    cards = tab.page.locator("section:has(#approvals) .card")
+    assert await cards.count() == len(waiting) == 3
+    for button, reason in (("Grant", "read it"), ("Deny", "too early")):
+        number = await cards.count()
+        await cards.first.get_by_label("Reason").fill(reason)
+        await cards.first.get_by_role("button", name=button, exact=True).click()
+        await tab.until(
+            f"document.querySelectorAll('section:has(#approvals) .card').length < {number}"
+        )
+    answers = {
+        (each.standing.value, each.approval.because)
+        for each in await in_thread(record.approvals.list, answered=True)
+        if each.approval.id in waiting
+    }
+    assert {("granted", "read it"), ("denied", "too early")} <= answers
+    doubt = tab.page.locator("section:has(#doubts) .card", has_text=runs.doubt[-8:])
+    await doubt.get_by_role("button", name="It happened").click()
+    assert "State the result" in await doubt.inner_text()
+    await doubt.get_by_label("Result").fill('{"id": 7}')
+    await doubt.get_by_label("Reason").fill("the server's log")
+    await doubt.get_by_role("button", name="It happened").click()
+    await doubt.wait_for(state="detached")
+    [step] = (await in_thread(record.state, runs.doubt)).agent("sender").steps.values()
+    assert step.status.value == "completed"
+
+
+async def test_sql_is_completed_run_and_drawn(tab: Tab, runs: Runs):
+    """Columns complete from the schema, the answer is that of the command, a chart draws it."""
+    del runs
+    await tab.open("/sql")
+    await tab.until("document.querySelectorAll('.schema li').length > 10")
+    await tab.page.locator(".editor .cm-content").click()
+    await tab.page.keyboard.type("SELECT workflow, count(*) AS runs FROM run", delay=5)
+    await tab.page.wait_for_selector(".cm-tooltip-autocomplete li:has-text('runs')")
+    await tab.page.keyboard.press("Escape")
+    await tab.page.keyboard.type("s GROUP BY ALL ORDER BY workflow")
+    await tab.page.keyboard.press("Escape")
+    await tab.page.keyboard.press("Control+Enter")
+    await tab.page.wait_for_selector(".grid tbody tr")
+    rows = [row.split("\t") for row in await tab.page.locator("tbody tr").all_inner_texts()]
+    statement = "SELECT workflow, count(*) AS runs FROM runs GROUP BY ALL ORDER BY workflow"
+    lines = tab.site.lines("sql", statement)
+    assert rows == [[line["workflow"], str(line["runs"])] for line in lines]
+    await tab.page.get_by_role("button", name="Chart").click()
+    await tab.page.wait_for_selector(".bar")
+    assert await tab.page.locator(".bar").count() == len(lines)
+    await tab.page.get_by_label("Save as").fill("by workflow")
+    await tab.page.get_by_role("button", name="Save", exact=True).click()
+    await tab.page.reload()
+    await tab.shown()
+    kept = tab.page.get_by_label("Query").locator("optgroup[label='Saved in this browser'] option")
+    assert await kept.all_inner_texts() == ["by workflow"]
+
+
+async def test_search_marks_words_and_leads_to_the_event(tab: Tab, runs: Runs):
+    """Hits are those of `hansard search`; a hit leads to its event in its run."""
+    del runs
+    lines = tab.site.lines("search", "lost", "--limit", "50")
+    await tab.open("/search", q="lost")
+    links = tab.page.locator(".hits li > div > a:first-child")
+    addresses = [f"{line['position']}.{line['event_index']}" for line in lines if "snippet" in line]
+    assert await links.all_inner_texts() == addresses
+    assert "lost" in [word.lower() for word in await tab.page.locator("mark").all_inner_texts()]
+    href: Any = await links.first.get_attribute("href")
+    assert re.fullmatch(rf"/ws/lab/runs/.+\?at={addresses[0]}", href)
+
+
+async def test_a_look_as_a_role_is_on_record(tab: Tab, record: hansard.Record, runs: Runs):
+    """The page shows the events that the role sees, and each look is a served view."""
+    del runs
+
+    def looks() -> int:
+        rows = record.sql("SELECT count(*) FROM views_served WHERE role = 'reviewer'").rows
+        return int(rows[0][0])
+
+    before = await in_thread(looks)
+    await tab.open("/runs/shared/as/reviewer")
+    view = await in_thread(record.roles.view, "shared", role="reviewer")
+    assert f"{len(view.events)} events" in await tab.text()
+    assert await in_thread(looks) == before + 2  # the page's and this one's
+
+
+async def test_a_tour_by_keyboard_alone(tab: Tab, runs: Runs):
+    """Keys lead to each view; the palette finds a command by its name."""
+    del runs
+    await tab.open("/inbox")
+    await tab.page.locator("#content").focus()
+    for keys, heading in (("a", "Audit"), ("e", "Experiments"), ("m", "Memory"), ("p", "Prompts")):
+        for _ in range(PRESSES_MAX):  # both within a second, on a machine that may be busy
+            await tab.page.keyboard.press("g")
+            await tab.page.keyboard.press(keys)
+            with contextlib.suppress(Late):
+                await tab.page.wait_for_selector(f"h1:has-text('{heading}')", timeout=2_000)
+                break
+        await tab.shown()
+        assert await tab.text("h1") == heading
+    await tab.page.keyboard.press("Control+k")
+    await tab.page.keyboard.type("go to sql")
+    await tab.page.keyboard.press("Enter")
+    await tab.page.wait_for_selector("h1:has-text('SQL')")
