@@ -77,6 +77,19 @@ class TestRuns:
         assert len((await get(lab, "/runs", text="blue", status="completed"))["runs"]) == 3
         assert (await get(lab, "/runs", status="failed"))["found"] == 0
 
+    async def test_long_runs_and_changes(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Runs that are read from chunks, or kept from the last list, are listed as they are."""
+        monkeypatch.setattr(runs, "LONG_VERSIONS", 1)
+        run = await recorded(lab.record)
+        for _ in range(2):
+            listed = await list_runs(lab.record.workspace, RunFilter(), 0)
+            assert (await get(lab, "/runs"))["runs"] == plain(listed.runs)
+        async with lab.record.run("review", run=run, agent="bob", role="reviewer") as s:
+            await s.message("user", "one more")
+            listed = await list_runs(lab.record.workspace, RunFilter(), 0)
+            [row] = (await get(lab, "/runs"))["runs"]
+            assert (row["status"], row["position"]) == ("open", listed.runs[0].position)
+
     async def test_show(self, lab: Lab) -> None:
         """A run at each of its positions is that of `hansard run show --at`."""
         run = await recorded(lab.record)

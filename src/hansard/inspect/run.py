@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, MutableMapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from hansard.agents.workspace import RunFilter, RunLife, Workspace, is_import, r
 from hansard.bus import reads
 from hansard.bus.commits import revive, until
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, AtTime, Origin, Stored, UpTo
+from hansard.bus.log import AtPosition, AtTime, Origin, RunStreams, Stored, UpTo
 from hansard.bus.reads import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.domain import payload
 from hansard.domain.agent import AgentState, DecisionMade
@@ -681,11 +681,14 @@ async def list_runs(
     probes: bool = False,
     before: int | None = None,
     text: str = "",
+    known: MutableMapping[str, Run] | None = None,
 ) -> Runs:
     """List the runs that match, with or without the forks of probes; limit 0 is no limit.
 
     Reads each returned run completely. `before` continues a list after the run whose life begins at
-    that position; `text` must occur in a run's id, workflow, conversation or labels.
+    that position; `text` must occur in a run's id, workflow, conversation or labels. A process that
+    lists runs again and again passes `known`, which holds runs that did not change since; it reads
+    long runs from their chunks.
     """
     lives = await read_lives(workspace.log)
     taken = [life for life in lives if filters.takes(life) and _has(text.casefold(), life)]
@@ -693,7 +696,7 @@ async def list_runs(
     further = [life for life in matching if before is None or life.position < before]
     listed = further[:limit] if limit > 0 else further
     return Runs(
-        runs=await _all(workspace, listed),
+        runs=await _all(workspace, listed, known),
         found=len(matching),
         all=len(lives),
         probed=len(taken) - len(matching),
@@ -712,16 +715,46 @@ def _has(text: str, life: RunLife) -> bool:
     return not text or any(text in name.casefold() for name in names)
 
 
-async def _all(workspace: Workspace, lives: Sequence[RunLife]) -> list[Run]:
+async def _all(
+    workspace: Workspace, lives: Sequence[RunLife], known: MutableMapping[str, Run] | None
+) -> list[Run]:
     """Return runs in short; several are read at once."""
     made: list[Run] = []
     for start in range(0, len(lives), AT_ONCE_MAX):
         some = lives[start : start + AT_ONCE_MAX]
-        made += await asyncio.gather(*(_summarize(workspace, life) for life in some))
+        made += await asyncio.gather(*(_newest(workspace, life, known) for life in some))
     return made
 
 
-async def _summarize(workspace: Workspace, life: RunLife) -> Run:
+async def _newest(
+    workspace: Workspace, life: RunLife, known: MutableMapping[str, Run] | None
+) -> Run:
+    """Return a run in short, from `known` if it did not change since."""
+    if known is None:
+        return await _summarize(workspace, life, is_long=False)
+    newest = await workspace.log.last(RunStreams(life.run))
+    row = known.get(life.run)
+    if row is None or newest is None or row.position != newest.position:
+        row = await _summarize(workspace, life, is_long=await _is_long(workspace, life, newest))
+        if row.problem is None:
+            known[life.run] = row
+    return msgspec.structs.replace(row)
+
+
+LONG_VERSIONS = 500
+"""Versions of an agent's stream above which a run is read from chunks."""
+
+
+async def _is_long(workspace: Workspace, life: RunLife, newest: Stored | None) -> bool:
+    """Return whether an agent of a run has many events."""
+    if newest is not None and isinstance(newest.stream, AgentStream):
+        return newest.commit.last_version > LONG_VERSIONS
+    streams = (AgentStream(life.run, role, name) for name, role in life.state.roster.items())
+    ends = await asyncio.gather(*map(workspace.log.last, streams))
+    return any(end is not None and end.commit.last_version > LONG_VERSIONS for end in ends)
+
+
+async def _summarize(workspace: Workspace, life: RunLife, *, is_long: bool) -> Run:
     state = life.state
     made = by_name(
         Run,
@@ -735,8 +768,12 @@ async def _summarize(workspace: Workspace, life: RunLife) -> Run:
         error=state.error,
     )
     try:
-        commits = await workspace.states.history(life.run)
-        states = [fold_agent(agent) for agent in commits_by_agent(commits).values()]
+        if is_long:
+            view = await workspace.states.run(life.run)
+            commits, states = await workspace.states.outline(view), [*view.agents.values()]
+        else:
+            commits = await workspace.states.history(life.run)
+            states = [fold_agent(agent) for agent in commits_by_agent(commits).values()]
     except HansardError as error:
         made.problem = life.problem or str(error)
         return made

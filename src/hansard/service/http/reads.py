@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
+from cachetools import LRUCache
 
 from hansard.agents.access import roles
 from hansard.agents.access.roles import DerivedView
@@ -57,6 +59,7 @@ from hansard.inspect.run_diff import run_diff
 from hansard.inspect.trace import Payloads
 from hansard.operations.reports import AuditQuestion, question_of
 from hansard.projections.snapshots import Reader
+from hansard.service.http.records import OpenWorkspace
 from hansard.service.http.routes import Context, read
 from hansard.service.workspace_requests import RoleContext
 
@@ -64,6 +67,12 @@ R = TypeVar("R", bound=Answer)
 
 RUNS, RUNS_MAX = 50, 500
 """Runs of a page of the list by default, and at most."""
+
+
+KNOWN_RUNS_MAX = 10_000
+"""Most runs of a workspace that are kept in short, to be listed again while they do not change."""
+
+_known: WeakKeyDictionary[OpenWorkspace, LRUCache[str, Run]] = WeakKeyDictionary()
 
 
 def role_context(context: Context) -> RoleContext | None:
@@ -191,7 +200,10 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
     if restricted is not None:
         return await _shown_runs(restricted, filters, text.casefold(), limit, cursor or 0)
     workspace = context.trusted().workspace
-    made = await list_runs(workspace, filters, limit, probes=probes, before=cursor, text=text)
+    known = _known.setdefault(context.workspace, LRUCache(KNOWN_RUNS_MAX))
+    made = await list_runs(
+        workspace, filters, limit, probes=probes, before=cursor, text=text, known=known
+    )
     for each in made.runs:
         each.judge(await _processes(context, each))
     counts = {name: getattr(made, name) for name in RunsPage.__struct_fields__}
