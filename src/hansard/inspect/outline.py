@@ -67,8 +67,8 @@ class Rows(msgspec.Struct, kw_only=True):
 
     `agent`, `type`, `status` and `name` are numbers of names in `agents`, `types`, `statuses` and
     `names`. By the number of a row, `to` has the receiver of a hand-off, task or mail, `parent` the
-    step around a step, and `when` the stated time (us) of an event whose time is not the log's;
-    None if its source states none.
+    step around a step, `took` the duration (ms) that an outcome states, and `when` the stated time
+    (us) of an event whose time is not the log's; None if its source states none.
 
     Attributes:
         position: Position of the commit; for a role the event's own number.
@@ -93,6 +93,7 @@ class Rows(msgspec.Struct, kw_only=True):
     text: list[str] = []
     to: dict[str, str] = {}
     parent: dict[str, int] = {}
+    took: dict[str, float] = {}
     when: dict[str, int | None] = {}
     agents: list[str] = []
     types: list[str] = []
@@ -168,6 +169,8 @@ class RowsBuilder:
         rows.status.append(self._statuses.setdefault(status, len(self._statuses)))
         if type(parent := fields.get("parent")) is int:
             rows.parent[str(len(rows.text))] = parent
+        if isinstance(took := fields.get("duration_ms"), int | float) and took:
+            rows.took[str(len(rows.text))] = took
         name = fields.get(_NAMES.get(kind, ""))
         name = cut(name) if isinstance(name, str) else ""
         rows.name.append(self._names.setdefault(name, len(self._names)))
@@ -200,6 +203,7 @@ class _Head(msgspec.Struct):
     parent: Any = None
     tool: Any = None
     role: Any = None
+    duration_ms: Any = None
 
 
 _head = msgspec.json.Decoder(_Head)
@@ -272,7 +276,8 @@ def preview(value: Any) -> str:
 def _call(fields: dict[str, Any]) -> str:
     arguments = fields.get("arguments")
     if isinstance(arguments, dict):
-        pairs = (f"{name}={preview(each)}" for name, each in list(arguments.items())[:8])
+        present = [pair for pair in arguments.items() if pair[1] not in (None, {}, [])]
+        pairs = (f"{name}={preview(each)}" for name, each in present[:8])
         return f"{fields.get('tool', '')}({', '.join(cut(pair) for pair in pairs)})"
     return f"{fields.get('tool', '')}({preview(arguments)})"
 

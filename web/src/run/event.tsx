@@ -6,7 +6,7 @@ import { AroundContext, ErrorNode, Payload, TextBlock, Value } from "../ui/value
 import type { ComponentChildren } from "preact";
 import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
-import { useEvents, useModel, type RunModel } from "./model";
+import { useEvents, useModel, useSettled, type RunModel } from "./model";
 import { WhyLink } from "../views/ask/links";
 import { titleOf } from "./words";
 
@@ -186,8 +186,10 @@ function eventsToRead(model: RunModel, item: number, point: number): number[] {
 export function EventPanel() {
   const model = useModel();
   const { outline } = model;
-  const [point, find] = [model.point.value, model.find.value];
+  const [settled, find] = [useSettled(outline.address(model.point.value)), model.find.value];
   void model.version.value;
+  const [position, index] = settled.split(".").map(Number);
+  const point = outline.at(position, index);
   const item = outline.item[point];
   const kind = outline.kindOfItem(item);
   const read = useEvents(eventsToRead(model, item, point).map((number) => outline.address(number)));

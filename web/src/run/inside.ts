@@ -231,7 +231,7 @@ export class InsideSource implements Source {
       if (!map.has(name)) map.set(name, map.size);
       return map.get(name)!;
     };
-    const rows: Rows = { position: [], index: [], time: [], agent: [], type: [], step: [], status: [], name: [], text: [], to: {}, parent: {}, branch: {}, when: this.data.events.when, agents: [], types, statuses: [], names: [] };
+    const rows: Rows = { position: [], index: [], time: [], agent: [], type: [], step: [], status: [], name: [], text: [], to: {}, parent: {}, took: {}, branch: {}, when: this.data.events.when, agents: [], types, statuses: [], names: [] };
     for (let number = 0; number < this.size; number++) {
       const [row, facts, type, stream] = [this.rowOf[number], this.fields(number), this.typeOf(number), this.streamOf(number)];
       rows.position.push(this.position[row]);
@@ -246,6 +246,7 @@ export class InsideSource implements Source {
       rows.name.push(numberIn(names, name));
       rows.text.push(text);
       if (typeof facts.parent === "number") rows.parent![number] = facts.parent;
+      if (facts.duration_ms) rows.took![number] = facts.duration_ms;
       if (type === "step.requested.v1") {
         const branch = this.branches(stream.name, facts);
         if (branch.length) rows.branch![number] = branch;

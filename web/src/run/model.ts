@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { createContext } from "preact";
-import { useContext, useEffect, useState } from "preact/hooks";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { query, setQuery } from "../app/place";
 import { asProblem } from "../app/reads";
 import type { Answer, Problem, Source } from "../app/source";
@@ -10,9 +10,11 @@ import type { EventAnswer } from "./answers";
 import { TimeAxis } from "./axis";
 import { BAD, Outline, type OutlinePage, type Rows } from "./outline";
 
-const PAGE = 20_000; // rows read at once
+const FIRST = 2_000; // rows read first, to show something soon
+const PAGE = 20_000; // rows read at once after them
 const KEPT = 2_000; // newest events kept after they were read
-const SETTLE_MS = 70; // from a move until panels read the point
+const SETTLE_MS = 70; // from a move until panels read the point,
+const FOLLOW_MS = 300; // and while the newest event is followed
 
 export class RunModel {
   readonly outline = new Outline();
@@ -27,6 +29,7 @@ export class RunModel {
   readonly pin = signal<string>(""); // address of the other point of a comparison
   private readonly events = new Map<string, EventAnswer | Promise<EventAnswer>>();
   private isStopped = false;
+  private isMoved = false;
   private pending = -1;
   private isAsked = false;
   private axisOf: { version: number; axis: TimeAxis } | null = null;
@@ -42,6 +45,8 @@ export class RunModel {
 
   // ------------------------------------------------------------ reading
 
+  // Read all rows. The first page is shown at once; the point of the address, or the place where the run
+  // opens, when it is read, unless the reader has moved meanwhile.
   async read(): Promise<void> {
     const given = query.peek().at;
     try {
@@ -49,17 +54,18 @@ export class RunModel {
       while (after !== null && !this.isStopped) {
         const { data }: Answer<OutlinePage> = this.source.now
           ? { data: this.source.now<OutlinePage>(`${this.path}/outline`), position: null }
-          : await this.source.get<OutlinePage>(`${this.path}/outline`, { after, limit: PAGE });
+          : await this.source.get<OutlinePage>(`${this.path}/outline`, { after, limit: after ? PAGE : FIRST });
         this.outline.add(data.rows);
         this.outline.end = data.position;
         after = data.next;
         this.version.value++;
-        if (!this.isReady.value && this.outline.size && (after === null || this.has(given))) {
-          this.open(given);
-        }
+        if (this.isMoved || !this.outline.size) continue;
+        if (after === null || this.has(given)) this.open(given);
+        else this.point.value = given === undefined ? this.outline.size - 1 : 0;
+        this.isReady.value = true;
       }
       this.isWhole.value = true;
-      if (!this.isReady.value) this.open(given);
+      this.isReady.value = true;
     } catch (error) {
       this.problem.value = asProblem(error);
     }
@@ -74,7 +80,7 @@ export class RunModel {
     const place = /^(\d+)(?:\.(\d+))?$/.exec(address ?? "");
     const at = place ? this.outline.at(Number(place[1]), place[2] === undefined ? Infinity : Number(place[2])) : this.opening();
     this.point.value = Math.max(0, at);
-    this.isReady.value = true;
+    this.isMoved = place !== null;
   }
 
   // Initial point: the first failure of a run that did not complete, else the end.
@@ -127,6 +133,7 @@ export class RunModel {
     if (!this.outline.size) return;
     this.pending = Math.max(0, Math.min(this.outline.size - 1, number));
     this.find.value = find;
+    this.isMoved = true;
     if (!isFollowing) this.follows.value = false;
     if (this.isAsked) return;
     this.isAsked = true;
@@ -213,15 +220,22 @@ export function useModel(): RunModel {
   return model;
 }
 
-// The address of the point for reads: at once where the source holds its answers, else at rest.
+// An address for reads: at once where the source holds its answers, else a moment later, so that a moving
+// point is read now and then.
 export function useSettled(address: string): string {
-  const { source } = useModel();
+  const { source, follows } = useModel();
   const [settled, setSettled] = useState(address);
+  const newest = useRef(address);
+  const timer = useRef(0);
+  newest.current = address;
   useEffect(() => {
-    if (source.now || settled === address) return;
-    const timer = setTimeout(() => setSettled(address), SETTLE_MS);
-    return () => clearTimeout(timer);
-  }, [address]);
+    if (source.now || settled === address || timer.current) return;
+    timer.current = window.setTimeout(() => {
+      timer.current = 0;
+      setSettled(newest.current);
+    }, follows.peek() ? FOLLOW_MS : SETTLE_MS);
+  }, [address, settled]);
+  useEffect(() => () => clearTimeout(timer.current), []);
   return source.now ? address : settled;
 }
 

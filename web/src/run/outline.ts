@@ -13,6 +13,7 @@ export interface Rows {
   text: string[]; // first words
   to: Record<string, string>; // receivers of hand-offs and messages, by row
   parent?: Record<string, number>; // number of the step around a step or fact, by row
+  took?: Record<string, number>; // stated durations (ms) of outcomes, by row
   branch?: Record<string, string[]>; // branches between a step and the step around it, by row
   when?: Record<string, number | null>; // stated times that are not the log's, by row; null: none is stated
   agents: string[];
@@ -69,6 +70,7 @@ export class Outline {
   next = new Int32Array(0); // the next event of its item; -1: none
   to = new Map<number, string>();
   when = new Map<number, number | null>();
+  took = new Map<number, number>();
   branch = new Map<number, string[]>(); // by item
   types: string[] = [];
   statuses: string[] = [];
@@ -161,6 +163,7 @@ export class Outline {
       this.texts.push(rows.text[row]);
       this.next[number] = -1;
       if (rows.to?.[row] !== undefined) this.to.set(number, rows.to[row]);
+      if (rows.took?.[row] !== undefined) this.took.set(number, rows.took[row]);
       if (rows.when && String(row) in rows.when) this.when.set(number, rows.when[row]);
       this.take(number, kind, this.agents[lane], rows.parent?.[row] ?? -1, rows.branch?.[row]);
     }

@@ -7,7 +7,7 @@ import { Rec } from "../ui/pieces";
 import { count, duration, inLine, moment } from "../ui/text";
 import type { EventAnswer } from "./answers";
 import { gapText, tickText, UNITS } from "./axis";
-import { useEvents, useModel, type RunModel } from "./model";
+import { useEvents, useModel, useSettled, type RunModel } from "./model";
 import { BAD, KINDS, type Outline } from "./outline";
 import { headline } from "./words";
 
@@ -177,7 +177,7 @@ function Slider({ model }: { model: RunModel }) {
     const now = Number((event.currentTarget as HTMLInputElement).value);
     model.go(isByTime ? model.axis.nearest(now / UNITS) : now);
   };
-  const [answer] = useEvents([outline.address(point)]);
+  const [answer] = useEvents([useSettled(outline.address(point))]);
   const claimed = answer && "occurred_at" in answer ? answer.occurred_at : null;
   const stated = outline.timeStated(point);
   const spoken = claimed ? `, occurred at ${inLine(claimed)}` : stated === null ? "" : `, ${moment(stated, true)}`;
@@ -194,8 +194,9 @@ function Where({ model }: { model: RunModel }) {
   const { outline } = model;
   const point = model.point.value;
   void model.version.value;
-  const [read] = useEvents([outline.address(point)]);
-  const event = read && "stream" in read ? read : null;
+  const here = outline.address(point);
+  const [read] = useEvents([useSettled(here)]);
+  const event = read && "stream" in read && read.address === here ? read : null;
   const isTimed = event ? event.time !== null : outline.timeStated(point) !== null;
   const since = (outline.time[point] - outline.time[firstTimed(outline)]) / 1000;
   const back = outline.backBy(point);
@@ -232,7 +233,7 @@ export function Timeline() {
   const names = outline.agents.map((agent) => agent.name);
   const shown = names.length > LANES ? [...names.slice(0, LANES - 1), `${names.length - LANES + 1} more`] : names;
   const isTimed = outline.when.size === 0 || model.axis.isTimed;
-  const [read] = useEvents([outline.address(point)]);
+  const [read] = useEvents([useSettled(outline.address(point))]);
   useLayoutEffect(() => {
     document.documentElement.dataset.axis = isByTime ? "time" : "order";
   }, [isByTime]);

@@ -45,15 +45,14 @@ function When({ outline, number, start }: { outline: Outline; number: number; st
 }
 
 function StepMarks({ outline, item, point }: { outline: Outline; item: number; point: number }) {
-  let [tries, settled, end] = [0, -1, -1];
+  let [tries, settled] = [0, -1];
+  let took: number | undefined;
   for (let at = outline.first[item]; at >= 0 && at <= point; at = outline.next[at]) {
     const type = outline.typeName(at);
     if (type === "step.attempted") tries++;
     else if (type === "step.settled") settled = at;
-    else if (type === "step.completed" || type === "step.failed") end = at;
+    took = outline.took.get(at) ?? took;
   }
-  const first = outline.first[item];
-  const took = end < 0 || outline.when.has(first) ? null : (outline.time[end] - outline.time[first]) / 1000;
   return (
     <>
       {settled >= 0 && <span class="chip">settled by <Rec text={outline.texts[settled].split("  ")[0]} /></span>}

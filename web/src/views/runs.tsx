@@ -97,6 +97,7 @@ function Row({ run, isCurrent, place }: { run: RunRow; isCurrent: boolean; place
 function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: HTMLInputElement | null) => void }) {
   const now = query.value;
   const timer = useRef(0);
+  const [isAll, setAll] = useState(FILTERS.slice(1).some((name) => name !== "status" && now[name]));
   const field = (name: string, label: string, props: Record<string, unknown> = {}) => (
     <label class="field">
       <span>{label}</span>
@@ -108,7 +109,7 @@ function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: 
     </label>
   );
   return (
-    <form class="filters" role="search" aria-label="Filter runs" onSubmit={(event) => event.preventDefault()}>
+    <form class={isAll ? "filters all" : "filters"} role="search" aria-label="Filter runs" onSubmit={(event) => event.preventDefault()}>
       <label class="field grow"><span>Text</span>
         <input ref={textRef} type="search" value={now.text ?? ""} placeholder="Run, workflow, label, error" aria-keyshortcuts="/" autocomplete="off" spellcheck={false} onInput={(event) => {
           const { value } = event.currentTarget;
@@ -122,6 +123,7 @@ function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: 
           {STATUSES.map((status) => <option key={status} value={status}>{status}</option>)}
         </select>
       </label>
+      <button type="button" class="quiet more-filters" aria-expanded={isAll} onClick={() => setAll(!isAll)}>{isAll ? "Fewer filters" : "More filters"}</button>
       {field("workflow", "Workflow", { list: "workflows" })}
       <datalist id="workflows">{workflows.map((name) => <option key={name} value={name} />)}</datalist>
       {field("agent", "Agent")}
