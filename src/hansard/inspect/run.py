@@ -42,7 +42,7 @@ from hansard.domain.team import TaskStatus, waits
 from hansard.inspect import state
 from hansard.inspect import state as snapshots
 from hansard.inspect.answer import Answer, by_name
-from hansard.inspect.state import turn, window_total
+from hansard.inspect.state import turn
 from hansard.inspect.trace import Payloads, commits_by_agent
 from hansard.state.replay import RunView, fold_agent
 
@@ -542,6 +542,9 @@ def _open(state: AgentState) -> list[Step]:
 
 
 def _agent(run: str, name: str, state: AgentState) -> RunAgent:
+    window = state.window
+    counts = [getattr(noted.fact, "tokens", None) for noted in window]
+    tokens = [count for count in counts if count is not None]
     return by_name(
         RunAgent,
         state,
@@ -560,8 +563,8 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
             for step in _open(state)
         ],
         checkpoints={name: saved.data for name, saved in state.checkpoints.items()},
-        messages=len(state.window),
-        context_tokens=window_total(state).tokens,
+        messages=len(window),
+        context_tokens=sum(tokens) if tokens else None,
         resources=[
             Resource(noted.fact.uri, noted.fact.operation)  # type: ignore[union-attr] # only resources
             for noted in state.resources

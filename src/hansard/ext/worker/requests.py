@@ -117,7 +117,7 @@ def folded(run: str, commits: Iterable[Stored]) -> WorkRequest:
     return request
 
 
-class Work(Noun[C_co], noun="work"):
+class Work(Noun[C_co], noun="queue"):
     """Requests to run forks."""
 
     @trusted

@@ -544,7 +544,7 @@ async def plan(
 ) -> ForkPlan:
     """Return what a fork of a run will do: which calls are answered, and which run.
 
-    `POST /record/fork` makes it, and `POST /work/request` has a worker run it.
+    `POST /record/fork` makes it, and `POST /queue/request` has a worker run it.
 
     Args:
         run: The run's id, a unique prefix, or `last`.
