@@ -25,8 +25,7 @@ from hansard.operations.declare import Takes
 from hansard.operations.sql_answer import NotInstalled
 from hansard.projections.errors import TooCostly
 from hansard.projections.sql_sandbox.answer import ARROW, Answer, answer_file, simple
-from hansard.projections.sql_sandbox.rows import ONE_QUESTION, Limits
-from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.sql_sandbox.rows import Limits
 from hansard.projections.table_files import TableFiles
 from hansard.service.http.routes import Context, read
 
@@ -188,11 +187,8 @@ async def _ask(
                 within=opened.record.workspace,
             )
     place = TableFiles.of(data_dir_of(settings), settings.workspace)
-    raw = opened.raw
-    async with (
-        Door(place, ONE_QUESTION, arrow=arrow) as door,  # its worker starts meanwhile
-        published(place, raw, _log.warning),
-    ):
+    door = await opened.door(arrow=arrow)
+    async with published(place, opened.raw, _log.warning):
         return await door.ask(
             query.statement, limits, parameters=parameters, take=take, arrow=arrow
         )

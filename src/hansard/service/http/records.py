@@ -16,7 +16,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import BrokerOptions
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.loggers import logger, unexpected
-from hansard.client.opening import Broker, open_with_tables
+from hansard.client.opening import Broker, data_dir_of, open_with_tables
 from hansard.client.options import Defaults
 from hansard.client.record import AsyncRecord
 from hansard.domain import ids
@@ -25,6 +25,9 @@ from hansard.inspect.answer import Answer
 from hansard.operations.declare import TRUSTED, Context, Operation
 from hansard.operations.protocol.faults import NotOffered
 from hansard.projections.snapshots import Reader
+from hansard.projections.sql_sandbox.rows import Bounds
+from hansard.projections.sql_sandbox.sandbox import Door
+from hansard.projections.table_files import TableFiles
 from hansard.service.running import Tables
 from hansard.service.workspace_requests import Asker, RoleContext, WorkspaceRequests
 from hansard.settings import Settings
@@ -37,6 +40,9 @@ END_S = 10.0
 
 IDLE_S, SWEEP_S = 300.0, 5.0
 """Seconds without a request after which a workspace is closed, and between two checks."""
+
+WORKERS = Bounds(workers_max=2, spares=0)
+"""Workers for queries of the operator on one workspace; one is started by the first query."""
 
 R = TypeVar("R", bound=Answer)
 
@@ -128,6 +134,9 @@ class OpenWorkspace:
         """True if a slice keeps something for it: it is then not closed before the listener is."""
         self.idle_since_s = time.monotonic()
         self._authenticator: asyncio.Task[Authenticator] | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._doors: dict[bool, Door] = {}
+        self._doors_lock = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -148,6 +157,15 @@ class OpenWorkspace:
             task = self._authenticator = asyncio.create_task(opening)
         return await asyncio.shield(task)
 
+    async def door(self, *, arrow: bool) -> Door:
+        """Return the workers for queries of the operator; they are kept until it is closed."""
+        async with self._doors_lock:
+            if arrow not in self._doors:
+                place = TableFiles.of(data_dir_of(self.settings), self.name)
+                door = Door(place, WORKERS, arrow=arrow)
+                self._doors[arrow] = await self._stack.enter_async_context(door)
+        return self._doors[arrow]
+
     @contextlib.asynccontextmanager
     async def raw(self) -> AsyncGenerator[RawWorkspace]:
         """Open the log without decoding its events. Raises Unreachable."""
@@ -164,6 +182,7 @@ class OpenWorkspace:
 
     async def close(self) -> None:
         """Close it. Raises as closing a record does."""
+        await self._stack.aclose()
         if self._authenticator is not None:
             with contextlib.suppress(HansardError):
                 await (await self._authenticator).close()
