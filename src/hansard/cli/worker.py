@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from hansard.cli import output
 from hansard.cli.common import Command, Commands, argument, flag, option
 from hansard.cli.opening import beginning
 from hansard.cli.output import Hint
-from hansard.cli.processes import log_stream, run_detached, run_quietly, termination_event, until
+from hansard.cli.processes import log_stream, termination_event, until
 from hansard.domain import ids
 from hansard.domain.errors import CallerError
 from hansard.ext.worker.requests import Worker, WorkRequest, WorkStatus
@@ -59,20 +58,10 @@ async def worker(
 
 async def _run(workspace: Workspace, command: list[str], fork: str) -> tuple[int, str]:
     """Run a program in a fork; return its exit code and the last line of its output."""
-    from hansard.cli.record import AGENT, demand, is_recorded, run_proxied
+    from hansard.cli.record import run_in_fork
 
-    last = ""
-
-    async def start(command: list[str], values: Mapping[str, str]) -> int:
-        nonlocal last
-        code, last = await run_quietly(command, values)
-        return code
-
-    if not is_recorded(await workspace.states.life(fork)):
-        return await run_detached(fork, command)
-    demand(command)
-    done = await run_proxied(None, AGENT, fork, command, start=start)
-    return done.code, last
+    code, last, _ = await run_in_fork(workspace, fork, command, prints=False)
+    return code, last
 
 
 def _report(request: WorkRequest) -> None:
