@@ -262,14 +262,11 @@ async def run_proxied(
     _demand_configs(command, configs)
     async with opened_async(settings()) as opened:
         life = RunState() if run is None else await _life(opened.workspace, run)
-        agent = agent or recorded_agent(life) or AGENT
         is_new = life.status is RunStatus.UNKNOWN
-        options: dict[str, Any] = {"run": run, "mode": "offline" if replays else None}
-        if is_new:
-            workflow = workflow or program_of(command)
-            options["program"] = program_of(command)
-            options["labels"] = {} if agent == AGENT else {LABEL: agent}
-        begins = opened.run(workflow, agent=agent, **options)
+        agent = agent or recorded_agent(life) or AGENT
+        options = _new_run(workflow, agent, command) if is_new else {"workflow": workflow}
+        mode = "offline" if replays else None
+        begins = opened.run(agent=agent, run=run, mode=mode, **options)
         async with _reporting(begins, command) as (session, result):
             rules = Rules(volatile, await PromptMatcher.of(session.engine.workspace))
             if volatile:
@@ -285,8 +282,7 @@ async def run_proxied(
                     changed = _with_mcp(command, configs, session.run, Path(folder), replays)
                     report = Path(folder) / "report"
                     report.touch()
-                    mode = "offline" if replays else "resume"
-                    values = processes.environment(session.run, mode, report)
+                    values = processes.environment(session.run, mode or "resume", report)
                     values |= child_environment(url)
                     if is_new:  # sessions of the program that name a run of their own may have it
                         values.pop("HANSARD_MODE", None)
@@ -294,6 +290,13 @@ async def run_proxied(
         if prints:
             _print_report(proxy.report, session.run, code, replays=replays)
     return Proxied(session.run, code, proxy)
+
+
+def _new_run(workflow: str | None, agent: str, command: list[str]) -> dict[str, Any]:
+    """Return the options of a new run."""
+    program = program_of(command)
+    labels = {} if agent == AGENT else {LABEL: agent}
+    return {"workflow": workflow or program, "program": program, "labels": labels}
 
 
 def recorded_agent(life: RunState) -> str | None:
