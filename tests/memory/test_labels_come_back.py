@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import hansard
-from hansard.agents.memory import operations, upkeep
+from hansard.agents.memory import operations
 from hansard.agents.memory.reading import VisibilityFilter
 from hansard.agents.memory.store import MemoryStore
 from hansard.agents.policy import permits
@@ -18,6 +18,7 @@ from hansard.agents.policy.permits import clearance_of
 from hansard.client.record import AsyncRecord, Record
 from hansard.domain.approval import ApprovalStatus
 from hansard.domain.memory.files import MemoryProposal
+from hansard.ext.memory import upkeep
 from hansard.ext.memory.reflection import reflect
 from tests.cli.support import Call
 

@@ -8,23 +8,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from hansard.agents.memory import drafts, upkeep
+from hansard.agents.memory import drafts
 from hansard.agents.memory import drafts as tree
 from hansard.agents.memory.formats import of_space
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.memory.search import StaticVectors
 from hansard.agents.memory.store import MemoryStore
-from hansard.agents.memory.upkeep import (
-    DROP_MAX,
-    LAST,
-    RUNS_MAX,
-    Changes,
-    CompactionResult,
-    ExpectedLine,
-    Probe,
-    user_requests,
-)
-from hansard.agents.memory.upkeep import make as made
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import OS_USER
 from hansard.cli import output
@@ -38,26 +27,40 @@ from hansard.domain.label import Label, join
 from hansard.domain.memory.files import AGENTS, ORG, MemoryApproval, MemoryPolicySet, space_name
 from hansard.domain.memory.lines import unified
 from hansard.domain.memory.space import MemoryConflict, MemoryState
-from hansard.ext.memory import harnesses, imports, reflection
+from hansard.ext.memory import compaction as compacting
+from hansard.ext.memory import harnesses, imports, reflection, upkeep
 from hansard.ext.memory import harnesses as folders
 from hansard.ext.memory import imports as checkouts
+from hansard.ext.memory.compaction import (
+    DROP_MAX,
+    Changes,
+    CompactionResult,
+    MemoryCompaction,
+    Probe,
+)
 from hansard.ext.memory.harnesses import Harness
 from hansard.ext.memory.imports import CommitResult, ImportResult
 from hansard.ext.memory.reflection import Reflected
+from hansard.ext.memory.upkeep import (
+    LAST,
+    RUNS_MAX,
+    ExpectedLine,
+    MemoryChangeMade,
+    MemoryProposalMade,
+    MemoryProposals,
+    user_requests,
+)
+from hansard.ext.memory.upkeep import make as made
 from hansard.inspect import memory as inspected
 from hansard.inspect.answer import find_run
 from hansard.inspect.memory import (
     MemoryBlame,
-    MemoryChangeMade,
-    MemoryCompaction,
     MemoryDiff,
     MemoryHits,
     MemoryLines,
     MemoryListing,
     MemoryLog,
     MemoryPaths,
-    MemoryProposalMade,
-    MemoryProposals,
 )
 
 memory = Commands()
@@ -211,7 +214,7 @@ async def proposals(space: Space) -> None:
     Reflections and compactions make proposals.
     """
     async with reading() as workspace:
-        waiting = await inspected.proposals(workspace, space)
+        waiting = await upkeep.proposals(workspace, space)
     output.show(waiting, _render_proposals(waiting))
 
 
@@ -356,16 +359,16 @@ async def compact(
     """
     terms: Any = {"keep": [Probe(each) for each in keep or ()], "drop_max": drop_max}
     async with answering() as reader:
-        terms["reads"] = inspected.reads(reader, space)
+        terms["reads"] = compacting.reads(reader, space)
     async with reading() as workspace:
         state = await MemoryStore(workspace, space).whole()
-        compaction = inspected.compact(space, state, **terms)
+        compaction = compacting.judged(space, state, **terms)
         label = _label_of(state, compaction.compacted)
         if function is not None:
             tree = inspected.texts_of(state)
             label = join(*(state.files[path].label for path in tree))
             texts = await interruptible(named(function))(compaction.compacted.findings, tree)
-            compaction = inspected.compact(space, state, texts, **terms)
+            compaction = compacting.judged(space, state, texts, **terms)
         changes = compaction.compacted.changes
         if apply and changes:
             compaction.version = await _apply_compaction(

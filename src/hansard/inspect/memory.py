@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
 
-from hansard.agents.memory import upkeep
 from hansard.agents.memory.reading import MemoryVersion
 from hansard.agents.memory.search import (
     HITS_MAX,
@@ -22,27 +21,11 @@ from hansard.agents.memory.search import (
 from hansard.agents.memory.search import grep as lines_matching
 from hansard.agents.memory.search import search as files_fitting
 from hansard.agents.memory.store import BlamedLine, MemoryStore
-from hansard.agents.memory.upkeep import DROP_MAX, Changes, CompactionResult, ListedProposal, Probe
-from hansard.agents.memory.upkeep import compact as compacted
 from hansard.agents.workspace import Workspace
 from hansard.domain.label import text as label_text
-from hansard.domain.memory.files import AGENTS, space_name
 from hansard.domain.memory.space import MemoryFile, MemoryState
 from hansard.inspect.answer import Answer, by_name
 from hansard.projections.file_search import FileVectors, FileWords
-from hansard.projections.snapshots import Reader
-
-_READS = """
-SELECT path, count(*) FROM (
-    SELECT result ->> '$.path' AS path FROM steps
-    WHERE tool = 'memory.view' AND status = 'completed' AND result ->> '$.space' = $1
-    UNION ALL
-    SELECT substr(file, length($1) + 2) FROM (
-        SELECT unnest(json_keys(result, '$.files')) AS file FROM steps
-        WHERE tool = 'memory.prompt' AND status = 'completed'
-    ) WHERE starts_with(file, $1 || '/') AND ends_with(file, $2)
-) WHERE path IS NOT NULL GROUP BY 1
-"""
 
 
 class MemoryPaths(Answer, kw_only=True):
@@ -136,43 +119,6 @@ async def search(
     return MemoryHits(space=space, hits=matches.hits, by=matches.by, more=matches.more)
 
 
-class MemoryCompaction(msgspec.Struct, kw_only=True):
-    """Result of a compaction of a space: whether it was applied or waits as a proposal."""
-
-    space: str
-    compacted: CompactionResult
-    version: int | None = None
-    proposed: bool = False
-
-
-def compact(
-    space: str,
-    state: MemoryState,
-    changes: Changes | None = None,
-    *,
-    reads: Mapping[str, int] | None = None,
-    keep: Iterable[Probe] = (),
-    drop_max: float = DROP_MAX,
-) -> MemoryCompaction:
-    """Judge a proposed compaction of a space's state, or the one found without a model.
-
-    Nothing is changed. `reads` are the numbers of reads by file. Raises BadValue.
-    """
-    rankers = Rankers(FileWords())
-    compaction = compacted(
-        texts_of(state), rankers, changes, reads=reads, keep=keep, drop_max=drop_max
-    )
-    return MemoryCompaction(space=space, compacted=compaction)
-
-
-def reads(reader: Reader, space: str) -> dict[str, int]:
-    """Return the number of recorded reads of each file of a space.
-
-    A read is a view, or the inclusion of an instruction file in a prompt.
-    """
-    return {str(path): int(count) for path, count in reader.all(_READS, [space, f"/{AGENTS}"])}
-
-
 class ListedFile(msgspec.Struct, kw_only=True):
     """A file of a space, listed without reading its text.
 
@@ -237,20 +183,6 @@ class MemoryDiff(msgspec.Struct, kw_only=True):
     diff: str
 
 
-class MemoryChangeMade(msgspec.Struct, kw_only=True):
-    """Recorded change or policy of a space.
-
-    Attributes:
-        space: The space.
-        version: The version of the space.
-        changed: Whether it is new.
-    """
-
-    space: str
-    version: int
-    changed: bool
-
-
 async def listing(workspace: Workspace, space: str | None, at: object = None) -> MemoryListing:
     """List the files of a space at a point, or of all spaces. Raises BadName, NotFound."""
     names = [space] if space is not None else await workspace.memories.spaces()
@@ -270,32 +202,3 @@ def _listed(space: str, file: MemoryFile) -> ListedFile:
         size=file.size * 3 // 4 if file.binary else file.size,
         label=label_text(file.label) if file.label is not None else "",
     )
-
-
-class MemoryProposals(Answer, kw_only=True):
-    """Proposed changes of a space's files, newest last."""
-
-    _lines: ClassVar[tuple[str, ...]] = ("proposals",)
-
-    space: str
-    proposals: list[ListedProposal]
-
-
-class MemoryProposalMade(msgspec.Struct, kw_only=True):
-    """Proposal that a person applied.
-
-    Attributes:
-        space: The space.
-        version: The version of the space.
-        diff: The change, in git's unified format.
-    """
-
-    space: str
-    version: int
-    diff: str
-
-
-async def proposals(workspace: Workspace, space: str) -> MemoryProposals:
-    """Return the proposed changes of a space's files. Raises BadName."""
-    waiting = await upkeep.list_proposals(workspace, space_name(space))
-    return MemoryProposals(space=space, proposals=waiting)

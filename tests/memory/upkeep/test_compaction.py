@@ -5,8 +5,8 @@ import random
 import pytest
 
 from hansard.agents.memory.search import Rankers
-from hansard.agents.memory.upkeep import Probe, compact, probes_in, refusals, tokens
 from hansard.domain.errors import BadValue
+from hansard.ext.memory.compaction import Probe, compact, probes_in, refusals, tokens
 from hansard.projections.file_search import FileWords
 
 pytestmark = pytest.mark.later

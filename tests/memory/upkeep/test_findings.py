@@ -2,7 +2,7 @@
 
 import pytest
 
-from hansard.agents.memory.upkeep import Kind, find
+from hansard.ext.memory.compaction import Kind, find
 
 VENDORS = ["Acme", "Globex Corp", "Initech", "Umbrella", "Hooli", "Stark Industries", "Wayne"]
 

@@ -11,11 +11,11 @@ from collections import Counter
 import pytest
 
 import hansard
-from hansard.agents.memory.upkeep import WORKFLOW, run_input, user_requests
 from hansard.bus.commits import revive_all
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.memory.files import MemoryChanged, MemoryProposal, MemoryReflected, stream_of
 from hansard.ext.memory.reflection import AGENT, reflect
+from hansard.ext.memory.upkeep import WORKFLOW, run_input, user_requests
 from tests.cli.killed import killed_at
 from tests.faults._warm import python
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from hansard.agents.memory.upkeep import TEXT, ExpectedLine, ReflectionScore, score_proposals
 from hansard.bus.clock import OS_USER
 from hansard.domain.memory.files import MemoryProposal
+from hansard.ext.memory.upkeep import TEXT, ExpectedLine, ReflectionScore, score_proposals
 
 KEY = [
     {"path": "AGENTS.md", "words": ["action items", "last"], "never": ["Monday"]},

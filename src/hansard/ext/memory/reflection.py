@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from hansard.agents.artifacts.prompts import Prompt
-from hansard.agents.memory import upkeep
-from hansard.agents.memory.upkeep import (
+from hansard.agents.workspace import Workspace
+from hansard.bus.errors import NotFound
+from hansard.domain.label import Label, join
+from hansard.domain.label import text as text_of
+from hansard.domain.memory.files import MemoryProposal, MemoryReflected
+from hansard.ext.memory import upkeep
+from hansard.ext.memory.upkeep import (
     ExpectedLine,
     Propose,
     ReflectionScore,
     RunInput,
     user_requests,
 )
-from hansard.agents.workspace import Workspace
-from hansard.bus.errors import NotFound
-from hansard.domain.label import Label, join
-from hansard.domain.label import text as text_of
-from hansard.domain.memory.files import MemoryProposal, MemoryReflected
 
 if TYPE_CHECKING:
     from hansard.client.record import AsyncRecord
