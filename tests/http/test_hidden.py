@@ -183,8 +183,18 @@ async def logged_in(lab: Lab, folder: Path, role: str) -> Any:
         yield http
 
 
-@pytest.mark.slow(cases=1)
-@pytest.mark.parametrize(("role", "most"), [("reader", 1), ("reader", 9), ("blind", 9)])
+@pytest.mark.parametrize(
+    ("role", "most"),
+    [
+        pytest.param("reader", 1, marks=pytest.mark.slow),
+        pytest.param(
+            "reader", 9, marks=pytest.mark.thorough(quick="test_hidden_parts_change_no_answer")
+        ),
+        pytest.param(
+            "blind", 9, marks=pytest.mark.thorough(quick="test_hidden_parts_change_no_answer")
+        ),
+    ],
+)
 async def test_hidden_parts_change_no_answer(lab: Lab, tmp_path: Path, role: str, most: int):
     """Each request of a role has one answer, however much that it does not see is added."""
     for name, rules in check.parse(ROLES).items():
