@@ -53,7 +53,7 @@ class Site(msgspec.Struct, frozen=True):
         assert done.stdout, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def view(self, path: str, **query: str) -> str:
+    def view(self, path: str, /, **query: str) -> str:
         """Return the address of a view."""
         return f"{self.url}/ws/{WORKSPACE}{path}" + (f"?{urlencode(query)}" if query else "")
 
