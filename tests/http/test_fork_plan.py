@@ -108,3 +108,21 @@ async def test_a_point_and_refusals(lab: Lab) -> None:
         answer = await lab.http.get(lab.at(f"/runs/{parent}/plan"), params=query)
         assert answer.status_code in {400, 404}
         assert answer.json()["remedy"]
+
+
+async def test_fork_and_request(lab: Lab) -> None:
+    """The page makes a fork with an edit, and requests a run of it; a worker sees the request."""
+    parent = await Shop().run(lab.record)
+    body = {"run": parent, "edits": [{"step": EDIT, "result": "delivered"}], "reason": "a test"}
+    headers = {"Idempotency-Key": "one"}
+    path = lab.at("/record/fork")
+    first, again = [await lab.http.post(path, json=body, headers=headers) for _ in range(2)]
+    assert first.status_code == 200, first.text
+    assert first.json() == again.json()
+    fork = first.json()
+    question = {"run": fork, "reason": "a test"}
+    headers = {"Idempotency-Key": "two"}
+    request = await lab.http.post(lab.at("/queue/request"), json=question, headers=headers)
+    assert request.status_code == 200, request.text
+    [waiting] = await get(lab, "/record/queue/list")
+    assert (waiting["run"], waiting["status"], waiting["workflow"]) == (fork, "requested", "shop")
