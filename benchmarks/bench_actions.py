@@ -25,7 +25,7 @@ from benchmarks._form import PAGE, PARAMS
 from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_page import ARGUMENTS
 from hansard.ext.browser import chromium
-from hansard.inspect.actions import ScriptFormat, script
+from hansard.ext.browser.scripts import ScriptFormat, script
 
 RATIO_MAX = 1.5
 

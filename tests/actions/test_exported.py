@@ -17,7 +17,7 @@ import hansard
 from hansard import testing
 from hansard.domain.actions import ActionCache, ActionCheck
 from hansard.ext.browser.chromium import program
-from hansard.inspect.actions import ScriptFormat, script
+from hansard.ext.browser.scripts import ScriptFormat, script
 from tests.actions import task_pages
 from tests.actions.test_cache import cache, entry
 

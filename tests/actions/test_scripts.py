@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hansard.domain.actions import ActionCheck, ElementTargets
 from hansard.domain.errors import BadValue
-from hansard.inspect.actions import ScriptFormat, script
+from hansard.ext.browser.scripts import ScriptFormat, script
 from tests.actions.test_cache import TEXTS, cache, entry
 
 HOSTILE = st.one_of(

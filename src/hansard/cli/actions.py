@@ -49,11 +49,12 @@ from hansard.domain.reuse import AnswersInvalidated
 from hansard.ext.browser.demonstrate import ARGUMENTS, DemonstratedEnd, demonstrated
 from hansard.ext.browser.replay import Experienced, Replayed, opened_cache, saved
 from hansard.ext.browser.replays import AsyncBrowser
+from hansard.ext.browser.scripts import ScriptFormat
+from hansard.ext.browser.scripts import script as written
 from hansard.inspect import actions as cached
 from hansard.inspect import experience as reads
 from hansard.inspect import savings as saved_calls
-from hansard.inspect.actions import ScriptFormat, action_cache
-from hansard.inspect.actions import script as written
+from hansard.inspect.actions import action_cache
 from hansard.inspect.answer import find_run, find_run_in
 from hansard.inspect.experience import (
     ExperienceDiff,
