@@ -129,8 +129,8 @@ def json_type(hint: Any) -> Any:
         return Any
     if origin in (Union, types.UnionType):
         kinds = [json_type(each) for each in arguments]
-        if str in kinds:  # beside an enumeration of texts, which the method takes by value
-            kinds = [each for each in kinds if not _is_enum(each)]
+        if str in kinds:  # which the method takes for an enumeration or a time beside it, too
+            kinds = [each for each in kinds if not (_is_enum(each) or each is datetime)]
         return Union[tuple(kinds)]  # noqa: UP007 -- of a variable number
     if origin in (list, Sequence, Iterable, frozenset, set):
         return list[json_type(arguments[0])]  # type: ignore[misc]  # made at run time
