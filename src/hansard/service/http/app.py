@@ -11,6 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -39,6 +40,9 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 
 HANDLED_MAX = 8
 """Requests that are read and handled at the same time; others wait."""
+
+OF_ONE_MAX = 3
+"""Most of them of one principal, so that it keeps none of the others out."""
 
 WAIT_S, HANDLE_S = 10.0, 60.0
 """Longest wait for such a place, and longest time of a handler, in seconds."""
@@ -142,6 +146,9 @@ class App:
         self._hosts = {*LOCAL, address.host.lower(), *(host.lower() for host in address.hosts)}
         self._handlers: dict[str, Handler] = {}
         self._places = asyncio.Semaphore(HANDLED_MAX)
+        self._places_of: WeakValueDictionary[tuple[str, str], asyncio.Semaphore] = (
+            WeakValueDictionary()
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. The workspace stays open until the answer is sent."""
@@ -209,15 +216,35 @@ class App:
         return None
 
     async def _in_turn(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
-        """Read and answer a request in one of the places, within the limits of time."""
-        try:
-            async with asyncio.timeout(WAIT_S):
-                await self._places.acquire()
-        except TimeoutError:
-            fact = f"{HANDLED_MAX} requests are under way"
-            remedy = "send this one again later"
-            busy = HTTPStatus.SERVICE_UNAVAILABLE
-            return problem(busy, fact, CLOSE | RETRY, remedy=remedy)
+        """Answer a request in one of the places."""
+        async with self._place(request.state.caller) as is_free:
+            if is_free:
+                return await self._handled(request, stack)
+        fact = "too many requests are under way"
+        busy = HTTPStatus.SERVICE_UNAVAILABLE
+        return problem(busy, fact, CLOSE | RETRY, remedy="send this one again later")
+
+    @contextlib.asynccontextmanager
+    async def _place(self, caller: Caller | None) -> AsyncGenerator[bool]:
+        """Take a place; yield whether there was one within `WAIT_S`."""
+        places = [self._places]
+        if caller is not None and caller.principal is not None:
+            own = self._places_of.get(caller.owner) or asyncio.Semaphore(OF_ONE_MAX)
+            self._places_of[caller.owner] = own
+            places.insert(0, own)  # waiting for the own place takes no common one
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    for each in places:
+                        await held.enter_async_context(each)
+            except TimeoutError:
+                await held.aclose()
+                yield False
+            else:
+                yield True
+
+    async def _handled(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
+        """Read and answer a request within the limits of size and time."""
         try:
             body = await _body(request)
             if body is None:
@@ -232,8 +259,6 @@ class App:
             fact = f"not done within {HANDLE_S:g} s"
             remedy = "send it again later"
             return problem(HTTPStatus.SERVICE_UNAVAILABLE, fact, RETRY, remedy=remedy)
-        finally:
-            self._places.release()
 
     async def _answer(
         self, request: Request, body: bytes, stack: contextlib.AsyncExitStack
