@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import httpx2
 import msgspec
 
+from hansard.client.listening import CLOSING_S
 from hansard.service.http import live
 from tests.http.conftest import Lab
 from tests.http.test_reads import get, pairs, recorded
@@ -203,3 +205,19 @@ async def test_leaving(lab: Lab) -> None:
             await asyncio.sleep(0.05)
         assert not hub.streams
         assert not hub.is_following
+
+
+async def test_the_end_of_the_service(lab: Lab) -> None:
+    """A service that ends closes its streams at once, in order: the client sees a whole answer."""
+    async with contextlib.AsyncExitStack() as service:
+        url = (await service.enter_async_context(lab.listening())).base_url
+        async with (
+            httpx2.AsyncClient(base_url=url, headers=lab.http.headers) as http,
+            stream(http, lab.at("/live")) as following,
+        ):
+            assert (await anext(following)).name == "open"
+            began_s = time.monotonic()
+            ending = asyncio.create_task(service.aclose())
+            assert [event async for event in following] == []
+            await ending
+            assert time.monotonic() - began_s < CLOSING_S

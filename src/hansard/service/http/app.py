@@ -104,7 +104,7 @@ async def listening(
         options: dict[str, Any] = (
             {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
         )
-        serving = asyncio.create_task(listen(app, address, "", announce, **options))
+        serving = asyncio.create_task(listen(app, address, "", announce, identity.end, **options))
         sweeping = asyncio.create_task(identity.sweep())
         try:
             either: set[asyncio.Future[object]] = {serving, begun}  # type: ignore[arg-type] # their results differ

@@ -331,6 +331,12 @@ class Identity:
                 task.cancel()
                 await asyncio.wait({task})
 
+    async def end(self) -> None:
+        """Cut off all streams, which have no end of their own: the listener ends."""
+        for each in list(self._open):
+            if each.task is not None:
+                each.task.cancel()
+
     async def _rules(self, caller: Caller) -> tuple[int, int]:
         """Return a mark that changes with the rules of a caller's role and a lowered label."""
         if caller.principal is None:
