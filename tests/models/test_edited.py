@@ -261,32 +261,43 @@ def _request(path: str, **body: Any) -> Request:
     return Request(provider="openai", method="POST", path=path, body=json.dumps(body).encode())
 
 
-def test_a_text_and_items_are_sent_as_they_are():
+async def framed(values: list[Any], request: Request) -> list[dict[str, Any]]:
+    """Return values as the items of an exchange."""
+
+    async def items() -> AsyncGenerator[Any, None]:
+        for each in values:
+            yield each
+
+    return [item async for item in edited.framed(items(), request)]
+
+
+async def test_a_text_and_items_are_sent_as_they_are():
     """Events written by hand, and items in the recorded form, pass unchanged."""
     request = _request("/v1/chat/completions", stream=True)
     text = 'data: {"x": 1}\n\ndata: [DONE]\n\n'
-    head, chunk, end = edited.framed([text], request)
+    head, chunk, end = await framed([text], request)
     assert head["head"]["headers"] == [["content-type", "text/event-stream"]]
     assert (chunk["chunk"]["data"], end["end"]["bytes"]) == (text, len(text))
     items = [{"head": {"status": 429, "headers": []}}, {"end": {"how": "complete"}}]
-    assert list(edited.framed(items, request)) == items
+    assert await framed(items, request) == items
 
 
-def test_an_error_body_is_one_event():
+async def test_an_error_body_is_one_event():
     """A body without choices is not split; a request that does not stream gets it with its size."""
     error = {"error": {"message": "no"}}
     streamed = _request("/v1/chat/completions", stream=True)
-    data = [item["chunk"]["data"] for item in edited.framed([error], streamed) if "chunk" in item]
+    data = [item["chunk"]["data"] for item in await framed([error], streamed) if "chunk" in item]
     assert data == ['data: {"error":{"message":"no"}}\n\n', "data: [DONE]\n\n"]
-    head, *_ = edited.framed([error], _request("/v1/chat/completions"))
+    head, *_ = await framed([error], _request("/v1/chat/completions"))
     assert ["content-length", "26"] in head["head"]["headers"]
 
 
 @pytest.mark.parametrize("body", [[], [1, 2], None])
-def test_a_body_that_is_no_object_is_sent_whole(body):
+async def test_a_body_that_is_no_object_is_sent_whole(body):
     """A list is one body, although a list of items is also how a stream is edited."""
     items = body if isinstance(body, list) else [body]
-    chunks = [each for each in edited.framed(items, _request("/v1/embeddings")) if "chunk" in each]
+    parts = await framed(items, _request("/v1/embeddings"))
+    chunks = [each for each in parts if "chunk" in each]
     assert [json.loads(each["chunk"]["data"]) for each in chunks] == [body]
 
 

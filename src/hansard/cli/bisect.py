@@ -131,7 +131,7 @@ async def _go_on(workspace: Workspace, fork: str, plan: _Plan) -> None:
     from hansard.cli.record import recorded_agent, run_in_fork
 
     before = await workspace.states.run(fork)
-    recorded_by = recorded_agent(before.life)
+    recorded_by = recorded_agent(before.life.roster, before.life.labels)
     code, line, calls = await run_in_fork(workspace, fork, plan.command, plan.timeout_s)
     after = await workspace.states.run(fork)
     epochs = {name: agent.epoch for name, agent in before.agents.items()}

@@ -9,7 +9,15 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -263,7 +271,7 @@ async def run_proxied(
     async with opened_async(settings()) as opened:
         life = RunState() if run is None else await _life(opened.workspace, run)
         is_new = life.status is RunStatus.UNKNOWN
-        agent = agent or recorded_agent(life) or AGENT
+        agent = agent or recorded_agent(life.roster, life.labels) or AGENT
         options = _new_run(workflow, agent, command) if is_new else {"workflow": workflow}
         mode = "offline" if replays else None
         begins = opened.run(agent=agent, run=run, mode=mode, **options)
@@ -299,9 +307,9 @@ def _new_run(workflow: str | None, agent: str, command: list[str]) -> dict[str, 
     return {"workflow": workflow or program, "program": program, "labels": labels}
 
 
-def recorded_agent(life: RunState) -> str | None:
+def recorded_agent(agents: Collection[str], labels: Mapping[str, str]) -> str | None:
     """Return the agent of the model calls of a run of `hansard record`; None of another run."""
-    return life.labels.get(LABEL) or (AGENT if AGENT in life.roster else None)
+    return labels.get(LABEL) or (AGENT if AGENT in agents else None)
 
 
 async def run_in_fork(
@@ -325,7 +333,8 @@ async def run_in_fork(
         code, line = await processes.run_quietly(command, values, timeout_s=timeout_s)
         return code
 
-    if recorded_agent(await _life(workspace, fork)) is None:
+    life = await _life(workspace, fork)
+    if recorded_agent(life.roster, life.labels) is None:
         return *await processes.run_detached(fork, command, timeout_s), 0
     demand(command)
     done = await run_proxied(None, None, fork, command, prints=prints, start=start)

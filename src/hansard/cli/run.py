@@ -8,7 +8,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shlex
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -481,13 +489,14 @@ def _render_report(report: RunReport, now: RunView | None) -> Iterator[Part]:
     observed = forked is None and run.labels.get(OBSERVED) == "true"
     open_steps = [step for agent in report.agents for step in agent.open_steps]
     settled = run.error is not None and run.error.type == "InDoubt" and not open_steps
+    resume = resume_command(run.run, run.agents, run.labels)
     rows: list[tuple[str, object]] = [
         ("run", run.run),
         ("workflow", run.workflow),
         ("status", output.status_cell(run.status)),
         ("at work", _at_work(run) if now is None else _at_work_then(run)),
         ("error", run.error.text if run.error is not None else None),
-        ("now", f"settled; continue with: {resume_command(run.run, run.agents)}" * settled),
+        ("now", f"settled; continue with: {resume}" * settled),
         ("observed", "spans of another program: none can be replayed" * observed),
         ("program", run.program),
         ("conversation", run.conversation),
@@ -544,7 +553,8 @@ def _next_commands(report: RunReport, open_steps: list[OpenStep]) -> Iterator[Pa
         )
     if repeated and report.imported is None:
         yield Hint(
-            f"{listed(repeated)} may run again: go on with\n  {resume_command(run.run, run.agents)}"
+            f"{listed(repeated)} may run again: go on with\n"
+            f"  {resume_command(run.run, run.agents, run.labels)}"
         )
 
 
@@ -552,11 +562,11 @@ REPEATED = frozenset({Effects.PURE, Effects.IDEMPOTENT, Effects.COMPOSITE})
 """Effects of calls that a resumed run makes again if they were interrupted."""
 
 
-def resume_command(run: str, agents: Collection[str]) -> str:
+def resume_command(run: str, agents: Collection[str], labels: Mapping[str, str]) -> str:
     """Return the command that goes on with a run: of one whose models were recorded, `record`."""
-    from hansard.cli.record import AGENT
+    from hansard.cli.record import recorded_agent
 
-    how = "record --run" if AGENT in agents else "run resume"
+    how = "run resume" if recorded_agent(agents, labels) is None else "record --run"
     return f"hansard {how} {shlex.quote(run)} -- COMMAND"
 
 

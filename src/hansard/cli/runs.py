@@ -264,7 +264,7 @@ async def fork(
     }
     if edited:
         output.hint(f"edited: {listed(edited)}; calls that depend on it run, others are answered")
-    command = resume_command(child, life.roster)
+    command = resume_command(child, life.roster, life.labels)
     output.hint(f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {command}")
 
 
@@ -397,7 +397,7 @@ def _steps_to_settle(view: RunView) -> Iterator[tuple[str, Step]]:
 def _next(view: RunView) -> str:
     """Return the next command after a step was settled."""
     still = [f"{agent}#{step.number}" for agent, step in _steps_to_settle(view)]
-    resume = resume_command(view.run, view.life.roster)
+    resume = resume_command(view.run, view.life.roster, view.life.labels)
     if still:
         return f"still in doubt: {', '.join(still)}; settle them too, or resume: {resume}"
     return f"continue with: {resume}"
@@ -409,7 +409,7 @@ async def _recorded(which: str) -> str | None:
 
     async with reading_run(which) as (workspace, run):
         life = await workspace.states.life(run)
-    return run if recorded_agent(life) is not None else None
+    return run if recorded_agent(life.roster, life.labels) is not None else None
 
 
 def _how(run: str, life: RunState) -> str:
@@ -425,7 +425,7 @@ def _how(run: str, life: RunState) -> str:
     )
     return (
         f"{current}.\n{program}\nRun that program again so that it picks this run up:\n"
-        f"  {resume_command(run, life.roster)}\n"
+        f"  {resume_command(run, life.roster, life.labels)}\n"
         f"or in code: record.run(run={run!r}, agent=..., role=...)"
     )
 

@@ -7,7 +7,7 @@ forms are those of the SDKs' own readers: openai 3.57, anthropic 2.14, google-ge
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -45,24 +45,10 @@ class Query(Protocol):
         ...
 
 
-def framed(items: Iterable[Any], query: Query) -> Generator[dict[str, Any], None, None]:
-    """Yield the items of an exchange; a supplied body is yielded as one response."""
-    body: list[Any] = []
-    empty = True
-    for item in items:
-        empty = False
-        if body or not _is_item(item):
-            body.append(item)
-        else:
-            yield item
-    if body or empty:
-        yield from response(query, body[0] if len(body) == 1 else body)
-
-
-async def framed_async(
+async def framed(
     items: AsyncGenerator[Any, None], query: Query
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield items as `framed` does."""
+    """Yield the items of an exchange; a supplied body is yielded as one response."""
     body: list[Any] = []
     empty = True
     async with aclosing(items):

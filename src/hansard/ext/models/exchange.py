@@ -232,13 +232,15 @@ class Exchange:
         """Return the items as an async iterator. Raises Miss, Blocked, Unreached and others."""
         self._joins = True
         items = self.session.call(self._step(self._run), (), self._arguments())
-        return edited.framed_async(items, self.request)
+        return edited.framed(items, self.request)
 
     def items(self) -> Any:
-        """Return the items as an iterator. In a sync session, `send` and its source never wait."""
+        """Return the items as an async iterator that never waits, in a sync session or a thread. In
+        a sync session, `send` and its source never wait.
+        """
         body = self._run if isinstance(self.session, AsyncMixin) else self._run_in_place
         items = steps.call(self.session, self._step(body), self._arguments())
-        return edited.framed(items, self.request)
+        return edited.framed(_never_waiting(items), self.request)
 
     def _step(self, body: Callable[..., Any]) -> steps.NamedTool:
         is_read = self.request.method in ("GET", "HEAD", "OPTIONS")
@@ -527,6 +529,13 @@ def chunk(data: bytes, pieces: Sequence[Piece]) -> dict[str, Any]:
     if len(pieces) > 1:
         recorded["sizes"] = [len(piece) for piece, _ in pieces[:-1]]
     return recorded | {"ms": [ms for _, ms in pieces]}
+
+
+async def _never_waiting(items: Generator[Any, None, None]) -> AsyncGenerator[Any, None]:
+    """Yield the items of an iterator, for `done`."""
+    with contextlib.closing(items):
+        for item in items:
+            yield item
 
 
 def _plain_body(body: bytes) -> Any:

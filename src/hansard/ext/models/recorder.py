@@ -141,7 +141,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
             if len(body) > BODY_BYTES_MAX:
                 return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             exchange = self._exchange(session, about, body, request.headers, sends)
-            response = done(_Reply(exchange, _InPlace(exchange.items()), request).response())
+            response = done(_Reply(exchange, exchange.items(), request, is_sync=True).response())
         except HansardError as error:
             return _refused(request, str(error))
         if not is_stream:
@@ -265,22 +265,6 @@ async def _awaited(function: Callable[..., Any], *arguments: Any) -> Any:
     return await function(*arguments)
 
 
-class _InPlace:
-    """Iterator as an async one, for `done`: it never waits."""
-
-    def __init__(self, items: Any) -> None:
-        self._items = items
-
-    async def __anext__(self) -> Any:
-        try:
-            return next(self._items)
-        except StopIteration:
-            raise StopAsyncIteration from None
-
-    async def aclose(self) -> None:
-        self._items.close()
-
-
 @contextlib.contextmanager
 def _errors(package: Any, provider: str) -> Generator[None]:
     """Turn errors of a client into cases of an exchange; what runs inside is not recorded."""
@@ -337,8 +321,11 @@ class _Received:
 class _Reply:
     """The response of a client of httpx or httpx2, from the items of an exchange."""
 
-    def __init__(self, exchange: Exchange, items: Any, request: Any) -> None:
+    def __init__(
+        self, exchange: Exchange, items: Any, request: Any, *, is_sync: bool = False
+    ) -> None:
         self._exchange = exchange
+        self._is_sync = is_sync
         self._session = exchange.session
         self._items = items
         self._request = request
@@ -355,19 +342,20 @@ class _Reply:
             raise self._broken("the provider closed the connection without an answer")
         head = item["head"]
         headers = self._exchange.headers if self._exchange.ran else head["headers"]
-        is_sync = isinstance(self._items, _InPlace)
         response = self._package.Response(
             head["status"],
             headers=[(name, value) for name, value in headers],
-            stream=self._sync_stream() if is_sync else self._async_stream(),
+            stream=self._stream(),
             request=self._request,
             extensions={"http_version": b"HTTP/1.1"},
         )
         response.elapsed = dt.timedelta(seconds=time.monotonic() - self._began_s)
         return response
 
-    def _sync_stream(self) -> Any:
-        class Stream(self._package.SyncByteStream):  # type: ignore[misc,name-defined] # of the client's package
+    def _stream(self) -> Any:
+        package = self._package
+
+        class Stream(package.SyncByteStream, package.AsyncByteStream):  # type: ignore[misc,name-defined] # of the client's package
             def __iter__(stream) -> Iterator[bytes]:  # noqa: N805 -- `self` is the reply
                 while (data := done(self._piece())) is not None:
                     yield data
@@ -375,10 +363,6 @@ class _Reply:
             def close(stream) -> None:  # noqa: N805 -- `self` is the reply
                 done(self._leave())
 
-        return Stream()
-
-    def _async_stream(self) -> Any:
-        class Stream(self._package.AsyncByteStream):  # type: ignore[misc,name-defined] # of the client's package
             async def __aiter__(stream) -> AsyncIterator[bytes]:  # noqa: N805 -- `self` is the reply
                 while (data := await self._piece()) is not None:
                     yield data
@@ -410,7 +394,7 @@ class _Reply:
         for each in self._exchange.new_messages():
             stated = self._session.message(each.role, each.content, fields=each.fields)
             if inspect.isawaitable(stated):
-                if isinstance(self._items, _InPlace):  # in a thread of an async session
+                if self._is_sync:  # in a thread of an async session
                     loop = self._session._loop  # noqa: SLF001 -- where it belongs to
                     asyncio.run_coroutine_threadsafe(_awaited(lambda s=stated: s), loop).result()
                 else:
@@ -433,7 +417,7 @@ class _Reply:
         return item
 
     async def _nearest(self) -> str:
-        in_thread = isinstance(self._items, _InPlace) and isinstance(self._session, AsyncMixin)
+        in_thread = self._is_sync and isinstance(self._session, AsyncMixin)
         if in_thread or not isinstance(self._session.engine, StepEngine):
             return ""
         near = await self._session._flow(self._exchange.nearest())  # noqa: SLF001 -- reads the record
