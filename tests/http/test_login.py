@@ -399,7 +399,9 @@ async def test_sessions_and_links_are_limited(lab: Lab, monkeypatch: pytest.Monk
         os.utime(path, (0, time.time() - 10 + number))
     assert [files.session(each) is not None for each in secrets] == [False, True, True, True]
     other = files.begin(Grant(principal="ada", workspace="w", token="t"))
-    assert files.session(secrets[1]) == Grant(ends_s=files.session(secrets[1]).ends_s)  # type: ignore[union-attr]
+    session = files.session(secrets[1])
+    assert session is not None
+    assert session.owner == ("", "")
     assert files.session(other) is not None
     codes = [files.link(Grant()) for _ in range(4)]
     assert sum(files.redeem(each) is not None for each in codes) == 3

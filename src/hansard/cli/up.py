@@ -52,6 +52,28 @@ NONE_YET = (
 )
 
 
+Http = Annotated[
+    str | None, option("Serve the page, the API, traces and hooks; 0: a free port.", "[HOST:]PORT")
+]
+TokenFile = Annotated[
+    Path | None,
+    option("With --http: file with the operator's token; created if missing.", "FILE"),
+]
+AllowHost = Annotated[
+    list[str] | None, option("With --http: a host name that clients may use. Repeatable.", "NAME")
+]
+TlsCert = Annotated[Path | None, option("With --http: certificate chain, to speak HTTPS.", "FILE")]
+TlsKey = Annotated[Path | None, option("Private key of --tls-cert.", "FILE")]
+BehindProxy = Annotated[
+    Path | None,
+    option(
+        "With --http behind a proxy that speaks HTTPS: file with the key by which it signs the "
+        "user's name (docs/login.md); created if missing.",
+        "FILE",
+    ),
+]
+
+
 @app.command(service=log_stream)
 async def up(
     after: Annotated[
@@ -61,29 +83,12 @@ async def up(
         bool,
         flag("--all", "Serve all workspaces, also if the settings name one. The default without."),
     ] = False,
-    http: Annotated[
-        str | None, option("Listen for traces and hooks over HTTP; 0: a free port.", "[HOST:]PORT")
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        option("With --http: file with the token that clients send; created if missing.", "FILE"),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        option("With --http: a host name that clients may use. Repeatable.", "NAME"),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, option("With --http: certificate chain, to speak HTTPS.", "FILE")
-    ] = None,
-    tls_key: Annotated[Path | None, option("Private key of --tls-cert.", "FILE")] = None,
-    behind_proxy: Annotated[
-        Path | None,
-        option(
-            "With --http behind a proxy that speaks HTTPS: file with the key by which it signs "
-            "the user's name (docs/login.md); created if missing.",
-            "FILE",
-        ),
-    ] = None,
+    http: Http = None,
+    token_file: TokenFile = None,
+    allow_host: AllowHost = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    behind_proxy: BehindProxy = None,
 ) -> None:
     """Run the broker, fill the tables and serve restricted agents.
 
