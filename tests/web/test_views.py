@@ -124,14 +124,19 @@ async def test_two_runs_part_where_the_command_states_it(tab: Tab, fork: str):
     assert "result.state" in detail
     assert "lost" in detail
     assert "delivered" in detail
-    moves = await tab.page.locator(".move").count()
+    moves = await tab.page.locator(".pair-row").count()
     different = sum(line["kind"] == "move" and line["what"] != "same" for line in lines)
     assert moves == different
+    boxes = [await tab.page.locator(".pair-row").nth(at).bounding_box() for at in range(2)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[1]["y"] == boxes[0]["y"] + boxes[0]["height"]
+    assert boxes[0]["width"] > DESK / 3
     await tab.page.keyboard.press("j")
-    await tab.until("document.querySelectorAll('.move')[1].ariaCurrent === 'true'")
+    await tab.until("document.querySelectorAll('.pair-row')[1].ariaCurrent === 'true'")
     assert "refund" in await tab.text(".detail h2")
     await tab.page.keyboard.press("d")
-    await tab.until("document.querySelectorAll('.move')[0].ariaCurrent === 'true'")
+    await tab.until("document.querySelectorAll('.pair-row')[0].ariaCurrent === 'true'")
 
 
 async def test_a_decision_is_shown_as_graph_and_as_tree(tab: Tab, examples: Examples):

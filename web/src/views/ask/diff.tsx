@@ -5,7 +5,7 @@ import { address, go, query, setQuery } from "../../app/place";
 import { useCommands } from "../../app/keys";
 import { useRead } from "../../app/reads";
 import { Empty, Facts, Pill, Rec, Shown } from "../../ui/pieces";
-import { VirtualList } from "../../ui/list";
+import { VirtualList, type Place } from "../../ui/list";
 import { count, duration, plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
 import { AsOf, Changes, EventLink, Head, type Lines, ofKind, RunLink, runPath, short, Table, useTitle, Value } from "./parts";
@@ -96,14 +96,14 @@ function Aligned({ lines }: { lines: any[] }) {
       <div class="ask-bar">
         <strong>{first < 0 ? (end?.equal ? "The runs are equal." : "Their moves are equal; they ended otherwise.") : <>They part first at <button type="button" class="link" onClick={() => setQuery({ move: first })}><Rec text={nameOf(moves[first])} /></button></>}</strong>
         <span class="dim">{counts(end?.counts)}{end?.shared ? `; shared with the parent: ${count(end.shared)}` : ""}</span>
-        <label class="check"><input type="checkbox" checked={every} onChange={(event) => setQuery({ all: event.currentTarget.checked ? "true" : "" })} /> Equal moves too</label>
+        <label class="tick"><input type="checkbox" checked={every} onChange={(event) => setQuery({ all: event.currentTarget.checked ? "true" : "" })} /> Equal moves too</label>
       </div>
       {!shown.length ? <Empty>{moves.length ? "Every move is the same: list equal moves too to see them." : "Neither run has a call, a decision or a message."}</Empty> : (
         <div class="split" style={{ "--rows": `${ROW * shown.length + 4}px` }}>
-          <VirtualList size={shown.length} height={ROW} label="moves of both runs" current={current} class="moves" onClick={(event) => {
+          <VirtualList size={shown.length} height={ROW} label="moves of both runs" current={current} class="aligned" onClick={(event) => {
             const at = (event.target as Element).closest<HTMLElement>("[data-at]");
             if (at) choose(Number(at.dataset.at));
-          }} row={(index) => <Row move={shown[index]} index={index} isCurrent={index === current} isFirst={moves[first] === shown[index]} />} />
+          }} row={(index, place) => <Row place={place} move={shown[index]} index={index} isCurrent={index === current} isFirst={moves[first] === shown[index]} />} />
           <div class="detail" aria-live="polite">{moves[chosen] ? <Detail move={moves[chosen]} /> : <Empty>Choose a move.</Empty>}</div>
         </div>
       )}
@@ -165,13 +165,13 @@ function Respects({ verdict }: { verdict: any }) {
   );
 }
 
-function Row({ move, index, isCurrent, isFirst }: { move: Move; index: number; isCurrent: boolean; isFirst: boolean }) {
+function Row({ move, index, place, isCurrent, isFirst }: { move: Move; index: number; place: Place; isCurrent: boolean; isFirst: boolean }) {
   const cell = (at: At | null) => (at ? <><Rec text={summary(at)} class="mono" /><span class="dim small"><Rec text={at.place} /></span></> : <span class="dim">—</span>);
   return (
-    <div data-at={index} role="listitem" aria-current={isCurrent ? "true" : undefined} class={`vrow move ${move.what} ${isCurrent ? "current" : ""}`}>
-      <span class="move-side">{cell(move.a)}</span>
-      <span class={`move-sign ${move.what}`} title={WHAT[move.what]}>{SIGN[move.what] ?? "?"}<span class="unseen"> {WHAT[move.what]}</span>{isFirst && <span class="unseen">, the first difference</span>}</span>
-      <span class="move-side">{cell(move.b)}</span>
+    <div {...place} data-at={index} role="listitem" aria-current={isCurrent ? "true" : undefined} class={`vrow pair-row ${move.what} ${isCurrent ? "current" : ""}`}>
+      <span class="pair-side">{cell(move.a)}</span>
+      <span class={`pair-sign ${move.what}`} title={WHAT[move.what]}>{SIGN[move.what] ?? "?"}<span class="unseen"> {WHAT[move.what]}</span>{isFirst && <span class="unseen">, the first difference</span>}</span>
+      <span class="pair-side">{cell(move.b)}</span>
     </div>
   );
 }

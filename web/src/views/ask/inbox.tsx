@@ -25,7 +25,7 @@ export default function InboxView() {
   return (
     <div class="page ask">
       <Head heading="Inbox" note="Calls that wait for a person. A grant lets one call run, once. Each answer is on record with its author and reason.">
-        <label class="check"><input type="checkbox" checked={answered} onChange={(event) => setQuery({ answered: event.currentTarget.checked ? "true" : "" })} /> Also answered and expired approvals</label>
+        <label class="tick"><input type="checkbox" checked={answered} onChange={(event) => setQuery({ answered: event.currentTarget.checked ? "true" : "" })} /> Also answered and expired approvals</label>
       </Head>
       <Shown read={read}>{(data) => (
         <>

@@ -50,7 +50,7 @@ function File({ space, path, at }: { space: string; path: string; at?: string })
         <>
           <p class="dim">Version {file.version} by <Rec text={file.author} />, <Time iso={file.changed_at} />{file.label && <> · <Chip>{file.label}</Chip></>}</p>
           <Tabs label="What of the file" prefix="file" chosen={view} choose={(id) => setQuery({ view: id })} tabs={[{ id: "text", label: "Text" }, { id: "lines", label: "By line" }, { id: "diff", label: "Difference" }]} />
-          <div role="tabpanel" id={`file-${view}`} aria-labelledby={`tab-file-${view}`}>
+          <div role="tabpanel" id={view} aria-labelledby={`file-${view}`}>
             {view === "text" ? <pre class="whole" tabIndex={0} aria-label="the text">{file.binary ? `A binary file of ${count(file.binary)} bytes.` : file.text}</pre> : view === "lines" ? <Blame space={space} path={path} /> : <Difference space={space} path={path} versions={versions} />}
           </div>
           <h2>{plural(versions.length, "version")}</h2>

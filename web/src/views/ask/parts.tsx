@@ -82,7 +82,7 @@ export interface Column<T> {
 export function Table<T>({ columns, rows, label, empty, rowKey }: { columns: Column<T>[]; rows: T[]; label: string; empty?: string; rowKey?: (row: T, index: number) => string | number }) {
   if (!rows.length) return <Empty>{empty ?? "There is nothing to list."}</Empty>;
   return (
-    <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+    <div class="scroll" role="group" aria-label={label} tabIndex={0}>
       <table class="grid">
         <thead><tr>{columns.map((each, index) => <th key={index} scope="col" class={each.right ? "right" : ""}>{each.name || <span class="unseen">{label}</span>}</th>)}</tr></thead>
         <tbody>

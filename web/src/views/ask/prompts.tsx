@@ -97,7 +97,7 @@ function Version({ name, version, before, versions }: { name: string; version: n
           <pre class="whole" tabIndex={0} aria-label="the text">{data.prompt.text ?? "Its source does not state the text."}</pre>
         </>
       )}</Shown>
-      {before && before !== "-" && <><h3>From version {before} to {version}</h3><Shown read={diff}>{(data) => <Unified text={data.diff.join("\n")} />}</Shown></>}
+      {before && before !== "-" && <><h2>From version {before} to {version}</h2><Shown read={diff}>{(data) => <Unified text={data.diff.join("\n")} />}</Shown></>}
     </section>
   );
 }

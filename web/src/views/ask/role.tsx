@@ -45,9 +45,9 @@ function View({ view }: { view: any }) {
       <h2>Events</h2>
       {events.length > 0 && (
         <div class="scroll role-events">
-          <VirtualList size={events.length} height={30} label="visible events" row={(index) => {
+          <VirtualList size={events.length} height={30} label="visible events" row={(index, place) => {
             const [number, event] = events[index];
-            return <div class="vrow" role="listitem"><span class="mono dim">{number}</span> <Chip>{event.type.replace(/\.v\d+$/, "")}</Chip> <span class="dim"><Rec text={event.agent} /></span> <span class="cut"><Rec text={preview(event.data, 160)} /></span> <Time iso={event.at} /></div>;
+            return <div {...place} class="vrow" role="listitem"><span class="mono dim">{number}</span> <Chip>{event.type.replace(/\.v\d+$/, "")}</Chip> <span class="dim"><Rec text={event.agent} /></span> <span class="cut"><Rec text={preview(event.data, 160)} /></span> <Time iso={event.at} /></div>;
           }} />
         </div>
       )}

@@ -210,7 +210,7 @@ function Many({ names, rows }: { names: string[]; rows: unknown[][] }) {
   return (
     <div class="scroll many" role="table" aria-label="answer" aria-rowcount={rows.length}>
       <div class="many-row many-head" role="row" style={style}>{names.map((name) => <span key={name} role="columnheader">{name}</span>)}</div>
-      <VirtualList size={rows.length} height={ROW} label="rows" role="rowgroup" row={(index) => <div class="many-row" role="row" style={style}>{names.map((name, at) => <span key={name} role="cell"><Rec text={preview(rows[index][at], 80)} /></span>)}</div>} />
+      <VirtualList size={rows.length} height={ROW} label="rows" role="rowgroup" row={(index, { style: at }) => <div class="many-row" role="row" style={{ ...style, ...at }}>{names.map((name, column) => <span key={name} role="cell"><Rec text={preview(rows[index][column], 80)} /></span>)}</div>} />
     </div>
   );
 }

@@ -56,7 +56,7 @@ function Explained({ data }: { data: Lines }) {
   return (
     <>
       <Tabs label="Form" prefix="why" chosen={view} choose={(id) => setQuery({ view: id })} tabs={[{ id: "graph", label: "Graph" }, { id: "tree", label: "Tree" }, { id: "words", label: "In words" }]} />
-      <div role="tabpanel" id={`why-${view}`} aria-labelledby={`tab-why-${view}`}>
+      <div role="tabpanel" id={view} aria-labelledby={`why-${view}`}>
         {view === "graph" ? <Graph facts={facts} run={run} /> : view === "tree" ? <Tree facts={facts} run={run} /> : <Report blocks={data.blocks} run={run} />}
       </div>
       <AsOf position={data.position} />
