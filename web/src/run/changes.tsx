@@ -53,7 +53,7 @@ export function ChangesPanel() {
         {pin ? <span>from <GoToAddress address={since} class="link mono">{since}</GoToAddress> to <GoToAddress address={to} class="link mono">{to}</GoToAddress></span> : <span class="dim">no pin</span>}
         <span class="mono"><button type="button" class="quiet" onClick={() => model.setPin(at)} title="Pin this point ([)">Pin this point</button>{pin && <button type="button" class="quiet" onClick={() => model.setPin("")}>Remove</button>}</span>
       </div>
-      <div id="changes-now" class="body">
+      <div id="changes-now" class="body" aria-busy={read.loading}>
         <AroundContext.Provider value={{ run: model.path }}>
           {!pin ? <Empty>Pin a point with <kbd>[</kbd>, then move: what changed between the two is listed here.</Empty>
             : pin === at ? <Empty>The pin is at this point. Move, and the changes since are listed here.</Empty>

@@ -8,6 +8,7 @@ import { asProblem } from "../app/reads";
 import type { Answer, Problem, Source } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { TimeAxis } from "./axis";
+import { eventShown } from "./shown";
 import { BAD, Outline, type OutlinePage, type Rows } from "./outline";
 
 const FIRST = 2_000; // rows read first, to show something soon
@@ -61,7 +62,7 @@ export class RunModel {
         this.version.value++;
         if (this.isMoved || !this.outline.size) continue;
         if (after === null || this.has(given)) this.open(given);
-        else this.point.value = given === undefined ? this.outline.size - 1 : 0;
+        else if (!this.isReady.value) this.point.value = given === undefined ? this.outline.size - 1 : 0;
         this.isReady.value = true;
       }
       this.isWhole.value = true;
@@ -182,8 +183,9 @@ export class RunModel {
     const path = `${this.path}/events/${encodeURIComponent(address)}`;
     if (this.source.now) return this.source.now<EventAnswer>(path);
     const read = this.source.get<EventAnswer>(path).then(({ data }) => {
-      this.events.set(address, data);
-      return data;
+      const event = eventShown(data);
+      this.events.set(address, event);
+      return event;
     });
     read.catch(() => this.events.delete(address));
     this.events.set(address, read);

@@ -11,6 +11,7 @@ import type { BoardAnswer, EventAnswer, Key, Task, TasksAnswer } from "./answers
 import { GoTo, GoToAddress } from "./event";
 import { useEvents, useModel, useSettled } from "./model";
 import { upTo, type Outline } from "./outline";
+import { boardShown } from "./shown";
 import { Newest } from "./state";
 
 const KEYS_SHOWN = 50; // rows of a list shown at once; changed ones are always shown
@@ -39,7 +40,7 @@ function KeyRow({ row }: { row: Key }) {
   const chips = (
     <span class="chips">
       {row.kind === "value" ? null : <Chip><Rec text={row.kind ?? ""} /></Chip>}
-      <span class="chip" data-field="version">v{row.version}</span>
+      {row.version > 0 && <span class="chip" data-field="version">v{row.version}</span>}
       <Here change={row.change} />
     </span>
   );
@@ -76,9 +77,9 @@ export function BoardPanel() {
     <section id="board" class="panel" role="tabpanel" aria-label="Board at this point">
       <h2 class="unseen">Board</h2>
       <div class="bar"><span id="board-at" class="mono">at {at}</span></div>
-      <div id="board-now" class="body">
+      <div id="board-now" class="body" aria-busy={read.loading}>
         <AroundContext.Provider value={{ run: model.path }}>
-          <Shown read={read}>{(answer) => <Board answer={{ ...answer, keys: answer.keys.map((key) => key.change !== undefined ? key : { ...key, change: here !== null && key.event === here ? (key.version === 1 ? "new" : "changed") : "" }) }} />}</Shown>
+          <Shown read={read}>{(answer) => <Board answer={{ ...answer, keys: boardShown(answer).keys.map((key) => key.change !== undefined ? key : { ...key, change: here !== null && key.event === here ? (key.version === 1 ? "new" : "changed") : "" }) }} />}</Shown>
         </AroundContext.Provider>
       </div>
     </section>
@@ -137,7 +138,7 @@ export function TasksPanel() {
     <section id="tasks" class="panel" role="tabpanel" aria-label="Tasks at this point">
       <h2 class="unseen">Tasks</h2>
       <div class="bar"><span id="tasks-at" class="mono">at {at}</span></div>
-      <div id="tasks-now" class="body">
+      <div id="tasks-now" class="body" aria-busy={read.loading}>
         <AroundContext.Provider value={{ run: model.path }}><Shown read={read}>{(answer) => <Tasks answer={answer} />}</Shown></AroundContext.Provider>
       </div>
     </section>

@@ -11,6 +11,7 @@ import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./an
 import { DecisionEvent, GoTo, GoToAddress } from "./event";
 import { useModel, useSettled, type RunModel } from "./model";
 import { upTo, type Agent } from "./outline";
+import { contextShown, runShown } from "./shown";
 import { gistOf, titleOf } from "./words";
 
 const LISTED = 30; // newest items of a list shown at once
@@ -101,7 +102,8 @@ function Window({ model, agent, at }: { model: RunModel; agent: string; at: stri
   const read = useRead<ContextAnswer>(`${model.path}/context`, { at, agent });
   return (
     <Shown read={read}>
-      {({ messages }) => {
+      {(answer) => {
+        const { messages } = contextShown(answer);
         const list = messages[agent] ?? [];
         const lane = model.outline.agentNamed(agent);
         return <Section id="messages" name="Context window" size={list.length}><Newest list={list.map((message, index) => ({ message, index }))} make={({ message, index }) => <MessageFold key={message.version} message={message} address={addressOf(model, lane, message, list.slice(Math.max(0, index - 50), index))} />} /></Section>;
@@ -146,16 +148,18 @@ export function StatePanel() {
   const model = useModel();
   const { outline } = model;
   const point = model.point.value;
-  const at = useSettled(outline.address(point));
+  const here = outline.address(point);
+  const at = useSettled(here);
   const read = useRead<RunAnswer>(model.path, { at });
   const selected = query.value.agent ?? "";
   return (
     <section id="state" class="panel" role="tabpanel" aria-label="State at this point">
       <h2 class="unseen">State</h2>
       <div class="bar"><span id="asof" class="mono">at {at}</span></div>
-      <div id="now" class="body">
+      <div id="now" class="body" aria-busy={read.loading || at !== here}>
         <Shown read={read}>
-          {({ run, agents }) => {
+          {(answer) => {
+            const { run, agents } = runShown(answer);
             const here = outline.agentOf(point).name;
             const shown = [selected, here, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
             return (

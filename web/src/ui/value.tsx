@@ -113,7 +113,7 @@ const BLOB_BYTES = 256 * 1024; // a smaller blob is read when it is shown
 function Blob({ facts, name, depth }: { facts: { sha256: string; size?: number }; name?: string; depth: number }) {
   const { run } = useContext(AroundContext);
   const [isRead, setRead] = useState((facts.size ?? 0) <= BLOB_BYTES);
-  const read = useRead<unknown>(isRead && run ? `${run}/blobs/${facts.sha256}` : null);
+  const read = useRead<unknown>(isRead && run ? `${run}/blobs/${facts.sha256}` : null, { size: facts.size });
   return (
     <div>
       <p class="dim">blob, {count(facts.size ?? 0)} bytes, SHA-256 <Rec text={facts.sha256} class="mono" />{read.problem ? <>; it is not shown: <Rec text={read.problem.detail || read.problem.title} /></> : null}</p>

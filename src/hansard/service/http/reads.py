@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 from cachetools import LRUCache
+from starlette.responses import Response
 
 from hansard.agents.access import roles
 from hansard.agents.access.roles import DerivedView
@@ -107,8 +108,8 @@ async def view_of(role: RoleContext, run: str, at: str | None = None) -> Derived
     await record_view(role, made)
     if at is None:
         return made
-    events = made.view.events
-    point = next((each.id for number, each in events if at in (each.id, str(number))), None)
+    events, place = made.view.events, at.removesuffix(".0")
+    point = next((each.id for number, each in events if place in (each.id, str(number))), None)
     if point is None:
         raise NotFound(f"event {at!r:.80}", _SHOWN_EVENT)
     made = await roles.derive(role.workspace.states, role.asker.who.role, run, point)
@@ -519,6 +520,19 @@ async def event(context: Context, run: str, id: str) -> Any:  # noqa: A002 -- th
         if id.removesuffix(".0") in (shown.id, str(number)):
             return {"run": view.run, "number": number, **msgspec.structs.asdict(shown)}
     raise NotFound(f"event {id!r:.80}", _SHOWN_EVENT)
+
+
+@read("/runs/{run}/blobs/{sha256}")
+async def blob(context: Context, run: str, sha256: str, *, size: int) -> Response:
+    """Return a large payload that an event of a run names; for a trusted caller.
+
+    Args:
+        run: The run's id, a unique prefix, or `last`.
+        sha256: The payload's hash.
+        size: The payload's size, in bytes.
+    """
+    workspace, _ = await _found(context, "payload", run)
+    return Response(await workspace.blobs.get(sha256, size), media_type="application/json")
 
 
 @read("/runs/{run}/diff/{other}")

@@ -1,0 +1,52 @@
+// Answers for a role have another form: what the role sees, and nothing else. Here they take the form that
+// panels read; what a role is not shown stays empty.
+
+import type { AgentFigures, BoardAnswer, ContextAnswer, EventAnswer, Key, RunAnswer } from "./answers";
+
+type Facts = Record<string, any>;
+
+export function runShown(answer: any): RunAnswer {
+  if (Array.isArray(answer.agents)) return answer;
+  const agents = Object.entries<Facts>(answer.agents ?? {}).map(([agent, facts]): AgentFigures => ({
+    agent,
+    role: facts.role ?? "",
+    version: facts.events ?? 0, // that the role sees
+    left: facts.outcome ?? null,
+    steps: facts.steps ? { seen: facts.steps } : {},
+    open_steps: [],
+    checkpoints: {},
+    decisions: [],
+    messages: 0,
+    context_tokens: null,
+  }));
+  return { run: answer.run, agents };
+}
+
+export function eventShown(answer: any): EventAnswer {
+  if (answer.address) return answer;
+  const { number, id, type, at, agent, key, data, occurred_at } = answer;
+  return { address: `${number}.0`, id, type, time: at, written: at, occurred_at, stream: key || agent || "life", version: number, agent: agent ?? "", epoch: 0, commit: "", events: 1, data };
+}
+
+export function boardShown(answer: any): BoardAnswer {
+  if (Array.isArray(answer.keys)) return answer;
+  const keys = Object.entries<Facts>(answer.keys ?? {}).map(([key, facts]): Key => ({
+    key,
+    kind: facts.kind ?? "value",
+    version: 0, // is not shown
+    author: facts.agent ?? "",
+    role: facts.role ?? "",
+    labels: {},
+    expires: null,
+    value: facts.value ?? null,
+  }));
+  return { keys };
+}
+
+export function contextShown(answer: any): ContextAnswer {
+  const messages: ContextAnswer["messages"] = {};
+  for (const [agent, list] of Object.entries<any[]>(answer.messages ?? {})) {
+    messages[agent] = list.map((each, index) => each.message ? each : { kind: "message", index: index + 1, role: each.role ?? "", message: each, tokens: null, position: 0, version: index + 1 });
+  }
+  return { messages };
+}
