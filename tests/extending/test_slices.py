@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults._warm import python
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "tickets"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -63,7 +65,7 @@ def run(environment: dict[str, str]) -> Run:
     """Run Python with the slice; `hansard=True` for a command."""
 
     def ran(*arguments: object, hansard: bool = False, **variables: str):
-        command = [sys.executable, *(["-m", "hansard"] if hansard else []), *map(str, arguments)]
+        command = [python(), *(["-m", "hansard"] if hansard else []), *map(str, arguments)]
         return subprocess.run(
             command,
             env=environment | variables,
@@ -136,7 +138,7 @@ def test_the_events_are_in_the_log_and_the_view_in_sql(run: Run, opened: str):
 @pytest.fixture
 def served(environment: dict[str, str]) -> Iterator[None]:
     """Run `hansard up` with the slice."""
-    command = [sys.executable, "-m", "hansard", "up", "--json"]
+    command = [python(), "-m", "hansard", "up", "--json"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

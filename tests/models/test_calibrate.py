@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.faults._warm import python
 from tests.models.provider import Provider
 
 PROGRAM = str(Path(__file__).parent / "programs" / "volatile.py")
@@ -23,7 +23,7 @@ def test_proposed_rules_are_applied_where_they_are_given(provider: Provider, tmp
 
     def hansard(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         place = {"HANSARD_DATA_DIR": str(tmp_path / "data"), "HANSARD_WORKSPACE": "w"}
-        command = [sys.executable, "-m", "hansard", *arguments, "--", sys.executable, PROGRAM]
+        command = [python(), "-m", "hansard", *arguments, "--", python(), PROGRAM]
         environment = os.environ | place | variables
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import hansard
 from hansard.ext.models import edited
 from hansard.ext.models.exchange import Request
 from hansard.ext.models.proxy import ModelProxy, upstreams
+from tests.faults._warm import python
 from tests.models.provider import Provider
 
 pytestmark = [
@@ -324,12 +324,12 @@ def test_a_recorded_program_goes_on_from_an_edited_answer(
     program, body = tmp_path / "agent.py", tmp_path / "body.json"
     program.write_text(PROGRAM)
     body.write_text(json.dumps(CHAT))
-    assert call("record", "--", sys.executable, program).code == 0
+    assert call("record", "--", python("openai"), program).code == 0
     made = call("run", "fork", "last", "--replace", f"models#1={body}")
     fork = made.out.strip()
     assert f"continue with: hansard record --run {fork}" in made.err
     before = len(provider.calls)
-    assert call("record", "--run", fork, "--", sys.executable, program).code == 0
+    assert call("record", "--run", fork, "--", python("openai"), program).code == 0
     [(_, request)] = provider.calls[before:]
     assert request["messages"][1]["content"] == "Zürich"
     steps = record.state(fork).agent("models").steps
@@ -348,19 +348,19 @@ def test_a_recorded_program_goes_on_behind_the_proxy_whatever_starts_it(
         monkeypatch.setenv(name, value)
     program = tmp_path / "agent.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, str(program)]
+    command = [python("openai"), str(program)]
     assert call("record", "--", *command).code == 0
     run = next(iter(record.runs()))[0]
     before = len(provider.calls)
     if way == "bisect":
         check = (
-            f"{sys.executable} -c \"import json, sys; s = json.load(sys.stdin)['agents']; "
+            f"{python('openai')} -c \"import json, sys; s = json.load(sys.stdin)['agents']; "
             "exit(len(s.get('models', {}).get('steps', {})) > 1)\""
         )
         made = call("bisect", run, "--check", check, "--", *command)
         assert (made.code, "without a session or calling" in made.err) == (1, False), made.err
         assert "fails at the beginning of the run already" in made.out + made.err
-        idle = call("bisect", run, "--check", "true", "--", sys.executable, "-c", "")
+        idle = call("bisect", run, "--check", "true", "--", python("openai"), "-c", "")
         assert (idle.code, "without a session or calling a model in fork" in idle.err) == (2, True)
     else:
         assert call("run", way, run, "--", *command).code == 0
@@ -379,7 +379,7 @@ def test_a_result_that_no_client_can_read_is_refused_at_the_fork(
     program, body = tmp_path / "agent.py", tmp_path / "body.txt"
     program.write_text(PROGRAM)
     body.write_text(text)
-    assert call("record", "--", sys.executable, program).code == 0
+    assert call("record", "--", python("openai"), program).code == 0
     before = dict(record.runs())
     made = call("run", "fork", "last", "--replace", f"models#1={body}")
     assert made.code == 2
@@ -399,11 +399,11 @@ def test_the_messages_of_an_edited_call_are_compared(
     program.write_text(PROGRAM)
     message = {"role": "assistant", "content": "Zürich"}
     body.write_text(json.dumps({**CHAT, "choices": [{"index": 0, "message": message}]}))
-    assert call("record", "--", sys.executable, program).code == 0
+    assert call("record", "--", python("openai"), program).code == 0
     run = next(iter(record.runs()))[0]
     fork = call("run", "fork", run, "--replace", f"models#1={body}").out.strip()
     for _ in range(2):
-        assert call("record", "--run", fork, "--", sys.executable, program).code == 0
+        assert call("record", "--run", fork, "--", python("openai"), program).code == 0
         lines = call("run", "diff", run, fork, "--json").lines
         moves = [line for line in lines if line["kind"] == "move"]
         messages = [each for each in moves if "role" in (each["a"] or each["b"])]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults._warm import python
 from tests.models.provider import TEXT, Provider
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -32,10 +33,10 @@ class Commands:
         """Start a command in a group of its own."""
         return self.start_program("-m", "hansard", *words)
 
-    def start_program(self, *words: str) -> subprocess.Popen[str]:
-        """Start a Python program in a group of its own."""
+    def start_program(self, *words: str, warm: bool = False) -> subprocess.Popen[str]:
+        """Start a Python program in a group of its own; a warm one is not in that group."""
         return subprocess.Popen(
-            [sys.executable, *words],
+            [python("openai") if warm else sys.executable, *words],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -45,7 +46,7 @@ class Commands:
 
     def run(self, *words: str, code: int = 0) -> tuple[str, str]:
         """Run a command; return what it printed on both streams."""
-        started = self.start(*words)
+        started = self.start_program("-m", "hansard", *words, warm=True)
         out, log = started.communicate(timeout=120)
         assert started.returncode == code, log[-3000:]
         return out, log
@@ -74,7 +75,7 @@ def test_a_killed_agent_is_resumed_with_one_mail_and_replayed(
     interrupted call again, and a replay without a provider; a call that is not on record is shown
     with the nearest recorded request.
     """
-    agent = ("--", sys.executable, str(PROGRAMS / "agent.py"))
+    agent = ("--", python("openai"), str(PROGRAMS / "agent.py"))
     kill_in_the_second_call(commands.start("record", *agent), provider)
     suggests_to_send_it_again(commands)
     text = "".join(TEXT)
@@ -128,7 +129,7 @@ def test_an_agent_that_records_itself_is_resumed_with_one_mail(
     commands.environment["IN_CODE"] = "1"
     agent = str(PROGRAMS / "agent.py")
     kill_in_the_second_call(commands.start_program(agent), provider)
-    resumed = commands.start_program(agent)
+    resumed = commands.start_program(agent, warm=True)
     out, log = resumed.communicate(timeout=120)
     text = "".join(TEXT)
     assert out == f"{text} 1 {text}\n", log[-3000:]
@@ -188,7 +189,7 @@ def test_a_run_is_begun_by_its_name_and_continued(tmp_path: Path, workspace: str
     """
     commands = Commands(tmp_path / "new" / "record", workspace, tmp_path)
     commands.environment["HANSARD_CREDENTIALS"] = "ada.json"
-    program = ("--", sys.executable, "-c", "import sys; sys.exit(3)")
+    program = ("--", python("openai"), "-c", "import sys; sys.exit(3)")
     for unknown in ("last", "01a2248b-b7eb"):
         _, log = commands.run("record", "--run", unknown, *program, code=2)
         assert "was not found" in log
@@ -229,7 +230,7 @@ def test_a_run_with_another_agent_for_its_model_calls_is_recognised(
     runs its program behind the proxy: the request with the recorded value is answered from the
     record, and with `--live` the other one goes to the provider.
     """
-    program = ("--", sys.executable, "-c", DECIDES)
+    program = ("--", python("openai"), "-c", DECIDES)
     commands.run("record", "--agent", "llm", *program)
     for command in (("replay", "last"), ("run", "replay", "last")):
         assert "1 from the record" in commands.run(*command, *program)[1]
