@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from hansard import web
 from hansard.client.opening import data_dir_of
 from hansard.service.http.identity import (
+    CSRF,
     Identity,
     demand_own_page,
     local_path,
@@ -127,8 +128,10 @@ class Site:
                 return login_form(request)
             case "POST", "/login":
                 return await log_in(request, self._identity)
+            case "GET", "/logout":
+                return logout_form(await self._caller(request))
             case "POST", "/logout":
-                return log_out(self._identity, await self._caller(request))
+                return await log_out(request, self._identity)
             case "GET", "/api/v1/me":
                 caller = await self._caller(request)
                 own = await workspaces() if caller.is_operator else []
@@ -194,6 +197,12 @@ _FORM = """<form method="post" action="/login">
 <p>The link works once, within 60 seconds. This browser then stays logged in for up to 7 days,
 12 hours of them without use.</p>"""
 
+_LOGOUT = """<form method="post" action="/logout">
+<input type="hidden" name="csrf" value="{csrf}">
+<p>You are logged in as {who}.</p>
+<button autofocus>Log out</button>
+</form>"""
+
 _NO_LOGIN = """<p>Run <code>hansard login</code> on the machine of the service, or
 <code>hansard login --credentials FILE --url {url}</code> with your credentials, and open the link
 that it prints.</p>"""
@@ -208,7 +217,7 @@ def page(title: str, body: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
 
 def login_needed(request: Request) -> Response:
     """Return the page for a browser without a login."""
-    body = _NO_LOGIN.format(url=html.escape(str(request.base_url).rstrip("/")))
+    body = _NO_LOGIN.format(url=_own_url(request))
     return page("You are not logged in", body, HTTPStatus.UNAUTHORIZED)
 
 
@@ -237,12 +246,24 @@ async def log_in(request: Request, identity: Identity) -> Response:
     return RedirectResponse(path, HTTPStatus.SEE_OTHER, headers)
 
 
-def log_out(identity: Identity, caller: Caller) -> Response:
-    """End the session of a request."""
+def logout_form(caller: Caller) -> Response:
+    """Return the page that ends the session."""
+    who = "the operator" if caller.principal is None else caller.principal.name
+    role = "" if caller.principal is None else f" in the role {caller.principal.role}"
+    body = _LOGOUT.format(who=html.escape(who + role), csrf=caller.csrf)
+    return page("Log out of Hansard", body)
+
+
+async def log_out(request: Request, identity: Identity) -> Response:
+    """End the session of a request; the CSRF token is in its form, or in the header."""
+    form = await _form(request)
+    headers = dict(request.headers)
+    headers.setdefault(CSRF, form.get("csrf", ""))
+    caller = await identity.caller(request.method, headers, None)
     identity.logins.end(caller.secret)
-    cookie = set_cookie(identity.cookie, "", secure=identity.is_secure)
-    headers = {"Set-Cookie": cookie, "Cache-Control": PRIVATE}
-    return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
+    answer = page("You are logged out", _NO_LOGIN.format(url=_own_url(request)))
+    answer.headers["Set-Cookie"] = set_cookie(identity.cookie, "", secure=identity.is_secure)
+    return answer
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,6 +342,10 @@ async def logins(context: Context, body: LinkRequest) -> NewLink:
     code = Logins(data_dir_of(context.workspace.settings)).link(grant)
     link = Link.of(str(context.request.base_url), code, body.next and local_path(body.next))
     return NewLink(link.url, code, link.seconds)
+
+
+def _own_url(request: Request) -> str:
+    return html.escape(str(request.base_url).rstrip("/"))
 
 
 async def _form(request: Request) -> dict[str, str]:
