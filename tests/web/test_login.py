@@ -1,0 +1,67 @@
+"""A browser logs in by a link and out again, as the operator and as a role."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page
+
+from tests.browser.test_axe import axe, checked
+from tests.cli.support import WORKSPACE
+from tests.web.support import Site
+
+__all__ = ["axe"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+PICTURES = os.environ.get("HANSARD_PICTURES")
+"""Folder for a picture of each page, if it is set."""
+
+
+async def test_a_browser_logs_in_and_out(chromium: Browser, site: Site, axe: str) -> None:
+    """By keyboard alone, without a message of its console, and without a violation of axe."""
+    window = await chromium.new_context(viewport={"width": 360, "height": 640})
+    page = await window.new_page()
+    console: list[str] = []
+    page.on("console", lambda message: console.append(message.text))
+
+    async def look(name: str) -> None:
+        if PICTURES:
+            await page.screenshot(path=Path(PICTURES) / f"login-{name}.png")
+
+    await page.goto(site.view("/runs"))
+    assert await page.inner_text("h1") == "You are not logged in"
+    await look("needed")
+    console.clear()  # the browser reports the status 401 there
+    link = site.lines("login", "--next", f"/ws/{WORKSPACE}/inbox?x=1")[0]["url"]
+    await page.goto(link)
+    await look("form")
+    await page.keyboard.press("Enter")  # the button has the focus
+    await page.wait_for_url(site.view("/inbox", x="1"))
+    await page.wait_for_selector("#content h1")
+    assert await page.evaluate("document.cookie") == ""
+    await page.goto(f"{site.url}/logout")
+    assert "logged in as the operator" in await page.inner_text("main")
+    await look("out")
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("h1:has-text('logged out')")
+    assert console == []
+    await page.goto(link)
+    await page.click("button")
+    await page.wait_for_selector("h1:has-text('does not work')")
+    await look("used")
+    await window.close()
+    await _check(chromium, axe, [site.view("/runs"), link])
+
+
+async def _check(chromium: Browser, axe: str, addresses: list[str]) -> None:
+    """Check pages of the login for violations of accessibility."""
+    for scheme in ("light", "dark"):
+        window = await chromium.new_context(bypass_csp=True, color_scheme=scheme)  # type: ignore[arg-type] # one of its words
+        page: Page = await window.new_page()
+        for address in addresses:
+            await page.goto(address)
+            assert await checked(page, axe) == [], (address, scheme)
+        await window.close()
