@@ -76,7 +76,7 @@ class Tab:
     async def shown(self) -> None:
         """Wait until no part of the view waits for an answer."""
         await self.page.wait_for_selector("#content h1")
-        await self.page.wait_for_selector("#content .waiting:not(.live)", state="detached")
+        await self.page.wait_for_selector("#content .note.waiting", state="detached")
 
     async def until(self, expression: str) -> None:
         """Wait until an expression is true. The page's policy lets no tool evaluate it inside."""

@@ -26,7 +26,7 @@ async def _at(tab: Tab, address: str) -> None:
     await tab.until(f"document.querySelector('#where strong')?.textContent === {address!r}")
     await tab.until(
         f"document.querySelector('#asof')?.textContent === {f'at {address}'!r}"
-        " && !document.querySelector('.run-view [aria-busy=true], .run-view .waiting')"
+        " && !document.querySelector('.run-view [aria-busy=true], .run-view .note.waiting')"
     )
 
 
