@@ -17,5 +17,6 @@ RUN pip install --no-cache-dir --no-deps /dist/*.whl && rm -r /dist /tmp/build.t
 USER hansard
 ENV HANSARD_DATA_DIR=/data
 VOLUME /data
+EXPOSE 8420
 ENTRYPOINT ["hansard"]
 CMD ["--help"]

@@ -21,8 +21,9 @@ import pytest
 import yaml
 from nats.js.errors import APIError
 
-from hansard import connect
+from hansard import AsyncRecord, connect, connect_async
 from hansard import settings as configuration
+from hansard.bus.errors import BusError
 
 ROOT = Path(__file__).parents[1]
 START_S_MAX = 60
@@ -106,13 +107,19 @@ def broker(compose, tmp_path_factory) -> Iterator[Broker]:
 
 
 def _expand(value: str, variables: dict[str, str]) -> str:
-    """Expand `${NAME:?message}` as compose does."""
-    return re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: variables[found[1]], value)
+    """Expand `${NAME:?message}` and `${NAME:-default}` as compose does."""
+
+    def text(found: re.Match[str]) -> str:
+        return variables[found[1]] if found[2] is None else variables.get(found[1], found[2])
+
+    return re.sub(r"\$\{(\w+)(?::\?[^}]*|:-([^}]*))?\}", text, value)
 
 
 def test_every_service_can_start_and_comes_back(compose):
     """A service has an image or a Dockerfile that exists, and is restarted after a crash."""
-    assert set(compose["services"]) == {"nats", "worker"}
+    assert set(compose["services"]) == {"nats", "nats-2", "nats-3", "worker"}
+    profiles = {name for name, service in compose["services"].items() if "profiles" in service}
+    assert profiles == {"nats-2", "nats-3"}
     for name, service in compose["services"].items():
         assert ("image" in service) != ("build" in service), name
         if "build" in service:
@@ -139,7 +146,8 @@ def test_the_store_of_the_broker_is_its_volume(compose):
 def test_the_worker_waits_for_a_healthy_broker_at_its_address(compose):
     """The worker starts after the health check passed, and receives the broker's own port."""
     nats_service, worker = compose["services"]["nats"], compose["services"]["worker"]
-    assert worker["command"] == ["up"]
+    assert worker["command"][:3] == ["up", "--http", "0.0.0.0:8420"]
+    assert worker["ports"] == ["127.0.0.1:8420:8420"]
     assert worker["depends_on"] == {"nats": {"condition": "service_healthy"}}
     http_port = nats_service["environment"]["HANSARD_NATS_HTTP_PORT"]
     assert nats_service["healthcheck"]["test"][-1] == f"http://127.0.0.1:{http_port}/healthz"
@@ -159,7 +167,7 @@ def test_the_configuration_asks_for_nothing_that_compose_does_not_give(compose):
     """Every variable of deploy/nats.conf is set by the service."""
     lines = (ROOT / "deploy" / "nats.conf").read_text(encoding="utf-8").splitlines()
     used = {name for line in lines for name in re.findall(r"[:] \$([A-Z_]+)", line.split("#")[0])}
-    assert used == set(compose["services"]["nats"]["environment"])
+    assert used | {"HANSARD_NATS_NAME"} == set(compose["services"]["nats"]["environment"])
 
 
 def test_every_copied_file_of_the_dockerfile_exists_and_reaches_the_build():
@@ -247,18 +255,80 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
         return subprocess.run(command, env=env, capture_output=True, check=False).returncode
 
     assert healthy() == 1
-    started = [sys.executable, "-m", program, *worker["command"]]
+    port = _free_port()
+    words = [
+        each.replace("/data", str(tmp_path)).replace(":8420", f":{port}")
+        for each in worker["command"]
+    ]
     process = subprocess.Popen(
-        started, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", program, *words],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         until = time.monotonic() + START_S_MAX
         while healthy():
             assert time.monotonic() < until
+        with urllib.request.urlopen(f"http://localhost:{port}/readyz", timeout=5) as answer:
+            assert json.load(answer)["status"] == "ready"
     finally:
         process.terminate()
         process.wait(START_S_MAX)
     assert healthy() == 1
+
+
+@pytest.mark.slow
+async def test_a_cluster_stores_each_commit_three_times(tmp_path):
+    """The configuration of the profile, with local ports; one server may be killed."""
+    routes = {name: _free_port() for name in ("nats", "nats-2", "nats-3")}
+    passwords = dict.fromkeys(PASSWORDS, '"secret"')
+    servers: dict[str, subprocess.Popen[bytes]] = {}
+    ports = {name: _free_port() for name in routes}
+    try:
+        for name, route in routes.items():
+            folder = tmp_path / name
+            folder.mkdir()
+            text = (ROOT / "deploy" / "cluster.conf").read_text(encoding="utf-8")
+            text = text.replace("0.0.0.0:6222", f"127.0.0.1:{route}")
+            for other, at in routes.items():
+                text = text.replace(f"nats://{other}:6222", f"nats://127.0.0.1:{at}")
+            (folder / "cluster.conf").write_text(text)
+            (folder / "nats.conf").write_text((ROOT / "deploy" / "nats.conf").read_text())
+            env = passwords | {
+                "HANSARD_NATS_NAME": name,
+                "HANSARD_NATS_PORT": str(ports[name]),
+                "HANSARD_NATS_HTTP_PORT": str(_free_port()),
+                "HANSARD_NATS_STORE": str(folder / "store"),
+            }
+            program = Path(sys.executable).parent / "nats-server"
+            servers[name] = subprocess.Popen(  # noqa: ASYNC220 -- before anything waits
+                [program, "--config", folder / "cluster.conf", "--addr", "127.0.0.1"],
+                env=env,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        url = ",".join(f"nats://runtime:secret@127.0.0.1:{port}" for port in ports.values())
+        options: dict[str, Any] = {"nats": url, "data_dir": tmp_path, "nats_replicas": 3}
+        async with asyncio.timeout(START_S_MAX), await _connected(options) as record:
+            async with record.run("w", agent="a", role="r") as session:
+                await session.message("user", "before")
+                servers["nats-3"].kill()
+                await session.message("user", "after")
+            assert len(await record.runs(status="completed")) == 1
+    finally:
+        for server in servers.values():
+            server.kill()
+            server.wait()
+
+
+async def _connected(options: dict[str, Any]) -> AsyncRecord:
+    """Connect, once the servers have elected a leader."""
+    while True:
+        try:
+            return await connect_async("lab", **options)
+        except BusError:
+            await asyncio.sleep(0.2)
 
 
 async def test_the_system_user_reads_the_settings(broker):
