@@ -39,6 +39,11 @@ class House:
             view = await record.state(self.run)
             return [*view.agents["models"].steps.values()]
 
+    async def messages(self) -> list[Any]:
+        """Return the run's messages."""
+        async with hansard.connect_async(self._workspace, data_dir=self._data_dir) as record:
+            return (await record.state(self.run)).agents["models"].messages
+
     async def items(self) -> list[list[dict[str, Any]]]:
         """Return the recorded items of the steps."""
         return [[json.loads(bytes(raw)) for raw in each.items] for each in await self.steps()]

@@ -226,6 +226,19 @@ async def test_no_secret_of_a_request_is_on_record(
         assert secret.encode() not in stored
 
 
+async def test_an_answer_that_is_too_long_to_read_is_recorded(
+    house: House, provider: Provider, monkeypatch: pytest.MonkeyPatch
+):
+    """Its facts say why they are few, and no part of it becomes a message."""
+    monkeypatch.setattr(exchange, "FACTS_BYTES_MAX", 300)
+    async with house.proxied() as base:
+        _, _, pieces, why = await ask(base, "m", stream=True)
+    assert (len(b"".join(pieces)) > 600, why) == (True, "")
+    [[*_, end]] = await house.items()
+    assert end["end"]["facts"]["problem"] == "longer than 300 bytes: tokens are not read"
+    assert [each.role for each in await house.messages()] == ["user"]
+
+
 async def test_a_session_does_not_keep_the_calls_that_it_recorded(house: House, provider: Provider):
     """Neither calls nor messages stay in the memory of the session that recorded them; the record
     has all of them, and a resumed run is answered from it.

@@ -437,7 +437,9 @@ class Exchange:
     def _take(self, data: bytes) -> None:
         """Read the facts in a piece of the body."""
         self._size += len(data)
-        if self._size <= FACTS_BYTES_MAX and (reading := self._facts_so_far()) is not None:
+        if self._size > FACTS_BYTES_MAX:
+            self._reading = None  # a part of an answer is none
+        elif (reading := self._facts_so_far()) is not None:
             reading.add(data)
 
     def _facts_so_far(self) -> providers.Reading | None:
