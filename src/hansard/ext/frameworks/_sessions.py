@@ -55,29 +55,14 @@ def effects_by_name(
     return effects
 
 
-async def execute(
-    session: AnySession, tool: NamedTool, arguments: Mapping[str, Any]
-) -> tuple[Any, bool]:
-    """Execute a step in a coroutine; return its result, and whether the body ran.
+async def execute(session: AnySession, tool: NamedTool, arguments: Mapping[str, Any]) -> Any:
+    """Execute a step in a coroutine and return its result.
 
     A session of the sync client waits in a thread of its own, so that a framework's sync methods,
     which run a loop in the calling thread, can be used with it; the body runs in this loop.
     """
-    ran: list[bool] = []
-    body = tool.function
-    if isinstance(session, SyncMixin):
-        return await _in_thread(session, tool, arguments, ran), bool(ran)
-
-    async def run(**key: Any) -> Any:
-        ran.append(True)
-        return await body(**key)
-
-    return await call_async(session, replace(tool, function=run), arguments), bool(ran)
-
-
-async def _in_thread(
-    session: SyncMixin, tool: NamedTool, arguments: Mapping[str, Any], ran: list[bool]
-) -> Any:
+    if not isinstance(session, SyncMixin):
+        return await call_async(session, tool, arguments)
     loop = asyncio.get_running_loop()
     started = asyncio.Event()
     body: Callable[..., Awaitable[Any]] = tool.function
@@ -87,7 +72,6 @@ async def _in_thread(
         return await body(**key)
 
     def run(**key: Any) -> Any:
-        ran.append(True)
         return asyncio.run_coroutine_threadsafe(run_here(key), loop).result()
 
     here = scope.current(session.engine.ledger)
@@ -180,7 +164,7 @@ class PairedCall:
         self._finish = finish
         self._begun: asyncio.Future[None] = loop.create_future()
         self._outcome: asyncio.Future[Any] = loop.create_future()
-        self.task: asyncio.Task[tuple[Any, bool]]
+        self.task: asyncio.Task[Any]
 
     async def _body(self) -> Any:
         """Let the call run, and return its outcome. Raises its error."""

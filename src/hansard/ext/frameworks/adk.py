@@ -83,7 +83,7 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
         effects = Effects.IDEMPOTENT
         call.begin(session, MODEL, arguments, effects=effects, kind="model", aside=("agent",))
         if not await call.may_run():
-            return LlmResponse.model_validate(call.task.result()[0])
+            return LlmResponse.model_validate(call.task.result())
         self._calls[_place(callback_context)] = call
         return None
 
@@ -122,7 +122,7 @@ class HansardPlugin(BasePlugin):  # type: ignore[misc]  # ADK has an environment
         if await call.may_run():
             self._calls[id(tool_context)] = call
             return None
-        result = call.task.result()[0]
+        result = call.task.result()
         if result is None:  # as an answer it would mean that the tool is to run
             return {} if tool.is_long_running else {"result": None}
         if isinstance(result, dict) and ACTIONS in result:

@@ -96,7 +96,7 @@ class _RecordedFunctions(FunctionMiddleware):
         if isinstance(arguments, BaseModel):
             arguments = arguments.model_dump()
         try:
-            result, _ = await execute(session, tool, _json(dict(arguments)))
+            result = await execute(session, tool, _json(dict(arguments)))
         except HansardError as error:
             raise MiddlewareFailure(str(error)) from error
         context.result = _restored(result)
@@ -127,7 +127,7 @@ class _RecordedChats(ChatMiddleware):
             return {**response.to_dict(), **({"additional_properties": further} if further else {})}
 
         tool, arguments = _step(context, send)
-        answer, _ = await execute(session, tool, arguments)
+        answer = await execute(session, tool, arguments)
         response: ChatResponse[Any] = ChatResponse.from_dict(answer)
         response._response_format = response_format  # noqa: SLF001 -- `from_dict` has no argument for it
         context.result = response

@@ -157,7 +157,7 @@ class RecordedSession:
         session = scope.ambient(name)
         work = partial(body, session)
         tool = step(name, work, effects=effects, kind="memory", key_argument=key)
-        result, _ = await execute(session, tool, {"session": self.session_id, **arguments})
+        result = await execute(session, tool, {"session": self.session_id, **arguments})
         if result is None:
             return None
         if result["label"]:

@@ -158,8 +158,7 @@ def recorded_tool(tool: FunctionTool, effects: Effects | str = Effects.ONCE) -> 
         session = session_here()
         if session is None:
             return await tool.on_invoke_tool(context, text)
-        result, _ = await execute(session, step(tool.name, run, effects=effects), _read(text))
-        return result
+        return await execute(session, step(tool.name, run, effects=effects), _read(text))
 
     copied = copy.copy(tool)
     copied.on_invoke_tool = invoke
@@ -253,7 +252,7 @@ class RecordedModel(Model):  # type: ignore[misc]  # see mypy's configuration
             return _responses.plain_response(response)
 
         tool, arguments = self._step(send, request, more)
-        answer, _ = await execute(session, tool, arguments)
+        answer = await execute(session, tool, arguments)
         return _responses.response(answer)
 
     async def stream_response(

@@ -162,7 +162,7 @@ class HansardDurability(BaseDurabilityCapability[AgentDepsT]):
 
         named = f"{self.name}__run_start_time"
         calling = step(named, now, effects=Effects.PURE, aside=["run_id"])
-        started, _ = await execute(session, calling, {"run_id": run_id})
+        started = await execute(session, calling, {"run_id": run_id})
         return datetime.fromisoformat(started)
 
     def get_durable_operation_backend(self) -> SessionBackend:
@@ -220,8 +220,11 @@ class SessionBackend(CallableOperationBackend[StepOptions]):
         is_model = isinstance(operation_id, ModelRequestId | ModelCompactMessagesId)
 
         is_call = isinstance(operation_id, ToolsetCallToolId)
+        ran = False
 
         async def run() -> object:
+            nonlocal ran
+            ran = True
             payload = await body()
             if is_model:
                 report_usage(session, payload.get("usage") if isinstance(payload, dict) else None)
@@ -237,7 +240,7 @@ class SessionBackend(CallableOperationBackend[StepOptions]):
             doubtful_errors=(PydanticSerializationError,),  # of a result: the call was made
             **options,
         )
-        result, ran = await execute(session, calling, arguments)
+        result = await execute(session, calling, arguments)
         record_durable_unit(executed=ran)
         return _payload(result) if is_call else result
 
