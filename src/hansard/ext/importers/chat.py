@@ -894,6 +894,61 @@ EPOCH = 1
 """Epoch of every imported agent; a process that resumes the run takes the next."""
 
 
+class RunBuilder:
+    """Builds the commits of another system's run: those of its life, and its agents' streams.
+
+    Args:
+        run: The run's id.
+        main: The agent that begins it.
+        at: The present time.
+        appends: Takes the commits.
+        blobs: Takes the payloads to store before them.
+    """
+
+    def __init__(
+        self, run: str, main: str, at: datetime, appends: list[Append], blobs: list[bytes]
+    ) -> None:
+        self.streams: list[Stream] = []
+        self.agents: dict[str, Agent] = {}
+        self._run, self._at, self._appends, self._blobs = run, at, appends, blobs
+        self.life = self._stream(RunStream(run), main, 0)
+
+    def _stream(self, stream: StreamId, agent: str, epoch: int) -> Stream:
+        actor = Actor(IMPORTER, (agent,))
+        builder = Stream(self._run, stream, actor, epoch, self._at, self._appends)
+        self.streams.append(builder)
+        return builder
+
+    def begin(
+        self, roster: Mapping[str, str], occurred_at: str | None, effects: Mapping[str, Effects]
+    ) -> None:
+        """Have agents join the run, whose first events are in `life`, by their roles."""
+        for agent, role in roster.items():
+            self.life.add(AgentJoined(agent=agent, role=role), occurred_at)
+        self.life.commit()
+        for agent, role in roster.items():
+            stream = self._stream(AgentStream(self._run, role, agent), agent, EPOCH)
+            began = SessionBegan(
+                epoch=EPOCH,
+                agent=agent,
+                role=role,
+                server_version=SERVER_VERSION,
+                protocol_version=PROTOCOL_VERSION,
+            )
+            stream.add(began, occurred_at)
+            stream.commit()
+            self.agents[agent] = Agent(agent, stream, self._blobs, effects)
+
+    def end(self, error: Failure | None, occurred_at: str | None) -> None:
+        """End the run and its agents, as failed if there is an error."""
+        outcome = "completed" if error is None else "failed"
+        for agent in self.agents.values():
+            agent.stream.add(AgentLeft(outcome=outcome, error=error), occurred_at)
+            agent.stream.commit()
+        self.life.add(RunFailed(error=error) if error is not None else RunCompleted(), occurred_at)
+        self.life.commit()
+
+
 class Mapped(msgspec.Struct):
     """A run's commits in order, and the blobs that must be stored before them.
 
@@ -930,8 +985,8 @@ class _Mapping:
         self._main = chat.agent or AGENT
         self._answers = answers(chat.messages)
         self._steps: dict[CallIndex, StepReference] = {}
-        self._agents: dict[str, Agent] = {}
-        self._streams: list[Stream] = []
+        self._builder = RunBuilder(run, self._main, at, self._out.appends, self._out.blobs)
+        self._agents = self._builder.agents
 
     def all(self, source: str) -> Mapped:
         chat, out = self._chat, self._out
@@ -939,8 +994,7 @@ class _Mapping:
         for number, message in enumerate(chat.messages):
             routes.append(self._route(number, message, routes))
         roster = self._roster(routes)
-        life = self._stream(RunStream(out.run), self._main, 0)
-        self._begin(life, roster, source)
+        self._begin(self._builder.life, roster, source)
         for number, agent in enumerate(routes):
             try:
                 self._message(number, self._agents[agent])
@@ -948,14 +1002,14 @@ class _Mapping:
                 reason = f"messages[{number}]: {error}"
                 raise CallerError(reason) from error
         if chat.ending is not None:
-            self._end(life, chat.ending)
+            self._end(self._builder.life, chat.ending)
         out.assumed = of(chat, self._answers)
-        out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._streams)
+        out.size = sum(map(len, out.blobs)) + sum(stream.bytes for stream in self._builder.streams)
         tally = out.tally
         tally.unasked = len(self._answers.unasked)
         tally.assumed = {kind: each.count for kind, each in out.assumed.items()}
         tally.left_out = dict(chat.left_out)
-        tally.events = sum(stream.version for stream in self._streams)
+        tally.events = sum(stream.version for stream in self._builder.streams)
         tally.commits, tally.blobs = len(out.appends), len(out.blobs)
         return out
 
@@ -988,12 +1042,6 @@ class _Mapping:
             ids.name("role", role)
         return roster
 
-    def _stream(self, stream: StreamId, agent: str, epoch: int) -> Stream:
-        actor = Actor(IMPORTER, (agent,))
-        builder = Stream(self._out.run, stream, actor, epoch, self._at, self._out.appends)
-        self._streams.append(builder)
-        return builder
-
     # ------------------------------------------------------------ the run
 
     def _begin(self, life: Stream, roster: dict[str, str], source: str) -> None:
@@ -1009,38 +1057,19 @@ class _Mapping:
         )
         if assigned != RunAssigned():
             life.add(assigned)
-        for agent, role in roster.items():
-            life.add(AgentJoined(agent=agent, role=role), chat.began_at)
-        life.commit()
-        for agent, role in roster.items():
-            stream = self._stream(AgentStream(self._out.run, role, agent), agent, EPOCH)
-            began = SessionBegan(
-                epoch=EPOCH,
-                agent=agent,
-                role=role,
-                server_version=SERVER_VERSION,
-                protocol_version=PROTOCOL_VERSION,
-            )
-            stream.add(began, chat.began_at)
-            stream.commit()
-            self._agents[agent] = Agent(agent, stream, self._out.blobs, chat.effects)
+        self._builder.begin(roster, chat.began_at, chat.effects)
 
     def _end(self, life: Stream, ending: Ending) -> None:
         error: Failure | None = None
         if ending.error is not None:
             error = Failure("Error", recordable(ending.error, None), module=IMPORTER)
-        outcome = "completed" if error is None else "failed"
-        for agent in self._agents.values():
-            agent.stream.add(AgentLeft(outcome=outcome, error=error), ending.at)
-            agent.stream.commit()
         if ending.metrics or ending.details is not None:
             packed = payloads.pack(values.plain(ending.details, "details"), "details")
             self._out.blobs += packed.blobs
             details = packed.raw if ending.details is not None else NULL
             by = self._chat.format
             life.add(RunScored(metrics=ending.metrics, by=by, details=details), ending.at)
-        life.add(RunFailed(error=error) if error is not None else RunCompleted(), ending.at)
-        life.commit()
+        self._builder.end(error, ending.at)
 
     # ------------------------------------------------------------ messages
 

@@ -15,25 +15,20 @@ from typing import Any
 
 import msgspec
 
-from hansard._version import PROTOCOL_VERSION, SERVER_VERSION
 from hansard.agents.steps import payloads
 from hansard.bus.log import Append
 from hansard.domain import values
-from hansard.domain.agent import AgentLeft, SessionBegan
 from hansard.domain.errors import BadValue
-from hansard.domain.events import Actor
-from hansard.domain.ids import AgentStream, RunStream, uuid8
-from hansard.domain.run import OBSERVED, AgentJoined, RunCompleted, RunFailed, RunStarted
+from hansard.domain.ids import uuid8
+from hansard.domain.run import OBSERVED, RunStarted
 from hansard.domain.steps import IMPORTER, Effects, Failure
 from hansard.ext.importers.chat import (
     AGENT,
-    EPOCH,
     LABEL_LENGTH_MAX,
     SOURCE,
     SOURCE_RUN,
-    Agent,
     Message,
-    Stream,
+    RunBuilder,
     text_of,
 )
 from hansard.ext.otel import aliases, messages
@@ -285,7 +280,6 @@ class _Mapping:
         self._spans = sorted(spans, key=_order)
         self._calls = observations(spans, logs)
         self.out = Mapped(run_of_trace(trace, part), calls=len(self._calls))
-        self._agents: dict[str, Agent] = {}
         self._known: dict[str, Counter[str]] = {}
 
     def all(self) -> Mapped:
@@ -295,27 +289,26 @@ class _Mapping:
         roles: dict[str, str] = {}
         for call in self._calls:
             roles.setdefault(call.agent, call.role)
-        life = self._stream(RunStream(self.out.run), next(iter(roles), AGENT), 0)
-        self._begin(life, roles, roots, time_of(first))
+        main, out = next(iter(roles), AGENT), self.out
+        builder = RunBuilder(out.run, main, self._at, out.appends, out.blobs)
+        labels = self._labels(roots)
+        started = RunStarted(workflow=self._workflow(roots), labels=labels)
+        builder.life.add(started, time_of(first))
+        builder.begin(roles, time_of(first), {})
+        self._agents = builder.agents
+        for name, agent in self._agents.items():
+            agent.shared = payloads.Shared()
+            self._known[name] = Counter()
         self._steps()
         failed = next((span for span in roots if span.failed), None)
         error = None
         if failed is not None:
             text = values.recordable(failed.message or "the root span has the status error", None)
             error = Failure("Error", text, module=IMPORTER)
-        outcome = "completed" if error is None else "failed"
-        for agent in self._agents.values():
-            agent.stream.add(AgentLeft(outcome=outcome, error=error), time_of(last))
-            agent.stream.commit()
-        life.add(RunFailed(error=error) if error is not None else RunCompleted(), time_of(last))
-        life.commit()
+        builder.end(error, time_of(last))
         return self.out
 
-    def _stream(self, stream: Any, agent: str, epoch: int) -> Stream:
-        actor = Actor(IMPORTER, (agent,))
-        return Stream(self.out.run, stream, actor, epoch, self._at, self.out.appends)
-
-    def _begin(self, life: Stream, roles: dict[str, str], roots: list[Span], began_at: str) -> None:
+    def _labels(self, roots: list[Span]) -> dict[str, str]:
         labels = {SOURCE: OTLP, SOURCE_RUN: self._trace, OBSERVED: "true"}
         labels["alias_table"] = aliases.VERSION
         if self._part > 1:
@@ -330,25 +323,7 @@ class _Mapping:
         services = (span.resource.get("service.name") for span in self._spans)
         if service := next((str(each) for each in services if each), ""):
             labels["service"] = service
-        labels = {name: text[:LABEL_LENGTH_MAX] for name, text in labels.items()}
-        life.add(RunStarted(workflow=self._workflow(roots), labels=labels), began_at)
-        for agent, role in roles.items():
-            life.add(AgentJoined(agent=agent, role=role), began_at)
-        life.commit()
-        for agent, role in roles.items():
-            stream = self._stream(AgentStream(self.out.run, role, agent), agent, EPOCH)
-            began = SessionBegan(
-                epoch=EPOCH,
-                agent=agent,
-                role=role,
-                server_version=SERVER_VERSION,
-                protocol_version=PROTOCOL_VERSION,
-            )
-            stream.add(began, began_at)
-            stream.commit()
-            self._agents[agent] = Agent(agent, stream, self.out.blobs, {})
-            self._agents[agent].shared = payloads.Shared()
-            self._known[agent] = Counter()
+        return {name: text[:LABEL_LENGTH_MAX] for name, text in labels.items()}
 
     def _workflow(self, roots: list[Span]) -> str:
         stated = [aliases.read(span.attributes, "workflow") for span in (*roots, *self._spans)]
