@@ -30,7 +30,6 @@ from hansard.bus.jetstream.streams import outside_durability
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Witness
 from hansard.client import unfinished
-from hansard.client.options import show_own_frames
 from hansard.domain.choices import chosen
 from hansard.domain.redaction import Redaction
 from hansard.operations.sql_answer import OpenTables, Tables
@@ -52,6 +51,8 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     if fields.get("credentials") is not None:
         fields["credentials"] = os.fspath(fields["credentials"])
     environment = configuration.of_this_program(os.environ)
+    from hansard.client.options import show_own_frames  # noqa: PLC0415 -- imports the engine of steps
+
     configuration.demand_continued(fields.get("run"))
     settings = configuration.load(environment, **fields)
     show_own_frames(shown=settings.debug)
