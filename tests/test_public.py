@@ -50,6 +50,7 @@ UNRAISED = {
     "hansard.projections.report": "`hansard ask`",
     "hansard.projections.errors.BadQuery": "`hansard search`",
     "hansard.projections.errors.Index": "`hansard search`",
+    "hansard.service.http": "requests over HTTP, whose clients get a problem",
     "hansard.service.mcp": "the MCP server's tools, whose clients get a text",
     "hansard.demo": "the demo",
 }

@@ -545,3 +545,21 @@ async def test_https_is_spoken_with_a_certificate(lab: Lab, certificate: tuple[P
             assert (await http.get("/api/v1/me")).json()["operator"] is True
     finally:
         await broker.release()
+
+
+async def test_forms_are_bounded_and_damage_is_a_problem(lab: Lab, browser: Browser):
+    """Too large a form, too many fields, text that is no form, and a folder that is a file."""
+    large = await browser.log_in("x" * 5_000)
+    assert (large.status_code, "4,096 bytes" in large.text) == (413, True)
+    for body in (b"code=%ff%fe&" * 300, b"\x00\xff" * 100, b"code"):
+        assert (await browser.http.post("/login", content=body)).status_code in {400, 403}
+    await code_of(lab)
+    folder = lab.folder / "http" / "links"
+    folder.rename(folder.with_name("aside"))
+    try:
+        folder.write_bytes(b"")
+        answer = await lab.http.post(lab.at("/logins"), json={})
+        assert (answer.status_code, "cannot be written" in answer.text) == (503, True)
+    finally:
+        folder.unlink()
+        folder.with_name("aside").rename(folder)

@@ -59,7 +59,7 @@ async def test_a_browser_logs_in_and_out(chromium: Browser, site: Site, axe: str
 async def _check(chromium: Browser, axe: str, addresses: list[str]) -> None:
     """Check pages of the login for violations of accessibility."""
     for scheme in ("light", "dark"):
-        window = await chromium.new_context(bypass_csp=True, color_scheme=scheme)  # type: ignore[arg-type] # one of its words
+        window = await chromium.new_context(bypass_csp=True, color_scheme=scheme)
         page: Page = await window.new_page()
         for address in addresses:
             await page.goto(address)

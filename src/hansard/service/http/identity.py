@@ -38,7 +38,7 @@ from hansard.bus.loggers import logger
 from hansard.client.listening import LOCAL, Address, bearer
 from hansard.domain.errors import BadValue, HansardError
 from hansard.service.http.logins import Logins
-from hansard.service.http.problems import Refused, of_error
+from hansard.service.http.problems import CallerRefused, of_error
 from hansard.service.http.records import Records
 from hansard.service.http.routes import Caller
 
@@ -182,7 +182,7 @@ class Identity:
     ) -> Caller:
         """Return the caller of a request to a workspace, or to none in particular.
 
-        Raises Refused, and NotFound for a principal of another workspace, as for an absent one.
+        Raises CallerRefused, and NotFound for the workspace of others, as if it were absent.
         """
         if self._proxy_key is not None and IDENTITY in headers:
             caller = await self._by_proxy(self._proxy_key, headers[IDENTITY], workspace)
@@ -194,7 +194,7 @@ class Identity:
         return caller
 
     async def program(self, method: str, headers: Mapping[str, str]) -> Caller:
-        """Return the caller of a slice's path: the operator. Raises Refused.
+        """Return the caller of a slice's path: the operator. Raises CallerRefused.
 
         Without a token, every program of this machine may send traces and hooks.
         """
@@ -203,7 +203,7 @@ class Identity:
         caller = await self.caller(method, headers, None)
         if not caller.is_operator:
             fact = "this path takes the data of trusted programs, and no principal's"
-            raise Refused(HTTPStatus.FORBIDDEN, fact)
+            raise CallerRefused(HTTPStatus.FORBIDDEN, fact)
         return caller
 
     async def _authenticator(self, workspace: str) -> Authenticator:
@@ -214,15 +214,15 @@ class Identity:
         if self._token is not None and hmac.compare_digest(token, self._token):
             return Caller(way="token")
         if workspace is None:
-            raise Refused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
+            raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
         try:
             authenticator = await self._authenticator(workspace)
             who = authenticator.holder(token.decode("ascii", "replace"))
         except NotFound:  # as in a workspace that does not know the token
-            raise Refused(HTTPStatus.UNAUTHORIZED, UNKNOWN) from None
+            raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN) from None
         except AccessDenied as denied:
             await self._note(workspace, denied)
-            raise Refused(HTTPStatus.UNAUTHORIZED, UNKNOWN) from None
+            raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN) from None
         valid = partial(authenticator.admits, who)
         return Caller(principal=who, valid=valid, way="token", workspace=workspace)
 
@@ -230,7 +230,7 @@ class Identity:
         secret = cookies(headers.get("cookie", "")).get(self.cookie, "")
         grant = self.logins.session(secret) if secret else None
         if grant is None:
-            raise Refused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
+            raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
         csrf = hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
 
         def is_open() -> bool:
@@ -242,7 +242,7 @@ class Identity:
         who = authenticator.by_token(grant.token)
         if who is None or who.name != grant.principal:
             self.logins.end(secret)
-            raise Refused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
+            raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
         _demand_same(grant.workspace, workspace)
         return Caller(
             principal=who,
@@ -265,7 +265,7 @@ class Identity:
         if who is None:
             reason = f"the proxy names it, and it holds no valid token of role {claims.role!r:.80}"
             await self._note(claims.workspace, AccessDenied(reason, claims.sub, claims.role))
-            raise Refused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
+            raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
         valid = partial(authenticator.admits, who)
         return Caller(
             principal=who, valid=valid, way="proxy", workspace=claims.workspace, csrf=csrf
@@ -286,14 +286,14 @@ class Identity:
             _log.warning("a refused access could not be recorded", error=str(error))
 
     def log_in(self, code: str, headers: Mapping[str, str]) -> str:
-        """Use a link up; return the secret of a new session. Raises Refused.
+        """Use a link up; return the secret of a new session. Raises CallerRefused.
 
         A session of the request's cookie ends: the secret of an earlier login is never kept.
         """
         grant = self.logins.redeem(code)
         if grant is None:
             fact = "this link was used, or is older than 60 s: run 'hansard login' again"
-            raise Refused(HTTPStatus.FORBIDDEN, fact)
+            raise CallerRefused(HTTPStatus.FORBIDDEN, fact)
         earlier = cookies(headers.get("cookie", "")).get(self.cookie)
         if earlier:
             self.logins.end(earlier)
@@ -311,7 +311,7 @@ class Identity:
         mine = sum(each.caller.owner == caller.owner for each in self._open)
         if mine >= STREAMS_MAX:
             fact = f"{STREAMS_MAX} streams of this caller are open: close some"
-            refusal = of_error(Refused(HTTPStatus.TOO_MANY_REQUESTS, fact))
+            refusal = of_error(CallerRefused(HTTPStatus.TOO_MANY_REQUESTS, fact))
             await refusal(scope, receive, send)
             return
         opened = _OpenResponse(caller, await self._rules(caller))
@@ -383,27 +383,27 @@ def absent(workspace: str) -> NotFound:
 
 
 def demand_own_page(headers: Mapping[str, str]) -> None:
-    """Refuse requests that another site made the caller's browser send. Raises Refused.
+    """Refuse requests that another site made the caller's browser send. Raises CallerRefused.
 
     `foreign` compares host names. Here the port counts, too: another server on this machine is
     another site, although browsers send it the same cookies.
     """
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host"):
-        raise Refused(HTTPStatus.FORBIDDEN, f"a page of {origin!r:.80} cannot use this login")
+        raise CallerRefused(HTTPStatus.FORBIDDEN, f"a page of {origin!r:.80} cannot use this login")
     site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode")
     if site not in {"none", "same-origin"} and mode != "navigate":
-        raise Refused(HTTPStatus.FORBIDDEN, "a page of another site cannot use this login")
+        raise CallerRefused(HTTPStatus.FORBIDDEN, "a page of another site cannot use this login")
 
 
 def demand_intent(method: str, headers: Mapping[str, str], caller: Caller) -> None:
-    """Refuse a change that the caller's own page did not send. Raises Refused."""
+    """Refuse a change that the caller's own page did not send. Raises CallerRefused."""
     demand_own_page(headers)
     if method not in READS and not hmac.compare_digest(
         headers.get(CSRF, "").encode(), caller.csrf.encode()
     ):
         fact = "no valid header Hansard-CSRF: send the 'csrf' of GET /api/v1/me"
-        raise Refused(HTTPStatus.FORBIDDEN, fact)
+        raise CallerRefused(HTTPStatus.FORBIDDEN, fact)
 
 
 def cookies(header: str) -> dict[str, str]:
@@ -421,10 +421,10 @@ def set_cookie(name: str, secret: str, *, secure: bool) -> str:
 
 
 def local_path(text: str) -> str:
-    """Return a path of this server to go to after the login. Raises Refused for another address."""
+    """Return a path of this server to go to after the login. Raises CallerRefused for another."""
     if text and not _NEXT.fullmatch(text):
         fact = f"next={text!r:.80} is not a path of this server: give one such as /ws/default/runs"
-        raise Refused(HTTPStatus.BAD_REQUEST, fact)
+        raise CallerRefused(HTTPStatus.BAD_REQUEST, fact)
     return text or "/"
 
 
@@ -457,7 +457,7 @@ def signed(key: bytes, claims: Claims) -> str:
 
 
 def _claims(key: bytes, header: str) -> Claims:
-    """Return the claims of a valid header. Raises Refused."""
+    """Return the claims of a valid header. Raises CallerRefused."""
     text, _, signature = header.rpartition(".")
     first, _, second = text.partition(".")
     try:
@@ -475,7 +475,7 @@ def _claims(key: bytes, header: str) -> Claims:
         "the header Hansard-Identity is not valid: compare the key and the clock of the proxy, "
         "and see docs/login.md for its claims"
     )
-    raise Refused(HTTPStatus.UNAUTHORIZED, fact)
+    raise CallerRefused(HTTPStatus.UNAUTHORIZED, fact)
 
 
 def _base64(data: bytes) -> bytes:

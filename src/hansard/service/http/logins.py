@@ -15,11 +15,12 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from hansard.bus.file_lock import PRIVATE_DIR, replace_private
+from hansard.domain.errors import HansardError
 
 LINK_S = 60.0
 """Seconds within which a link must be used."""
@@ -143,7 +144,6 @@ class Logins:
 
     def _limit(self, folder: Path, most: int, quiet_s: float) -> None:
         """Remove files that were not used for `quiet_s`, and the oldest beyond `most`."""
-        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
         paths = [path for path, _ in self._all(folder)]
         late_s = time.time() - quiet_s
         old = [path for path in paths if _used_s(path) < late_s]
@@ -156,8 +156,14 @@ def _name(secret: str) -> str:
 
 
 def _write(folder: Path, grant: Grant) -> str:
+    """Store a grant; return its new secret. Raises HansardError if that is impossible."""
     secret = secrets.token_urlsafe(SECRET_BYTES)
-    replace_private(folder / _name(secret), msgspec.json.encode(grant))
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
+        replace_private(folder / _name(secret), msgspec.json.encode(grant))
+    except OSError as error:
+        fact = f"{str(folder)!r} cannot be written ({error.strerror or error})"
+        raise HansardError(f"{fact}: check its owner and the space on its disk") from error
     return secret
 
 
@@ -197,7 +203,7 @@ def published(data_dir: Path, url: str) -> Iterator[None]:
     """Name the service's URL in the data directory while the block runs."""
     folder = data_dir / "http"
     folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
-    path = folder / f"listener-{os.getpid()}.json"
+    path = folder / f"listener-{os.getpid()}-{urlsplit(url).port}.json"
     replace_private(path, msgspec.json.encode(Listener(url, os.getpid())))
     try:
         yield

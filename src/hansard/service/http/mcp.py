@@ -27,7 +27,7 @@ from hansard.client.restricted.record import AsyncRestrictedRecord
 from hansard.domain.errors import ExtraMissing, HansardError
 from hansard.operations.protocol.faults import ServiceBusy
 from hansard.service.http.identity import Identity
-from hansard.service.http.problems import Refused, of_error, problem
+from hansard.service.http.problems import CallerRefused, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records
 from hansard.service.http.routes import Caller
 
@@ -96,7 +96,9 @@ class McpEndpoint:
         try:
             caller = await self._identity.caller(request.method, request.headers, name)
             if caller.way != "token":
-                raise Refused(HTTPStatus.UNAUTHORIZED, "send the bearer token of an MCP client")
+                raise CallerRefused(
+                    HTTPStatus.UNAUTHORIZED, "send the bearer token of an MCP client"
+                )
             client = await self._client(name, caller, bearer(request.headers))
             server = await asyncio.shield(client.begun)
         except ExtraMissing as error:

@@ -16,8 +16,7 @@ from hansard.agents.errors import Blocked
 from hansard.bus.errors import Conflict, Fenced, NotFound, TooLarge
 from hansard.client.listening import CLOSE
 from hansard.domain.board import BoardConflict
-from hansard.domain.errors import CallerError, HansardError
-from hansard.domain.errors import Refused as Contradicted
+from hansard.domain.errors import CallerError, HansardError, Refused
 from hansard.domain.memory.space import MemoryConflict
 from hansard.domain.prompt import PromptConflict
 from hansard.operations.protocol.faults import AccessRefused, NotOffered, ServiceBusy
@@ -38,7 +37,7 @@ STATUS: tuple[tuple[type[HansardError] | tuple[type[HansardError], ...], HTTPSta
     ((ServiceBusy, SqlBusy), HTTPStatus.TOO_MANY_REQUESTS),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (
-        (Conflict, Fenced, BoardConflict, MemoryConflict, PromptConflict, Contradicted),
+        (Conflict, Fenced, BoardConflict, MemoryConflict, PromptConflict, Refused),
         HTTPStatus.CONFLICT,
     ),
     (TooCostly, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -50,7 +49,7 @@ STATUS: tuple[tuple[type[HansardError] | tuple[type[HansardError], ...], HTTPSta
 _REMEDY = re.compile(r"^Remedy: (.+?)(?:\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
-class Refused(HansardError):
+class CallerRefused(HansardError):
     """The caller of a request is unknown, or may not send it."""
 
     def __init__(self, status: HTTPStatus, fact: str) -> None:
@@ -117,7 +116,7 @@ def status_of(error: HansardError) -> HTTPStatus:
 
 def of_error(error: HansardError) -> Response:
     """Return the answer of an error of Hansard."""
-    if isinstance(error, Refused):
+    if isinstance(error, CallerRefused):
         fact, _, remedy = str(error).partition(": ")
         challenge = (
             {"WWW-Authenticate": "Bearer"} if error.status is HTTPStatus.UNAUTHORIZED else {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from hansard import web
@@ -25,7 +25,7 @@ from hansard.service.http.identity import (
     set_cookie,
 )
 from hansard.service.http.logins import Grant, Link, Logins
-from hansard.service.http.problems import Refused
+from hansard.service.http.problems import CallerRefused
 from hansard.service.http.routes import Caller, Context, read
 
 FORM_BYTES_MAX = 4_096
@@ -121,7 +121,7 @@ class Site:
         self._files = files or Files()
 
     async def answer(self, request: Request, workspaces: Workspaces) -> Response | None:
-        """Return the answer to a path of the page; None for another path. Raises Refused."""
+        """Return the answer to a path of the page; None for another path. Raises CallerRefused."""
         path, method = request.url.path, request.method
         match method, path:
             case "GET", "/login":
@@ -156,7 +156,7 @@ class Site:
         """Return the page, the same for all views; a page about the login without one."""
         try:
             await self._caller(request)
-        except Refused as refused:
+        except CallerRefused as refused:
             if refused.status is not HTTPStatus.UNAUTHORIZED:
                 raise
             return login_needed(request)
@@ -194,8 +194,8 @@ _FORM = """<form method="post" action="/login">
 <input type="hidden" name="next" value="{next}">
 <button autofocus>Log in</button>
 </form>
-<p>The link works once, within 60 seconds. This browser then stays logged in for up to 7 days,
-12 hours of them without use.</p>"""
+<p>The link works once, within 60 seconds. This browser then stays logged in for 7 days, or until
+it is not used for 12 hours.</p>"""
 
 _LOGOUT = """<form method="post" action="/logout">
 <input type="hidden" name="csrf" value="{csrf}">
@@ -231,14 +231,14 @@ def login_form(request: Request) -> Response:
 async def log_in(request: Request, identity: Identity) -> Response:
     """Begin a session with the code of a form, and go to the page that the link names.
 
-    Raises Refused.
+    Raises CallerRefused.
     """
     form = await _form(request)
     path = local_path(form.get("next", ""))
     demand_own_page(request.headers)
     try:
         secret = identity.log_in(form.get("code", ""), request.headers)
-    except Refused as refused:
+    except CallerRefused as refused:
         body = f"<p>{html.escape(str(refused))}.</p>"
         return page("This link does not work", body, refused.status)
     cookie = set_cookie(identity.cookie, secret, secure=identity.is_secure)
@@ -334,7 +334,7 @@ async def logins(context: Context, body: LinkRequest) -> NewLink:
     """
     caller = context.caller
     if caller.way != "token":
-        raise Refused(HTTPStatus.FORBIDDEN, "links are created with a bearer token only")
+        raise CallerRefused(HTTPStatus.FORBIDDEN, "links are created with a bearer token only")
     who = caller.principal
     grant = Grant()
     if who is not None:
@@ -349,12 +349,18 @@ def _own_url(request: Request) -> str:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form. Raises Refused if it is too large."""
+    """Return the fields of a form. Raises CallerRefused if it is too large, or cut off."""
     taken = bytearray()
-    async for chunk in request.stream():
-        taken += chunk
-        if len(taken) > FORM_BYTES_MAX:
-            fact = f"a form of more than {FORM_BYTES_MAX:,} bytes"
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, fact)
-    fields = parse_qs(taken.decode("ascii", "replace"), max_num_fields=10)
+    try:
+        async for chunk in request.stream():
+            taken += chunk
+            if len(taken) > FORM_BYTES_MAX:
+                fact = f"a form of more than {FORM_BYTES_MAX:,} bytes"
+                raise CallerRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, fact)
+    except ClientDisconnect:
+        raise CallerRefused(HTTPStatus.BAD_REQUEST, "the client has left") from None
+    try:
+        fields = parse_qs(taken.decode("ascii", "replace"), max_num_fields=10)
+    except ValueError:
+        raise CallerRefused(HTTPStatus.BAD_REQUEST, "a form of more than 10 fields") from None
     return {name: values[0] for name, values in fields.items()}
