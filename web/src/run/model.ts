@@ -155,6 +155,12 @@ export class RunModel {
     this.go(this.outline.at(position, index ?? Infinity));
   }
 
+  // A point for reads: none for the newest event, which is read as of now.
+  asOf(address: string): string | undefined {
+    const isNow = !this.source.now && this.isWhole.value && address === this.outline.address(this.outline.size - 1);
+    return isNow ? undefined : address;
+  }
+
   // The end of the commit after or before a point.
   commitEnd(from: number, step: 1 | -1): number {
     const { outline } = this;

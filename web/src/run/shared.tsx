@@ -32,6 +32,9 @@ function Gone({ name, change, data }: { name: string; change: Key["change"]; dat
   return <p class="entity gone" {...data}><Rec text={name} class="label" /><span class="chips"><Here change={change} /></span></p>;
 }
 
+// Members of a set, which is recorded as {"$set": [...]}; other values as they are.
+const valueOf = (row: Key): any => (row.kind === "set" ? ((row.value as any)?.$set ?? row.value) : row.value);
+
 function KeyRow({ row }: { row: Key }) {
   const model = useModel();
   if (row.kind === null) return <Gone name={row.key} change={row.change} data={{ "data-key": row.key }} />;
@@ -45,7 +48,7 @@ function KeyRow({ row }: { row: Key }) {
     </span>
   );
   return (
-    <Fold label={row.key} summary={preview(row.value)} id={`key ${row.key}`} class={`entity${row.change ? " changed" : ""}`} chips={chips} data={{ "data-key": row.key }}>
+    <Fold label={row.key} summary={preview(valueOf(row))} id={`key ${row.key}`} class={`entity${row.change ? " changed" : ""}`} chips={chips} data={{ "data-key": row.key }}>
       {() => (
         <>
           <Facts pairs={[
@@ -53,7 +56,7 @@ function KeyRow({ row }: { row: Key }) {
             ["expires", row.expires && moment(Date.parse(row.expires) * 1000, true)],
             ["labels", labels.map(([name, value]) => `${name}=${value}`).join(", ")],
           ]} />
-          <Value value={row.value} />
+          <Value value={valueOf(row)} />
           {model.source.kind === "http" && <OriginLink run={model.run} name={row.key} />}
         </>
       )}
@@ -70,7 +73,7 @@ function Board({ answer }: { answer: BoardAnswer }) {
 export function BoardPanel() {
   const model = useModel();
   const at = useSettled(model.outline.address(model.point.value));
-  const read = useRead<BoardAnswer>(`${model.path}/board`, { at });
+  const read = useRead<BoardAnswer>(`${model.path}/board`, { at: model.asOf(at) });
   const [event] = useEvents([at]);
   const here = event && "id" in event ? event.id : null;
   return (
@@ -133,7 +136,7 @@ function Tasks({ answer }: { answer: TasksAnswer }) {
 export function TasksPanel() {
   const model = useModel();
   const at = useSettled(model.outline.address(model.point.value));
-  const read = useRead<TasksAnswer>(`${model.path}/tasks`, { at });
+  const read = useRead<TasksAnswer>(`${model.path}/tasks`, { at: model.asOf(at) });
   return (
     <section id="tasks" class="panel" role="tabpanel" aria-label="Tasks at this point">
       <h2 class="unseen">Tasks</h2>
@@ -229,7 +232,7 @@ export function ChatPanel({ openEvent }: { openEvent: () => void }) {
       <h2 class="unseen">Chat</h2>
       <div class="bar"><div id="chats" class="kinds" role="group" aria-label="Show in the chat">
         {CHATS.filter(([kind]) => all[kind as "mail" | "window"].length).map(([kind, name]) => (
-          <button key={kind} type="button" class="kind plain" aria-pressed={!hidden.includes(kind)} onClick={() => setHidden(hidden.includes(kind) ? hidden.filter((each) => each !== kind) : [...hidden, kind])}>{name} {count(all[kind as "mail" | "window"].length)}</button>
+          <button key={kind} type="button" class="kind bare" aria-pressed={!hidden.includes(kind)} onClick={() => setHidden(hidden.includes(kind) ? hidden.filter((each) => each !== kind) : [...hidden, kind])}>{name} {count(all[kind as "mail" | "window"].length)}</button>
         ))}
       </div></div>
       <div ref={box} id="chat-now" class="body" tabIndex={0}>

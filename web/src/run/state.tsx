@@ -99,7 +99,7 @@ function Section({ id, name, size, children }: { id: string; name: string; size:
 }
 
 function Window({ model, agent, at }: { model: RunModel; agent: string; at: string }) {
-  const read = useRead<ContextAnswer>(`${model.path}/context`, { at, agent });
+  const read = useRead<ContextAnswer>(`${model.path}/context`, { at: model.asOf(at), agent });
   return (
     <Shown read={read}>
       {(answer) => {
@@ -150,7 +150,7 @@ export function StatePanel() {
   const point = model.point.value;
   const here = outline.address(point);
   const at = useSettled(here);
-  const read = useRead<RunAnswer>(model.path, { at });
+  const read = useRead<RunAnswer>(model.path, { at: model.asOf(at) });
   const selected = query.value.agent ?? "";
   return (
     <section id="state" class="panel" role="tabpanel" aria-label="State at this point">
