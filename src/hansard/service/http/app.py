@@ -27,11 +27,17 @@ from hansard.operations.record import RecordOperations
 from hansard.service.http.identity import Identity, Security
 from hansard.service.http.logins import Logins, published
 from hansard.service.http.mcp import PATH, McpEndpoint
-from hansard.service.http.metrics import RequestCounts
 from hansard.service.http.problems import RETRY, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records, RoleCallerContext
 from hansard.service.http.repeats import Repeats
-from hansard.service.http.routes import SLICE_ROUTES, Caller, Context, Route, RouteTable
+from hansard.service.http.routes import (
+    SLICE_ROUTES,
+    Caller,
+    Context,
+    RequestCounts,
+    Route,
+    RouteTable,
+)
 from hansard.service.http.site import Site
 from hansard.settings import Settings
 

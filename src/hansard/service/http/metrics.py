@@ -180,7 +180,12 @@ def _families(
                 family.add_metric([each.name], value)
         yield family
     yield _append_times(core)
-    yield from app.requests.families(core)
+    about = "Answered requests, and the seconds until their answers began"
+    labels = ["route", "method", "status"]
+    requests = core.SummaryMetricFamily("hansard_http_request_seconds", about, labels=labels)
+    for of, (count, sum_s) in app.requests.counts.items():
+        requests.add_metric([*of], count, sum_s)
+    yield requests
 
 
 def _append_times(core: Any) -> Any:
@@ -197,29 +202,6 @@ def _buckets(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, 
         total += count
         buckets.append((bound, total))
     return buckets
-
-
-class RequestCounts:
-    """Counts of the requests that were answered, by route, method and status."""
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, str], list[float]] = {}
-
-    def add(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count a request. `route` is a path with the names of parameters, not their values."""
-        entry = self._counts.setdefault((route, method, f"{status}"), [0, 0.0])
-        entry[0] += 1
-        entry[1] += seconds
-
-    def families(self, core: Any) -> Iterator[Any]:
-        """Yield the families of the counts."""
-        about = "Answered requests, and the seconds until their answers began"
-        family = core.SummaryMetricFamily(
-            "hansard_http_request_seconds", about, labels=["route", "method", "status"]
-        )
-        for labels, (count, sum_s) in self._counts.items():
-            family.add_metric([*labels], count, sum_s)
-        yield family
 
 
 def _memory_of(pid: int | None) -> int | None:

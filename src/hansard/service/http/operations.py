@@ -80,7 +80,7 @@ def _route(noun: type[Noun[Any]], name: str, member: Method[Any, Any]) -> Route:
         for field, kind, each in fields
     )
     json_type(hints["return"])
-    path = noun._path or "record"  # noqa: SLF001 -- of a noun
+    path = noun._path or "record"  # noqa: SLF001 -- the attribute that names a noun
     if not effects and path != "record":
         path = f"record/{path}"
     return Route(
@@ -98,7 +98,7 @@ def _route(noun: type[Noun[Any]], name: str, member: Method[Any, Any]) -> Route:
 async def _call(noun: type[Noun[Any]], name: str, context: Context, /, **arguments: Any) -> Any:
     """Call a method of a noun on the record as the caller sees it."""
     record = context.record
-    path = noun._path  # noqa: SLF001 -- of a noun
+    path = noun._path  # noqa: SLF001 -- the attribute that names a noun
     target = getattr(record, path, None) if path else record
     if not isinstance(target, noun):
         target = record.noun(noun)
@@ -136,7 +136,7 @@ def json_type(hint: Any) -> Any:
         return list[json_type(arguments[0])]  # type: ignore[misc]  # made at run time
     if origin is tuple:
         several = tuple(json_type(each) for each in arguments if each is not Ellipsis)
-        return list[several[0]] if Ellipsis in arguments else tuple.__class_getitem__(several)  # type: ignore[valid-type]
+        return list[several[0]] if Ellipsis in arguments else tuple.__class_getitem__(several)  # type: ignore[valid-type]  # made at run time
     if origin in (dict, Mapping):
         return dict[str, json_type(arguments[1])]  # type: ignore[misc]  # made at run time
     if isinstance(hint, type) and (

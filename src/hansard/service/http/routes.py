@@ -389,3 +389,16 @@ class RouteTable:
                 parameters = {form[1:-1]: text for form, text in pairs if form.startswith("{")}
                 methods.setdefault(route.method, (route, parameters))
         return methods
+
+
+class RequestCounts:
+    """Counts of the requests that were answered, and their seconds, by route, method and status."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str, str], tuple[int, float]] = {}
+
+    def add(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request. `route` is a path with the names of parameters, not their values."""
+        of = (route, method, f"{status}")
+        count, sum_s = self.counts.get(of, (0, 0.0))
+        self.counts[of] = (count + 1, sum_s + seconds)
