@@ -24,6 +24,7 @@ from hansard import settings
 from hansard.broker import access
 from hansard.client.credentials import CredentialsRequest, make
 from hansard.domain.roles import check
+from hansard.service.http import live
 from hansard.service.http.routes import Parameter, Place, RouteTable
 from tests.http.conftest import Lab
 
@@ -236,3 +237,30 @@ async def test_nothing_is_shown_without_a_login(lab: Lab):
     async with httpx2.AsyncClient(base_url=lab.http.base_url, timeout=30) as stranger:
         for sent, (status, _, text) in zip(several, await answers(stranger, several), strict=True):
             assert (status, "no valid login" in text) == (401, True), sent
+
+
+@pytest.mark.slow
+async def test_a_flood_of_hidden_runs_sends_nothing(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A stream that cannot keep up with hidden runs shows no trace of them."""
+    monkeypatch.setattr(live, "FRAMES_MAX", 1)
+    for name, rules in check.parse(ROLES).items():
+        await lab.record.roles.apply(name, rules)
+    async with (
+        lab.record.run("work", agent="ada", role="writer") as session,
+        logged_in(lab, tmp_path, "reader") as http,
+        http.stream("GET", lab.at("/live"), timeout=20) as answer,
+    ):
+        lines = answer.aiter_lines()
+        while await anext(lines) != "event: open":
+            pass
+        await hidden(lab.record, session.run, 5)
+        await session.message("user", "to be seen")
+        names = []
+        async for line in lines:
+            if line.startswith("event: "):
+                names.append(line)
+            if f'"run":"{session.run}"' in line:
+                break
+    assert names == ["event: runs"]

@@ -384,7 +384,7 @@ async def shown_changes(hub: Hub, role: RoleContext) -> Events:
     """Yield the runs whose view by a role changed."""
     workspace = role.workspace
     async with hub.subscribe(None) as waiting:
-        begun = hub.position
+        begun = seen = hub.position
         known: dict[str, str] = {}
         yield sse("open", {})
         while hub.is_following:
@@ -393,11 +393,19 @@ async def shown_changes(hub: Hub, role: RoleContext) -> Events:
                 continue
             began_s = asyncio.get_running_loop().time()
             runs: dict[str, None] = {}
-            if waiting.is_behind:
+            frames: list[Frame] = []
+            if waiting.is_behind:  # hidden runs count, too: a reload would show how many there are
+                hub.flush()
                 waiting.forget()
-                yield sse("reload", {})
-                return
+                try:
+                    frames = [each async for each in runs_again(workspace)(seen, hub.position)]
+                except _TooFar:
+                    yield sse("reload", {})
+                    return
             while (frame := waiting.take()) is not None:
+                frames.append(frame)
+            for frame in frames:
+                seen = max(seen, frame.last)
                 event = msgspec.json.decode(frame.data.split(b"data: ", 1)[1])
                 runs |= {each["run"]: None for each in event["runs"]}
             for run in runs:
