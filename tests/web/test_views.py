@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import sys
 from typing import Any
 
 import pytest
 from playwright.async_api import TimeoutError as Late
 
 import hansard
+from hansard.ext.worker.requests import Work
 from tests.cli.support import Runs
 from tests.web.data import Examples
 from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, Tab, Tabs
@@ -62,6 +64,9 @@ def views(runs: Runs, examples: Examples, fork: str) -> dict[str, tuple[str, dic
             {"test": "is missing", "pointer": "/life/board/order 17"},
         ),
         "bisect before": ("/runs/order-17/bisect", {}),
+        "change": ("/runs/order-17/change", {"edit": "clerk#1"}),
+        "change at a point": ("/runs/order-17/change", {"at": "clerk@1"}),
+        "change before": ("/runs/order-17/change", {}),
         "as a role": ("/runs/shared/as/reviewer", {}),
         "as a role that sees nothing": ("/runs/shared/as/guest", {}),
         "sql": ("/sql", {"q": "FROM runs"}),
@@ -184,6 +189,31 @@ async def test_the_step_that_broke_it_is_the_one_of_the_command(tab: Tab, runs: 
     await tab.page.get_by_role("button", name="Search").click()
     await tab.page.wait_for_selector(".card")
     assert steps[0] in await tab.text(".card")
+
+
+async def test_a_change_becomes_a_fork_that_a_worker_runs(
+    tab: Tab, record: hansard.Record, runs: Runs
+):
+    """The plan is that of the API; the fork has the edit; the page shows that a worker ran it."""
+    del runs
+    await tab.open("/runs/order-17/change", edit="clerk#1")
+    plan = await tab.api("/runs/order-17/plan", edit="clerk#1")
+    rows = await tab.page.locator("tbody tr").all_inner_texts()
+    assert [row.split()[0] for row in rows] == [each["step"] for each in plan["calls"]]
+    await tab.page.locator("textarea").fill('{"state": "found"}')
+    await tab.page.get_by_label("Reason").fill("it was found")
+    await tab.page.get_by_role("button", name="Make the fork").click()
+    await tab.page.wait_for_selector(".card")
+    await tab.until("document.querySelector('.card').innerText.includes('waits for a worker')")
+    [request] = [each for each in await in_thread(record.noun(Work).list) if each.code is None]
+    forked = (await in_thread(record.state, request.run)).life.forked
+    assert forked is not None
+    assert [each.reason for each in forked.edits] == ["it was found"]
+    command = ("worker", "refunds", "--once", "--", sys.executable, "-c", "print('well done')")
+    done = await in_thread(tab.site.command, *command)
+    assert done.returncode == 0, done.stderr
+    await tab.until("document.querySelector('.card').innerText.includes('exit code 0')")
+    assert "well done" in await tab.text(".card")
 
 
 async def test_approvals_and_doubts_are_answered_on_record(

@@ -84,6 +84,7 @@ class ForkPlan(Answer, kw_only=True):
         calls: The calls after the cut, by agent and in order, at most `STEPS_MAX`.
         more: Number of calls that are not listed.
         workflow: The workflow whose worker can run the fork.
+        results: The results on record of the edited steps; the items of a stream.
     """
 
     run: str
@@ -94,6 +95,7 @@ class ForkPlan(Answer, kw_only=True):
     calls: list[PlannedCall]
     more: int
     workflow: str
+    results: dict[str, Any]
 
 
 async def fork_plan(
@@ -113,6 +115,7 @@ async def fork_plan(
     refuse_observed(run, view.life)
     mode = effects or (ForkEffects.MODELS if edits else ForkEffects.SHADOW)
     edited: dict[str, set[int]] = {}
+    results: dict[str, Any] = {}
     starts: list[int] = []
     for text in edits:
         agent, step = find_step(view, await workspace.points.step_name(run, text))
@@ -120,6 +123,8 @@ async def fork_plan(
             fact = f"step {agent}#{step.number} is a call of kind {step.kind}"
             raise BadValue("edit", fact, "edit the call whose result it was made with")
         edited.setdefault(agent, set()).add(step.number)
+        items = [recorded(item) for item in step.items]
+        results[f"{agent}#{step.number}"] = items if step.streamed else recorded(step.result)
         position = await workspace.states.position_of(view.stream_of(agent), step.version)
         stored = await workspace.log.at(position or 0)
         starts.append(stored.position - (stored.commit.tx.index if stored.commit.tx else 0))
@@ -146,6 +151,7 @@ async def fork_plan(
         calls=calls[:STEPS_MAX],
         more=max(0, len(calls) - STEPS_MAX),
         workflow=view.life.workflow,
+        results=results,
     )
 
 

@@ -7,9 +7,10 @@ import type { ComponentChildren } from "preact";
 import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { useEvents, useModel, useSettled, type RunModel } from "./model";
-import { WhyLink } from "../views/ask/links";
+import { ChangeLink, WhyLink } from "../views/ask/links";
 import { titleOf } from "./words";
 
+const IN_RECORD = ["aggregate", "board", "memory", "team"]; // kinds of calls whose results follow from the state
 const EVENT_BUTTONS = 12; // buttons shown of a step; those in the middle of a long stream are omitted
 const READ_EVENTS = 60; // events of a step that are read to show its outcome; the newest ones of more
 
@@ -131,6 +132,7 @@ function StepEvent({ model, point, item, events }: { model: RunModel; point: num
       {request.type.startsWith("step.requested") ? <Payload label="arguments" value={data.arguments ?? {}} open /> : null}
       <Outcome events={rest} />
       {isOpen && <p class="note">At this point it had no outcome yet.</p>}
+      {model.source.kind === "http" && !IN_RECORD.includes(data.kind) && <ChangeLink run={model.run} step={`${agent}#${outline.step[outline.first[item]]}`} />}
     </>
   );
 }

@@ -6,6 +6,7 @@ database; what it does not see and what does not exist have one answer.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -562,12 +563,16 @@ async def plan(
 
     Args:
         run: The run's id, a unique prefix, or `last`.
-        edit: Steps that get another result, as `agent#number`. Repeatable.
+        edit: Steps that get another result, as `agent#number`, also several with a comma.
         at: The point of the fork, if no step is edited; by default the run's end.
         effects: The handling of tools with effects; `models` with edits, else `shadow`.
     """
     workspace, name = await _found(context, "plan", run)
-    return await fork_plan(workspace, name, edit, at, effects)
+    steps = [each for text in edit for each in _BETWEEN_STEPS.split(text) if each]
+    return await fork_plan(workspace, name, steps, at, effects)
+
+
+_BETWEEN_STEPS = re.compile(r"(?<=[0-9]),")
 
 
 @read("/runs/{run}/knew")

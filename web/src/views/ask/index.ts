@@ -19,5 +19,6 @@ export const ASK: View[] = [
   { path: "/runs/:run/bisect", title: "Which step broke it", load: () => import("./bisect") },
   { path: "/runs/:run/as", title: "As a role sees it", load: () => import("./role") },
   { path: "/runs/:run/as/:role", title: "As a role sees it", load: () => import("./role") },
+  { path: "/runs/:run/change", title: "Change and go on", load: () => import("./change") },
   { path: "/runs/:run/origin/:key", title: "Origin of a value", load: () => import("./origin") },
 ];

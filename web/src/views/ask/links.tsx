@@ -12,6 +12,7 @@ export function RunQuestions({ run, parent, at }: { run: string; parent?: string
       <a href={address("/why", { of: run })}>decisions</a>
       <a href={address(`${path(run)}/bisect`)}>which step broke it</a>
       <a href={address(`${path(run)}/as`, { at })}>as a role sees it</a>
+      <a href={address(`${path(run)}/change`, { at })}>go on from here</a>
       <a href={address("/audit", { run })}>audit</a>
     </span>
   );
@@ -23,4 +24,8 @@ export function OriginLink({ run, name, at }: { run: string; name: string; at?: 
 
 export function WhyLink({ of }: { of: string }) {
   return <p><a class="small" href={address(`/why/${encodeURIComponent(of)}`)}>Why: inputs and consequences</a></p>;
+}
+
+export function ChangeLink({ run, step }: { run: string; step: string }) {
+  return <p><a class="small" href={address(`${path(run)}/change`, { edit: step })}>Change the result and go on</a></p>;
 }

@@ -1,0 +1,141 @@
+// Change a result and go on from here: the plan of a fork, the fork, and the worker that runs it.
+
+import { useEffect, useState } from "preact/hooks";
+import { address, query, setQuery } from "../../app/place";
+import { asProblem, useRead, useSource, useStream } from "../../app/reads";
+import type { Problem } from "../../app/source";
+import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
+import { plural } from "../../ui/text";
+import type { ViewProps } from "..";
+import { Head, RunLink, runPath, Table, useTitle } from "./parts";
+
+interface Call { step: string; tool: string; kind: string; effects: string; action: string; is_certain: boolean; why: string }
+interface Plan {
+  run: string; position: number; effects: string; before: number; counts: Record<string, number>; calls: Call[]; more: number; workflow: string; results: Record<string, unknown>;
+}
+interface Work { run: string; workflow: string; status: string; worker: string; code: number | null; last: string }
+
+const EFFECTS: [string, string][] = [
+  ["models", "calls of models run, other effects are withheld"],
+  ["shadow", "effects are withheld, calls of models too"],
+  ["live", "effects happen, and may happen twice"],
+];
+const STATUS: Record<string, string> = { edited: "open", served: "completed", runs: "requested", withheld: "cancelled", stops: "failed" };
+
+export default function ChangeView({ params }: ViewProps) {
+  const { run } = params;
+  useTitle(`Change ${run}`);
+  const { edit = "", at, effects, fork } = query.value;
+  const read = useRead<Plan>(edit || at ? `${runPath(run)}/plan` : null, { edit, at, effects });
+  const [draft, setDraft] = useState(edit);
+  useEffect(() => setDraft(edit), [edit]);
+  return (
+    <div class="page ask">
+      <Head heading="Change a result and go on" note={<>From run <RunLink run={run} />, which does not change: a fork is made. A call that depends on the new result runs, the others are answered from the record.</>} />
+      {fork ? <Made parent={run} fork={fork} /> : (
+        <>
+          <form class="filters" onSubmit={(event) => { event.preventDefault(); setQuery({ edit: draft.trim(), at: "" }); }}>
+            <label class="field grow"><span>Steps to change, as agent#number; several with a comma</span><input class="mono" value={draft} onInput={(event) => setDraft(event.currentTarget.value)} /></label>
+            <label class="field"><span>Effects in the fork</span><select value={effects ?? (edit ? "models" : "shadow")} onChange={(event) => setQuery({ effects: event.currentTarget.value })}>{EFFECTS.map(([name, text]) => <option key={name} value={name}>{`${name}: ${text}`}</option>)}</select></label>
+            <button type="submit" class="primary">Show the plan</button>
+          </form>
+          {edit || at ? <Shown read={read}>{(plan) => <Planned key={edit} plan={plan} edit={edit} at={at} />}</Shown>
+            : <Empty>Name the step whose result you want to change. In the view of a run, a step has a link to this page.</Empty>}
+        </>
+      )}
+    </div>
+  );
+}
+
+function asText(value: unknown): string {
+  return typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "null";
+}
+
+// The new result that a text states: of a text on record a text, else JSON.
+function parsed(text: string, before: unknown): unknown {
+  return typeof before === "string" ? text : JSON.parse(text);
+}
+
+function Planned({ plan, edit, at }: { plan: Plan; edit: string; at?: string }) {
+  const source = useSource();
+  const names = Object.keys(plan.results);
+  const [texts, setTexts] = useState<Record<string, string>>(() => Object.fromEntries(names.map((name) => [name, asText(plan.results[name])])));
+  const [reason, setReason] = useState("");
+  const [hasWorker, setWorker] = useState(true);
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [mistake, setMistake] = useState("");
+  const make = async () => {
+    const edits: { step: string; result: unknown }[] = [];
+    for (const name of names) {
+      try {
+        edits.push({ step: name, result: parsed(texts[name], plan.results[name]) });
+      } catch (error) {
+        setMistake(`The result of ${name} is not JSON: ${error}`);
+        return;
+      }
+    }
+    setMistake("");
+    setBusy(true);
+    setProblem(null);
+    try {
+      const fork = await source.post<string>("/record/fork", { run: plan.run, ...(edit ? { edits } : { at }), effects: plan.effects, reason });
+      if (hasWorker) await source.post("/queue/request", { run: fork.data, reason });
+      setQuery({ fork: fork.data });
+    } catch (error) {
+      setProblem(asProblem(error));
+      setBusy(false);
+    }
+  };
+  return (
+    <>
+      {names.map((name) => (
+        <label key={name} class="field"><span>{`New result of ${name}${typeof plan.results[name] === "string" ? ", a text" : ", as JSON"}`}</span>
+          <textarea class="mono" rows={Math.min(16, texts[name].split("\n").length + 1)} value={texts[name]} onInput={(event) => setTexts({ ...texts, [name]: event.currentTarget.value })} spellcheck={false} />
+        </label>
+      ))}
+      <div class="act">
+        <label class="field wide"><span>Reason</span><input type="text" value={reason} onInput={(event) => setReason(event.currentTarget.value)} placeholder="For the record" /></label>
+        <label class="tick"><input type="checkbox" checked={hasWorker} onChange={(event) => setWorker(event.currentTarget.checked)} /> Have a worker run it</label>
+        <button type="button" class="primary" disabled={busy} onClick={make}>Make the fork</button>
+      </div>
+      {mistake && <p class="bad-text" role="alert">{mistake}</p>}
+      {problem && <Failed problem={problem} />}
+      <h2>What the fork will do</h2>
+      <p role="status">{`${plural(plan.before, "call")} before the change ${plan.before === 1 ? "is" : "are"} on record. After it: ${Object.entries(plan.counts).map(([action, count]) => `${count} ${action}`).join(", ") || "no call on record"}.`}</p>
+      {plan.calls.length > 0 && <Table label="planned calls" rows={plan.calls} columns={[
+        { name: "call", cell: (row) => <span class="mono"><Rec text={row.step} /></span> },
+        { name: "tool", cell: (row) => <Rec text={row.tool} /> },
+        { name: "effects", cell: (row) => row.effects },
+        { name: "in the fork", cell: (row) => <Pill status={STATUS[row.action]} label={row.is_certain ? row.action : `${row.action}, if it is made`} /> },
+        { name: "why", cell: (row) => row.why },
+      ]} />}
+      {plan.more > 0 && <p class="note">{`${plan.more.toLocaleString("en-US")} more calls are not listed.`}</p>}
+      <p class="note">The program decides which calls it makes. The plan follows from those on record.</p>
+    </>
+  );
+}
+
+function Made({ parent, fork }: { parent: string; fork: string }) {
+  const read = useRead<Work[]>("/record/queue/list", { run: fork });
+  useStream(`${runPath(fork)}/live`, {}, { event: () => read.reload(), state: () => undefined });
+  useEffect(() => {
+    const timer = setInterval(() => read.reload(), 2_000);
+    return () => clearInterval(timer);
+  }, [fork]);
+  const work = read.data?.[0];
+  return (
+    <section class="card" aria-label="The fork">
+      <header><strong>Fork <RunLink run={fork} /></strong> {work && <Pill status={work.status === "ended" ? (work.code === 0 ? "completed" : "failed") : "open"} label={work.status} />}</header>
+      <p role="status">{!work ? "No worker is requested." : work.status === "requested" ? "It waits for a worker." : work.status === "claimed" ? `Worker ${work.worker} runs it.` : `The program of worker ${work.worker} ended with exit code ${work.code}.`}</p>
+      {work?.last && <p class="mono"><Rec text={work.last} /></p>}
+      <Facts pairs={[
+        ["follow it", <a href={address(runPath(fork))}>the fork, live</a>],
+        ["compare", <a href={address(`${runPath(parent)}/diff/${encodeURIComponent(fork)}`)}>beside its parent: first difference, and whether the two can be compared</a>],
+        ["run it here", <code>{`hansard run resume ${fork} -- COMMAND`}</code>],
+        ["start a worker", <code>{`hansard worker ${work?.workflow ?? "WORKFLOW"} -- COMMAND`}</code>],
+      ]} />
+      <p><button type="button" onClick={() => setQuery({ fork: "" })}>Another change</button></p>
+    </section>
+  );
+}
