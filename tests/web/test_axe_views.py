@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 PICTURES = os.environ.get("HANSARD_PICTURES")
 """Folder for a picture of each view, if it is set."""
 
-FEW = 4
+FEW = 8
 """In `make check`, each such view; the others in `make test-full`."""
 
 

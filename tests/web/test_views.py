@@ -85,19 +85,32 @@ def views(runs: Runs, examples: Examples, fork: str) -> dict[str, tuple[str, dic
 
 FAILED = {
     "no such decision": ("/why/nothing-of-that-id", {}),
-    "no such run": ("/runs/order-17/diff/nothing-of-that-id", {}),
     "no such key": ("/runs/shared/origin/nothing", {}),
-    "no such experiment": ("/experiments/nothing", {}),
     "no SQL": ("/sql", {"q": "SELEKT"}),
 }
 """Views whose answer is a refusal."""
 
 
-async def test_every_view_opens_without_a_message_and_fits(
-    tab: Tab, runs: Runs, examples: Examples, fork: str
-):
-    """Each view has one heading, no refusal and no message, and fits a desk and a phone."""
-    for name, (address, query) in views(runs, examples, fork).items():
+CHECKED = (
+    "inbox",
+    "search without a hit",
+    "audit of a run",
+    "experiment",
+    "prompt",
+    "file changed",
+    "diff",
+    "why",
+    "origin",
+    "bisect",
+    "as a role that sees nothing",
+    "sql chart",
+)
+"""Views that `make check` opens; `make test-full` opens all."""
+
+
+async def check_views(tab: Tab, addresses: dict[str, tuple[str, dict[str, str]]]) -> None:
+    """Check that views have one heading, no refusal and no message, and fit desk and phone."""
+    for name, (address, query) in addresses.items():
         await tab.open(address, **query)
         assert await tab.page.locator("h1").count() == 1, name
         assert await tab.page.locator(".failed[role=alert]").count() == 0, (name, await tab.text())
@@ -105,6 +118,22 @@ async def test_every_view_opens_without_a_message_and_fits(
             await tab.page.set_viewport_size({"width": width, "height": HEIGHT})
             assert await tab.page.evaluate(TOO_WIDE) == [], (name, width)
         assert tab.console == [], name
+
+
+async def test_views_open_without_a_message_and_fit(
+    tab: Tab, runs: Runs, examples: Examples, fork: str
+):
+    """One view of each kind."""
+    every = views(runs, examples, fork)
+    await check_views(tab, {name: every[name] for name in CHECKED})
+
+
+@pytest.mark.thorough(quick="test_views_open_without_a_message_and_fit")
+async def test_every_view_opens_without_a_message_and_fits(
+    tab: Tab, runs: Runs, examples: Examples, fork: str
+):
+    """Every view, full and empty."""
+    await check_views(tab, views(runs, examples, fork))
 
 
 async def test_refusals_state_fact_and_remedy(tabs: Tabs, runs: Runs):

@@ -12,8 +12,8 @@ interface Fact { part: string; number: number; name: string; value: any; event: 
 interface Node { id: string; kind: string; label: string; text: string; address: string | null }
 
 const GROUPS: [string, string, "in" | "out"][] = [
-  ["input", "Inputs", "in"], ["after", "Earlier results", "in"], ["message", "Messages in its context", "in"], ["policy", "Refusals by the gate", "in"],
-  ["approval", "Approvals", "in"], ["settlement", "Settled calls", "in"], ["version", "Versions", "in"], ["alternative", "Alternatives", "in"],
+  ["alternative", "Alternatives", "in"], ["input", "Inputs", "in"], ["after", "Earlier results", "in"], ["message", "Messages in its context", "in"], ["policy", "Refusals by the gate", "in"],
+  ["approval", "Approvals", "in"], ["settlement", "Settled calls", "in"], ["version", "Versions", "in"],
   ["followed", "Next actions", "out"], ["hand-off", "Handed on to", "out"], ["next", "The next decision", "out"], ["outcome", "Outcome of the run", "out"],
 ];
 const FIRST_NODES = 50; // nodes of the graph before more are requested
@@ -70,12 +70,15 @@ const of = (facts: Fact[], name: string): string => String(by(facts, "decision")
 function label(fact: Fact): string {
   const value = fact.value;
   if (fact.part === "alternative") return `${fact.name}${value?.score === null || value?.score === undefined ? "" : ` ${value.score}`}`;
-  if (fact.part === "input" && value) return `${value.key ?? value.tool ?? fact.name}${value.agent && value.step ? ` of ${value.agent}#${value.step}` : ""}`;
+  if (fact.part === "input" && value) return value.key ?? value.tool ?? fact.name;
   return fact.name;
 }
 
 function text(fact: Fact): string {
   const value = fact.value;
+  if (fact.part === "input" && value?.agent && value.step) return `${value.agent}#${value.step} ${preview(value.words ?? "", 90)}`;
+  if (fact.part === "alternative" && value) return value.reason ?? value.rejected_because ?? (value.margin === null ? "" : `margin ${Number(value.margin.toPrecision(3))}`);
+  if (fact.part === "version" && value) return [value.version && `version ${value.version}`, value.effects, value.source && `source ${String(value.source).slice(0, 8)}`].filter(Boolean).join(", ");
   return typeof value === "object" && value !== null ? preview(value.words ?? value.because ?? value.reason ?? value, 90) : preview(value, 90);
 }
 
