@@ -59,7 +59,7 @@ async def test_the_chat_is_as_of_the_point(view: Open, pages: Pages, shared: str
         assert "here" in await seen.page.locator(".bubble").last.inner_text()
     assert await seen.page.locator("#chat .next").count() == 0
     assert points == sorted(points)
-    await seen.page.locator(".bubble .said").first.click()
+    await seen.page.locator(".bubble .bubble-text").first.click()
     await seen.reached(points[0])
     assert await seen.page.locator(".bubble").count() == 1
     assert "mail" in await seen.text("#event")

@@ -75,23 +75,24 @@ async def test_a_row_that_did_not_change_is_the_same_element(view: Open, pages: 
 
 @pytest.mark.thorough(quick="test_a_panel_shows_the_same_whichever_way_its_point_was_reached")
 async def test_what_is_out_of_sight_is_made_when_it_is_shown(view: Open, pages: Pages, shared: str):
-    """A hidden panel is not updated until it is shown or printed."""
+    """A hidden panel is not made until it is shown or printed, and then shows the point."""
     seen = await view(await pages.of(shared))
     await seen.move(0)
     await seen.page.click("#desk-tasks")
     await seen.page.click("#desk-chat")
-    before = await seen.page.inner_html("#now")
-    rows = await seen.page.inner_html("#rows")
     await seen.end()
-    assert await seen.page.inner_html("#now") == before
-    assert await seen.page.inner_html("#rows") == rows
+    assert await seen.page.locator("#now, #board, #rows").count() == 0
     await seen.page.click("#desk-state")
-    assert await seen.page.inner_html("#now") != before
+    asof = await seen.page.text_content("#asof")
+    assert asof is not None
+    assert asof.removeprefix("at ") == await seen.text("#where strong")
     await seen.page.click("#desk-trace")
     assert await seen.page.locator("#rows .row.current").count() == 1
-    await seen.page.click("#desk-tasks")
     await seen.move(0)
     await seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    moment = await seen.page.evaluate("document.getElementById('asof').textContent")
-    assert moment == await seen.page.evaluate("document.getElementById('tasks-at').textContent")
+    await seen.page.wait_for_selector("#tasks-at", state="attached")
+    moment = await seen.page.text_content("#asof")
+    assert moment == await seen.page.text_content("#tasks-at")
+    assert await seen.page.locator("main .panel").count() == 7
     await seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    await seen.page.wait_for_selector("#tasks-at", state="detached")

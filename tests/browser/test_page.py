@@ -317,8 +317,8 @@ async def test_a_printout_holds_every_row(view: Open, pages: Pages, runs: Runs):
     await seen.page.wait_for_selector(last, state="attached")
     assert await seen.page.locator(".row").count() == whole / 30
     await seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
-    await seen.page.wait_for_selector(last, state="detached")
     await seen.page.emulate_media(media="screen")
+    await seen.page.wait_for_selector(last, state="detached")
     assert (await seen.page.pdf()).startswith(b"%PDF")
 
 

@@ -7,6 +7,7 @@ import { useCommands } from "../app/keys";
 import { address, query, setQuery } from "../app/place";
 import { useRead, useSource, useStream } from "../app/reads";
 import { Ends, live, title } from "../app/shell";
+import { isPrinting } from "../ui/list";
 import { Empty, Facts, Failed, Rec, Tabs, Waiting, type Tab } from "../ui/pieces";
 import { count, duration, inLine, moment, plural } from "../ui/text";
 import { failureText } from "../ui/value";
@@ -236,6 +237,9 @@ const among = (name: string | undefined, names: string[]): string => (name && na
 function Panels() {
   const tabs = useTabs();
   const [left, right] = [query.value.left, query.value.right];
+  if (isPrinting.value) {
+    return <div class="panels">{["trace", "detail", ...RIGHT, "chat"].map((name) => <div key={name} class="group"><Panel name={name} openEvent={() => undefined} /></div>)}</div>;
+  }
   if (isPhone.value) {
     const names = ["trace", "chat", "detail", "state", "board", "tasks", "changes"];
     const shown = among(left ?? right, names);

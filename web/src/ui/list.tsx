@@ -1,8 +1,14 @@
 // A list of any number of rows of one height, of which only those in sight exist.
 
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
+import { signal } from "@preact/signals";
 import type { AriaRole, ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+// Every row has an element while the page is printed.
+export const isPrinting = signal(false);
+addEventListener("beforeprint", () => (isPrinting.value = true));
+addEventListener("afterprint", () => (isPrinting.value = false));
 
 const OVERSCAN = 8; // rows outside of the sight that exist, on either side
 const PRINTED_ROWS = 2_000;
@@ -35,7 +41,6 @@ export function VirtualList(props: VirtualListProps) {
   const { size, height = 30, current = null } = props;
   const box = useRef<HTMLDivElement>(null);
   const [, redraw] = useState(0);
-  const [isPrinting, setPrinting] = useState(false);
   const virtual = useRef<Virtualizer<HTMLDivElement, Element> | null>(null);
   const options = {
     count: size,
@@ -57,27 +62,18 @@ export function VirtualList(props: VirtualListProps) {
   useLayoutEffect(() => {
     if (props.stick && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [props.stick, size]);
-  useEffect(() => {
-    const [before, after] = [() => setPrinting(true), () => setPrinting(false)];
-    addEventListener("beforeprint", before);
-    addEventListener("afterprint", after);
-    return () => {
-      removeEventListener("beforeprint", before);
-      removeEventListener("afterprint", after);
-    };
-  }, []);
   const rows = virtual.current.getVirtualItems();
   const [first, last] = [rows[0]?.index ?? 0, rows.at(-1)?.index ?? -1];
   useEffect(() => props.onRange?.(first, last), [first, last, size]);
   const printed = Math.min(size, PRINTED_ROWS);
   return (
     <div ref={box} id={props.id} class={`vlist ${props.class ?? ""}`} role={props.role ?? "list"} tabIndex={0} aria-label={props.label} aria-activedescendant={props.active} onKeyDown={props.onKeyDown} onClick={props.onClick}>
-      <div id={props.rowsId} role="presentation" class="vsize" style={{ height: isPrinting ? "auto" : `${size * height}px` }}>
-        {isPrinting
+      <div id={props.rowsId} role="presentation" class="vsize" style={{ height: isPrinting.value ? "auto" : `${size * height}px` }}>
+        {isPrinting.value
           ? Array.from({ length: printed }, (_, index) => props.row(index, placeOf(index, size, {})))
           : rows.map((each) => props.row(each.index, placeOf(each.index, size, { position: "absolute", top: "0", left: "0", right: "0", height: `${height}px`, transform: `translateY(${each.start}px)` })))}
       </div>
-      {isPrinting && size > printed ? <p class="note">{(size - printed).toLocaleString("en-US")} more rows are not printed.</p> : null}
+      {isPrinting.value && size > printed ? <p class="note">{(size - printed).toLocaleString("en-US")} more rows are not printed.</p> : null}
     </div>
   );
 }

@@ -3,7 +3,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Problem } from "../app/source";
 import type { Read } from "../app/reads";
-import { clock, inLine } from "./text";
+import { clock, count, inLine } from "./text";
 
 // A recorded text as a separate element, to limit the effect of its direction.
 export function Rec({ text, class: kind = "" }: { text: unknown; class?: string }) {
@@ -101,7 +101,7 @@ export function Tabs({ tabs, chosen, choose, label, prefix = "tab" }: { tabs: Ta
     <div class="switch" role="tablist" aria-label={label} onKeyDown={onKey}>
       {tabs.map((tab) => (
         <button key={tab.id} type="button" role="tab" id={`${prefix}-${tab.id}`} aria-controls={tab.id} aria-selected={tab.id === chosen} tabIndex={tab.id === chosen ? 0 : -1} onClick={() => choose(tab.id)}>
-          {tab.label} {tab.size ? <span class="size">{tab.size.toLocaleString("en-US")}</span> : null}
+          {tab.label} {tab.size === undefined ? null : <span class="size">{tab.size ? count(tab.size) : ""}</span>}
           {tab.news ? <span class="news" title={tab.news}><span aria-hidden="true">•</span><span class="unseen">{tab.news}</span></span> : null}
         </button>
       ))}
