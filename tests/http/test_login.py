@@ -24,6 +24,7 @@ import hansard
 from hansard import settings
 from hansard.agents.access import principals
 from hansard.broker import access
+from hansard.client import listening as listener
 from hansard.client.credentials import CredentialsRequest, make
 from hansard.client.listening import Address
 from hansard.client.opening import find_broker
@@ -528,8 +529,11 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return files
 
 
-async def test_https_is_spoken_with_a_certificate(lab: Lab, certificate: tuple[Path, Path]):
-    """The cookie is for HTTPS and this host alone."""
+async def test_https_is_spoken_with_a_certificate(
+    lab: Lab, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    """The cookie is for HTTPS and this host alone; a client without a handshake is cut off."""
+    monkeypatch.setattr(listener, "HEAD_S", 0.5)
     config = settings.load(workspace=lab.name, data_dir=lab.folder)
     broker = await find_broker(config)
     trust = ssl.create_default_context(cafile=certificate[0])
@@ -543,8 +547,28 @@ async def test_https_is_spoken_with_a_certificate(lab: Lab, certificate: tuple[P
             assert begun.headers["set-cookie"].endswith("; HttpOnly; SameSite=Lax; Secure")
             assert "max-age" in begun.headers["strict-transport-security"]
             assert (await http.get("/api/v1/me")).json()["operator"] is True
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+            writer.close()
     finally:
         await broker.release()
+
+
+async def test_a_session_survives_the_service(lab: Lab):
+    """After a restart on the same port the browser is still logged in."""
+    config = settings.load(workspace=lab.name, data_dir=lab.folder)
+    broker = await find_broker(config)
+    port = 0
+    async with httpx2.AsyncClient() as http:
+        for restarted in (False, True):
+            async with listening(config, broker, Address("127.0.0.1", port)) as url:
+                if not restarted:
+                    port = urlsplit(url).port or 0
+                    code = Logins(lab.folder).link(Grant())
+                    await http.post(f"{url}/login", data={"code": code})
+                assert (await http.get(f"{url}/api/v1/me")).status_code == 200
+    await broker.release()
 
 
 async def test_forms_are_bounded_and_damage_is_a_problem(lab: Lab, browser: Browser):

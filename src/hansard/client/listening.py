@@ -148,7 +148,24 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signal handling to its caller."""
+    """A server that leaves signal handling to its caller, and bounds the handshake of TLS."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen. uvicorn itself gives a client 60 s for the handshake, in which it has no head."""
+        config, loop = self.config, asyncio.get_running_loop()
+        protocol: Callable[..., asyncio.Protocol] = config.http_protocol_class
+        make = partial(protocol, config=config, server_state=self.server_state, app_state={})
+        self.servers = [
+            await loop.create_server(
+                make,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=None if config.ssl is None else HEAD_S,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -245,6 +262,7 @@ async def listen(
             ws="none",
             log_config=None,
             access_log=False,
+            server_header=False,
             timeout_graceful_shutdown=CLOSING_S,
             **options,
         )
