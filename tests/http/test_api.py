@@ -135,6 +135,7 @@ async def test_an_idle_workspace_is_closed_and_opened_again(
     assert opened == [lab.name] * 2
 
 
+@pytest.mark.slow
 async def test_sql_answers_in_each_format(lab: Lab):
     """JSON is cut at its rows; the other formats hold all, with the position in the header."""
     await lab.record.prompts.add("tone", "Be brief.")
@@ -161,6 +162,7 @@ async def test_sql_answers_in_each_format(lab: Lab):
     assert (wrong.status_code, wrong.json()["title"]) == (400, "Query failed")
 
 
+@pytest.mark.slow
 async def test_a_query_ends_when_its_client_leaves(lab: Lab):
     """The worker of the query is killed, and its place is free."""
     endless = {
@@ -179,6 +181,7 @@ def children() -> list[bytes]:
     return [Path(f"/proc/{each}/cmdline").read_bytes() for each in ids]
 
 
+@pytest.mark.slow
 async def test_the_bytes_of_events_and_commits_are_those_of_the_log(lab: Lab):
     """An event is found by its address and its id; an absent one is a problem."""
     async with lab.record.run("work", agent="a", role="worker") as session:
@@ -218,6 +221,7 @@ async def test_the_document_describes_each_route(lab: Lab):
             assert operation["summary"], path
 
 
+@pytest.mark.slow
 async def test_readiness_and_figures(lab: Lab):
     """Health needs no login; the figures need the operator's token."""
     await lab.record.prompts.add("tone", "Be brief.")
