@@ -342,7 +342,7 @@ class App:
         if caller.principal is not None:
             role = await opened.role_context(caller.principal)
             record = RecordOperations(RoleCallerContext(role, opened.requests))
-        return Context(caller, opened, record, request, self.records.later, role)
+        return Context(caller, opened, record, request, role)
 
     async def _wait_for(self, context: Context) -> None:
         """Wait for the position that `wait_for` names. Raises Behind.

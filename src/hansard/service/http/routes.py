@@ -18,12 +18,10 @@ from starlette.requests import Request
 from hansard.agents.access.principals import Principal
 from hansard.client.record import AsyncRecord
 from hansard.domain.errors import BadOption, BadValue
-from hansard.inspect.answer import Answer
 from hansard.operations.declare import Async
 from hansard.operations.protocol.faults import NotOffered
 from hansard.operations.record import RecordOperations
-from hansard.projections.snapshots import Reader
-from hansard.service.http.records import Later, OpenWorkspace
+from hansard.service.http.records import OpenWorkspace
 from hansard.service.workspace_requests import RoleContext
 
 MODULES: tuple[str, ...] = (
@@ -53,7 +51,6 @@ Paths below `/workspaces/NAME` belong to that workspace, others to the one of th
 """
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
-R = TypeVar("R", bound=Answer)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +96,6 @@ class Context(msgspec.Struct):
         record: The record as the caller sees it. For a role each operation is checked, and the
             methods of trusted programs raise NotOffered, as for a restricted agent.
         request: The request.
-        later: Does something after a delay, unless it is requested again before.
         role: What the caller's role sees, without checks of operations; None for the operator.
         position: The position as of which the answer holds, if the result has none itself; None
             for a role, which learns no position of the log.
@@ -109,7 +105,6 @@ class Context(msgspec.Struct):
     workspace: OpenWorkspace
     record: RecordOperations[Async]
     request: Request
-    later: Later
     role: RoleContext | None = None
     position: int | None = None
 
@@ -118,15 +113,6 @@ class Context(msgspec.Struct):
         if not self.caller.is_operator:
             raise NotOffered(what, "have the operator of the service do it")
         return self.workspace.record
-
-    async def read(self, reads: Callable[[Reader], R], what: str, *words: object) -> R:
-        """Run a read of `inspect` on the tables as the caller sees them.
-
-        `what` and `words` name it on record for a role. Raises RoleRefused, ProjectionError, and as
-        the read.
-        """
-        context = self.record._context  # noqa: SLF001 -- what its own operations read with
-        return await context.read(reads, what, *words)
 
 
 class Place(Enum):
