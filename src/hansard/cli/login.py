@@ -67,9 +67,9 @@ async def login(
 
 @app.command()
 async def logout() -> None:
-    """End every browser's session with the services of this record, and all unused links.
+    """End the sessions of all browsers with this record's services.
 
-    Tokens stay valid: see 'hansard principals revoke'.
+    Unused links end, too. Tokens stay valid: see 'hansard principals revoke'.
     """
     ended = Logins(data_dir_of(settings())).end_all()
     output.show({"ended": ended}, f"{counted(ended, 'session')} ended")
