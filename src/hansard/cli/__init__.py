@@ -102,7 +102,7 @@ SECTIONS = {
         "principals": ("roles", "List principals and their tokens; revoke access."),
         "credentials": ("roles", "Create a login that reaches the service in one role."),
         "login": ("login", "Print a link that logs a browser in to 'hansard up --http'."),
-        "logout": ("login", "End the sessions of all browsers with this record's services."),
+        "logout": ("login", "End all browser sessions of this record's services."),
     },
 }
 """Sections of `hansard --help`: each command and group with its modules and the first sentence of

@@ -67,7 +67,7 @@ async def login(
 
 @app.command()
 async def logout() -> None:
-    """End the sessions of all browsers with this record's services.
+    """End all browser sessions of this record's services.
 
     Unused links end, too. Tokens stay valid: see 'hansard principals revoke'.
     """
