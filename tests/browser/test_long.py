@@ -1,6 +1,7 @@
 """A run of 10,000 steps: the page is correct. benchmarks/bench_page.py measures its speed."""
 
 import random
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -37,8 +38,17 @@ async def test_a_long_run_is_right_at_random_points(view: Open, pages: Pages, lo
     for number, position in [*letters.choices(points, k=POINTS), points[0], points[-1]]:
         await seen.move(number)
         state = await pages.workspace.states.run(long_run, AtPosition(position))
-        assert await seen.shown() == expected(state), number
+        assert _open(await seen.shown()) == _open(expected(state)), number
         assert await seen.page.locator(".row").count() <= ROWS_MAX
+
+
+def _open(state: dict[str, Any]) -> dict[str, Any]:
+    """Count calls in doubt as requested: the page knows that no outcome follows."""
+    for agent in state["agents"].values():
+        statuses = agent["statuses"]
+        count = statuses.pop("requested", 0) + statuses.pop("in_doubt", 0)
+        statuses |= {"requested": count} if count else {}
+    return state
 
 
 async def test_a_long_run_is_searched_whole(view: Open, pages: Pages, long_run: str):

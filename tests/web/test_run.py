@@ -75,6 +75,7 @@ async def test_a_run_that_begins_is_listed_at_once(tab: Tab, record: hansard.Rec
 
     await asyncio.to_thread(work)
     await tab.page.wait_for_selector(".run-row[href$=begins-now]")
+    assert "begins" in await tab.text(".run-row[href$=begins-now]")
 
 
 async def test_a_point_is_that_of_the_api(tab: Tab, runs: Runs):
@@ -131,11 +132,9 @@ async def test_a_run_is_followed_while_it_goes_on(tab: Tab, record: hansard.Reco
     await tab.page.wait_for_selector("#tree .row.message:has-text('after the first')")
     await tab.page.wait_for_selector("#tree .row.run.current")
     await working
-    rows = (await tab.api("/runs/goes-on/outline"))["rows"]
-    await tab.until(
-        "document.querySelector('#where').textContent"
-        f".includes('event {len(rows['position'])} of {len(rows['position'])}')"
-    )
+    size = len((await tab.api("/runs/goes-on/outline"))["rows"]["position"])
+    await tab.until(f"document.querySelector('#where').textContent.includes('of {size}')")
+    assert f"event {size} of {size}" in await tab.text("#where")
 
 
 async def test_two_pins_show_what_changed(tab: Tab):

@@ -2,6 +2,7 @@
 
 import { Problem, queryText, type Answer, type Listener, type Query, type Source } from "./source";
 
+const HIDDEN_MS = 5_000; // until a tab that is not seen gives its stream up
 const RETRY_MS = [500, 1_000, 2_000, 5_000, 10_000]; // between attempts to follow a stream
 
 // The caller, as the server knows it.
@@ -62,35 +63,46 @@ export class HttpSource implements Source {
   }
 
   // EventSource reconnects by itself after most losses, with Last-Event-ID; after a refusal it does not,
-  // and a new one begins after the last id.
+  // and a new one begins after the last id. A tab that is not seen gives its stream up, as a browser has
+  // few connections to one server, and reads on from the last id when it is seen again.
   follow(path: string, query: Query, listener: Listener): () => void {
-    let [stopped, attempt, last] = [false, 0, ""];
+    let [attempt, last, timer] = [0, "", 0];
     let stream: EventSource | null = null;
-    let timer = 0;
     const names = ["open", "rows", "runs", "reload"];
+    const end = () => {
+      clearTimeout(timer);
+      stream?.close();
+      stream = null;
+    };
     const begin = () => {
-      stream = new EventSource(this.address(path, last ? { ...query, after: last } : query));
-      stream.onopen = () => {
+      end();
+      const opened = (stream = new EventSource(this.address(path, last ? { ...query, after: last } : query)));
+      opened.onopen = () => {
         attempt = 0;
         listener.state("live");
       };
-      stream.onerror = () => {
+      opened.onerror = () => {
         listener.state("waiting");
-        if (stopped || stream?.readyState !== EventSource.CLOSED) return;
+        if (stream !== opened || opened.readyState !== EventSource.CLOSED) return;
         timer = window.setTimeout(begin, RETRY_MS[Math.min(attempt++, RETRY_MS.length - 1)]);
       };
       for (const name of names) {
-        stream.addEventListener(name, (event) => {
+        opened.addEventListener(name, (event) => {
           last = event.lastEventId || last;
           listener.event(name, event.data ? JSON.parse(event.data) : null, event.lastEventId);
         });
       }
     };
-    begin();
-    return () => {
-      stopped = true;
+    const look = () => {
       clearTimeout(timer);
-      stream?.close();
+      if (document.hidden) timer = window.setTimeout(end, HIDDEN_MS);
+      else if (!stream || stream.readyState === EventSource.CLOSED) begin();
+    };
+    document.addEventListener("visibilitychange", look);
+    if (!document.hidden) begin();
+    return () => {
+      document.removeEventListener("visibilitychange", look);
+      end();
     };
   }
 }
