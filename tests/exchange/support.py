@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from hansard.bus.log import Stored
 from hansard.client.opening import open_workspace
 from hansard.domain.events import Recorded
 from hansard.domain.ids import RunStream
+from hansard.ext.importers.sources import EVENTS, hint_of
 from tests.cli.planting import administer, commit, plant
 from tests.cli.support import environment, make_runs
 
@@ -143,7 +145,7 @@ class Brought(msgspec.Struct):
 async def bring(opened: Workspace, path: Path) -> Brought:
     """Import a file into an open workspace."""
     reports = Reports()
-    tally = await import_events(opened, path, reports)
+    tally = await import_events(opened, path, reports, partial(hint_of, format_=EVENTS))
     return Brought(tally, reports.bads, reports.bytes)
 
 
