@@ -67,7 +67,9 @@ def site(home: Path, runs: Runs) -> Iterator[Site]:
         try:
             assert process.stdout is not None
             first: dict[str, Any] = json.loads(process.stdout.readline())
-            yield Site(first["http"], home)
+            made = Site(first["http"], home)
+            made.project()
+            yield made
         finally:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

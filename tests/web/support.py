@@ -24,6 +24,9 @@ HEIGHT = 900
 WAIT_S = 30.0
 """Longest wait for a change of the page, in seconds."""
 
+PROJECTS_MAX = 6
+"""Queries that wait for the first tables."""
+
 TOO_WIDE = """() => [document.scrollingElement, document.querySelector("#content")]
   .filter((node) => node && node.scrollWidth > node.clientWidth + 1)
   .map((node) => node.id || node.tagName)"""
@@ -52,6 +55,11 @@ class Site(msgspec.Struct, frozen=True):
         done = self.command(*arguments, "--json")
         assert done.stdout, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def project(self) -> None:
+        """Wait for the first tables, which may take longer than one query waits."""
+        answers = (self.command("sql", "SELECT 1") for _ in range(PROJECTS_MAX))
+        assert any(answer.returncode == 0 for answer in answers), "the tables are not projected"
 
     def view(self, path: str, /, **query: str) -> str:
         """Return the address of a view."""
