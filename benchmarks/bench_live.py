@@ -3,8 +3,8 @@
 Commits of one event are appended at a fixed rate by 40 writers; a process of its own reads 50 live
 streams of the run from `hansard up --http`, then 50 subscriptions of as many nats-py connections to
 what the log republishes. Each event's time is that of the log, until it was read from the socket.
-Every reader gets every event, once. Goal: p99 below 250 ms on two idle cores, writers and readers
-included.
+Every stream gets every event, once; bare subscribers lose what they are too slow for. Goal: p99
+below 250 ms on two idle cores, writers and readers included.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hansard.domain.values import dump
 
 STREAMS, WRITERS = 50, 40
 P99_MS_MAX = 250.0
-_END_S = 60.0
+_END_S = 120.0
 
 
 class _Rows(msgspec.Struct):
@@ -74,8 +74,8 @@ async def read(url: str, folder: str, run: str, events: int) -> None:
             for _ in range(STREAMS)
         ]
         print("ready", flush=True)
-        async with asyncio.timeout(_END_S):
-            await asyncio.gather(*waits)
+        _, late = await asyncio.wait(waits, timeout=_END_S)
+        assert not url or not late
     print(msgspec.json.encode(took).decode(), flush=True)
 
 
@@ -152,7 +152,8 @@ async def measured(events: int, rate: float) -> dict[str, list[float]]:
                     await write(record, session.run, epoch, events, rate)
                     took[kind] = msgspec.json.decode(await reader.stdout.readline())
                     await reader.wait()
-            assert len(took[kind]) == events * STREAMS
+            if kind == "streams":
+                assert len(took[kind]) == events * STREAMS
     return took
 
 
@@ -160,9 +161,10 @@ def main() -> int:
     """Measure and report."""
     report = Findings()
     rate = 1_000.0
-    took = asyncio.run(measured(sized(20_000, 400), rate))
+    took = asyncio.run(measured(sized(8_000, 400), rate))
     for name, times in took.items():
         report.results[name] = summary(times)
+        report.results[f"events at {name}"] = len(times)
     p99 = {name: sorted(times)[int(0.99 * len(times))] for name, times in took.items()}
     report.ratios["p99 of streams against NATS subscribers"] = (
         p99["streams"] / p99["NATS subscribers"]
