@@ -100,8 +100,8 @@ class Sent(msgspec.Struct, frozen=True):
         )
 
 
-def requests(lab: Lab, run: str, other: str, most: int) -> Iterator[Sent]:
-    """Yield requests of each route, at most so many with other values than the first.
+def requests(lab: Lab, run: str, other: str) -> Iterator[Sent]:
+    """Yield requests of each route.
 
     Reads name things that are visible, hidden and absent, writes those that are not visible.
     """
@@ -111,8 +111,7 @@ def requests(lab: Lab, run: str, other: str, most: int) -> Iterator[Sent]:
         needed = [each for each in route.parameters if each.required]
         first = run if route.method == "GET" else other
         count = max((len(_values(each, first, other)) for each in needed), default=1)
-        names_run = any(each.name == "run" for each in needed)
-        for number in range(min(count, most + names_run)):
+        for number in range(count):
             path = route.path.replace("{workspace}", lab.name)
             query: dict[str, str] = {}
             body: dict[str, str] = {}
@@ -185,19 +184,22 @@ async def logged_in(lab: Lab, folder: Path, role: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("role", "most"),
+    ("role", "every"),
     [
-        pytest.param("reader", 1, marks=pytest.mark.slow),
+        pytest.param("reader", 4, marks=pytest.mark.slow),
         pytest.param(
-            "reader", 9, marks=pytest.mark.thorough(quick="test_hidden_parts_change_no_answer")
+            "reader", 1, marks=pytest.mark.thorough(quick="test_hidden_parts_change_no_answer")
         ),
         pytest.param(
-            "blind", 9, marks=pytest.mark.thorough(quick="test_hidden_parts_change_no_answer")
+            "blind", 1, marks=pytest.mark.thorough(quick="test_hidden_parts_change_no_answer")
         ),
     ],
 )
-async def test_hidden_parts_change_no_answer(lab: Lab, tmp_path: Path, role: str, most: int):
-    """Each request of a role has one answer, however much that it does not see is added."""
+async def test_hidden_parts_change_no_answer(lab: Lab, tmp_path: Path, role: str, every: int):
+    """Each request of a role has one answer, however much that it does not see is added.
+
+    In `make check` this is shown for one request in four.
+    """
     for name, rules in check.parse(ROLES).items():
         await lab.record.roles.apply(name, rules)
     async with (
@@ -205,18 +207,19 @@ async def test_hidden_parts_change_no_answer(lab: Lab, tmp_path: Path, role: str
         logged_in(lab, tmp_path, role) as http,
     ):
         other = await hidden(lab.record, run, 1)
-        several = list(requests(lab, run, other, most))
+        several = list(requests(lab, run, other))
         assert len({each.path for each in several}) >= 60
+        several = several[::every]
         before = await answers(http, several)
         assert all(status < 500 for status, _, _ in before)
-        assert sum(status == 200 for status, _, _ in before) >= (10 if role == "reader" else 5)
+        assert sum(status == 200 for status, _, _ in before) >= 5
         await hidden(lab.record, run, 3)
         after = await answers(http, several)
         for sent, one, two in zip(several, before, after, strict=True):
             assert one == two, sent
             assert SECRET not in two[2] or SECRET in f"{sent}", sent
         named = [each for each in several if other in f"{each}"]
-        assert len(named) >= 20
+        assert len(named) >= 10
         absent = await answers(http, [each.but(other, ABSENT) for each in named])
         for sent, (status, headers, text) in zip(named, absent, strict=True):
             same = (status, headers, text.replace(ABSENT, other))
