@@ -67,6 +67,8 @@ LONG = (
     "tests/actions/test_hostile_pages.py",
     "tests/actions/test_exported.py",
     "tests/projections/test_runner.py",
+    "tests/web/test_views.py",
+    "tests/web/test_run.py",
     "tests/browser/test_page.py",
     "tests/damage/test_damage.py",
     "tests/service/mcp/test_serve.py",

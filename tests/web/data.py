@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import threading
 import time
@@ -175,8 +176,6 @@ def run_examples(home: Path, workspace: str, folder: Path) -> Examples:
     done: list[subprocess.CompletedProcess[str]] = []
 
     def start(name: str, program: str, argument: str) -> None:
-        import os  # noqa: PLC0415
-
         command = [str(EXAMPLES / name / program), argument]
         values = {**os.environ, **environment}
         done.append(run(command, cwd=folder, env=values, timeout=PROGRAM_S_MAX))
