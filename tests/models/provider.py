@@ -25,8 +25,8 @@ class Provider:
     """The provider: `url` is its address, `calls` are the requests that it got.
 
     A model's name says how it answers: `cut` breaks off in the middle, `slow` waits between
-    pieces, `stuck` waits after two of them the first time, `busy` refuses its first request, `gzip`
-    compresses.
+    pieces, `lags` before the end, `stuck` waits after two of them the first time, `busy` refuses
+    its first request, `gzip` compresses.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -142,6 +142,8 @@ class Provider:
             await asyncio.sleep(0.05 if "slow" in model else 0.002)
         if packer is not None:
             writer.write(_piece(packer.flush()))
+        await writer.drain()
+        await asyncio.sleep(0.5 if "lags" in model else 0)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True

@@ -167,6 +167,35 @@ async def test_calls_of_async_clients_are_steps_and_are_replayed(
     await google.aclose()
 
 
+async def test_a_client_that_stops_waiting_and_closes_is_no_interruption(
+    workspace: str, data_dir: Path, provider: Provider
+):
+    """The SDK waits a tenth of a second for the end of a stream before it closes it. A task that is
+    cancelled interrupts its call, which is made again by a resumed run.
+    """
+    client = openai.AsyncOpenAI(max_retries=0)
+
+    async def pieces(model: str) -> list[str]:
+        chunks = await client.chat.completions.create(model=model, messages=PROMPT, stream=True)
+        return [each.choices[0].delta.content or "" async for each in chunks if each.choices]
+
+    async def cancelled() -> None:
+        async with asyncio.timeout(1):
+            await pieces("stuck")
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with record.run("w", run="r") as session, hansard.record_http():
+            received = await pieces("lags")
+            with pytest.raises(TimeoutError):
+                await cancelled()
+            closed, interrupted = session.state.steps.values()
+        provider.stop()
+        async with record.run(run="r", mode="offline"), hansard.record_http():
+            assert await pieces("lags") == received == [*TEXT, ""]
+    assert (closed.status, interrupted.status) == ("completed", "in_doubt")
+    await client.close()
+
+
 async def test_a_request_that_is_too_large_is_refused_as_by_the_proxy(
     data_dir: Path, workspace: str, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ):

@@ -27,7 +27,7 @@ from collections.abc import (
 from contextvars import ContextVar, copy_context
 from functools import partial
 from http import HTTPStatus
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -40,7 +40,7 @@ from hansard.client.session import AsyncMixin
 from hansard.domain.errors import HansardError
 from hansard.ext.models import providers
 from hansard.ext.models.calibration import checked_rule
-from hansard.ext.models.clients import CLIENTS, REFUSED, OnImport, wrap
+from hansard.ext.models.clients import REFUSED, on_clients, wrap
 from hansard.ext.models.exchange import (
     CLOSED,
     COMPLETE,
@@ -51,7 +51,6 @@ from hansard.ext.models.exchange import (
     Source,
     Unreached,
     pieces_of,
-    secrets_of,
 )
 from hansard.ext.models.proxy import (
     BODY_BYTES_MAX,
@@ -90,14 +89,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         self._proxies: dict[Any, tuple[asyncio.Task[None], asyncio.Future[ModelProxy]]] = {}
 
     def __enter__(self) -> Self:
-        def then(module: ModuleType) -> None:
-            self._undo.append(wrap(module, self))
-
-        for name in CLIENTS:
-            if name in sys.modules:
-                then(sys.modules[name])
-        finder = OnImport([name for name in CLIENTS if name not in sys.modules], then)
-        sys.meta_path.insert(0, finder)
+        finder = on_clients(lambda module: self._undo.append(wrap(module, self)))
         self._undo.append(partial(sys.meta_path.remove, finder))
         return self
 
@@ -163,7 +155,9 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
                 return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             sends = partial(_send, _awaited, inner, client, request, options)
             exchange = self._exchange(session, about, body, request.headers, sends)
-            response = await _Reply(exchange, exchange.items_async(), request).response()
+            response = await _Reply(exchange, exchange.items_async(), request).response(
+                lingers=is_stream
+            )
         except HansardError as error:
             return _refused(request, str(error))
         if not is_stream:
@@ -216,15 +210,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         headers: Mapping[str, str],
         sends: Callable[[], Any],
     ) -> Exchange:
-        retries = headers.get("x-stainless-retry-count", "")
-        request = Request(
-            provider=about.provider,
-            method=about.method,
-            path=about.path,
-            body=body,
-            attempt=int(retries) if retries.isdecimal() else None,
-            secrets=secrets_of([*headers.items()], about.path.partition("?")[2]),
-        )
+        request = Request.of(about.provider, about.method, about.path, headers, body)
         return Exchange(session, request, sends, self._rules_of(session))
 
 
@@ -332,10 +318,18 @@ class _Reply:
         self._package = _package(request)
         self._began_s = time.monotonic()
         self._ended = False
+        self._lingers = False
+        self._next: asyncio.Future[Any] | None = None
+        """The next item of a stream, which is on its way: a client that stops waiting for it may
+        still close the response in order.
+        """
         self._pieces: deque[bytes] = deque()
 
-    async def response(self) -> Any:
-        """Return the response once its head is there. Raises the client's error."""
+    async def response(self, *, lingers: bool = False) -> Any:
+        """Return the response once its head is there. Raises the client's error.
+
+        `lingers`: items go on to be received when the client stops waiting for them.
+        """
         item = await self._following()
         if item is None or "head" not in item:
             self._take(item)
@@ -349,6 +343,7 @@ class _Reply:
             request=self._request,
             extensions={"http_version": b"HTTP/1.1"},
         )
+        self._lingers = lingers
         response.elapsed = dt.timedelta(seconds=time.monotonic() - self._began_s)
         return response
 
@@ -381,7 +376,15 @@ class _Reply:
         return self._pieces.popleft()
 
     async def _leave(self) -> None:
-        """Stop receiving, and record the end: the client closed the response."""
+        """Stop receiving, and record the end: the client closed the response.
+
+        If its task is being cancelled, the call is interrupted instead.
+        """
+        task = None if self._is_sync else asyncio.current_task()
+        if self._next is not None and task is not None and task.cancelling():
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+            self._ended = True
         self._exchange.close()
         while not self._ended:
             await self._following()
@@ -403,7 +406,7 @@ class _Reply:
     async def _following(self) -> Any:
         """Return the next item; None after the last one."""
         try:
-            item = await anext(self._items, None)
+            item = await self._taken()
         except Unreached as error:
             if isinstance(error.__cause__, Exception) and self._exchange.ran:
                 raise error.__cause__ from None  # the client's own
@@ -415,6 +418,17 @@ class _Reply:
         if item is not None:
             self._exchange.observe(item)
         return item
+
+    async def _taken(self) -> Any:
+        if not self._lingers:
+            return await anext(self._items, None)
+        if self._next is None:
+            self._next = asyncio.ensure_future(anext(self._items, None))
+        try:
+            return await asyncio.shield(self._next)
+        finally:
+            if self._next.done():
+                self._next = None
 
     async def _nearest(self) -> str:
         in_thread = self._is_sync and isinstance(self._session, AsyncMixin)
