@@ -124,6 +124,16 @@ class OnImport(importlib.abc.MetaPathFinder):
         return None
 
 
+def on_clients(then: Callable[[ModuleType], object]) -> OnImport:
+    """Call a function with each client's module, now or once it is imported; return the finder."""
+    loaded = [sys.modules[name] for name in CLIENTS if name in sys.modules]
+    for module in loaded:
+        then(module)
+    finder = OnImport([name for name in CLIENTS if name not in sys.modules], then)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
 class Guard:
     """Hooks of a child: they name the step of a call, and refuse one that bypasses the proxy."""
 
@@ -216,12 +226,5 @@ def guard() -> None:
     if not proxy:
         return
     hooks = Guard(proxy, json.loads(os.environ.get(HOSTS, "{}")))
-
-    def then(module: ModuleType) -> None:
-        wrap(module, hooks)
-
-    for name in CLIENTS:
-        if name in sys.modules:
-            then(sys.modules[name])
-    sys.meta_path.insert(0, OnImport([name for name in CLIENTS if name not in sys.modules], then))
+    on_clients(lambda module: wrap(module, hooks))
     sys.addaudithook(hooks.audit)

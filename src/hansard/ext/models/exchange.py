@@ -39,6 +39,7 @@ from hansard.client.session import AsyncMixin
 from hansard.domain.steps import Effects, PromptUse
 from hansard.ext import steps
 from hansard.ext.models import edited, providers
+from hansard.ext.models.clients import STEP_HEADER
 from hansard.ext.models.differences import Earlier, Nearest, digest_of, nearest_recorded
 from hansard.ext.models.messages import Conversation, PromptMatcher
 from hansard.ext.models.providers import Facts, Message, Operation
@@ -102,7 +103,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         method: The HTTP method.
         path: Path and query at the provider.
         body: The body as sent.
-        content_type: Its media type.
         attempt: The SDK's number of the attempt, from 0; None if it does not say.
         caller: The step in which the program made the call, if it is one of a record.
         secrets: Its keys (`secrets_of`): where a body repeats one, asterisks are recorded.
@@ -112,10 +112,25 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     body: bytes
-    content_type: str = ""
     attempt: int | None = None
     caller: str = ""
     secrets: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, provider: str, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> Request:
+        """Return a request by its headers, which are looked up in lower case."""
+        retries = headers.get("x-stainless-retry-count", "")
+        return cls(
+            provider=provider,
+            method=method,
+            path=path,
+            body=body,
+            attempt=int(retries) if retries.isdecimal() else None,
+            caller=headers.get(STEP_HEADER, ""),
+            secrets=secrets_of([*headers.items()], path.partition("?")[2]),
+        )
 
     def masked(self, data: bytes) -> bytes:
         """Return data of the same length without the request's keys."""

@@ -17,7 +17,6 @@ import msgspec
 from hansard.agents.artifacts.versions import of_commits
 from hansard.agents.workspace import Workspace
 from hansard.bus.log import Stored
-from hansard.client.session import AsyncCommonSession
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.prompt import KIND, PROMPTS, USES_MAX, filled_in, variables
 from hansard.domain.steps import PromptUse
@@ -56,13 +55,6 @@ class Conversation:
                     self._counts[key] = present[key]
                     fresh.append(stated)
         return fresh
-
-    async def state(self, session: AsyncCommonSession, facts: Facts) -> int:
-        """State the new messages of a call in a session; return their number."""
-        fresh = self.new(facts)
-        for message in fresh:
-            await session.message(message.role, message.content, fields=message.fields)
-        return len(fresh)
 
 
 def _stated(message: Message) -> Message:

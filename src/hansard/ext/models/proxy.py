@@ -45,7 +45,6 @@ from hansard.ext.models.exchange import (
     Source,
     Unreached,
     pieces_of,
-    secrets_of,
 )
 from hansard.ext.models.providers import PROVIDERS, Provider
 
@@ -200,7 +199,6 @@ class ModelProxy:
         url = self._upstreams[name].rstrip("/") + f"/{path}" + (f"?{query}" if query else "")
         url = headers.get(URL_HEADER, url)
         parts = urlsplit(url)
-        retries = headers.get("x-stainless-retry-count", "")
         try:
             body = await _body(receive)
         except Closed:
@@ -208,16 +206,8 @@ class ModelProxy:
         if body is None:
             await self._refused(send, provider, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large())
             return
-        request = Request(
-            provider=name,
-            method=scope["method"],
-            path=parts.path + (f"?{parts.query}" if parts.query else ""),
-            body=body,
-            content_type=headers.get("content-type", ""),
-            attempt=int(retries) if retries.isdecimal() else None,
-            caller=headers.get(STEP_HEADER, ""),
-            secrets=secrets_of([*headers.items()], query),
-        )
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        request = Request.of(name, scope["method"], path, headers, body)
         await self._answer(provider, request, url, scope, receive, send)
 
     async def _answer(
