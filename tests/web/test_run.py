@@ -61,7 +61,7 @@ async def test_all_runs_are_those_of_the_command(tab: Tab, runs: Runs):
     await tab.page.wait_for_url(f"**/runs?text={runs.team}")
     await tab.page.select_option("select", "failed")
     await tab.page.wait_for_selector(".empty")
-    assert f"No run matches status failed, text {runs.team}." in await tab.text()
+    assert f"No run matches status failed, text {runs.team}" in await tab.text()
 
 
 async def test_a_run_that_begins_is_listed_at_once(tab: Tab, record: hansard.Record):

@@ -51,8 +51,8 @@ interface RunsAnswer {
 }
 
 const STATUSES = ["open", "completed", "failed", "cancelled", "unknown"];
-const SORTS: [string, string][] = [["", "Recorded last"], ["began", "Begun last"]];
-const FILTERS = ["status", "workflow", "agent", "since", "until", "text", "sort"];
+const SORTS: [string, string][] = [["", "Recorded last"], ["began", "Begun last"], ["in_doubt", "Most in doubt"], ["failed", "Most failed"], ["steps", "Most steps"], ["longest", "Longest"]];
+const FILTERS = ["status", "workflow", "agent", "since", "until", "text"];
 const ROW_HEIGHT = 54;
 const PAGE = 100; // rows read at once
 const TYPING_MS = 250;
@@ -62,6 +62,30 @@ const spent = (run: RunRow): number | null => {
   const [began, last] = [run.began?.at, run.last?.at].map((time) => (time ? Date.parse(time) : NaN));
   return Number.isNaN(began) || Number.isNaN(last) || run.began?.clock !== run.last?.clock ? null : Math.max(0, last - began);
 };
+
+// What an order compares, the largest first; none for the server's own order.
+const ORDERS: Record<string, (run: RunRow) => number> = {
+  began: (run) => Date.parse(run.began?.at ?? "") || 0,
+  in_doubt: (run) => run.in_doubt_steps ?? 0,
+  failed: (run) => run.failed_steps ?? 0,
+  steps: (run) => run.steps ?? 0,
+  longest: (run) => spent(run) ?? 0,
+};
+
+function ordered(runs: RunRow[], order: string | undefined): RunRow[] {
+  const by = ORDERS[order ?? ""];
+  return by ? [...runs].sort((a, b) => by(b) - by(a)) : runs;
+}
+
+// What the list leaves out, and names in the filters that no run has.
+function leftOut({ probed, undated, unread, unknown }: RunsAnswer): string {
+  return [
+    unknown?.length && `no run has ${unknown.join(", ")}`,
+    probed && `${plural(probed, "fork")} of probes left out`,
+    undated && `${plural(undated, "run")} left out, as the source gives no time`,
+    unread && `${plural(unread, "run")} left out, as they could not be read`,
+  ].filter(Boolean).join("; ");
+}
 
 function Figure({ number, name, kind }: { number: number | null; name: string; kind: string }) {
   return number ? <span class={`pill ${kind}`}>{count(number)} {name}</span> : null;
@@ -130,7 +154,7 @@ function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: 
       {field("since", "Begun since (with zone)", { placeholder: "2026-11-21T10:00:00Z" })}
       {field("until", "Until", { placeholder: "2026-11-22T10:00:00Z" })}
       <label class="field"><span>Order</span>
-        <select value={now.sort ?? ""} onChange={(event) => setQuery({ sort: event.currentTarget.value, cursor: "" })}>
+        <select value={now.sort ?? ""} onChange={(event) => setQuery({ sort: event.currentTarget.value })}>
           {SORTS.map(([value, name]) => <option key={value} value={value}>{name}</option>)}
         </select>
       </label>
@@ -161,7 +185,8 @@ export default function Runs({ source }: ViewProps) {
     state: (state) => (live.value = state),
   });
   const rest = more?.key === read.data ? more : null;
-  const runs = [...(read.data?.runs ?? []), ...(rest?.runs ?? [])];
+  const order = query.value.sort;
+  const runs = ordered([...(read.data?.runs ?? []), ...(rest?.runs ?? [])], order);
   const next = rest ? rest.next : (read.data?.next ?? null);
   const readMore = () => {
     const key = read.data;
@@ -176,9 +201,9 @@ export default function Runs({ source }: ViewProps) {
     { title: "Run before", keys: ["k", "ArrowUp"], run: () => move(-1), isHidden: true },
     { title: "Open the run", keys: ["o"], run: () => runs[at] && go(`/runs/${encodeURIComponent(runs[at].run)}`) },
     { title: "Filter by text", keys: ["/"], run: () => text.current?.select() },
-    { title: "Show runs of any kind", keys: ["x"], run: () => setQuery(Object.fromEntries(FILTERS.map((name) => [name, ""]))) },
+    { title: "Clear the filters", keys: ["x"], run: () => setQuery(Object.fromEntries(FILTERS.map((name) => [name, ""]))) },
   ]);
-  const filters = FILTERS.filter((name) => name !== "sort" && given[name]).map((name) => `${name} ${given[name]}`);
+  const filters = FILTERS.filter((name) => given[name]).map((name) => `${name} ${given[name]}`);
   const workflows = [...new Set(runs.map((run) => run.workflow).filter(Boolean))];
   return (
     <div class="view runs-view">
@@ -195,10 +220,10 @@ export default function Runs({ source }: ViewProps) {
             {next && <button type="button" class="more" onClick={readMore}>Show the next {PAGE}</button>}
           </div>
         ) : (
-          <Empty>{filters.length ? `No run matches ${filters.join(", ")}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>
+          <Empty>{filters.length ? `No run matches ${filters.join(", ")}${leftOut(read.data!) ? `: ${leftOut(read.data!)}` : ""}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>
         )}
       </Shown>
-      {read.data && runs.length > 0 && <p class="dim small">Times are in UTC{runs.some((run) => run.began?.clock === "occurred_at") ? "; an imported run's are those that its source claims" : ""}.</p>}
+      {read.data && runs.length > 0 && <p class="dim small">{order && next ? `The order is that of the ${count(runs.length)} runs listed so far. ` : ""}{leftOut(read.data) ? `${leftOut(read.data)}. ` : ""}Times are in UTC{runs.some((run) => run.began?.clock === "occurred_at") ? "; an imported run's are those that its source claims" : ""}.</p>}
     </div>
   );
 }
