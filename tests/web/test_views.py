@@ -87,7 +87,7 @@ def views(runs: Runs, examples: Examples, fork: str) -> dict[str, tuple[str, dic
 FAILED = {
     "no such decision": ("/why/nothing-of-that-id", {}),
     "no such key": ("/runs/shared/origin/nothing", {}),
-    "no SQL": ("/sql", {"q": "SELEKT"}),
+    "no SQL": ("/sql", {"q": "SELECT FROM"}),
 }
 """Views whose answer is a refusal."""
 

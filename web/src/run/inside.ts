@@ -227,7 +227,7 @@ export class InsideSource implements Source {
 
   rows(): Rows {
     const [agents, types, statuses, names] = [new Map<string, number>(), this.types.map(([name]) => name), new Map<string, number>(), new Map<string, number>()];
-    const numberIn = (map: Map<string, number>, name: string) => {
+    const placeIn = (map: Map<string, number>, name: string) => {
       if (!map.has(name)) map.set(name, map.size);
       return map.get(name)!;
     };
@@ -237,13 +237,13 @@ export class InsideSource implements Source {
       rows.position.push(this.position[row]);
       rows.index.push(this.indexOf[number]);
       rows.time.push(this.timeOf[row]);
-      rows.agent.push(numberIn(agents, stream.agent ?? this.saver(number)?.name ?? "life"));
+      rows.agent.push(placeIn(agents, stream.agent ?? this.saver(number)?.name ?? "life"));
       rows.type.push(this.data.events.type[number]);
-      rows.status.push(numberIn(statuses, this.statusAfter(number)));
+      rows.status.push(placeIn(statuses, this.statusAfter(number)));
       const step = BY_STEPS.has(type) && !this.saver(number)?.byStep.has(facts.step) ? null : (facts.step ?? null);
       rows.step.push(typeof step === "number" ? step : null);
       const [name, text] = this.words(type, facts);
-      rows.name.push(numberIn(names, name));
+      rows.name.push(placeIn(names, name));
       rows.text.push(text);
       if (typeof facts.parent === "number") rows.parent![number] = facts.parent;
       if (facts.duration_ms) rows.took![number] = facts.duration_ms;
