@@ -159,7 +159,6 @@ class ModelProxy:
                         Address.of("0"),
                         f"/{self.secret}",
                         listening.set_result,
-                        server_header=False,
                         date_header=False,
                         proxy_headers=False,
                         log_level="critical",
