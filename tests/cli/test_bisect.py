@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import hansard
-from hansard.inspect.bisect import Outcome, Verdict, search
+from hansard.domain.errors import BadValue
+from hansard.inspect.bisect import Condition, Outcome, Relation, Verdict, search
 from tests.cli.support import Call
 from tests.faults._warm import python
 
@@ -252,3 +253,35 @@ def test_a_command_that_joins_no_fork_ends_the_search(call: Call, run):
     assert made.code == 2
     assert "without a session in fork" in made.err
     assert "its last line: idle" in made.err
+
+
+@pytest.mark.parametrize(
+    ("pointer", "test", "value", "holds"),
+    [
+        ("/life/status", Relation.EQUALS, "open", True),
+        ("/life/status", Relation.DIFFERS, "open", False),
+        ("/life/a~1b", Relation.EXISTS, None, True),
+        ("/life/list/1", Relation.EQUALS, 2, True),
+        ("/life/list/2", Relation.EXISTS, None, False),
+        ("/life/list/2", Relation.MISSING, None, True),
+        ("", Relation.CONTAINS, "deep", True),
+        ("", Relation.LACKS, "deep", False),
+        ("/life/list", Relation.CONTAINS, 2, True),
+        ("/life/amount", Relation.BELOW, 2, True),
+        ("/life/amount", Relation.ABOVE, 2, False),
+        ("/life/status", Relation.ABOVE, 2, False),
+    ],
+)
+def test_a_condition_tests_one_value_of_a_state(
+    pointer: str, test: Relation, value: object, holds: bool
+):
+    """A pointer names the value; a missing value and an unfit type do not hold."""
+    life = {"status": "open", "a/b": 1, "list": [1, 2], "amount": 1.5, "text": ["so deep"]}
+    condition = Condition(pointer=pointer, test=test, value=value)
+    assert condition.holds({"life": life}) is holds
+
+
+def test_a_pointer_begins_with_a_slash():
+    """Anything else is refused, with the remedy."""
+    with pytest.raises(BadValue, match="begin it with '/'"):
+        Condition(pointer="life", test=Relation.EXISTS).holds({})

@@ -246,7 +246,7 @@ async def _changes(workspace: Workspace, run: str, good: State, bad: State) -> l
 # ------------------------------------------------------------ conditions
 
 
-class Test(StrEnum):
+class Relation(StrEnum):
     """Test of a condition on a value."""
 
     EXISTS = "exists"
@@ -271,25 +271,25 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pointer: str
-    test: Test
+    test: Relation
     value: Any = None
 
     def __str__(self) -> str:
-        value = "" if self.test in (Test.EXISTS, Test.MISSING) else f" {_text(self.value)}"
+        value = "" if self.test in (Relation.EXISTS, Relation.MISSING) else f" {_text(self.value)}"
         return f"{self.pointer or 'the state'} {self.test.value}{value}"
 
     def holds(self, state: Any) -> bool:
         """Test a state; a test of a missing value or of an unfit type does not hold."""
         exists, value = _at(state, self.pointer)
         match self.test:
-            case Test.EXISTS | Test.MISSING:
-                return exists == (self.test is Test.EXISTS)
-            case Test.EQUALS | Test.DIFFERS:
-                return (exists and value == self.value) == (self.test is Test.EQUALS)
-            case Test.CONTAINS | Test.LACKS:
-                return (exists and _contains(value, self.value)) == (self.test is Test.CONTAINS)
-            case Test.BELOW | Test.ABOVE:
-                sides = (value, self.value) if self.test is Test.BELOW else (self.value, value)
+            case Relation.EXISTS | Relation.MISSING:
+                return exists == (self.test is Relation.EXISTS)
+            case Relation.EQUALS | Relation.DIFFERS:
+                return (exists and value == self.value) == (self.test is Relation.EQUALS)
+            case Relation.CONTAINS | Relation.LACKS:
+                return (exists and _contains(value, self.value)) == (self.test is Relation.CONTAINS)
+            case Relation.BELOW | Relation.ABOVE:
+                sides = (value, self.value) if self.test is Relation.BELOW else (self.value, value)
                 numbers = all(isinstance(side, int | float) for side in sides)
                 return exists and numbers and sides[0] < sides[1]
 

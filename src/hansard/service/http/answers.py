@@ -131,7 +131,7 @@ async def bisect(
     context: Context,
     run: str,
     *,
-    test: bisection.Test,
+    test: bisection.Relation,
     pointer: str = "",
     value: str = "null",
     agent: str | None = None,
