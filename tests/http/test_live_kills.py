@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ class Tab:
 
     def __init__(self, service: Service, run: str) -> None:
         self.rows: list[tuple[Any, ...]] = []
-        self.breaks = 0
+        self.streams = 0
+        """Streams in which it received rows."""
         self._path = f"/api/v1/{WORKSPACE}/runs/{run}/live?after=0"
         self._last = ""
         self._service = service
@@ -79,7 +80,6 @@ class Tab:
             while not is_done():
                 with contextlib.suppress(httpx2.TransportError):
                     await self._once(http, is_done)
-                self.breaks += 1
                 await asyncio.sleep(0.1)
 
     async def _once(self, http: httpx2.AsyncClient, is_done: Callable[[], bool]) -> None:
@@ -87,9 +87,12 @@ class Tab:
         async with http.stream("GET", self._path, headers=headers) as answer:
             if answer.status_code != 200:
                 return
+            has_rows = False
             async for event in events(answer):
                 if event.name == "rows":
                     self.rows += pairs(event.data)
+                    self.streams += not has_rows
+                    has_rows = True
                 self._last = event.id
                 if is_done():
                     return
@@ -103,6 +106,16 @@ async def _service(folder: Path) -> AsyncIterator[Service]:
         yield service
     finally:
         await service.kill()
+
+
+async def _more_rows(tabs: Sequence[Tab]) -> None:
+    """Wait until every tab has received more rows: it is in the middle of a stream."""
+    counts = [len(tab.rows) for tab in tabs]
+    for _ in range(3_000):
+        if all(len(tab.rows) > count for tab, count in zip(tabs, counts, strict=True)):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(counts)
 
 
 @pytest.mark.slow
@@ -132,14 +145,14 @@ async def test_each_event_once(tmp_path: Path, rounds: Callable[[int, int], int]
 
             following = [asyncio.create_task(tab.follow(partial(reached, tab))) for tab in tabs]
             for _ in range(kills):
-                await asyncio.sleep(0.5)
+                await _more_rows(tabs)
                 await service.kill()
                 await service.start()
-                await asyncio.sleep(0.5)
+                await _more_rows(tabs)
                 broker = peek(tmp_path)
                 assert broker is not None
                 os.kill(broker.server_pid, signal.SIGKILL)
-                await asyncio.sleep(0.5)
+            await _more_rows(tabs)
             over.set()
             await writing
             whole = await outline(record.workspace, s.run, limit=50_000)
@@ -148,4 +161,4 @@ async def test_each_event_once(tmp_path: Path, rounds: Callable[[int, int], int]
                 await asyncio.gather(*following)
             for tab in tabs:
                 assert tab.rows == pairs(plain(whole.rows))
-                assert tab.breaks >= kills
+                assert tab.streams > kills
