@@ -6,7 +6,7 @@ import { asProblem, useSource } from "../../app/reads";
 import type { Problem, Source } from "../../app/source";
 import { Empty, Failed, Rec, Waiting } from "../../ui/pieces";
 import { VirtualList } from "../../ui/list";
-import { plural, preview } from "../../ui/text";
+import { plural, preview, printable } from "../../ui/text";
 import { Chart, isNumber } from "./chart";
 import { editor, type ColumnFacts, type Editor } from "./editor";
 import { AsOf, Head, Table, useTitle } from "./parts";
@@ -103,6 +103,7 @@ export default function SqlView() {
       </div>
       {state.busy && !state.answer && <Waiting what="Running" />}
       {state.problem && <Failed problem={state.problem} />}
+      {state.problem?.detail.includes("\n") && <pre class="whole" tabIndex={0} aria-label="the message by lines">{printable(state.problem.detail)}</pre>}
       {state.answer && <Result answer={state.answer} ms={state.ms} />}
     </div>
   );
