@@ -27,12 +27,12 @@ function Keys({ command }: { command: Command }) {
 export function Palette({ close }: { close: () => void }) {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const parts = text.toLowerCase().split(/\s+/).filter(Boolean);
   const seen = new Set<string>();
   const list = commands()
     .reverse()
     .filter((each) => !each.isHidden && !seen.has(each.title) && seen.add(each.title))
-    .filter((each) => wanted.every((part) => each.title.toLowerCase().includes(part)));
+    .filter((each) => parts.every((part) => each.title.toLowerCase().includes(part)));
   const chosen = Math.min(at, list.length - 1);
   const run = (command: Command | undefined) => {
     close();

@@ -36,13 +36,13 @@ export function inFile(workspace: string, at: string): void {
 }
 
 // Address of a view of this workspace, for `href`.
-export function address(to: string, given: Query = {}): string {
-  if (home) return `#${to === home.path ? queryText(given).slice(1) : `${to}${queryText(given)}`}`;
-  return `/ws/${encodeURIComponent(place.value.workspace)}${to}${queryText(given)}`;
+export function address(to: string, values: Query = {}): string {
+  if (home) return `#${to === home.path ? queryText(values).slice(1) : `${to}${queryText(values)}`}`;
+  return `/ws/${encodeURIComponent(place.value.workspace)}${to}${queryText(values)}`;
 }
 
-export function go(to: string, given: Query = {}, { replace = false } = {}): void {
-  const next = address(to, given);
+export function go(to: string, values: Query = {}, { replace = false } = {}): void {
+  const next = address(to, values);
   if (replace) history.replaceState(null, "", next);
   else history.pushState(null, "", next);
   place.value = read();

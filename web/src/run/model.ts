@@ -32,7 +32,7 @@ export class RunModel {
   private isStopped = false;
   private isMoved = false;
   private pending = -1;
-  private isAsked = false;
+  private isPending = false;
   private axisOf: { version: number; axis: TimeAxis } | null = null;
 
   constructor(readonly source: Source, readonly run: string) {
@@ -49,7 +49,7 @@ export class RunModel {
   // Read all rows. The first page is shown at once; the point of the address, or the place where the run
   // opens, when it is read, unless the reader has moved meanwhile.
   async read(): Promise<void> {
-    const given = query.peek().at;
+    const address = query.peek().at;
     try {
       let after: number | null = 0;
       while (after !== null && !this.isStopped) {
@@ -61,8 +61,8 @@ export class RunModel {
         after = data.next;
         this.version.value++;
         if (this.isMoved || !this.outline.size) continue;
-        if (after === null || this.has(given)) this.open(given);
-        else if (!this.isReady.value) this.point.value = given === undefined ? this.outline.size - 1 : 0;
+        if (after === null || this.has(address)) this.open(address);
+        else if (!this.isReady.value) this.point.value = address === undefined ? this.outline.size - 1 : 0;
         this.isReady.value = true;
       }
       this.isWhole.value = true;
@@ -136,10 +136,10 @@ export class RunModel {
     this.find.value = find;
     this.isMoved = true;
     if (!isFollowing) this.follows.value = false;
-    if (this.isAsked) return;
-    this.isAsked = true;
+    if (this.isPending) return;
+    this.isPending = true;
     requestAnimationFrame(() => {
-      this.isAsked = false;
+      this.isPending = false;
       this.point.value = this.pending;
       setQuery({ at: this.follows.value ? "" : this.outline.address(this.pending) });
     });
@@ -147,7 +147,7 @@ export class RunModel {
 
   // The point that the next frame shows.
   get target(): number {
-    return this.isAsked ? this.pending : this.point.peek();
+    return this.isPending ? this.pending : this.point.peek();
   }
 
   goTo(address: string): void {

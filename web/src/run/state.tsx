@@ -16,8 +16,8 @@ import { gistOf, titleOf } from "./words";
 
 const LISTED = 30; // newest items of a list shown at once
 
-export const assignment = (given: NonNullable<Life["assigned"]>): string =>
-  [given.experiment, given.arm && `arm ${given.arm}`, given.task && `task ${given.task}`, given.trial !== undefined && given.trial !== null && `trial ${given.trial}`].filter(Boolean).join(", ");
+export const assignment = (facts: NonNullable<Life["assigned"]>): string =>
+  [facts.experiment, facts.arm && `arm ${facts.arm}`, facts.task && `task ${facts.task}`, facts.trial !== undefined && facts.trial !== null && `trial ${facts.trial}`].filter(Boolean).join(", ");
 
 export function Scores({ scores }: { scores: Record<string, number> | undefined }) {
   const list = Object.entries(scores ?? {});

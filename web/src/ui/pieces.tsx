@@ -46,11 +46,12 @@ export function Facts({ pairs, class: kind = "facts" }: { pairs: [string, Compon
 
 // A refusal: fact, value, remedy, and a button to try again.
 export function Failed({ problem, again }: { problem: Problem; again?: () => void }) {
+  const value = problem.value === undefined || problem.value === null ? "" : typeof problem.value === "string" ? problem.value : JSON.stringify(problem.value);
   return (
     <div class="failed" role="alert">
       <p class="failed-title">{problem.title}</p>
       {problem.detail && <p><Rec text={problem.detail} /></p>}
-      {problem.value !== undefined && problem.value !== null && <p class="mono"><Rec text={typeof problem.value === "string" ? problem.value : JSON.stringify(problem.value)} /></p>}
+      {value && !problem.detail.includes(value) && <p class="mono"><Rec text={value} /></p>}
       {problem.remedy && <p class="remedy"><Rec text={problem.remedy} /></p>}
       {again && <button type="button" onClick={again}>Try again</button>}
     </div>

@@ -163,8 +163,8 @@ function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: 
 }
 
 export default function Runs({ source }: ViewProps) {
-  const given = Object.fromEntries(FILTERS.map((name) => [name, query.value[name]]));
-  const read = useRead<RunsAnswer>("/runs", { ...given, limit: PAGE });
+  const chosen = Object.fromEntries(FILTERS.map((name) => [name, query.value[name]]));
+  const read = useRead<RunsAnswer>("/runs", { ...chosen, limit: PAGE });
   const [more, setMore] = useState<{ key: unknown; runs: RunRow[]; next: number | null } | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [at, setAt] = useState(0);
@@ -190,7 +190,7 @@ export default function Runs({ source }: ViewProps) {
   const next = rest ? rest.next : (read.data?.next ?? null);
   const readMore = () => {
     const key = read.data;
-    source.get<RunsAnswer>("/runs", { ...given, limit: PAGE, cursor: next }).then(
+    source.get<RunsAnswer>("/runs", { ...chosen, limit: PAGE, cursor: next }).then(
       ({ data }) => setMore((now) => ({ key, runs: [...(now?.key === key ? now.runs : []), ...data.runs], next: data.next })),
       (error) => setProblem(asProblem(error)),
     );
@@ -203,7 +203,7 @@ export default function Runs({ source }: ViewProps) {
     { title: "Filter by text", keys: ["/"], run: () => text.current?.select() },
     { title: "Clear the filters", keys: ["x"], run: () => setQuery(Object.fromEntries(FILTERS.map((name) => [name, ""]))) },
   ]);
-  const filters = FILTERS.filter((name) => given[name]).map((name) => `${name} ${given[name]}`);
+  const filters = FILTERS.filter((name) => chosen[name]).map((name) => `${name} ${chosen[name]}`);
   const workflows = [...new Set(runs.map((run) => run.workflow).filter(Boolean))];
   return (
     <div class="view runs-view">
