@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai import Agent, ModelRetry
-from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
@@ -193,6 +192,8 @@ async def test_a_retry_and_an_error_are_replayed(data_dir: Path, workspace: str)
 async def test_a_tool_of_an_mcp_server_runs_once(data_dir: Path, workspace: str, tmp_path: Path):
     """A replay starts no server: its tools, instructions and results are on record."""
     (tmp_path / "server.py").write_text(SERVER)
+    from pydantic_ai.mcp import MCPToolset  # noqa: PLC0415 -- takes seconds
+
     started = {"command": sys.executable, "args": ["server.py"], "cwd": str(tmp_path)}
     config = {"mcpServers": {"counter": started}}
     world = World(ToolCallPart("count", {"by": 4}))

@@ -8,7 +8,6 @@ from typing import Any
 
 import openai
 import pytest
-from google import genai
 
 import hansard
 from hansard.ext.models.proxy import ModelProxy, base_urls
@@ -37,6 +36,8 @@ class Clients:
 
     def __init__(self, proxy: str) -> None:
         urls = base_urls(proxy)
+        from google import genai  # noqa: PLC0415 -- takes seconds
+
         bases = {
             "openai": urls["OPENAI_BASE_URL"] + "/v1",
             "cerebras": urls["CEREBRAS_BASE_URL"] + "/v1",

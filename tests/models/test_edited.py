@@ -6,10 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import openai
 import pytest
-from google import genai
 
 import hansard
 from hansard.ext.models import edited
@@ -130,7 +128,9 @@ async def messages_stream(base: str) -> Any:
         return _blocks(await stream.get_final_message())
 
 
-def _anthropic(base: str) -> anthropic.AsyncAnthropic:
+def _anthropic(base: str) -> Any:
+    import anthropic  # noqa: PLC0415 -- takes seconds
+
     return anthropic.AsyncAnthropic(base_url=f"{base}/anthropic", api_key="x", max_retries=0)
 
 
@@ -153,6 +153,8 @@ async def content_stream(base: str) -> Any:
 
 
 def _google(base: str) -> Any:
+    from google import genai  # noqa: PLC0415 -- takes seconds
+
     options = genai.types.HttpOptions(base_url=f"{base}/google")
     return genai.Client(api_key="x", http_options=options).aio
 

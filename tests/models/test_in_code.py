@@ -5,11 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx
 import openai
 import pytest
-from google import genai
 
 import hansard
 from hansard.client.record import Record
@@ -39,6 +37,8 @@ def error_of(call: Callable[[], Any]) -> str:
 
 def test_calls_of_sync_clients_are_steps_and_are_replayed(record: Record, provider: Provider):
     """Recorded in their order; a resumed run asks only what is new; a replay needs no provider."""
+    import anthropic  # noqa: PLC0415 -- takes seconds
+
     client, other = openai.OpenAI(max_retries=0), anthropic.Anthropic(max_retries=0)
 
     def program() -> list[Any]:
@@ -137,6 +137,8 @@ async def test_calls_of_async_clients_are_steps_and_are_replayed(
 ):
     """Over httpx2 and over aiohttp, at once; a sync client in a thread is recorded, too."""
     client = openai.AsyncOpenAI(max_retries=0)
+    from google import genai  # noqa: PLC0415 -- takes seconds
+
     google = genai.Client().aio
     plain = openai.OpenAI(max_retries=0)
 
