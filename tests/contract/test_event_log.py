@@ -789,8 +789,8 @@ class TestFollow:
 
     async def test_one_run_alone(self, log: EventLog):
         """A follower of a run gets the commits of all of its streams, and of no other run."""
-        mine = [ALICE, KeyStream(ALICE.run, "k"), RunStream(ALICE.run)]
-        others = [KeyStream(f"{ALICE.run}x", "k"), RunStream(f"{ALICE.run}x")]
+        mine: list[StreamId] = [ALICE, KeyStream(ALICE.run, "k"), RunStream(ALICE.run)]
+        others: list[StreamId] = [KeyStream(f"{ALICE.run}x", "k"), RunStream(f"{ALICE.run}x")]
         for version in range(1, 4):
             for stream in (*mine, *others):
                 await log.append(append(stream, version))

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.core.result import Ok
 
 import hansard
 from hansard.broker.lease import join
@@ -91,6 +92,7 @@ def failures(url: str, examples: int) -> list[str]:
                 wrong.setdefault(where, f"{error}"[:400])
 
     for result in schema.get_all_operations():
+        assert isinstance(result, Ok), result
         operation = result.ok()
         run = given(case=operation.as_strategy())(check)
         settings(

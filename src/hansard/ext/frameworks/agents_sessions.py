@@ -20,7 +20,6 @@ from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse
 from hansard.domain.steps import Effects
 from hansard.ext.frameworks._sessions import execute, io, store_items
-from hansard.ext.frameworks.sdk_sessions import AGENTS as SLICE  # noqa: F401 -- entry point of earlier installations
 from hansard.ext.frameworks.sdk_sessions import AGENTS_KIND, ALL, ItemsAdded, ItemsRemoved
 from hansard.ext.steps import AnySession, step
 from hansard.extending import C_co, Event, Name, NotFound, Noun, operation, queries

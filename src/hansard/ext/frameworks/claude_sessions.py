@@ -23,7 +23,6 @@ from hansard.domain.errors import BadValue, import_extra
 from hansard.domain.ids import WorkspaceStream
 from hansard.domain.label import LOWEST, join
 from hansard.ext.frameworks._sessions import store_items
-from hansard.ext.frameworks.sdk_sessions import CLAUDE as SLICE  # noqa: F401 -- entry point of earlier installations
 from hansard.ext.frameworks.sdk_sessions import CLAUDE_KIND, TranscriptAppended, TranscriptDeleted
 from hansard.extending import (
     OS_USER,
