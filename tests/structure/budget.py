@@ -105,7 +105,10 @@ def main() -> None:
     parser.add_argument("--raise", dest="reason", help="why a number may rise")
     reason: str | None = parser.parse_args().reason
     budget = read() if FILE.exists() else Budget(packages={})
-    for package, numbers in counts().items():
+    counted = counts()
+    for package in [each for each in budget.packages if each not in counted]:
+        del budget.packages[package]
+    for package, numbers in counted.items():
         known = budget.packages.setdefault(package, numbers)
         for name, number in numbers.items():
             if number > known.setdefault(name, number) and reason is not None:
