@@ -40,6 +40,19 @@ async function exportsOf(module) {
   return Object.values(metafile.outputs).find((facts) => facts.entryPoint).exports;
 }
 
+// The licences of the packages in a build, each text once below the copyright lines that it stands for.
+function licences(...builds) {
+  const paths = builds.flatMap(({ metafile }) => Object.keys(metafile.inputs));
+  const names = [...new Set(paths.map((path) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter(Boolean))].sort();
+  const holders = new Map();
+  for (const name of names) {
+    const text = readFileSync(join(HERE, "node_modules", name, "LICENSE"), "utf8").replace(/\s+/g, " ").trim();
+    const [, holder, terms] = /(Copyright .*?) (Permission is hereby granted.*)/.exec(text) ?? [null, name, text];
+    holders.set(terms, [...(holders.get(terms) ?? []), `${name}: ${holder}`]);
+  }
+  return [...holders].map(([terms, lines]) => `/*!\n${lines.join("\n")}\n\n${terms.replaceAll("*/", "* /")}\n*/`).join("\n");
+}
+
 // The page of a file, and its modules by path with the names under which the core exports them.
 async function core() {
   const first = await esbuild.build({ ...common, write: false, entryPoints: ["src/file.tsx"] });
@@ -51,7 +64,8 @@ async function core() {
   }
   const lines = [...modules].map(([path, { name }]) => `export * as ${name} from "${path.startsWith("src/") ? `./${path}` : path}";`);
   const stdin = { contents: `import "./src/file.tsx";\n${lines.join("\n")}\n`, resolveDir: HERE, sourcefile: "core.ts" };
-  const result = await esbuild.build({ ...common, stdin, entryNames: "core-[hash]" });
+  const all = await esbuild.build({ ...common, write: false, entryPoints: ["src/main.tsx"] });
+  const result = await esbuild.build({ ...common, stdin, banner: { js: licences(first, all) }, entryNames: "core-[hash]" });
   return { modules, script: built(result, ".js"), style: built(result, ".css") };
 }
 
