@@ -118,12 +118,11 @@ def test_the_policy_names_exactly_what_is_inside(call: Call, runs: Runs, tmp_pat
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none';")
     for tag, directive in (("script", "script-src"), ("style", "style-src")):
-        (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        (inside,) = re.findall(rf"<{tag}(?: type=\"module\")?>(.*?)</{tag}>", text, re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert f"{directive} 'sha256-{digest}';" in policy
-    assert not re.search(
-        r"https?://|\bsrc=|\bhref=|@import|url\(", DATA.sub(b"", text.encode()).decode()
-    )
+    page = DATA.sub(b"", text.encode()).decode()
+    assert not re.search(r"https?://(?!www\.w3\.org/)|\bsrc=|\bhref=|@import|url\(", page)
 
 
 def test_nothing_recorded_can_end_the_data(record: hansard.Record, call: Call, tmp_path: Path):

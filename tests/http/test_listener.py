@@ -237,10 +237,10 @@ def test_up_serves_several_workspaces_and_a_broken_one_stops_none(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_only_up_takes_several_workspaces(tmp_path: Path):
-    """Other commands refuse them, and `up` refuses them beside `--all`."""
+def test_several_workspaces(tmp_path: Path):
+    """Other commands take the last one, as of any option; `up` refuses them beside `--all`."""
     for command, words in (
-        (["runs"], "only 'hansard up' takes several"),
+        (["runs", "--data-dir", "nowhere"], "data directory"),
         (["up", "--all"], "--workspace names some"),
     ):
         process = subprocess.run(

@@ -90,17 +90,14 @@ def interruptible(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]
     return called
 
 
-def settings(*, several: bool = False) -> Settings:
+def settings() -> Settings:
     """Return the settings from the global options, and from the environment for the rest.
 
-    A data directory that cannot be written is replaced by a private copy of it. `several`: the
-    command takes several workspaces; the settings have the last.
+    A data directory that cannot be written is replaced by a private copy of it. Of several
+    workspaces the last one is taken, as of any option; only `hansard up` takes several.
 
-    Raises SettingsError, NotCopied, BadDataDir, and BadValue for several workspaces.
+    Raises SettingsError, NotCopied, BadDataDir.
     """
-    if len(GlobalOptions.workspaces) > 1 and not several:
-        fact = f"there are {len(GlobalOptions.workspaces)}: {', '.join(GlobalOptions.workspaces)}"
-        raise BadValue("--workspace", fact, "give one; only 'hansard up' takes several")
     config = configuration.load(**GlobalOptions.values)
     _report_place(data_dir_of(config))
     if config.credentials:

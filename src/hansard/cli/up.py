@@ -101,7 +101,7 @@ async def up(
     accepts OpenTelemetry traces and hooks of other programs (docs/otel.md). It listens on this
     machine; other addresses require --tls-cert and --tls-key, or --behind-proxy.
     """
-    config = settings(several=True)
+    config = settings()
     private_copy.refuse(data_dir_of(config))
     only = _only(config, all_=all_)
     mine = only[0] if only is not None and len(only) == 1 else None

@@ -18,6 +18,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, RunStreams, Stored
 from hansard.bus.reads import RunInFull, is_imported, reason, time_of
 from hansard.domain.board import VIEWS
+from hansard.domain.choices import counted
 from hansard.domain.ids import AgentStream, KeyStream, run_of
 from hansard.domain.payload import MARK
 from hansard.domain.roles.view import Line, ShownEvent
@@ -232,7 +233,7 @@ def _fields(data: msgspec.Raw) -> dict[str, Any]:
 def _size(data: msgspec.Raw, fields: dict[str, Any]) -> str:
     size = len(bytes(data))
     is_plain = fields and size <= VALUE_BYTES_MAX
-    return "" if is_plain or bytes(data) == b"{}" else f"{size:,} bytes"
+    return "" if is_plain or bytes(data) == b"{}" else counted(size, "byte")
 
 
 def words(kind: str, key: str, fields: dict[str, Any]) -> str:
@@ -262,7 +263,7 @@ def preview(value: Any) -> str:
         case str():
             return value
         case {"$blob": {"size": int(size)}} | {"$parts": {"size": int(size)}}:
-            return f"({size:,} bytes)"
+            return f"({counted(size, 'byte')})"
         case {"type": str(), "text": str(text)}:
             return text
         case [first, *_] if isinstance(first, dict) and isinstance(first.get("text"), str):

@@ -189,7 +189,7 @@ class Hub:
                 async for stored in commits:
                     self._take(stored)
         except HansardError as error:
-            _log.warning("live streams ended", error=str(error))
+            _log.warning("live streams ended", error=type(error).__name__)
         except Exception as error:  # noqa: BLE001 -- the log gets its place; streams begin again
             _log.warning("live streams ended", **unexpected(error))
         for each in (*self._of_all, *(s for some in self._of_run.values() for s in some)):
@@ -468,7 +468,7 @@ async def _sent(events: Events, caller: Caller) -> AsyncGenerator[bytes]:
                 yield event or b":\n\n"
                 sent_s = loop.time()
     except HansardError as error:
-        _log.info("a live stream ended", error=str(error))
+        _log.info("a live stream ended", error=type(error).__name__)
 
 
 def _after(context: Context, after: str | None) -> str | None:

@@ -191,6 +191,7 @@ PARAMETERS: dict[str, str] = {
     "expected": "Version that the key must be at, or 'any'. By default the one last seen.",
     "experience.name": "Name of the experience, as in list_experiences.",
     "experiment": "Name of the experiment.",
+    "edits": "Other results of steps, each with its step (agent#number) and its result.",
     "fields": "Further fields of the message in the provider's form, by name.",
     "find_experience.address": "URL or host of the task.",
     "find_experience.task": "The task, in words.",
