@@ -108,6 +108,14 @@ class TestRuns:
             assert answer.status_code == 404
             assert answer.json()["remedy"]
 
+    async def test_missing_key(self, lab: Lab) -> None:
+        """The remedy of a missing key is the command that lists keys; the fact is without it."""
+        run = await recorded(lab.record)
+        problem = (await lab.http.get(lab.at(f"/runs/{run}/origin/nope"))).json()
+        assert problem["fact"].endswith("was not found")
+        assert problem["remedy"] == f"see 'hansard board {run}'"
+        assert problem["detail"] == f"{problem['fact']}: {problem['remedy']}"
+
 
 class TestOutline:
     async def test_pages(self, lab: Lab) -> None:

@@ -34,6 +34,7 @@ async def test_a_browser_logs_in_and_out(chromium: Browser, site: Site, axe: str
     await page.goto(site.view("/runs"))
     assert await page.inner_text("h1") == "You are not logged in"
     await look("needed")
+    assert not [text for text in console if "404" in text]  # each page names its icon
     console.clear()  # the browser reports the status 401 there
     link = site.lines("login", "--next", f"/ws/{WORKSPACE}/inbox?x=1")[0]["url"]
     await page.goto(link)

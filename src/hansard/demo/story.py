@@ -19,6 +19,7 @@ import msgspec
 import hansard
 from hansard.demo.team import BATCH, MODULES, THRESHOLDS, World, call_name, digest, work
 from hansard.domain.agent import CheckpointSaved
+from hansard.domain.choices import counted
 from hansard.domain.run import RunStatus
 from hansard.domain.steps import Effects, Step, StepStatus
 from hansard.state.replay import RunView
@@ -254,7 +255,7 @@ class Story:
         count = f"{len(answered)} calls answered from the record, {len(ran)} ran"
         text = f"process {pid} finished in {seconds} s: {count}, 0 of the recorded ones among them"
         stage.fact("resumed", text, run=run, pid=pid, answered=len(answered), ran=len(ran))
-        text = f"{len(twice)} calls had been cut short and ran a second time"
+        text = f"{counted(len(twice), 'call')} had been cut short and ran a second time"
         stage.fact("twice", text, bodies=len(bodies), twice=twice)
         for name, doubt in in_doubt(before).items():
             step = outcomes[name]

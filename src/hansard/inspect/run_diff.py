@@ -847,13 +847,15 @@ def _model(a: _Side, b: _Side) -> Respect:
 def _prompt(a: _Side, b: _Side) -> Respect:
     if a.prompts == b.prompts and a.prompts:
         return Respect(
-            "prompt", Sameness.SAME, counted(len(a.prompts), "message") + " that instruct"
+            "prompt", Sameness.SAME, f"{counted(len(a.prompts), 'message')} with instructions"
         )
     if not a.prompts and not b.prompts:
         why = _missing(a.prompts, b.prompts, "has a message of the role system or developer")
         return Respect("prompt", Sameness.NOT_ON_RECORD, why)
     only = [len(one.prompts - other.prompts) for one, other in ((a, b), (b, a))]
-    return _differs("prompt", f"messages that instruct only in A: {only[0]}, only in B: {only[1]}")
+    return _differs(
+        "prompt", f"messages with instructions only in A: {only[0]}, only in B: {only[1]}"
+    )
 
 
 def _effects(a: _Side, b: _Side) -> Respect:

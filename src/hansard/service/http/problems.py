@@ -128,6 +128,9 @@ def of_error(error: HansardError) -> Response:
         for name in ("fact", "value", "remedy", "where", "what", "option", "kind")
         if (value := getattr(error, name, None)) is not None
     }
+    if isinstance(error, NotFound):
+        fields["fact"] = f"{error.what} was not found"
+        fields["remedy"] = str(error).removeprefix(f"{fields['fact']}: ")
     report = Problem(
         type=TYPE + _kebab(type(error).__name__),
         title=_kebab(type(error).__name__).replace("-", " ").capitalize(),

@@ -182,6 +182,7 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>{title} - Hansard</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/login.css">
 <main>
 <h1>{title}</h1>

@@ -1,4 +1,4 @@
-// Two runs aligned: in which respects they compare, where they part first, each move beside its counterpart.
+// Two runs aligned: in which respects they compare, the first difference, each move beside its counterpart.
 
 import { useMemo, useState } from "preact/hooks";
 import { address, go, query, setQuery } from "../../app/place";
@@ -94,7 +94,7 @@ function Aligned({ lines }: { lines: any[] }) {
       <Sides a={a} b={b} />
       {verdict && <Respects verdict={verdict} />}
       <div class="ask-bar">
-        <strong>{first < 0 ? (end?.equal ? "The runs are equal." : "Their moves are equal; they ended otherwise.") : <>They part first at <button type="button" class="link" onClick={() => setQuery({ move: first })}><Rec text={nameOf(moves[first])} /></button></>}</strong>
+        <strong>{first < 0 ? (end?.equal ? "The runs are equal." : "Their moves are equal; they ended otherwise.") : <>First difference: <button type="button" class="link" onClick={() => setQuery({ move: first })}><Rec text={nameOf(moves[first])} /></button></>}</strong>
         <span class="dim">{counts(end?.counts)}{end?.shared ? `; shared with the parent: ${count(end.shared)}` : ""}</span>
         <label class="tick"><input type="checkbox" checked={every} onChange={(event) => setQuery({ all: event.currentTarget.checked ? "true" : "" })} /> Equal moves too</label>
       </div>

@@ -180,7 +180,7 @@ export function changes(a: any, b: any, most = 50): { list: FieldChange[]; more:
 export function Changes({ a, b, names = ["a", "b"] }: { a: unknown; b: unknown; names?: [string, string] }) {
   const made = useMemo(() => changes(a, b), [a, b]);
   const columns: Column<FieldChange>[] = [
-    { name: "field", cell: (each) => <span class="mono"><Rec text={each.path} /></span> },
+    { name: "field", cell: (each) => <Rec text={each.path} class="mono" /> },
     { name: names[0], cell: (each) => (each.a === undefined ? <span class="dim">missing</span> : <Value value={each.a} />) },
     { name: names[1], cell: (each) => (each.b === undefined ? <span class="dim">missing</span> : <Value value={each.b} />) },
   ];

@@ -28,7 +28,7 @@ export default function RoleView({ params }: ViewProps) {
         <Field name="at" label="At" placeholder="now" />
       </Head>
       {roles.data && !roles.data.length && <Empty>No role has rules, so there is no view to show: <code>hansard roles apply FILE</code> sets some.</Empty>}
-      {role && <Shown read={read}>{(view) => <View view={view} />}</Shown>}
+      {role && roles.data?.length !== 0 && <Shown read={read}>{(view) => <View view={view} />}</Shown>}
     </div>
   );
 }
