@@ -30,7 +30,7 @@ from hansard.service.http.routes import Context, read
 
 T = TypeVar("T")
 
-FOUND_MAX = 200
+HITS_MAX = 200
 """Most events that one search returns."""
 
 
@@ -295,7 +295,7 @@ async def search(
     settings = context.workspace.settings
     context.trusted("the search")
     place = full_text.IndexPlace.of(data_dir_of(settings), settings.workspace)
-    limit = max(1, min(limit, FOUND_MAX))
+    limit = max(1, min(limit, HITS_MAX))
     query = full_text.Question(words=q, run=run, agent=agent, type=type, limit=limit)
     busy: Held | None = None
     async with reading_raw(settings) as raw:
