@@ -1,7 +1,7 @@
 // The event at the point, with its step up to that event.
 
 import { Rec, Facts, Failed, Pill, Waiting } from "../ui/pieces";
-import { count, duration, plural } from "../ui/text";
+import { count, duration, inLine, plural } from "../ui/text";
 import { AroundContext, ErrorNode, Payload, TextBlock, Value } from "../ui/value";
 import type { ComponentChildren } from "preact";
 import { Problem } from "../app/source";
@@ -11,6 +11,7 @@ import { ChangeLink, WhyLink } from "../views/ask/links";
 import { titleOf } from "./words";
 
 const IN_RECORD = ["aggregate", "board", "memory", "team"]; // kinds of calls whose results follow from the state
+const WRITES = ["board.put", "board.append", "board.add", "board.include", "board.discard", "board.merge", "team.send"];
 const EVENT_BUTTONS = 12; // buttons shown of a step; those in the middle of a long stream are omitted
 const READ_EVENTS = 60; // events of a step that are read to show its outcome; the newest ones of more
 
@@ -132,7 +133,19 @@ function StepEvent({ model, point, item, events }: { model: RunModel; point: num
       {request.type.startsWith("step.requested") ? <Payload label="arguments" value={data.arguments ?? {}} open /> : null}
       <Outcome events={rest} />
       {isOpen && <p class="note">At this point it had no outcome yet.</p>}
-      {model.source.kind === "http" && !IN_RECORD.includes(data.kind) && <ChangeLink run={model.run} step={`${agent}#${outline.step[outline.first[item]]}`} />}
+      {model.source.kind === "http" && <Changes run={model.run} step={`${agent}#${outline.step[outline.first[item]]}`} data={data} />}
+    </>
+  );
+}
+
+// Links to change what a call has on record: its result, what it wrote, or the version of a prompt.
+function Changes({ run, step, data }: { run: string; step: string; data: any }) {
+  const isWrite = WRITES.includes(data.tool);
+  return (
+    <>
+      {isWrite ? <ChangeLink run={run} edit={step}>Change what it wrote and go on</ChangeLink>
+        : !IN_RECORD.includes(data.kind) && <ChangeLink run={run} edit={step}>Change the result and go on</ChangeLink>}
+      {data.prompts?.map((use: any) => <ChangeLink key={use.prompt} run={run} prompt={`${step}=${use.prompt}`}>{`Use another version of prompt ${inLine(use.prompt)} and go on`}</ChangeLink>)}
     </>
   );
 }
@@ -208,7 +221,7 @@ export function EventPanel() {
         {problem ? <Failed problem={problem} /> : events.length < read.length || !current ? <Waiting /> : (
           <AroundContext.Provider value={around}>
             {kind === "step" ? <StepEvent model={model} point={point} item={item} events={events} />
-              : kind === "message" ? <MessageEvent data={current.data} />
+              : kind === "message" ? <><MessageEvent data={current.data} />{rawLink && current.type.startsWith("message.") && <ChangeLink run={model.run} edit={current.address}>Change the message and go on</ChangeLink>}</>
               : kind === "decision" ? <><DecisionEvent data={current.data} />{rawLink && <WhyLink of={current.address} />}</>
               : kind === "checkpoint" ? <><div class="what"><Rec text={current.data.name} class="name" /></div><Payload label="data" value={current.data.data ?? null} open /></>
               : <><div class="what"><Rec text={titleOf(outline, item)} class="name" /></div>{Object.keys(current.data).length ? <Value value={{ ...current.data }} name="" /> : null}</>}

@@ -155,6 +155,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return f"{path}{mark}{urlencode(kept)}" if kept else path
 
 
+def with_texts(session: Any, request: Request) -> Request:
+    """Return a request with the messages that a fork has in place of its parent's."""
+    texts = getattr(getattr(session.engine, "settings", None), "texts", None)
+    if texts is None or request.operation is None:
+        return request
+    try:
+        body = msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return request
+    changed = texts.value(body)
+    if changed is body:
+        return request
+    return msgspec.structs.replace(request, body=msgspec.json.encode(changed))
+
+
 class Source(Protocol):
     """A provider's response that is being received."""
 

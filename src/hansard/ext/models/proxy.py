@@ -45,6 +45,7 @@ from hansard.ext.models.exchange import (
     Source,
     Unreached,
     pieces_of,
+    with_texts,
 )
 from hansard.ext.models.providers import PROVIDERS, Provider
 
@@ -218,6 +219,7 @@ class ModelProxy:
         receive: Receive,
         send: Send,
     ) -> None:
+        request = with_texts(self._session, request)
         gone = asyncio.ensure_future(_gone(receive))
         fields = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
         passes = partial(self._send, request, url, fields, gone)

@@ -25,6 +25,7 @@ from hansard.bus.reads import Clock, Time
 from hansard.client import unfinished
 from hansard.domain import ids
 from hansard.domain.choices import claimed_time
+from hansard.domain.errors import BadValue
 from hansard.domain.roles.view import ShownEvent
 from hansard.domain.run import ForkEffects
 from hansard.inspect import audit as audits
@@ -554,6 +555,7 @@ async def plan(
     run: str,
     *,
     edit: list[str] = [],  # noqa: B006 -- never changed
+    prompt: list[str] = [],  # noqa: B006 -- never changed
     at: str | None = None,
     effects: ForkEffects | None = None,
 ) -> ForkPlan:
@@ -563,16 +565,21 @@ async def plan(
 
     Args:
         run: The run's id, a unique prefix, or `last`.
-        edit: Steps that get another result, as `agent#number`, also several with a comma.
-        at: The point of the fork, if no step is edited; by default the run's end.
+        edit: Values that are replaced: calls as `agent#number`, or addresses of messages and of
+            writes to keys; also several with a comma.
+        prompt: Calls that get another version of a prompt, such as `agent#3=greeting`.
+        at: The point of the fork, if nothing is edited; by default the run's end.
         effects: The handling of tools with effects; `models` with edits, else `shadow`.
     """
     workspace, name = await _found(context, "plan", run)
     steps = [each for text in edit for each in _BETWEEN_STEPS.split(text) if each]
-    return await fork_plan(workspace, name, steps, at, effects)
+    uses = [(call, used) for text in prompt for call, _, used in [text.partition("=")]]
+    if any(not each for use in uses for each in use):
+        raise BadValue("prompt", f"{prompt!r:.80}", "give CALL=PROMPT, such as agent#3=greeting")
+    return await fork_plan(workspace, name, steps, at, effects, uses)
 
 
-_BETWEEN_STEPS = re.compile(r"(?<=[0-9]),")
+_BETWEEN_STEPS = re.compile(r"(?<=[0-9]),|(?<=-[0-9a-f]{12}),")
 
 
 @read("/runs/{run}/knew")

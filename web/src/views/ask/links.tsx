@@ -26,6 +26,7 @@ export function WhyLink({ of }: { of: string }) {
   return <p><a class="small" href={address(`/why/${encodeURIComponent(of)}`)}>Why: inputs and consequences</a></p>;
 }
 
-export function ChangeLink({ run, step }: { run: string; step: string }) {
-  return <p><a class="small" href={address(`${path(run)}/change`, { edit: step })}>Change the result and go on</a></p>;
+// A link to change a value on record and go on from there: of a call, or at the address of its event.
+export function ChangeLink({ run, edit, prompt, children }: { run: string; edit?: string; prompt?: string; children: string }) {
+  return <p><a class="small" href={address(`${path(run)}/change`, { edit, prompt })}>{children}</a></p>;
 }
