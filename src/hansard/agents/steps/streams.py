@@ -60,6 +60,8 @@ class StreamCall:
         call = self.call
         self._held = yield from self.engine.gate(call)
         self._arguments = yield from self.engine.revealed(call, self._held)
+        if call.spec.opens is not None:
+            call.spec.opens()
         try:
             if call.is_recorded:
                 yield from self.engine.outcomes.again(call)
