@@ -78,8 +78,11 @@ class StreamCall:
         if self._entered:
             self.engine.ledger.stop(self.call.number)
             self.engine.ledger.leave_call(self.call.place.scope)
-            if self.call.place.scope.forgets:
+            scope = self.call.place.scope
+            if scope.forgets:
                 self.engine.ledger.forget(self.call.number)
+            elif self.call.spec.ahead and scope.step is None:
+                self.engine.ledger.keep(self.call.number)
 
     def start(self) -> Any:
         """Return the tool's own iterator, not started."""
