@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 from tests.cli.support import WORKSPACE, environment
 
@@ -73,8 +73,11 @@ class Tab:
         self.page = page
         self.site = site
         self.console: list[str] = []
-        page.on("console", lambda message: self.console.append(message.text))
+        page.on("console", self._note)
         page.on("pageerror", lambda error: self.console.append(str(error)))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        self.console.append(f"{message.text} {message.location['url']}")
 
     async def open(self, path: str, /, **query: str) -> None:
         """Open a view, and wait until its answers are shown."""

@@ -3,7 +3,8 @@
 import { Rec, Facts, Failed, Pill, Waiting } from "../ui/pieces";
 import { count, duration, inLine, plural } from "../ui/text";
 import { AroundContext, ErrorNode, Payload, TextBlock, Value } from "../ui/value";
-import type { ComponentChildren } from "preact";
+import { Fragment, type ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { useEvents, useModel, useSettled, type RunModel } from "./model";
@@ -213,11 +214,13 @@ export function EventPanel() {
   const current = events.at(-1);
   const agent = outline.agentOf(point).name;
   const around = { run: model.path, find, list: (step: number, name: string) => model.list(agent, step, name) };
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => void (box.current!.scrollTop = 0), [item]);
   const rawLink = current ? model.source.link(`/events/${current.address}/raw`) : null;
   return (
     <section id="detail" class="panel" aria-label="Event at this point">
       <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <Rec text={`${outline.isAgents(point) ? agent : current.stream}@${current.version}`} />}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
-      <div id="event" class="body" key={item}>
+      <div ref={box} id="event" class="body" role="group" aria-label="Content of the event" tabIndex={0}><Fragment key={item}>
         {problem ? <Failed problem={problem} /> : events.length < read.length || !current ? <Waiting /> : (
           <AroundContext.Provider value={around}>
             {kind === "step" ? <StepEvent model={model} point={point} item={item} events={events} />
@@ -228,7 +231,7 @@ export function EventPanel() {
             <Envelope event={current} />
           </AroundContext.Provider>
         )}
-      </div>
+      </Fragment></div>
     </section>
   );
 }

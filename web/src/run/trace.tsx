@@ -86,7 +86,7 @@ function Row({ model, item, isCurrent, isClosed, place, start }: { model: RunMod
   );
 }
 
-export function Trace({ openEvent }: { openEvent: () => void }) {
+export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
   const model = useModel();
   const { outline } = model;
   const [version, point] = [model.version.value, model.point.value];
@@ -111,7 +111,7 @@ export function Trace({ openEvent }: { openEvent: () => void }) {
     if (step) select(rowOf(outline, shown, outline.item[model.target]) + step);
     else if (item !== undefined && outline.hasChild[item] && event.key === "ArrowRight" && collapsed.current.has(item)) fold(item);
     else if (item !== undefined && outline.hasChild[item] && event.key === "ArrowLeft" && !collapsed.current.has(item)) fold(item);
-    else if (event.key === "Enter") openEvent();
+    else if (event.key === "Enter") openEvent(true);
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -1,7 +1,7 @@
 // All runs: filters, an order, and the newest state of each, live.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { useCommands } from "../app/keys";
+import { isControl, useCommands } from "../app/keys";
 import { address, go, query, setQuery } from "../app/place";
 import { asProblem, useRead, useStream } from "../app/reads";
 import { live, title } from "../app/shell";
@@ -135,7 +135,7 @@ function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: 
   return (
     <form class={isAll ? "filters all" : "filters"} role="search" aria-label="Filter runs" onSubmit={(event) => event.preventDefault()}>
       <label class="field grow"><span>Text</span>
-        <input ref={textRef} type="search" value={now.text ?? ""} placeholder="Run, workflow, label, error" aria-keyshortcuts="/" autocomplete="off" spellcheck={false} onInput={(event) => {
+        <input ref={textRef} type="search" value={now.text ?? ""} placeholder="Run, workflow, label, error" aria-keyshortcuts="/" autocomplete="off" spellcheck={false} onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()} onInput={(event) => {
           const { value } = event.currentTarget;
           clearTimeout(timer.current);
           timer.current = window.setTimeout(() => setQuery({ text: value.trim(), cursor: "" }), TYPING_MS);
@@ -195,11 +195,12 @@ export default function Runs({ source }: ViewProps) {
       (error) => setProblem(asProblem(error)),
     );
   };
-  const move = (step: number) => setAt(Math.max(0, Math.min(runs.length - 1, at + step)));
+  const here = Math.max(0, Math.min(runs.length - 1, at)); // the list may have become shorter
+  const move = (step: number) => setAt(Math.max(0, Math.min(runs.length - 1, here + step)));
   useCommands([
     { title: "Next run", keys: ["j", "ArrowDown"], run: () => move(1), isHidden: true },
     { title: "Run before", keys: ["k", "ArrowUp"], run: () => move(-1), isHidden: true },
-    { title: "Open the run", keys: ["o"], run: () => runs[at] && go(`/runs/${encodeURIComponent(runs[at].run)}`) },
+    { title: "Open the run", keys: ["Enter", "o"], when: (event) => event.key !== "Enter" || !isControl(event.target), run: () => runs[here] && go(`/runs/${encodeURIComponent(runs[here].run)}`) },
     { title: "Filter by text", keys: ["/"], run: () => text.current?.select() },
     { title: "Clear the filters", keys: ["x"], run: () => setQuery(Object.fromEntries(FILTERS.map((name) => [name, ""]))) },
   ]);
@@ -213,10 +214,7 @@ export default function Runs({ source }: ViewProps) {
       <Shown read={read}>
         {() => runs.length ? (
           <div class="panel-box">
-            <VirtualList size={runs.length} height={ROW_HEIGHT} current={at} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === at} place={place} />} onKeyDown={(event) => {
-              if (event.key !== "Enter" || event.target !== event.currentTarget || !runs[at]) return;
-              go(`/runs/${encodeURIComponent(runs[at].run)}`);
-            }} />
+            <VirtualList size={runs.length} height={ROW_HEIGHT} current={here} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === here} place={place} />} />
             {next && <button type="button" class="more" onClick={readMore}>Show the next {PAGE}</button>}
           </div>
         ) : (

@@ -71,6 +71,8 @@ R = TypeVar("R", bound=Answer)
 RUNS, RUNS_MAX = 50, 500
 """Runs of a page of the list by default, and at most."""
 
+CONTEXT_BYTES_MAX = 256 * 1024
+"""Largest content of a message that a context window has in full."""
 
 KNOWN_RUNS_MAX = 10_000
 """Most runs of a workspace that are kept in short, to be listed again while they do not change."""
@@ -415,7 +417,9 @@ class ContextWindows(msgspec.Struct, kw_only=True):
 async def context_windows(
     context: Context, run: str, *, at: str | None = None, agent: str | None = None
 ) -> ContextWindows:
-    """Return the context windows of a run's agents at a point, with their messages in full.
+    """Return the context windows of a run's agents at a point, with their messages.
+
+    A content over 256 KiB stays a reference: `/runs/{run}/blobs/{sha256}` has it.
 
     Args:
         run: The run's id, a unique prefix, or `last`.
@@ -430,7 +434,10 @@ async def context_windows(
         return ContextWindows(run=view.run, position=number, agents=[], messages=messages)
     workspace, name = await _found(context, "context", run)
     up_to = await workspace.points.up_to(name, at)
-    windows, fetch = await states.contexts(workspace, name, up_to, agent), Payloads(workspace)
+    windows, fetch = (
+        await states.contexts(workspace, name, up_to, agent),
+        Payloads(workspace, CONTEXT_BYTES_MAX),
+    )
     return ContextWindows(
         run=name,
         position=windows.position,
