@@ -21,6 +21,7 @@ from tests.agents.twins import Lab, is_scenario, twins
 from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
+from tests.folders import BROKERS, remove_later
 
 STREAMS_MAX = 100
 """Streams after which a broker is replaced: mostly two a workspace."""
@@ -40,13 +41,15 @@ class _Brokers:
         """Return the data directory of one that has room."""
         if self._folder is None or _streams(self._folder) > STREAMS_MAX:
             self.close()
-            self._folder = self._factory.mktemp("broker")
+            self._folder = self._factory.mktemp(BROKERS)
             self._open.enter_context(join(self._folder))
         return self._folder
 
     def close(self) -> None:
         """Stop using it; it stays while resources that a test left open stay."""
         self._open.close()
+        if self._folder is not None:
+            remove_later(self._folder)
 
 
 @contextlib.contextmanager
