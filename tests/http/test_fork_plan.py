@@ -185,3 +185,15 @@ async def test_fork_and_request(lab: Lab) -> None:
     assert request.status_code == 200, request.text
     [waiting] = await get(lab, "/record/queue/list")
     assert (waiting["run"], waiting["status"], waiting["workflow"]) == (fork, "requested", "shop")
+
+
+async def test_origin_and_use_of_a_result(lab: Lab) -> None:
+    """Of a result: the calls made after it, and events with its text; of arguments their source."""
+    parent = await Shop().run(lab.record)
+    trail = await get(lab, f"/runs/{parent}/result/clerk%232")
+    assert (trail["step"], trail["result"]) == (EDIT, "lost somewhere in the north")
+    used = [(each["type"], each["step"], each["is_next"]) for each in trail["uses"]]
+    assert used == [("step.requested", "3", True)]
+    later = await get(lab, f"/runs/{parent}/result/clerk%233")
+    assert [(each["type"], each["step"]) for each in later["sources"]] == [("step.completed", "2")]
+    assert [each["name"] for each in later["uses"]] == ["refund"]

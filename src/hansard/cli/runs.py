@@ -727,17 +727,23 @@ async def html(
     output: Annotated[
         Path | None, option("The file to write; '-' is stdout [RUN.html].", None, "--output", "-o")
     ] = None,
+    redacted: Annotated[
+        bool, flag("--redacted", "Without the texts of arguments, results, messages and reasons.")
+    ] = False,
 ) -> None:
     """Write a run as one HTML file that needs no server.
 
     The page shows the state, board and tasks at each event, messages as a chat, and a search. The
     page of a completed run opens at its last event. Any other opens at the first call that failed,
     was blocked or is in doubt.
+
+    With --redacted, texts are replaced by their length and a mark that equal ones share; names,
+    numbers, times and structure stay.
     """
     # The run and the page are held in memory: some five times the page's size.
     _show.check_one_answer(output)
     async with reading_run(which) as (workspace, run):
-        page = await run_page.gather(workspace, run)
+        page = await run_page.gather(workspace, run, redacted=redacted)
     data = html_page(page)
     path = output or default_path(run)
     report = Written(run=run, path=str(path), bytes=len(data), events=len(page.events.id))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -357,17 +358,21 @@ class _Agent:
 
 
 def _flat(raw: msgspec.Raw) -> str:
-    return "\0".join(_strings(recorded(raw)))
+    return "\0".join(strings(recorded(raw)))
 
 
 def _texts(step: Step) -> list[str]:
     """Return texts of a call's result on record that are long enough to recognise."""
-    values = [step.result, *step.items]
-    texts = [text for raw in values[:MENTIONS_MAX] for text in _strings(recorded(raw))]
-    return [text for text in texts if len(text) >= MENTION_CHARACTERS_MIN][:MENTIONS_MAX]
+    return mentioned([recorded(raw) for raw in (step.result, *step.items)[:MENTIONS_MAX]])
 
 
-def _strings(value: Any) -> list[str]:
+def mentioned(value: Any) -> list[str]:
+    """Return the texts of a value by whose occurrence elsewhere its use is recognised."""
+    texts = (text for text in strings(value) if len(text) >= MENTION_CHARACTERS_MIN)
+    return [*islice(texts, MENTIONS_MAX)]
+
+
+def strings(value: Any) -> list[str]:
     """Return the texts in a value, in order."""
     texts: list[str] = []
     waiting = [value]

@@ -8,7 +8,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { useEvents, useModel, useSettled, type RunModel } from "./model";
-import { ChangeLink, WhyLink } from "../views/ask/links";
+import { ChangeLink, ResultLink, WhyLink } from "../views/ask/links";
 import { titleOf } from "./words";
 
 const IN_RECORD = ["aggregate", "board", "memory", "team"]; // kinds of calls whose results follow from the state
@@ -144,6 +144,7 @@ function Changes({ run, step, data }: { run: string; step: string; data: any }) 
   const isWrite = WRITES.includes(data.tool);
   return (
     <>
+      <ResultLink run={run} step={step} />
       {isWrite ? <ChangeLink run={run} edit={step}>Change what it wrote and go on</ChangeLink>
         : !IN_RECORD.includes(data.kind) && <ChangeLink run={run} edit={step}>Change the result and go on</ChangeLink>}
       {data.prompts?.map((use: any) => <ChangeLink key={use.prompt} run={run} prompt={`${step}=${use.prompt}`}>{`Use another version of prompt ${inLine(use.prompt)} and go on`}</ChangeLink>)}
@@ -219,7 +220,7 @@ export function EventPanel() {
   const rawLink = current ? model.source.link(`/events/${current.address}/raw`) : null;
   return (
     <section id="detail" class="panel" aria-label="Event at this point">
-      <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <Rec text={`${outline.isAgents(point) ? agent : current.stream}@${current.version}`} />}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
+      <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <span title="The version of this event in its stream: its number among the events of that agent, key or run"><Rec text={outline.isAgents(point) ? agent : current.stream} /> version {current.version}</span>}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
       <div ref={box} id="event" class="body" role="group" aria-label="Content of the event" tabIndex={0}><Fragment key={item}>
         {problem ? <Failed problem={problem} /> : events.length < read.length || !current ? <Waiting /> : (
           <AroundContext.Provider value={around}>

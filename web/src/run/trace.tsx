@@ -137,7 +137,7 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
             }}>{name}</button>
           ))}
         </div>
-        <label class="check"><input id="hide" type="checkbox" checked={hideLater} onChange={(event) => setHideLater(event.currentTarget.checked)} /> hide what comes later</label>
+        <label class="check"><input id="hide" type="checkbox" checked={hideLater} onChange={(event) => setHideLater(event.currentTarget.checked)} /> Hide rows after this point</label>
       </div>
       {shown.length ? (
         <VirtualList id="tree" rowsId="rows" class="tree" role="tree" label="Steps and facts" size={shown.length} height={ROW_HEIGHT} current={current} active={current >= 0 ? `row-${shown[current]}` : undefined} onKeyDown={onKey} onClick={onClick} row={(index, place) => <Row key={shown[index]} model={model} item={shown[index]} isCurrent={index === current} isClosed={collapsed.current.has(shown[index])} place={place} start={start} />} />

@@ -383,6 +383,7 @@ class NotReached(HansardError):
     def __init__(self, position: int, head: int) -> None:
         super().__init__(f"position {position} was not reached in {WAIT_FOR_S:g} s: it is {head}")
         self.value = f"{position}"
+        self.fact = f"the log is at position {head} after {WAIT_FOR_S:g} s"
 
 
 async def _answered(route: Route, context: Context, arguments: dict[str, Any]) -> Response:
