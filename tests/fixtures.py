@@ -22,6 +22,7 @@ from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
 from tests.folders import BROKERS, remove_later
+from tests.late import run_late
 
 STREAMS_MAX = 100
 """Streams after which a broker is replaced: mostly two a workspace."""
@@ -64,6 +65,13 @@ def together(record: Record, run: str = "r", **roles: str) -> Iterator[tuple[Any
 
 def _streams(folder: Path) -> int:
     return sum(1 for _ in folder.glob("nats/jetstream/*/streams/*"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _late_imports(request: pytest.FixtureRequest) -> None:
+    """Run what collection skips of the file; see `tests.late`."""
+    if hasattr(request.module, "LATE"):
+        run_late(request.module)
 
 
 AFRESH = {"bus", "faults", "sql_sandbox"}

@@ -9,14 +9,17 @@ from typing import Any
 
 import httpx2
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.core.result import Ok
 
 import hansard
 from hansard.broker.lease import join
 from tests.cli.test_up import up
 from tests.faults._warm import python
+from tests.late import LATE
+
+if LATE:
+    import schemathesis
+    from schemathesis.core.result import Ok
 
 pytestmark = pytest.mark.slow
 

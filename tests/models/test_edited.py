@@ -1,12 +1,13 @@
 """Edited responses of providers, as the real SDKs read them in a fork; bodies are hand-written."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 import hansard
@@ -14,7 +15,11 @@ from hansard.ext.models import edited
 from hansard.ext.models.exchange import Request
 from hansard.ext.models.proxy import ModelProxy, upstreams
 from tests.faults._warm import python
+from tests.late import LATE
 from tests.models.provider import Provider
+
+if LATE:
+    import openai
 
 pytestmark = [
     pytest.mark.later,

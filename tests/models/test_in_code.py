@@ -1,12 +1,13 @@
 """`hansard.record_http()`: model calls of this process as steps of its open session."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 import hansard
@@ -14,7 +15,11 @@ from hansard.agents.steps import ledger
 from hansard.client.record import Record
 from hansard.ext.models import recorder
 from hansard.ext.models.proxy import too_large
+from tests.late import LATE
 from tests.models.provider import STUCK_S, TEXT, Provider
+
+if LATE:
+    import openai
 
 PROMPT: list[Any] = [{"role": "user", "content": "hi"}]
 WHOLE = "".join(TEXT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import msgspec
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 from tests.cli.support import WORKSPACE, environment
+from tests.faults._warm import python
 
 DESK, PHONE = 1440, 360
 """Widths of a window, in pixels."""
@@ -42,7 +42,7 @@ class Site(msgspec.Struct, frozen=True):
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `hansard` on the same record."""
         return subprocess.run(
-            [sys.executable, "-m", "hansard", *arguments],
+            [python(), "-m", "hansard", *arguments],
             env=environment(self.home),
             capture_output=True,
             text=True,
