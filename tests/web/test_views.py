@@ -60,6 +60,8 @@ def views(runs: Runs, examples: Examples, fork: str) -> dict[str, tuple[str, dic
         "decisions": (f"/why/{examples.trade}", {}),
         "why of nothing": ("/why", {}),
         "origin": ("/runs/shared/origin/notes", {}),
+        "result": ("/runs/order-17/result/clerk%232", {}),
+        "change a write": ("/runs/order-17/change", {"edit": "clerk#3"}),
         "bisect": (
             "/runs/order-17/bisect",
             {"test": "is missing", "pointer": "/life/board/order 17"},
@@ -183,11 +185,15 @@ async def test_a_decision_is_shown_as_graph_and_as_tree(tab: Tab, examples: Exam
     await tab.page.get_by_role("button", name="Show more").click()
     await tab.until("document.querySelectorAll('.node.input').length > 50")
     assert await tab.page.locator(".node.input").count() == len(inputs)
+    assert await tab.page.locator(".node.cause").count() > 0
     await tab.page.get_by_role("tab", name="Tree").click()
     group = tab.page.locator(".tree details", has_text="Inputs").first
-    assert f"{len(inputs)}" in await group.locator("summary").inner_text()
-    await group.locator("summary").click()
-    assert await group.locator("li").count() == len(inputs)
+    assert f"{len(inputs)}" in await group.locator("> summary").inner_text()
+    await group.locator("> summary").click()
+    assert await group.locator("> ul > li").count() == len(inputs)
+    behind = group.locator("> ul > li > details").first
+    await behind.locator("> summary").click()
+    assert await behind.locator("li").count() > 0
 
 
 async def test_a_value_leads_to_its_writes_and_reads(tab: Tab, record: hansard.Record, runs: Runs):
