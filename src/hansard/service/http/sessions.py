@@ -30,7 +30,7 @@ from hansard.service.http.routes import SMALL_BODY_BYTES, Context, read
 CLIENTS_MAX = 200
 """Most principals of a workspace that are connected through here."""
 
-EXCHANGES_MAX = 512
+EXCHANGES_MAX = 300
 """Most requests of one principal under way, and answers that are kept for it."""
 
 KEPT_BYTES_MAX = 32 * 1024 * 1024
