@@ -348,7 +348,8 @@ export default function RunView({ run }: { run: string }) {
   const source = useSource();
   const [epoch, setEpoch] = useState(0); // rises when a role's view of the run is another one
   const model = useMemo(() => new RunModel(source, run), [source, run, epoch]);
-  const read = useRead<RunAnswer>(model.path);
+  // After the first rows: of a large run its figures take longer than these.
+  const read = useRead<RunAnswer>(model.isReady.value ? model.path : null);
   const timer = useRef(0);
   useEffect(() => {
     void model.read();
