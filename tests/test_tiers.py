@@ -242,3 +242,7 @@ def test_a_worker_stays_in_a_folder():
     assert (
         tiers.next_of(left, {tiers.folder_of("tests/test_x.py"): {"w0"}}, "w1") == "tests/test_y.py"
     )
+    begun = {"tests/frameworks": {"w0"}}
+    left = {"tests/test_x.py": 1, "tests/test_reference.py": 1}
+    assert tiers.next_of(left, begun, "w0") == "tests/test_reference.py"
+    assert tiers.next_of(left, begun, "w1") == "tests/test_x.py"
