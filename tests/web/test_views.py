@@ -13,10 +13,10 @@ from playwright.async_api import TimeoutError as Late
 
 import hansard
 from hansard.ext.worker.requests import Work
-from tests.cli.support import Runs
+from tests.cli.support import WORKSPACE, Runs
 from tests.faults._warm import python
 from tests.web.data import Examples
-from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, WORKSPACE, Tab, Tabs
+from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, Tab, Tabs
 
 PRESSES_MAX = 5
 
