@@ -91,6 +91,8 @@ SCROLL = """([turns]) => new Promise((done) => {
 
 async def page(view: Any, address: str) -> dict[str, Any]:
     """Open a trace's page, and measure it."""
+    from playwright.async_api import Error  # noqa: PLC0415 -- only where a browser is
+
     begun_s = time.monotonic()
     await view.goto(address, wait_until="commit")
     rows = 0
@@ -100,7 +102,7 @@ async def page(view: Any, address: str) -> dict[str, Any]:
             rows = await asyncio.wait_for(view.evaluate(SHOWN), SHOWN_S_MAX)
         except TimeoutError:
             break
-        except Exception:  # noqa: BLE001, S112 -- the page navigates
+        except Error:  # the page navigates
             continue
     if folder := os.environ.get("HANSARD_PICTURES"):
         await view.screenshot(path=Path(folder) / f"{abs(hash(address))}.png")

@@ -100,6 +100,7 @@ async def test_a_run_is_read_by_keys(tab: Tab, runs: Runs):
     await tab.page.wait_for_selector(".hits li")
     await press(tab, "j", "j", "k", "Enter")
     await tab.page.wait_for_url("**/runs/*at=*")
+    assert (await tab.text("#workflow")).strip()
 
 
 async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: Runs):
@@ -128,3 +129,4 @@ async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: 
     await tab.page.wait_for_selector(".grid tbody td:has-text('42')")
     await press(tab, "Tab", "g", "r")
     await tab.page.wait_for_selector(".run-row")
+    assert tab.page.url.endswith("/runs")
