@@ -156,6 +156,23 @@ def parse(text: str) -> tuple[StreamId, int]:
     return stream, number
 
 
+def is_name(pattern: str) -> bool:
+    """Return whether a filter matches one subject only."""
+    return "*" not in pattern and ">" not in pattern
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a subject matches a filter: `*` is one token, a final `>` one or more."""
+    if pattern == text or is_name(pattern):
+        return pattern == text
+    target, tokens = pattern.split("."), text.split(".")
+    if target[-1] == ">" and len(tokens) >= len(target):
+        target, tokens = target[:-1], tokens[: len(target) - 1]
+    return len(target) == len(tokens) and all(
+        token in ("*", has) for token, has in zip(target, tokens, strict=True)
+    )
+
+
 def live(text: str) -> str:
     """Return the subject on which the stream republishes what it accepted under `text`."""
     return f"live.{text}"

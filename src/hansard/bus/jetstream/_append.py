@@ -48,7 +48,6 @@ from hansard.bus.jetstream.wire import (
     FIRST,
     HEADER_LINE,
     ORIGIN,
-    Message,
     NoAnswer,
     NotSent,
     Rejected,
@@ -66,6 +65,7 @@ from hansard.bus.log import (
     VersionFree,
 )
 from hansard.bus.portal import own_task
+from hansard.bus.sources import Message
 
 # ---------------------------------------------------------------- sending
 #

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from hansard.bus import subjects
 from hansard.bus.errors import (
     BrokerError,
     BusError,
@@ -24,7 +25,6 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import (
     HEADER_LINE,
     Ack,
-    Message,
     NoAnswer,
     NoResponders,
     TooMany,
@@ -34,6 +34,7 @@ from hansard.bus.jetstream.wire import (
     stored,
 )
 from hansard.bus.loggers import logger
+from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 
 # JetStream requests over a connection: publish, publish all or none, administer.
@@ -513,17 +514,17 @@ class Direct:
 
     async def names(self, stream: str, pattern: str) -> tuple[list[str], int]:
         """Return all subjects that match, and the position up to which they are complete."""
-        subjects: list[str] = []
+        matching: list[str] = []
         head: int | None = None
         for _ in range(SUBJECT_PAGES_MAX):
-            info = await self.info(stream, {"subjects_filter": pattern, "offset": len(subjects)})
+            info = await self.info(stream, {"subjects_filter": pattern, "offset": len(matching)})
             if head is None:
                 head = int(info["state"]["last_seq"])
             page = info["state"].get("subjects") or {}
-            subjects += page
-            if not page or len(subjects) >= info.get("total", 0):
+            matching += page
+            if not page or len(matching) >= info.get("total", 0):
                 break
-        return subjects, head or 0
+        return matching, head or 0
 
     # ------------------------------------------------------------ messages
 
@@ -598,7 +599,7 @@ class Direct:
             known.note(message.position, message.subject, len(message.body))
         if known.replicas <= 1 or (message is not None and message.position >= target):
             return message
-        if message is not None and _is_name(subject):
+        if message is not None and subjects.is_name(subject):
             return message  # a subject without wildcards is written once
         after = message.position if message is not None else 0
         try:
@@ -644,7 +645,7 @@ class Direct:
     ) -> tuple[list[Message], int]:
         """Return all pages of one answer, and the position that it reaches; 0 if unknown."""
         began = time.monotonic()
-        if marker and any(_matches(each, marker) for each in filters):
+        if marker and any(subjects.matches(each, marker) for each in filters):
             marker = ""
         question: dict[str, Any] = {"multi_last": [*filters, marker] if marker else list(filters)}
         if start:
@@ -765,23 +766,6 @@ class Direct:
                 if time.monotonic() >= until:
                     raise Unreachable(self.broker.url, str(error)) from error
             await asyncio.sleep(BEHIND_PAUSE_S)
-
-
-def _is_name(pattern: str) -> bool:
-    """Return whether a pattern matches one subject only."""
-    return "*" not in pattern and ">" not in pattern
-
-
-def _matches(pattern: str, subject: str) -> bool:
-    """Return whether a subject matches a pattern."""
-    if pattern == subject or _is_name(pattern):
-        return pattern == subject
-    target, tokens = pattern.split("."), subject.split(".")
-    if target[-1] == ">" and len(tokens) >= len(target):
-        target, tokens = target[:-1], tokens[: len(target) - 1]
-    return len(target) == len(tokens) and all(
-        question in ("*", has) for question, has in zip(target, tokens, strict=True)
-    )
 
 
 def _number(subject: str) -> int:

@@ -26,7 +26,7 @@ from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.bus.jetstream.direct import Direct, api, late_of, leader_of, replicas_of
 from hansard.bus.jetstream.push import Push
 from hansard.bus.jetstream.streams import STREAM_NOT_FOUND
-from hansard.bus.jetstream.wire import Message, TooMany
+from hansard.bus.jetstream.wire import TooMany
 from hansard.bus.log import (
     Append,
     AtPosition,
@@ -40,6 +40,7 @@ from hansard.bus.log import (
 from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, loss
 from hansard.bus.reads import ReadValidator, is_stream
+from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import KeyStream, RunStream, StreamId, workspace_name
 

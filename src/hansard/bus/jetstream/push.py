@@ -29,9 +29,10 @@ from hansard.bus.jetstream.direct import (
     is_authoritative,
     replicas_of,
 )
-from hansard.bus.jetstream.wire import Message, NoAnswer, header, origin
+from hansard.bus.jetstream.wire import NoAnswer, header, origin
 from hansard.bus.log import Origin
 from hansard.bus.loggers import logger
+from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 
 CHUNK_MESSAGES_MAX = 256

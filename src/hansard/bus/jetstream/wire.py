@@ -13,10 +13,9 @@ from typing import Protocol
 
 import msgspec
 
-from hansard.bus import reads, subjects
-from hansard.bus.commits import stored_from
 from hansard.bus.errors import BusError
-from hansard.bus.log import Origin, RawMessage, Stored
+from hansard.bus.log import Origin
+from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -52,27 +51,6 @@ _SECONDS_KEPT_MAX = 1_024
 _seconds: dict[bytes, int] = {}
 _ORIGIN = ORIGIN.encode()
 _origin = msgspec.json.Decoder(Origin)
-
-
-class Message(RawMessage, frozen=True, gc=False):
-    """A message of a stream, with the decoding of one of the log's."""
-
-    def commit(self) -> Stored:
-        """Decode a message of the log to a commit. Raises Corrupt."""
-        if self.fault is not None:
-            raise self.fault
-        return stored_from(self.position, self.stamp, self.subject, self.body, self.origin)
-
-    def screened(self) -> Stored:
-        """Decode as `commit` does, with a stand-in for a commit that does not fit
-        (`hansard.bus.reads`). Raises Corrupt only if the subject is no stream's.
-        """
-        if self.fault is not None:
-            stream, version = subjects.parse(self.subject)
-            other = reads.stand_in(self.subject, version, 1, self.stamp, self.fault.fact)
-            return Stored(self.position, self.stamp, stream, other, self.body)
-        stream, commit = reads.read(self.subject, self.body, self.stamp)
-        return Stored(self.position, self.stamp, stream, commit, self.body, self.origin)
 
 
 class Receiver(Protocol):
