@@ -12,7 +12,9 @@
     ├── Unreachable         the world: no connection to the broker
     │   ├── NotWritable     the world: the embedded broker's disk refuses writes (it is full)
     │   ├── Closed          the caller: the connection was closed
-    │   └── ReplicaBehind   the world: no replica that is up to date answered in time
+    │   ├── ReplicaBehind   the world: no replica that is up to date answered in time
+    │   └── ArchiveUnavailable
+    │                       the world: the object store of older positions does not answer
     └── BrokerError         the world: the broker answered with an error of its own
 
 A record that contradicts itself is `hansard.domain.errors.Corrupt`.
@@ -428,6 +430,26 @@ class ReplicaBehind(Unreachable):
         self.stream = stream
         self.target = target
         self.reached = reached
+
+
+class ArchiveUnavailable(Unreachable):
+    """The object store with a log's older positions did not answer, or refused.
+
+    State: nothing was read or written there. New events are recorded as before.
+    Remedy: make the store reachable, and correct its credentials; then try again.
+
+    Attributes:
+        name: The object.
+    """
+
+    def __init__(self, url: str, action: str, name: str, why: str, remedy: str = "") -> None:
+        BusError.__init__(
+            self,
+            f"the archive at {url} could not {action} {name!r} ({why}): "
+            + (remedy or "check the store, its credentials and HANSARD_ARCHIVE, then try again"),
+        )
+        self.url = url
+        self.name = name
 
 
 class BrokerError(BusError):
