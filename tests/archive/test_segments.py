@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from hansard.bus import marks, subjects
-from hansard.bus.archive import archived, segment
-from hansard.bus.archive.archived import WorkspaceArchive, open_archive
+from hansard.bus.archive import archive_at, archived, segment
+from hansard.bus.archive import tiers as tiering
+from hansard.bus.archive.archived import WorkspaceArchive
 from hansard.bus.archive.store import BadArchive, ObjectStore
-from hansard.bus.archive.tiers import Tiers
 from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.log import Origin
 from hansard.bus.sources import Archived, Message, Source
@@ -26,6 +26,12 @@ from tests.archive.stores import s3_server
 
 WORKSPACE = "w"
 RUNS = 300
+
+
+def opened(url: str | ObjectStore, cache: Path, workspace: str = WORKSPACE) -> WorkspaceArchive:
+    """Open an archive with caches of its own, as another process would."""
+    store = ObjectStore(url) if isinstance(url, str) else url
+    return WorkspaceArchive(tiering.Tiers(store, cache, 1 << 26, 1 << 28), workspace)
 
 
 class Listed:
@@ -130,10 +136,10 @@ def small_segments() -> Iterator[None]:
 
 async def filled(url: str, cache: Path) -> tuple[WorkspaceArchive, list[Archived]]:
     """Archive two generations, the second once more by another process's archive."""
-    archive = open_archive(url, WORKSPACE, cache)
+    archive = opened(url, cache)
     one, two = Listed(MESSAGES, 1, 5_000), Listed(MESSAGES, 5_001, COUNT)
     generations = [await archive.store(0, one), await archive.store(1, two)]
-    again = await WorkspaceArchive(Tiers(ObjectStore(url), cache / "b"), WORKSPACE).store(1, two)
+    again = await opened(url, cache / "b").store(1, two)
     assert again == generations[1]
     return archive, generations
 
@@ -188,7 +194,7 @@ async def test_an_archived_log_answers_each_read_as_before(url: str, tmp_path: P
 @pytest.mark.usefixtures("small_segments")
 async def test_two_processes_may_archive_one_generation(url: str, tmp_path: Path) -> None:
     """Both end with the same generation, and each position is in one segment only."""
-    both = [WorkspaceArchive(Tiers(ObjectStore(url), tmp_path), "v") for _ in range(2)]
+    both = [opened(url, tmp_path, "v") for _ in range(2)]
     messages = [
         msgspec.structs.replace(m, subject=m.subject.replace(".w.", ".v.", 1))
         for m in MESSAGES[:3_000]
@@ -196,7 +202,7 @@ async def test_two_processes_may_archive_one_generation(url: str, tmp_path: Path
     source = Listed(messages, 1, 3_002)
     one, two = await asyncio.gather(*(each.store(0, source) for each in both))
     assert one == two
-    segments = await WorkspaceArchive(both[0].tiers, "v").segments(1, 3_002)
+    segments = await opened(url, tmp_path, "v").segments(1, 3_002)
     assert sum(each.count for each in segments) == len(messages)
     assert segments[-1].last == 3_002
 
@@ -204,7 +210,7 @@ async def test_two_processes_may_archive_one_generation(url: str, tmp_path: Path
 async def test_the_tiers_are_bounded_and_used_in_their_order(tmp_path: Path) -> None:
     """Memory first, then disk, then the store; each within its bytes, and counted."""
     store = ObjectStore(str(tmp_path / "archive"))
-    tiers = Tiers(store, tmp_path / "cache", memory_bytes=400_000, disk_bytes=300_000)
+    tiers = tiering.Tiers(store, tmp_path / "cache", memory_bytes=400_000, disk_bytes=300_000)
     archive = WorkspaceArchive(tiers, WORKSPACE)
     source = archive.source([await archive.store(0, WHOLE)])
     pattern = f"hansard.{WORKSPACE}.run.r7.>"
@@ -212,7 +218,7 @@ async def test_the_tiers_are_bounded_and_used_in_their_order(tmp_path: Path) -> 
     requests = tiers.fetched.hits
     await source.many([pattern])
     assert tiers.figures()["L1"].hits > 0
-    other = WorkspaceArchive(Tiers(store, tmp_path / "cache"), WORKSPACE)
+    other = opened(store, tmp_path / "cache")
     again = other.source([await other.store(0, WHOLE)])
     assert await again.many([pattern]) == WHOLE.matching(pattern)
     assert other.tiers.fetched.hits == 0, "all of it was on the disk"
@@ -230,7 +236,7 @@ async def test_the_tiers_are_bounded_and_used_in_their_order(tmp_path: Path) -> 
 
 async def archive_of(tmp_path: Path) -> tuple[WorkspaceArchive, Archived, Path]:
     """Archive the whole log in a folder; return its only segment, too."""
-    archive = WorkspaceArchive(Tiers(ObjectStore(str(tmp_path / "archive")), tmp_path / "c"), "w")
+    archive = opened(str(tmp_path / "archive"), tmp_path / "c")
     generation = await archive.store(0, WHOLE)
     (path,) = (tmp_path / "archive" / "w" / "segments").iterdir()
     return archive, generation, path
@@ -260,7 +266,7 @@ def _no_manifest(path: Path) -> None:
         (_truncated, "it has 100,000 bytes, not"),
         (_changed, "are not those written: restore the object"),
         (_gone, "it does not exist; it was deleted from the store"),
-        (_no_manifest, "it has 0 of the 8,998 messages at positions 1 to 9,000"),
+        (_no_manifest, "it does not have the 8,998 messages at positions 1 to 9,000"),
     ],
 )
 async def test_a_damaged_archive_is_named_and_never_read(
@@ -269,7 +275,7 @@ async def test_a_damaged_archive_is_named_and_never_read(
     """A reader gets the object, the fault and the remedy, and no message of it."""
     archive, generation, path = await archive_of(tmp_path)
     damage(path)
-    fresh = WorkspaceArchive(Tiers(archive.tiers.store, tmp_path / "fresh"), WORKSPACE)
+    fresh = opened(archive.tiers.store, tmp_path / "fresh")
     with pytest.raises(Corrupt, match=re.escape(fact)):
         await fresh.source([generation]).many([f"hansard.{WORKSPACE}.>"])
 
@@ -281,7 +287,7 @@ async def test_a_damaged_cache_is_read_again_from_the_store(tmp_path: Path) -> N
     await archive.source([generation]).many([pattern])
     (cached,) = (tmp_path / "c").iterdir()
     cached.write_bytes(bytes(cached.stat().st_size))
-    other = WorkspaceArchive(Tiers(archive.tiers.store, tmp_path / "c"), WORKSPACE)
+    other = opened(archive.tiers.store, tmp_path / "c")
     source = other.source([generation])
     assert await source.many([pattern]) == WHOLE.matching(pattern)
     assert other.tiers.fetched.hits > 0
@@ -315,6 +321,6 @@ async def test_a_store_that_does_not_answer_is_named(
         monkeypatch.setenv(name, text)
     monkeypatch.setattr("hansard.bus.archive.store.RETRIES_MAX", 0)
     generation = Archived(0, 1, 10, 10, marks.link("", 1, "s", b""), "s3://bucket/x")
-    source = open_archive("s3://bucket/x", WORKSPACE, tmp_path).source([generation])
+    source = archive_at(WORKSPACE, "s3://bucket/x").source([generation])
     with pytest.raises(ArchiveUnavailable, match=r"archive at s3://bucket/x could not list 'w/log"):
         await source.at(3)

@@ -14,11 +14,8 @@ import asyncio
 import bisect
 import hashlib
 import itertools
-import os
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from functools import lru_cache
-from pathlib import Path
 from typing import BinaryIO, cast
 
 import msgspec
@@ -34,8 +31,7 @@ from hansard.bus.archive.segment import (
     run_of,
     scan,
 )
-from hansard.bus.archive.store import ObjectStore
-from hansard.bus.archive.tiers import DISK_BYTES, MEMORY_BYTES, Tiers
+from hansard.bus.archive.tiers import Tiers
 from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.loggers import logger
 from hansard.bus.sources import Archived, Message, Source
@@ -56,25 +52,6 @@ _FILTER_TOKENS = 4
 _log = logger(__name__)
 
 
-def open_archive(
-    url: str,
-    workspace: str,
-    cache: Path,
-    memory_bytes: int = MEMORY_BYTES,
-    disk_bytes: int = DISK_BYTES,
-) -> WorkspaceArchive:
-    """Open the archive of a workspace; nothing is requested yet. Its caches are shared by all that
-    this process opens at the same address. Raises BadArchive, ExtraMissing.
-    """
-    tiers = _tiers(os.getpid(), url, cache, memory_bytes, disk_bytes)
-    return WorkspaceArchive(tiers, workspace)
-
-
-@lru_cache(maxsize=8)
-def _tiers(_process: int, url: str, cache: Path, memory_bytes: int, disk_bytes: int) -> Tiers:
-    return Tiers(ObjectStore(url), cache, memory_bytes, disk_bytes)
-
-
 class WorkspaceArchive:
     """The archive of one workspace: the `Archive` of `hansard.bus.sources`."""
 
@@ -82,7 +59,6 @@ class WorkspaceArchive:
         self.tiers = tiers
         self.workspace = workspace
         self._segments: dict[int, Manifest] = {}
-        self._loading = asyncio.Lock()
 
     @property
     def place(self) -> str:
@@ -118,25 +94,30 @@ class WorkspaceArchive:
         """Return the segments of archived generations. Raises Corrupt unless they hold exactly the
         messages that were archived, ArchiveUnavailable.
         """
-        if not generations:
-            return []
-        async with self._loading:
-            known = [self._segments[each] for each in sorted(self._segments)]
-            if not known or known[-1].last < generations[-1].last:
-                known = await self.segments(generations[0].first, generations[-1].last)
+        if any(self._of(each) is None for each in generations):
+            await self.segments(generations[0].first, generations[-1].last)
         segments: list[Manifest] = []
         for each in generations:
-            parts = [part for part in known if each.first <= part.first <= each.last]
-            count = sum(part.count for part in parts)
-            if count != each.messages or (parts and parts[-1].chain != each.chain):
+            parts = self._of(each)
+            if parts is None:
                 fact = (
-                    f"it has {count:,} of the {each.messages:,} messages at positions "
-                    f"{each.first:,} to {each.last:,}, or other ones: set HANSARD_ARCHIVE to "
-                    f"{each.place}, where they were stored, or restore its objects"
+                    f"it does not have the {each.messages:,} messages at positions {each.first:,} "
+                    f"to {each.last:,} that were stored there: restore its objects below "
+                    f"{self.workspace!r}"
                 )
                 raise Corrupt(f"the archive at {self.place}", fact)
             segments += parts
         return segments
+
+    def _of(self, generation: Archived) -> list[Manifest] | None:
+        """Return the known segments of a generation; None if they are not all of it."""
+        parts = [
+            self._segments[each]
+            for each in sorted(self._segments)
+            if generation.first <= each <= generation.last
+        ]
+        whole = sum(part.count for part in parts) == generation.messages
+        return parts if whole and (not parts or parts[-1].chain == generation.chain) else None
 
     async def _manifest(self, name: str) -> Manifest:
         body = await self.tiers.store.get(name)

@@ -37,13 +37,11 @@ from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.loggers import logger
 from hansard.domain.errors import Corrupt
 
-MEMORY_BYTES = 64 * 1024 * 1024
 MEMORY_S = 3_600.0
-"""Bounds of L1: bytes in memory (HANSARD_ARCHIVE_MEMORY), and seconds since a part was read."""
+"""Lifetime of decoded parts in L1, in seconds."""
 
-DISK_BYTES = 1024 * 1024 * 1024
 DISK_S = 86_400.0
-"""Bounds of L2: bytes on disk (HANSARD_ARCHIVE_DISK), and seconds since a segment was used."""
+"""Time after which a segment that was not used leaves L2, in seconds."""
 
 SWEEP_S = 60.0
 """Time between two checks of the bounds of L2, in seconds; also after each 32 MB written."""
@@ -78,13 +76,7 @@ class TierFigures(msgspec.Struct):
 class Tiers:
     """The store of an archive and its two caches, for all logs of a process; from any thread."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        cache: Path,
-        memory_bytes: int = MEMORY_BYTES,
-        disk_bytes: int = DISK_BYTES,
-    ) -> None:
+    def __init__(self, store: ObjectStore, cache: Path, memory_bytes: int, disk_bytes: int) -> None:
         """`cache` is the folder of L2, which other processes may share."""
         self.store = store
         self.memory = _Memory(memory_bytes)
