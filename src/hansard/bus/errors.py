@@ -146,6 +146,12 @@ class Anchors:
             stat = os.fstat(fd)
             self._held[path] = fd, (stat.st_dev, stat.st_ino)
 
+    def release(self, folder: Path) -> None:
+        """Hold a folder no longer; nothing if it is not held."""
+        held = self._held.pop(os.fspath(folder), None)
+        if held is not None:
+            os.close(held[0])
+
     def lost(self, folder: Path | str | None = None) -> str | None:
         """Describe how the folder, or any held one, was lost; None if it is in place.
 

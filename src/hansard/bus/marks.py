@@ -297,6 +297,16 @@ class Witness(msgspec.Struct, frozen=True):
         """Return the folder that holds messages of a stream."""
         return files_of(self.data_dir / "nats", stream)
 
+    def logs(self, workspace: str) -> dict[str, Path]:
+        """Return the folders that hold messages of a log's generations, by stream."""
+        first = subjects.log_stream(workspace)
+        folders = _folders(self.data_dir / "nats")
+        return {
+            each.name: each
+            for each in folders
+            if each.name.split("_")[:2] == first.split("_") and any(_sizes(each / "msgs"))
+        }
+
     def hidden(self, workspace: str, stream: str, folder: Path) -> Corrupt:
         """Return the error for a stream that the server does not offer though its messages are on
         disk.

@@ -106,7 +106,9 @@ class Archived(msgspec.Struct, frozen=True):
 
 
 class Archive(Protocol):
-    """A place for sealed generations, opened for one workspace."""
+    """A place for sealed generations, opened for one workspace by `hansard.bus.archive.archive_at`
+    (workspace, place). Opening it reads nothing.
+    """
 
     @property
     def place(self) -> str:

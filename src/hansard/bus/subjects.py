@@ -183,6 +183,38 @@ def log_stream(workspace: str) -> str:
     return f"hansard_log-{workspace}"
 
 
+def generation_stream(workspace: str, number: int) -> str:
+    """Return the name of the JetStream stream of a generation of the log. No workspace's name has
+    an underscore, so that it is not the log of another workspace.
+    """
+    return f"{log_stream(workspace)}_{number}" if number else log_stream(workspace)
+
+
+def generation_prefix(number: int) -> str:
+    """Return the prefix under which a generation is written: its stream stores `w.3.x` as `x`."""
+    return f"w.{number}." if number else ""
+
+
+def later_generations(workspace: str) -> str:
+    """Return the filter for the subjects on which all generations but the first listen."""
+    return f"w.*.{workspace_prefix(workspace)}.>"
+
+
+def rolled(workspace: str) -> str:
+    """Return the subject of the notice that the open generation was sealed; it is not stored."""
+    return f"hansard_rolled.{workspace}"
+
+
+def tiers_stream(workspace: str) -> str:
+    """Return the name of the JetStream stream with one message for each archived generation."""
+    return f"hansard_tiers-{workspace}"
+
+
+def tiers_subject(workspace: str, generation: int | str) -> str:
+    """Return the subject of an archived generation; "*" for all."""
+    return f"hansard_tiers.{workspace}.{generation}"
+
+
 def blob_stream(workspace: str) -> str:
     """Return the name of the JetStream stream with a workspace's large payloads."""
     return f"hansard_blob-{workspace}"

@@ -76,8 +76,10 @@ class Known(msgspec.Struct):
 
     `position` is the newest that was acknowledged to this client, read by it, or reported by the
     stream's leader. `marker` is the subject of a message that exists as long as the stream.
-    `alone`: its server is no cluster, so its answers are complete. `requested_s` is when `replicas`
-    and `alone` were requested, by the monotonic clock. `note` and `reach` may be called from any
+    `alone`: its server is no cluster, so its answers are complete. `may_go`: it is a generation of
+    a log, which is deleted once it is archived: a missing responder is reported at once.
+    `requested_s` is when `replicas` and `alone` were requested, by the monotonic clock. `note` and
+    `reach` may be called from any
     thread, the rest from the loop's.
     """
 
@@ -88,6 +90,7 @@ class Known(msgspec.Struct):
     alone: bool = False
     requested_s: float = float("-inf")
     lock: Any = msgspec.field(default_factory=threading.Lock)
+    may_go: bool = False
     claimed: set[int] = msgspec.field(default_factory=set)
     claimed_before: set[int] = msgspec.field(default_factory=set)
 
@@ -277,6 +280,8 @@ BATCH_MESSAGES_MAX = 1_000
 
 JETSTREAM_OFF = 503
 """No responders: JetStream is off for this account, or not started yet."""
+
+STREAM_NOT_FOUND = 10059
 
 LEADERLESS = frozenset({10008, 10118})
 """Errors of a cluster without a leader, or of a stream whose servers are all offline; retried
@@ -502,7 +507,7 @@ class Direct:
         began = time.monotonic()
         while True:
             floor = known.position
-            info = await self.again(lambda: api(self.broker, f"STREAM.INFO.{stream}", body))
+            info = await self.again(lambda: api(self.broker, f"STREAM.INFO.{stream}", body), stream)
             known.learn(info)
             last = int(info["state"]["last_seq"])
             if is_authoritative(info) and last >= floor:
@@ -511,6 +516,15 @@ class Direct:
             if known.replicas <= 1:
                 raise Corrupt(f"stream {stream!r}", LOST.format(last=last, known=floor))
             await self._pause(stream, floor, last, began, info)
+
+    async def info_of(self, stream: str) -> dict[str, Any] | None:
+        """Return STREAM.INFO as `info` does; None if there is no such stream."""
+        try:
+            return await self.info(stream)
+        except BrokerError as error:
+            if error.code == STREAM_NOT_FOUND:
+                return None
+            raise
 
     async def names(self, stream: str, pattern: str) -> tuple[list[str], int]:
         """Return all subjects that match, and the position up to which they are complete."""
@@ -707,7 +721,7 @@ class Direct:
         async def once() -> tuple[bytes, bytes]:
             return await self.broker.request(subject, body, timeout_s=self._try_s(stream, began))
 
-        headers, data = await self.again(once)
+        headers, data = await self.again(once, stream)
         code, text = status(headers)
         if code == STATUS_NONE:
             return None
@@ -739,7 +753,7 @@ class Direct:
 
         async with self._turns:
             began = time.monotonic()
-            return await self.again(once)
+            return await self.again(once, stream)
 
     def _try_s(self, stream: str, began: float) -> float:
         """Return how long to wait for the first message of an answer requested since `began`, in
@@ -750,8 +764,10 @@ class Direct:
             try_s = min(try_s, max(REPLICA_TRY_S, (time.monotonic() - began) / 4))
         return try_s
 
-    async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request while the broker gives no answer: a read may be repeated."""
+    async def again(self, ask: Callable[[], Awaitable[T]], stream: str) -> T:
+        """Repeat a request while the broker gives no answer: a read may be repeated. Raises
+        NoResponders at once if the stream may have been deleted.
+        """
         until = time.monotonic() + READ_WAIT_S
         while True:
             try:
@@ -763,6 +779,8 @@ class Direct:
                 if error.code not in LEADERLESS or time.monotonic() >= until:
                     raise
             except NoAnswer as error:
+                if isinstance(error, NoResponders) and self.known.of(stream).may_go:
+                    raise
                 if time.monotonic() >= until:
                     raise Unreachable(self.broker.url, str(error)) from error
             await asyncio.sleep(BEHIND_PAUSE_S)

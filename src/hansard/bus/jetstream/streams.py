@@ -11,7 +11,14 @@ import msgspec
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, Contradiction
 from hansard.bus.jetstream.client import Broker, BrokerOptions
-from hansard.bus.jetstream.direct import api
+from hansard.bus.jetstream.direct import (
+    REPLICAS_KNOWN_S,
+    STREAM_NOT_FOUND,
+    Direct,
+    api,
+    replicas_of,
+)
+from hansard.bus.jetstream.generations import Survey, survey
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.loggers import logger
 
@@ -102,7 +109,6 @@ PAYLOAD_BYTES_MIN = 640 * 1024
 headers.
 """
 
-STREAM_NOT_FOUND = 10059
 NAME_IN_USE = 10058
 """Error code: another process created the stream at the same time."""
 
@@ -146,6 +152,30 @@ def log_config(workspace: str) -> dict[str, Any]:
     }
 
 
+def generation_config(workspace: str, number: int, first: int) -> dict[str, Any]:
+    """Return the settings of a generation of the log whose first position is `first`."""
+    if not number:
+        return log_config(workspace)
+    everything = f"{subjects.workspace_prefix(workspace)}.>"
+    published = subjects.generation_prefix(number) + everything
+    return log_config(workspace) | {
+        "name": subjects.generation_stream(workspace, number),
+        "subjects": [published],
+        "subject_transform": {"src": published, "dest": everything},
+        "first_seq": first,
+    }
+
+
+def tiers_config(workspace: str) -> dict[str, Any]:
+    """Return the settings of the list of archived generations: nothing in it is overwritten."""
+    return log_config(workspace) | {
+        "name": subjects.tiers_stream(workspace),
+        "subjects": [subjects.tiers_subject(workspace, "*")],
+        "allow_atomic": False,
+        "republish": None,
+    }
+
+
 def blob_config(workspace: str) -> dict[str, Any]:
     """Return the settings for large payloads, by the hash of their bytes. A purge erases one;
     nothing is overwritten.
@@ -172,9 +202,27 @@ def snapshot_config(workspace: str) -> dict[str, Any]:
     }
 
 
-async def present(broker: Broker, workspace: str, replicas: int | None = None) -> bool:
+def configs(workspace: str, at: Survey) -> list[dict[str, Any]]:
+    """Return the settings of the streams that a workspace needs: of its log, the open generation,
+    or the next one if none is open.
+    """
+    number, first = 0, 1
+    if at.archived:
+        number, first = at.archived[-1].generation + 1, at.archived[-1].last + 1
+    if at.streams:
+        newest = at.streams[-1]
+        number, first = newest.number, newest.first
+        if newest.is_sealed:
+            number, first = number + 1, newest.last + 1
+    log = generation_config(workspace, number, first)
+    return [log, blob_config(workspace), snapshot_config(workspace)]
+
+
+async def present(
+    broker: Broker, workspace: str, replicas: int | None = None, at: Survey | None = None
+) -> bool:
     """Return whether all streams of a workspace exist; warn of those with fewer replicas than
-    requested.
+    requested. `at` are the generations of its log, if known.
 
     Raises Contradiction for one that is not ours.
     """
@@ -183,9 +231,9 @@ async def present(broker: Broker, workspace: str, replicas: int | None = None) -
             f"the server at {broker.url}",
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
-    configs = _configs(workspace)
-    settings = await asyncio.gather(*(config_of(broker, item["name"]) for item in configs))
-    for item, existing in zip(configs, settings, strict=True):
+    items = configs(workspace, at or await survey(Direct(broker), workspace))
+    settings = await asyncio.gather(*(config_of(broker, item["name"]) for item in items))
+    for item, existing in zip(items, settings, strict=True):
         if existing is None:
             return False
         compare(item, existing)
@@ -203,16 +251,36 @@ def fewer(name: str, has: int, request: int) -> str:
     )
 
 
-async def ensure(broker: Broker, workspace: str, replicas: int | None = None) -> None:
-    """Create the missing streams of a workspace with so many replicas (None: the server's default).
-    Needs rights to administer. Raises Contradiction naming each setting that differs, BrokerError,
-    NotWritable.
+async def ensure(broker: Broker, workspace: str, replicas: int | None = None) -> Survey:
+    """Create the missing streams of a workspace with so many replicas (None: the server's default),
+    and return the generations of its log. Needs rights to administer. Raises Contradiction naming
+    each setting that differs, BrokerError, NotWritable.
     """
-    for item in _configs(workspace):
+    at = await survey(Direct(broker), workspace)
+    if at.streams and at.streams[-1].is_sealed:
+        await open_next(broker, workspace, at, replicas)
+    for item in configs(workspace, at):
         if await config_of(broker, item["name"]) is None:
             await create(broker, item, replicas)
-    if not await present(broker, workspace):
+    at = await survey(Direct(broker), workspace)
+    if not await present(broker, workspace, at=at):
         raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
+    return at
+
+
+async def open_next(
+    broker: Broker, workspace: str, at: Survey, replicas: int | None = None
+) -> None:
+    """Open the generation after a sealed one, unless another process just did.
+
+    The notice goes out first, over the same connection: no reader may take the sealed generation
+    for the newest once the next accepts commits. In a cluster it takes another way than the answers
+    to reads, so that those that need not ask the leader are waited for.
+    """
+    await broker.send(subjects.rolled(workspace), b"")
+    if at.streams[-1].info.get("cluster", {}).get("name"):
+        await asyncio.sleep(2 * REPLICAS_KNOWN_S)
+    await create(broker, configs(workspace, at)[0], replicas or replicas_of(at.streams[-1].info))
 
 
 async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -> None:
@@ -235,10 +303,6 @@ def _hindered(broker: Broker) -> BusError | None:
     """
     host = broker.options.host
     return None if host is None else host.obstacle() or host.look()
-
-
-def _configs(workspace: str) -> list[dict[str, Any]]:
-    return [log_config(workspace), blob_config(workspace), snapshot_config(workspace)]
 
 
 async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:

@@ -35,6 +35,9 @@ def block(headers: dict[str, str]) -> bytes:
 FIRST = block({EXPECTED_SEQUENCE: "0"})
 """The header of an ordinary commit: its subject has no message yet."""
 
+SEALED = 10109
+"""`err_code` for: this generation of the log accepts no message any more."""
+
 STORE_FAILED = 10077
 LOST_RACE = frozenset({10071, 10164})
 """`err_code`s for: another message exists, or a condition does not hold."""
@@ -109,6 +112,17 @@ class Rejected(BusError):
         return self.lost_race or self.code in UNFINISHED
 
 
+class Sealed(Rejected):
+    """The open generation was sealed, and the next one is not open yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            SEALED,
+            "the newest generation of the log is sealed, and the next one was not opened: its roll "
+            "was interrupted; finish it with 'hansard tiers roll'",
+        )
+
+
 class Reply:
     """Receives the answer to one request."""
 
@@ -164,6 +178,8 @@ def acknowledged(data: bytes, above: int = 0) -> Ack:
     except msgspec.DecodeError as error:
         raise NoAnswer(f"not an acknowledgement: {data[:80]!r}") from error
     if ack.error is not None:
+        if ack.error.err_code == SEALED:
+            raise Sealed
         raise Rejected(ack.error.err_code or ack.error.code, ack.error.description)
     first = ack.seq - (ack.count or 1) + 1
     if first <= above:
