@@ -109,6 +109,9 @@ PAYLOAD_BYTES_MIN = 640 * 1024
 headers.
 """
 
+OPEN_TRIES_MAX = 5
+"""Most attempts to open a generation, over connections that break."""
+
 NAME_IN_USE = 10058
 """Error code: another process created the stream at the same time."""
 
@@ -258,7 +261,7 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
     """
     at = await survey(Direct(broker), workspace)
     if at.streams and at.streams[-1].is_sealed:
-        await open_next(broker, workspace, at, replicas)
+        at = await open_next(broker, workspace, replicas)
     for item in configs(workspace, at):
         if await config_of(broker, item["name"]) is None:
             await create(broker, item, replicas)
@@ -268,19 +271,44 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
     return at
 
 
-async def open_next(
-    broker: Broker, workspace: str, at: Survey, replicas: int | None = None
-) -> None:
-    """Open the generation after a sealed one, unless another process just did.
+async def open_next(broker: Broker, workspace: str, replicas: int | None = None) -> Survey:
+    """Open the generation after a sealed one, unless another process does; return the generations.
 
     The notice goes out first, over the same connection: no reader may take the sealed generation
     for the newest once the next accepts commits. In a cluster it takes another way than the answers
     to reads, so that those that need not ask the leader are waited for.
+
+    The request is sent once, over the connection that the generations were looked up on. A server
+    closes that of a process that was suspended, before it deletes a generation (see
+    `roll.KEEP_S`). So a process that continues later does not create one that is long archived.
+    Raises BrokerError, NoAnswer, Unreachable.
     """
-    await broker.send(subjects.rolled(workspace), b"")
-    if at.streams[-1].info.get("cluster", {}).get("name"):
-        await asyncio.sleep(2 * REPLICAS_KNOWN_S)
-    await create(broker, configs(workspace, at)[0], replicas or replicas_of(at.streams[-1].info))
+    for _ in range(OPEN_TRIES_MAX):
+        reconnects: list[None] = []
+        forget = broker.on_reconnect(lambda: reconnects.append(None))  # noqa: B023 -- removed in this turn
+        try:
+            at = await survey(Direct(broker), workspace)
+            if not at.streams or not at.streams[-1].is_sealed:
+                return at
+            newest = at.streams[-1]
+            await broker.send(subjects.rolled(workspace), b"")
+            if newest.info.get("cluster", {}).get("name"):
+                await asyncio.sleep(2 * REPLICAS_KNOWN_S)
+            config = configs(workspace, at)[0]
+            config |= {"num_replicas": replicas or replicas_of(newest.info)}
+            if not reconnects:
+                subject, body = (
+                    f"$JS.API.STREAM.CREATE.{config['name']}",
+                    msgspec.json.encode(config),
+                )
+                _, data = await broker.request(subject, body, b"", broker.options.request_timeout_s)
+                error = msgspec.json.decode(data).get("error")
+                if error is not None and error.get("err_code") != NAME_IN_USE:
+                    code = error.get("err_code") or error.get("code", 0)
+                    raise BrokerError(subject, code, error.get("description", ""))
+        finally:
+            forget()
+    raise BrokerError("opening the next generation", 0, "the connection broke each time")
 
 
 async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -> None:
