@@ -33,7 +33,7 @@ from hansard.bus.jetstream.direct import (
 )
 from hansard.bus.jetstream.push import Push
 from hansard.bus.jetstream.wire import NoResponders
-from hansard.bus.marks import Extent
+from hansard.bus.marks import Extent, Whole
 from hansard.bus.portal import own_task
 from hansard.bus.sources import Archived, Message, Source
 
@@ -84,34 +84,13 @@ class Survey(msgspec.Struct, frozen=True):
     archived: list[Archived]
 
     @property
-    def extent(self) -> Extent:
-        """The extent of the whole log. A generation in the archive counts as the archive verified
-        it.
-        """
-        return whole_extent([(Extent.of(each.info)) for each in self.streams], self.archived)
-
-    def holding(self, position: int) -> str | None:
-        """Return the stream that can hold a position; None if it is in the archive alone."""
-        names = [each.stream for each in self.streams if each.first <= position]
-        return names[-1] if names else None
-
-
-def whole_extent(streams: Sequence[Extent], archived: Sequence[Archived]) -> Extent:
-    """Return the extent of a log from those of its generations, oldest first."""
-    if not archived:
-        if len(streams) == 1:
-            return streams[0]
-        if not streams:
-            return Extent()
-    end = archived[-1].last if archived else 0
-    rest = [each for each in streams if each.last > end]
-    first = archived[0].first if archived else streams[0].first
-    return Extent(
-        first,
-        max(end, *(each.last for each in streams)) if streams else end,
-        sum(each.messages for each in archived) + sum(each.messages for each in rest),
-        max((each.accepted for each in streams), default=0),
-    )
+    def whole(self) -> Whole:
+        """The log over all generations; one in the archive counts as the archive verified it."""
+        return Whole(
+            tuple((each.stream, Extent.of(each.info)) for each in self.streams),
+            max((each.last for each in self.archived), default=0),
+            sum(each.messages for each in self.archived),
+        )
 
 
 Inform = Callable[[str], Awaitable[Info | None]]

@@ -361,16 +361,12 @@ async def refuse_loss(direct: Direct, workspace: str) -> Survey:
         hidden = hidden or ((blob, folder) if folder is not None else None)
         if hidden is not None:
             raise witness.hidden(workspace, *hidden)
-    extent = at.extent
+    extent = at.whole.extent
     blobs = Extent.of(blob_info).last if blob_info is not None else 0
     newest: Newest | None = None
     if kept is not None and kept.mark.checkable and kept.mark.chained <= extent.last:
-        log = at.holding(kept.mark.chained)
-        if log is None:  # the archive verified it, and its stream is deleted
-            mark = msgspec.structs.replace(kept.mark, chain="")
-            kept = msgspec.structs.replace(kept, mark=mark)
-        else:
-            newest = await _message(direct, log, kept.mark.chained)
+        kept, log = at.whole.checked(kept), at.whole.holding(kept.mark.chained)
+        newest = await _message(direct, log, kept.mark.chained) if log is not None else None
     if loss(kept, extent, blobs, newest) is None:
         return at
     gaps = await _gaps(direct, at) if extent.missing else ""
@@ -551,7 +547,7 @@ class RawWorkspace:
         at = await survey(self._direct, self.workspace)
         if at.streams:
             whole = _figures(subjects.log_stream(self.workspace), at.streams[-1].info)
-            extent, infos = at.extent, [each.info["state"] for each in at.streams]
+            extent, infos = at.whole.extent, [each.info["state"] for each in at.streams]
             streams.append(
                 msgspec.structs.replace(
                     whole,
@@ -584,7 +580,7 @@ class RawWorkspace:
         """Return the log's first and newest position and its number of messages; all 0 if it does
         not exist.
         """
-        return (await survey(self._direct, self.workspace)).extent
+        return (await survey(self._direct, self.workspace)).whole.extent
 
     async def chunks(
         self, after: int = 0, *, until: int | None = None

@@ -133,7 +133,7 @@ async def delete_archived(
             break  # oldest first, so that the archive has the log up to one position
         if _now(following) - _time(following.info["created"]) < keep_s:
             break
-        if kept is not None and kept.mark.chained < generation.last:
+        if kept is not None and generation.first - 1 <= kept.mark.chained < generation.last:
             break
         _compare(generation, entry)
         await api(admin, f"STREAM.DELETE.{generation.stream}")
