@@ -72,6 +72,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         archive: HANSARD_ARCHIVE: where `hansard up` and `hansard tiers roll` store older commits: a
             folder, or a URL such as `s3://bucket/folder` (never, if unset). Readers find it in the
             record.
+        roll_commits: HANSARD_ROLL_COMMITS: number of commits on the broker after which `hansard up`
+            begins the next generation of the log (1000000; 0: never). Only with an archive.
+        roll_hours: HANSARD_ROLL_HOURS: age of the newest generation in hours after which it does so
+            (24; 0: never). Only with an archive.
         archive_memory_mb: HANSARD_ARCHIVE_MEMORY_MB: most memory of a process for commits read from
             the archive, in MiB (64).
         archive_disk_mb: HANSARD_ARCHIVE_DISK_MB: most space in the data directory for commits read
@@ -132,6 +136,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     durability: str | None = None
     disk_wait_s: float = 600.0
     archive: str | None = None
+    roll_commits: int = 1_000_000
+    roll_hours: float = 24.0
     archive_memory_mb: int = 64
     archive_disk_mb: int = 1024
     nats_url: str | None = None

@@ -7,7 +7,6 @@ create; and for each sealed generation, oldest first: store, verify, list, delet
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import time
 
@@ -136,7 +135,11 @@ async def delete_archived(
         if kept is not None and generation.first - 1 <= kept.mark.chained < generation.last:
             break
         _compare(generation, entry)
-        await api(admin, f"STREAM.DELETE.{generation.stream}")
+        try:
+            await api(admin, f"STREAM.DELETE.{generation.stream}")
+        except BrokerError as error:
+            if error.code != STREAM_NOT_FOUND:  # another process deleted it
+                raise
         deleted.append(generation.number)
         _log.info("generation deleted", workspace=workspace, generation=generation.number)
     return deleted
@@ -189,24 +192,33 @@ def _time(text: str) -> float:
     return dt.datetime.fromisoformat(f"{text[:19]}+00:00").timestamp()
 
 
-async def keep_rolling(
-    admin: Broker,
-    workspace: str,
-    policy: Policy,
-    archive: Archive | None,
-    *,
-    every_s: float,
-    witness: Witness | None = None,
-) -> None:
-    """Roll, archive and delete by the policy until cancelled; a step that fails is logged, and
-    tried again.
+class Tended(msgspec.Struct, frozen=True):
+    """Result of one check of a log: the open generation, the generations that were archived, and
+    the numbers of those whose streams were deleted; `waiting` are sealed and still on the server.
     """
-    while True:
-        try:
-            await tend(admin, workspace, policy, archive, witness=witness)
-        except (BrokerError, Corrupt) as error:
-            _log.warning("tiers", workspace=workspace, why=str(error))
-        await asyncio.sleep(every_s)
+
+    roll: Roll
+    archived: list[Archived]
+    deleted: list[int]
+    waiting: list[int]
+
+    def lines(self) -> list[str]:
+        """Describe what was done, for people."""
+        lines: list[str] = []
+        if self.roll.sealed:
+            lines.append(
+                f"generation {self.roll.generation} begins at position {self.roll.first:,}; no "
+                f"commit was accepted for {1000 * self.roll.waited_s:.0f} ms"
+            )
+        lines += [
+            f"generation {each.generation} (positions {each.first:,} to {each.last:,}) is in the "
+            f"archive {each.place}"
+            for each in self.archived
+        ]
+        if self.deleted:
+            numbers = ", ".join(map(str, self.deleted))
+            lines.append(f"generation {numbers} is deleted from the broker")
+        return lines
 
 
 async def tend(
@@ -217,9 +229,10 @@ async def tend(
     *,
     keep_s: float = KEEP_S,
     witness: Witness | None = None,
-) -> tuple[Roll, list[Archived], list[int]]:
-    """Roll if it is due, archive what is sealed, and delete what the archive has."""
+) -> Tended:
+    """Roll if it is due, archive what is sealed, and delete the streams that the archive has."""
     rolled = await roll(admin, workspace, policy)
     new = await store_sealed(admin, workspace, archive) if archive is not None else []
     deleted = await delete_archived(admin, workspace, keep_s=keep_s, witness=witness)
-    return rolled, new, deleted
+    at = await survey(Direct(admin), workspace)
+    return Tended(rolled, new, deleted, [each.number for each in _closed(at)])
