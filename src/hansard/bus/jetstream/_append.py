@@ -355,6 +355,7 @@ class Appender:
         self._points = Direct(writes, messages.direct.known)
         self._direct = messages.direct
         self._committer = Committer(writes, group=group)
+        self._finishing = asyncio.Lock()
         self._held = ""
         """The stream whose files the embedded server's host watches."""
         self._sealed_ends: LRUCache[tuple[int, StreamId], int] = LRUCache(SEALED_ENDS_MAX)
@@ -525,9 +526,12 @@ class Appender:
         roll that was interrupted is finished after a moment.
         """
         self._generations.suspect()
-        if isinstance(error, Sealed) and attempts.waited_s >= FINISH_AFTER_S:
-            with contextlib.suppress(BusError):
-                await self._finish_roll()
+        with contextlib.suppress(BusError):
+            view = await self._generations.current()
+            late = view.open is None and attempts.waited_s >= FINISH_AFTER_S
+            if late and not self._finishing.locked():
+                async with self._finishing:
+                    await self._finish_roll()
         return error if isinstance(error, NoResponders) else Sealed()
 
     async def _finish_roll(self) -> None:

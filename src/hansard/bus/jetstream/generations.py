@@ -185,7 +185,7 @@ class SealedStream:
         async with contextlib.aclosing(push.chunks()) as chunks:
             async for chunk in chunks:
                 yield [message for message in chunk if message.position <= until]
-                if push.position >= until:
+                if chunk[-1].position >= until:
                     return
 
     @property
@@ -538,7 +538,8 @@ class Messages:
             rolled()  # it may have been sealed before the registration
             async with contextlib.aclosing(push.chunks()) as chunks:
                 async for chunk in chunks:
-                    generation.known.note(push.position, chunk[-1].subject, len(chunk[-1].body))
+                    newest = chunk[-1]  # later reads must not return an older state
+                    generation.known.note(newest.position, newest.subject, len(newest.body))
                     yield chunk, max(push.position + push.pending, chunk[-1].position)
                     if until is not None and chunk[-1].position >= until:
                         return

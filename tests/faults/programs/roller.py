@@ -1,0 +1,40 @@
+"""Roll a log again and again, and be killed at one of its requests.
+
+Given: the server's port, the workspace, the folder of the archive, how many requests to send
+before it is killed (0: never), and how often to roll.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+from hansard.bus.archive import archive_at
+from hansard.bus.jetstream import BrokerOptions, roll
+from hansard.bus.jetstream.client import Broker
+
+
+async def main(port: str, workspace: str, folder: str, requests: int, rolls: int) -> None:
+    """Tend the log."""
+    options = BrokerOptions(
+        urls=(f"nats://127.0.0.1:{port}",), user="admin", password="admin", name="roller"
+    )
+    admin = await Broker.open(options)
+    left, request = requests, Broker.request
+
+    async def counted(*arguments: Any, **more: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await request(*arguments, **more)
+
+    Broker.request = counted  # type: ignore[method-assign]  # to be killed inside of it
+    for _ in range(rolls):
+        await roll.tend(admin, workspace, None, archive_at(workspace, folder), keep_s=0)
+    await admin.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:4], *map(int, sys.argv[4:6])))

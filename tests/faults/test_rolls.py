@@ -1,0 +1,151 @@
+"""A log is rolled under writers, and roller and broker are killed at every step."""
+
+import asyncio
+import contextlib
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hansard.bus.errors import Conflict
+from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.log import Stored, StreamAt
+from hansard.domain.ids import KeyStream, StreamId
+from tests.bus.brokers import Nats, append, running, until
+
+PROGRAM = Path(__file__).parent / "programs/roller.py"
+WRITERS = 16
+SHARED = [KeyStream("shared", f"k{number}") for number in range(3)]
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[Nats]:
+    """Yield a server of its own, which may be killed."""
+    with running(tmp_path / "nats") as server:
+        yield server
+
+
+class Ledger:
+    """The commits that were acknowledged, by writers that go on until they are stopped."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[Stored] = []
+        self.over = asyncio.Event()
+
+    async def write(self, log: JetStreamLog, name: str) -> None:
+        """Append to a stream of its own and to shared ones, also two at once."""
+        chance = random.Random(name)
+        own = KeyStream("own", name)
+        while not self.over.is_set():
+            contended = chance.choice(SHARED)
+            for stream in (own, contended):
+                await self._next(log, stream)
+            if chance.random() < 0.2:
+                await self._both(log, own, contended)
+
+    async def _next(self, log: JetStreamLog, stream: StreamId) -> None:
+        newest = await log.last(stream)
+        version = newest.commit.version + 1 if newest is not None else 1
+        try:
+            self.acknowledged.append(await log.append(append(stream, version)))
+        except Conflict:
+            assert (await log.last(stream)).commit.version >= version  # type: ignore[union-attr]  # it has one
+
+    async def _both(self, log: JetStreamLog, own: StreamId, contended: StreamId) -> None:
+        """Append to both, if nobody else appended to the contended one since it was read."""
+        first, second = await log.last(own), await log.last(contended)
+        if first is None or second is None:
+            return
+        one = append(own, first.commit.version + 1, expected=StreamAt(contended, second.position))
+        two = append(contended, second.commit.version + 1)
+        with contextlib.suppress(Conflict):
+            self.acknowledged += await log.append_all([one, two])
+
+    async def check(self, log: JetStreamLog) -> None:
+        """Compare the whole log with what was acknowledged: nothing lost, nothing doubled."""
+        whole = [stored async for stored in log.follow(0, until=await log.head())]
+        assert [each.position for each in whole] == list(range(1, len(whole) + 1))
+        by_id = {each.commit.id: each for each in whole}
+        assert len(by_id) == len(whole)
+        for each in self.acknowledged:
+            assert by_id[each.commit.id].position == each.position
+        versions = Counter((each.stream, each.commit.version) for each in whole)
+        assert set(versions.values()) == {1}
+        for stream in {each.stream for each in whole}:
+            read = await log.read(stream)
+            assert [each.commit.version for each in read] == list(range(1, len(read) + 1))
+            assert [each.body for each in read] == [
+                each.body for each in whole if each.stream == stream
+            ]
+
+
+async def rolled(nats: Nats, place: Path, requests: int, rolls: int = 1) -> str:
+    """Run the roller, killed at so many requests; return its output."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, PROGRAM, str(nats.port), "lab", str(place), str(requests), str(rolls)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode in (0, -9), err.decode()
+    return out.decode()
+
+
+async def killed_at(nats: Nats, place: Path, steps: list[int], *, broker: bool) -> None:
+    """Write with 16 writers while rollers are killed at these steps, and the broker at some."""
+    log = await nats.log()
+    others = [await nats.log() for _ in range(3)]
+    ledger, seen = Ledger(), list[int]()
+
+    async def follow() -> None:
+        async for stored in others[0].follow(0):
+            seen.append(stored.position)
+
+    following = asyncio.create_task(follow())
+    writers = [
+        asyncio.create_task(ledger.write([log, *others][number % 4], f"w{number}"))
+        for number in range(WRITERS)
+    ]
+    for step in steps:
+        before = len(ledger.acknowledged)
+        rolling = asyncio.create_task(rolled(nats, place, step))
+        if broker and step % 2:
+            await asyncio.sleep(random.Random(step).random())
+            nats.kill()
+            nats.start()
+        await rolling
+
+        async def written(before: int = before) -> bool:
+            return len(ledger.acknowledged) > before + WRITERS or any(w.done() for w in writers)
+
+        await until(written)
+    ledger.over.set()
+    await asyncio.wait_for(asyncio.gather(*writers), 60)
+    await rolled(nats, place, 0)
+    head = await log.head()
+    await until(lambda: _is(seen, head))
+    following.cancel()
+    assert seen == list(range(1, head + 1))
+    fresh = await nats.log()
+    for reader in (fresh, others[1]):
+        await ledger.check(reader)
+    for each in (log, *others, fresh):
+        await each.close()
+
+
+async def _is(seen: list[int], head: int) -> bool:
+    return len(seen) >= head
+
+
+async def test_a_killed_roller_loses_nothing(nats: Nats, tmp_path: Path):
+    """Whichever step it is killed at, the next one or a writer finishes it."""
+    await killed_at(nats, tmp_path / "archive", [6, 8, 9, 16], broker=False)
+
+
+@pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
+async def test_roller_and_broker_are_killed_at_every_step(nats: Nats, tmp_path: Path):
+    """The same at each request of a roll, with the broker killed at every second."""
+    await killed_at(nats, tmp_path / "archive", [*range(1, 45)], broker=True)
