@@ -285,7 +285,7 @@ async def test_a_damaged_cache_is_read_again_from_the_store(tmp_path: Path) -> N
     archive, generation, _ = await archive_of(tmp_path)
     pattern = f"hansard.{WORKSPACE}.run.r7.>"
     await archive.source([generation]).many([pattern])
-    (cached,) = (tmp_path / "c").iterdir()
+    (cached,) = (tmp_path / "c").glob("*.segment")
     cached.write_bytes(bytes(cached.stat().st_size))
     other = opened(archive.tiers.store, tmp_path / "c")
     source = other.source([generation])

@@ -16,7 +16,6 @@ from hansard.projections.store import Store
 from tests.projections.conftest import Story
 from tests.projections.support import WORKSPACE, fill
 
-
 pytestmark = pytest.mark.slow
 
 

@@ -13,7 +13,6 @@ from hansard.cli.output import Hint, Part
 from hansard.client.opening import data_dir_of, find_broker
 from hansard.service.rolling import tend
 
-
 tiers = Commands()
 
 

@@ -86,7 +86,7 @@ class WorkspaceArchive:
             if number.isdecimal() and first <= int(number) <= last:
                 names[int(number)] = name
         new = [begin for begin in names if begin not in self._segments]
-        manifests = await asyncio.gather(*(self._manifest(names[begin]) for begin in new))
+        manifests = await asyncio.gather(*(self.tiers.manifest(names[begin]) for begin in new))
         self._segments |= dict(zip(new, manifests, strict=True))
         return [self._segments[each] for each in sorted(self._segments) if first <= each <= last]
 
@@ -94,7 +94,11 @@ class WorkspaceArchive:
         """Return the segments of archived generations. Raises Corrupt unless they hold exactly the
         messages that were archived, ArchiveUnavailable.
         """
+        if not self._segments:
+            known = await asyncio.to_thread(self.tiers.known, self.workspace)
+            self._segments = {each.first: each for each in known}
         if any(self._of(each) is None for each in generations):
+            self._segments = {}  # those on the disk may be of an earlier log
             await self.segments(generations[0].first, generations[-1].last)
         segments: list[Manifest] = []
         for each in generations:
@@ -118,14 +122,6 @@ class WorkspaceArchive:
         ]
         whole = sum(part.count for part in parts) == generation.messages
         return parts if whole and (not parts or parts[-1].chain == generation.chain) else None
-
-    async def _manifest(self, name: str) -> Manifest:
-        body = await self.tiers.store.get(name)
-        try:
-            return msgspec.json.decode(body or b"", type=Manifest)
-        except msgspec.DecodeError as error:
-            fact = f"it is no manifest of a segment ({error}): restore it from a copy"
-            raise Corrupt(f"archive object {name!r}", fact) from error
 
     async def _store(self, generation: int, source: Source) -> Archived | None:
         """Store what is missing of a generation; None if another process stored part of it."""
@@ -203,9 +199,10 @@ class WorkspaceArchive:
             message_bytes=writing.writer.message_bytes,
         )
         body = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-        if not await self.tiers.store.create(f"{self.workspace}/log/{first:020d}.json", body):
+        name = f"{self.workspace}/log/{first:020d}.json"
+        if not await self.tiers.store.create(name, body):
             return False
-        self._segments[first] = manifest
+        self._segments[first] = await self.tiers.manifest(name)
         _log.info("segment archived", workspace=self.workspace, first=first, last=last, bytes=size)
         return True
 

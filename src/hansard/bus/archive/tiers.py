@@ -29,11 +29,13 @@ from hansard.bus.archive.segment import (
     Places,
     StreamIndex,
     decode_footer,
+    digest,
     frame_of,
     unpack,
 )
 from hansard.bus.archive.store import ObjectStore
 from hansard.bus.errors import ArchiveUnavailable
+from hansard.bus.file_lock import replace_private
 from hansard.bus.loggers import logger
 from hansard.domain.errors import Corrupt
 
@@ -80,28 +82,32 @@ class Tiers:
         """`cache` is the folder of L2, which other processes may share."""
         self.store = store
         self.memory = _Memory(memory_bytes)
-        self.disk = _Disk(cache, disk_bytes)
+        self.disk = _Disk(cache, disk_bytes, digest(store.url.encode()).hex())
         self.fetched = TierFigures()
         self._fetches: dict[Hashable, asyncio.Task[None]] = {}
 
-    async def manifests(self, workspace: str, after: int = 0) -> list[Manifest]:
-        """Return the manifests of a workspace's segments from a position on, in order. Raises
-        ArchiveUnavailable, Corrupt.
-        """
-        names = sorted(
-            name
-            for name in await self.store.names(f"{workspace}/log")
-            if name.endswith(".json") and int(name.rpartition("/")[2].partition(".")[0]) > after
-        )
-        bodies = await asyncio.gather(*(self.store.get(name) for name in names))
+    def known(self, workspace: str) -> list[Manifest]:
+        """Return the manifests that this machine has read before: they never change."""
         manifests: list[Manifest] = []
-        for name, body in zip(names, bodies, strict=True):
-            try:
-                manifests.append(_manifest.decode(body or b""))
-            except msgspec.DecodeError as error:
-                where = f"archive object {name!r}"
-                raise Corrupt(where, f"it is no manifest ({error})") from error
+        for path in self.disk.index(workspace).glob("*.json"):
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                manifests.append(_manifest.decode(path.read_bytes()))
         return manifests
+
+    async def manifest(self, name: str) -> Manifest:
+        """Read a manifest from the store, and keep it on the disk with the footer of its segment: a
+        new stream can then be begun while the store is away, since they show that the segment does
+        not have it. Raises ArchiveUnavailable, Corrupt.
+        """
+        body = await self.store.get(name)
+        try:
+            manifest = _manifest.decode(body or b"")
+        except msgspec.DecodeError as error:
+            fact = f"it is no manifest of a segment ({error}): restore it from a copy"
+            raise Corrupt(f"archive object {name!r}", fact) from error
+        self.disk.keep(manifest, body or b"")
+        await self.footer(manifest)
+        return manifest
 
     async def footer(self, segment: Manifest) -> Footer:
         """Return the footer of a segment."""
@@ -320,8 +326,9 @@ class _Counting(TTLCache[Any, Any]):
 class _Disk:
     """L2: the parts of a segment are at their own offsets in a sparse file."""
 
-    def __init__(self, folder: Path, bytes_max: int) -> None:
+    def __init__(self, folder: Path, bytes_max: int, store: str) -> None:
         self._folder = folder
+        self._store = store
         self._max = bytes_max
         self._figures = TierFigures(bytes_max=bytes_max)
         self._lock = threading.Lock()
@@ -332,6 +339,16 @@ class _Disk:
     def read(self, segment: Manifest, parts: Sequence[Part]) -> dict[int, bytes]:
         """Return the parts that the file has, by offset."""
         sound: dict[int, bytes] = {}
+        footer = segment.footer_part
+        if footer in parts:
+            with contextlib.suppress(OSError):
+                data = self._footer(segment).read_bytes()
+                if footer.check(data):
+                    sound[footer.offset] = data
+                    self._figures.hits += 1
+            parts = [part for part in parts if part.offset not in sound]
+            if not parts:
+                return sound
         try:
             fd = os.open(self._path(segment), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -348,16 +365,21 @@ class _Disk:
             self._warn(error)
         finally:
             os.close(fd)
-        self._figures.hits += len(sound)
-        self._figures.misses += len(parts) - len(sound)
+        missing = sum(part.offset not in sound for part in parts)
+        self._figures.hits += len(parts) - missing
+        self._figures.misses += missing
         return sound
 
     def write(self, segment: Manifest, parts: Sequence[tuple[int, bytes]]) -> None:
         """Keep parts; a disk that refuses them is logged, and costs time only."""
         if not self._max:
             return
+        footer = segment.footer_part.offset
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for offset, data in parts:
+                if offset == footer and self.index(segment.workspace).exists():
+                    replace_private(self._footer(segment), data)
             fd = os.open(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 for offset, data in parts:
@@ -366,6 +388,21 @@ class _Disk:
                 os.close(fd)
             self._written += sum(len(data) for _, data in parts)
             self._sweep()
+        except OSError as error:
+            self._warn(error)
+
+    def index(self, workspace: str) -> Path:
+        """Return the folder of manifests and footers, which are kept beyond the bounds: about
+        0.3 % of the segments' bytes.
+        """
+        return self._folder / "index" / self._store / workspace
+
+    def keep(self, segment: Manifest, body: bytes) -> None:
+        """Keep a manifest."""
+        path = self.index(segment.workspace) / f"{segment.first:020d}.json"
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_private(path, body)
         except OSError as error:
             self._warn(error)
 
@@ -398,11 +435,14 @@ class _Disk:
         """Return the files with the time of their last use and the bytes that they take."""
         files: list[tuple[float, int, Path]] = []
         with contextlib.suppress(FileNotFoundError):
-            for path in self._folder.iterdir():
+            for path in self._folder.glob("*.segment"):
                 with contextlib.suppress(FileNotFoundError):
                     stat = path.stat()
                     files.append((stat.st_mtime, stat.st_blocks * 512, path))
         return files
+
+    def _footer(self, segment: Manifest) -> Path:
+        return self.index(segment.workspace) / f"{segment.first:020d}.footer"
 
     def _path(self, segment: Manifest) -> Path:
         return self._folder / f"{segment.sha256}.segment"
