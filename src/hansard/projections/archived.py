@@ -22,7 +22,7 @@ import msgspec
 
 from hansard.bus.archive.archived import WorkspaceArchive
 from hansard.bus.sources import Archived
-from hansard.domain.errors import Corrupt
+from hansard.domain.errors import CallerError, Corrupt
 from hansard.projections._engine import engine as duckdb
 from hansard.projections.errors import Behind
 from hansard.projections.snapshots import Reader
@@ -124,6 +124,18 @@ async def store_tables(
     return stored
 
 
+async def store_all_tables(
+    archive: WorkspaceArchive, reader: Reader, generations: Iterable[Archived]
+) -> list[ArchivedTables]:
+    """Store the rows of those generations that the tables have reached; return the new ones."""
+    known = {each.last for each in await stored_tables(archive)}
+    return [
+        await store_tables(archive, reader, each)
+        for each in generations
+        if each.last not in known and each.last <= reader.position
+    ]
+
+
 async def stored_tables(archive: WorkspaceArchive) -> list[ArchivedTables]:
     """Return the manifests of all stored rows, oldest first."""
     store = archive.tiers.store
@@ -153,9 +165,23 @@ async def years(
         con = duckdb.connect(":memory:")
         try:
             await asyncio.to_thread(_create_views, con, files, live, end)
+            _confine(con, [folder, *([live.parent] if live is not None else [])])
             yield con
         finally:
             con.close()
+
+
+async def query(
+    archive: WorkspaceArchive, live: Path | None, statement: str
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the columns and rows of a statement on the views of `years`. Raises CallerError."""
+    async with years(archive, live) as con:
+        try:
+            answer = await asyncio.to_thread(con.execute, statement)
+            names = [column[0] for column in answer.description or []]
+            return names, await asyncio.to_thread(answer.fetchall)
+        except duckdb.Error as error:
+            raise CallerError(f"the statement failed: {error}") from error
 
 
 async def _fetched(
@@ -204,6 +230,14 @@ def _create_views(
         con.execute(f"INSERT INTO archived_runs SELECT run, 0 FROM ({later})").fetchall()  # noqa: S608 -- of our own names and numbers
     for table in _tables(columns):
         con.execute(_view(table, files.get(table.name, []), live, end)).fetchall()
+
+
+def _confine(con: duckdb.DuckDBPyConnection, folders: Iterable[Path]) -> None:
+    """Let statements read the files of the views, and nothing else."""
+    texts = ", ".join(f"'{folder}'" for folder in folders)
+    con.execute(f"SET allowed_directories = [{texts}]").fetchall()
+    con.execute("SET enable_external_access = false").fetchall()
+    con.execute("SET lock_configuration = true").fetchall()
 
 
 def _view(table: _Table, paths: list[Path], live: Path | None, end: int) -> str:
