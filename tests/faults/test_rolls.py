@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from hansard.domain.ids import KeyStream, StreamId
 from tests.bus.brokers import Nats, append, running, until
 
 PROGRAM = Path(__file__).parent / "programs/roller.py"
+WRITER = Path(__file__).parent / "programs/roll_writer.py"
 WRITERS = 16
 SHARED = [KeyStream("shared", f"k{number}") for number in range(3)]
 
@@ -35,24 +37,33 @@ class Ledger:
         self.acknowledged: list[Stored] = []
         self.over = asyncio.Event()
 
-    async def write(self, log: JetStreamLog, name: str) -> None:
-        """Append to a stream of its own and to shared ones, also two at once."""
+    async def write(self, log: JetStreamLog, reader: JetStreamLog, name: str) -> None:
+        """Append to a stream of its own and to shared ones, also two at once; `reader` is another
+        client, which must see each commit that was acknowledged.
+        """
         chance = random.Random(name)
         own = KeyStream("own", name)
         while not self.over.is_set():
             contended = chance.choice(SHARED)
             for stream in (own, contended):
-                await self._next(log, stream)
+                stored = await self._next(log, stream)
+                newest = await reader.last(stream)
+                if stored is not None:
+                    assert newest is not None
+                    assert newest.position >= stored.position
             if chance.random() < 0.2:
                 await self._both(log, own, contended)
 
-    async def _next(self, log: JetStreamLog, stream: StreamId) -> None:
+    async def _next(self, log: JetStreamLog, stream: StreamId) -> Stored | None:
         newest = await log.last(stream)
         version = newest.commit.version + 1 if newest is not None else 1
         try:
-            self.acknowledged.append(await log.append(append(stream, version)))
+            stored = await log.append(append(stream, version))
         except Conflict:
             assert (await log.last(stream)).commit.version >= version  # type: ignore[union-attr]  # it has one
+            return None
+        self.acknowledged.append(stored)
+        return stored
 
     async def _both(self, log: JetStreamLog, own: StreamId, contended: StreamId) -> None:
         """Append to both, if nobody else appended to the contended one since it was read."""
@@ -82,6 +93,16 @@ class Ledger:
             ]
 
 
+async def writing(nats: Nats) -> asyncio.subprocess.Process:
+    """Start a writer in a process of its own."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, WRITER, str(nats.port), "lab", SHARED[0].key),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
 async def rolled(nats: Nats, place: Path, requests: int, rolls: int = 1) -> str:
     """Run the roller, killed at so many requests; return its output."""
     process = await asyncio.create_subprocess_exec(
@@ -106,10 +127,20 @@ async def killed_at(nats: Nats, place: Path, steps: list[int], *, broker: bool) 
 
     following = asyncio.create_task(follow())
     writers = [
-        asyncio.create_task(ledger.write([log, *others][number % 4], f"w{number}"))
+        asyncio.create_task(
+            ledger.write([log, *others][number % 4], [log, *others][-number % 4], f"w{number}")
+        )
         for number in range(WRITERS)
     ]
-    for step in steps:
+    paused, lines = await writing(nats), list[str]()
+    for number, step in enumerate(steps):
+        if number % 4 == 0:
+            assert paused.stdout is not None
+            lines.append((await asyncio.wait_for(paused.stdout.readline(), 30)).decode())
+            assert lines[-1]
+            paused.send_signal(signal.SIGSTOP)
+        elif number % 4 == 3:  # two rolls or more later
+            paused.send_signal(signal.SIGCONT)
         before = len(ledger.acknowledged)
         rolling = asyncio.create_task(rolled(nats, place, step))
         if broker and step % 2:
@@ -123,6 +154,10 @@ async def killed_at(nats: Nats, place: Path, steps: list[int], *, broker: bool) 
 
         await until(written)
     ledger.over.set()
+    paused.send_signal(signal.SIGCONT)
+    out, err = await asyncio.wait_for(paused.communicate(b""), 60)
+    assert paused.returncode == 0, err.decode()
+    lines += out.decode().splitlines()
     await asyncio.wait_for(asyncio.gather(*writers), 60)
     await rolled(nats, place, 0)
     head = await log.head()
@@ -132,6 +167,9 @@ async def killed_at(nats: Nats, place: Path, steps: list[int], *, broker: bool) 
     fresh = await nats.log()
     for reader in (fresh, others[1]):
         await ledger.check(reader)
+    for line in lines:
+        id_, position = line.split()
+        assert (await fresh.at(int(position))).commit.id == id_
     for each in (log, *others, fresh):
         await each.close()
 

@@ -37,4 +37,5 @@ async def main(port: str, workspace: str, folder: str, requests: int, rolls: int
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4], *map(int, sys.argv[4:6])))
+    port, workspace, folder, *numbers = sys.argv[1:]
+    asyncio.run(main(port, workspace, folder, int(numbers[0]), int(numbers[1])))
