@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import BinaryIO, cast
 
 import msgspec
+from cachetools import LRUCache
 
 from hansard.bus import marks, subjects
 from hansard.bus.archive.segment import (
@@ -45,6 +46,9 @@ CHUNK_MESSAGES_MAX = 256
 
 STORES_MAX = 4
 """Times that a generation is stored from the beginning because another process stores it, too."""
+
+RUNS_KNOWN_MAX = 4_096
+"""Most runs of which a source remembers which segments have them."""
 
 _FILTER_TOKENS = 4
 """Tokens that name a run: `hansard.<workspace>.run.<run>`."""
@@ -265,6 +269,7 @@ class ArchivedSource:
         self._tiers = archive.tiers
         self._generations = list(generations)
         self._known: list[Manifest] | None = None
+        self._with_run: LRUCache[str, frozenset[int]] = LRUCache(RUNS_KNOWN_MAX)
         self.first = generations[0].first if generations else 1
         """The first position."""
         self.last = generations[-1].last if generations else 0
@@ -276,7 +281,7 @@ class ArchivedSource:
         by_prefix = _by_prefix(exact)
         rest = [each for each in filters if each not in exact]
         messages: list[Message] = []
-        for segment in await self._segments():
+        for segment in await self._holding(filters):
             selection = await self._selected(segment, rest, by_prefix)
             messages += selection.of(await self._frames(segment, selection.frames))
         return messages
@@ -288,7 +293,7 @@ class ArchivedSource:
     async def names(self, pattern: str) -> list[str]:
         """See `Source.names`."""
         names: list[str] = []
-        for segment in await self._segments():
+        for segment in await self._holding([pattern]):
             selection = await self._selected(segment, [pattern], {})
             for entry, versions in selection.entries:
                 names += entry.names(versions)
@@ -298,7 +303,7 @@ class ArchivedSource:
         """See `Source.newest`."""
         exact = subjects.is_name(pattern)
         named, filters = (_by_prefix([pattern]), []) if exact else ({}, [pattern])
-        for segment in reversed(await self._segments()):
+        for segment in reversed(await self._holding([pattern])):
             selection = await self._selected(segment, filters, named)
             last: set[int] = set()
             for entry, versions in selection.entries:
@@ -374,6 +379,24 @@ class ArchivedSource:
             self._known = await self._archive.segments_of(self._generations)
         return self._known
 
+    async def _holding(self, filters: Sequence[str]) -> list[Manifest]:
+        """Return the segments that may have messages of the runs that filters name; all of them for
+        a filter of several runs.
+        """
+        segments = await self._segments()
+        runs = [_run(each) for each in filters]
+        chosen: set[int] = set()
+        for run in dict.fromkeys(runs):
+            if run is None:
+                return segments
+            numbers = self._with_run.get(run)
+            if numbers is None:
+                footers = [await self._tiers.footer(each) for each in segments]
+                numbers = frozenset(n for n, each in enumerate(footers) if each.has_run(run))
+                self._with_run[run] = numbers
+            chosen |= numbers
+        return [segments[number] for number in sorted(chosen)]
+
     async def _frames(
         self, segment: Manifest, numbers: Iterable[int], *, keep: bool = True
     ) -> list[Frame]:
@@ -395,9 +418,8 @@ class ArchivedSource:
             if footer.has_run(run_of(f"{prefix}.")):
                 by_page.setdefault(_page(footer, prefix), []).append(prefix)
         for each in filters:
-            head = each.split(".")[:_FILTER_TOKENS]
-            names_run = len(head) == _FILTER_TOKENS and not {"*", ">"} & {*head}
-            if names_run and not footer.has_run(".".join(head)):
+            run = _run(each)
+            if run is not None and not footer.has_run(run):
                 continue
             begin = _literal(each)
             first = max(0, _page(footer, begin))
@@ -432,6 +454,12 @@ def _by_prefix(names: Iterable[str]) -> dict[str, set[str]]:
         prefix, _, version = name.rpartition(".")
         by_prefix.setdefault(prefix, set()).add(version)
     return by_prefix
+
+
+def _run(pattern: str) -> str | None:
+    """Return the prefix of the run that a filter names; None for a filter of several."""
+    head = pattern.split(".", _FILTER_TOKENS)[:_FILTER_TOKENS]
+    return ".".join(head) if len(head) == _FILTER_TOKENS and not {"*", ">"} & {*head} else None
 
 
 def _literal(pattern: str) -> str:

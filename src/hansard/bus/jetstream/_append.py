@@ -528,6 +528,8 @@ class Appender:
         self._generations.suspect()
         with contextlib.suppress(BusError):
             view = await self._generations.current()
+            if view.open is not None and view.open.stream != self._held:
+                self._release()  # a client that never read had no notice of the roll
             late = view.open is None and attempts.waited_s >= FINISH_AFTER_S
             if late and not self._finishing.locked():
                 async with self._finishing:
