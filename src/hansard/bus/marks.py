@@ -128,7 +128,7 @@ class Whole(msgspec.Struct, frozen=True):
 
     def holding(self, position: int) -> str | None:
         """Return the stream that can hold a position; None if only the archive does."""
-        names = [name for name, extent in self.streams if extent.first <= position]
+        names = [name for name, each in self.streams if each.messages and each.first <= position]
         if names:
             return names[-1]
         return self.streams[0][0] if self.streams and position > self.end else None

@@ -210,6 +210,13 @@ def tiers_stream(workspace: str) -> str:
     return f"hansard_tiers-{workspace}"
 
 
+def guard_stream(workspace: str) -> str:
+    """Return the name of the JetStream stream that keeps the subjects of an archived generation 0
+    from being used again.
+    """
+    return f"hansard_guard-{workspace}"
+
+
 def tiers_subject(workspace: str, generation: int | str) -> str:
     """Return the subject of an archived generation; "*" for all."""
     return f"hansard_tiers.{workspace}.{generation}"

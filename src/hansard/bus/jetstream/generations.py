@@ -36,6 +36,7 @@ from hansard.bus.jetstream.wire import NoResponders
 from hansard.bus.marks import Extent, Whole
 from hansard.bus.portal import own_task
 from hansard.bus.sources import Archived, Message, Source
+from hansard.domain.errors import Corrupt
 
 PAGES_MAX = 1_000
 """Bound of the loop over the server's pages of 1,024 stream names."""
@@ -109,13 +110,22 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
     numbers = await _later(direct.broker, workspace)
     names = [subjects.generation_stream(workspace, number) for number in numbers]
     infos = await asyncio.gather(*(inform(each) for each in names))
+    # Last, since a generation is listed there before its stream is deleted.
+    entries = await archived(direct, workspace)
     streams = [
         Generation(number, stream, info)
         for number, stream, info in zip([0, *numbers], [name, *names], [first, *infos], strict=True)
         if info is not None
     ]
-    # Last, since a generation is listed there before its stream is deleted.
-    return Survey(streams, await archived(direct, workspace))
+    for each in streams[:-1]:
+        if not each.is_sealed:
+            fact = (
+                f"generation {each.number} accepts commits though generation "
+                f"{streams[-1].number} is newer: it was made again, or restored without its seal; "
+                f"see what it has with 'nats stream view {each.stream}', and delete it"
+            )
+            raise Corrupt(f"workspace {workspace!r}", fact)
+    return Survey(streams, entries)
 
 
 async def _later(broker: Broker, workspace: str) -> list[int]:

@@ -142,7 +142,19 @@ async def delete_archived(
                 raise
         deleted.append(generation.number)
         _log.info("generation deleted", workspace=workspace, generation=generation.number)
+    if 0 in known and (not at.streams or at.streams[0].number or 0 in deleted):
+        await _guard(admin, workspace)
     return deleted
+
+
+async def _guard(admin: Broker, workspace: str) -> None:
+    """Keep the subjects of a deleted generation 0 by a stream that is empty and sealed."""
+    name, config = subjects.guard_stream(workspace), streams.guard_config(workspace)
+    existing = await streams.config_of(admin, name)
+    if existing is None:
+        await streams.create(admin, config, None)
+    if existing is None or not existing.get("sealed"):
+        await api(admin, f"STREAM.UPDATE.{name}", config | {"sealed": True})
 
 
 def _closed(at: Survey) -> list[Generation]:

@@ -169,6 +169,13 @@ def generation_config(workspace: str, number: int, first: int) -> dict[str, Any]
     }
 
 
+def guard_config(workspace: str) -> dict[str, Any]:
+    """Return the settings of the stream that keeps the subjects of an archived generation 0, and
+    takes no message: no program of an earlier version can make an empty log there.
+    """
+    return log_config(workspace) | {"name": subjects.guard_stream(workspace), "max_msg_size": 1}
+
+
 def tiers_config(workspace: str) -> dict[str, Any]:
     """Return the settings of the list of archived generations: nothing in it is overwritten."""
     return log_config(workspace) | {
