@@ -67,8 +67,12 @@ test test-slow: export PYTHONHASHSEED = 1
 
 # Where there is room, tests write to memory: what is killed loses nothing that was written, there or
 # on a disk, and no fsync is waited for. `test-full` writes to the disk.
+# What is written there is memory in use, next to some 5 GB of the tests' processes.
 SHM_KB_MIN := 6000000
-SHM := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt $(SHM_KB_MIN) ] 2>/dev/null && echo /dev/shm)
+MEMORY_KB_MIN := 10000000
+SHM := $(shell df -Pk /dev/shm 2>/dev/null | cat - /proc/meminfo 2>/dev/null | awk '\
+	NR == 2 { room = $$4 } /^MemAvailable/ { memory = $$2 } \
+	END { if (room > $(SHM_KB_MIN) && memory > $(MEMORY_KB_MIN)) print "/dev/shm" }')
 
 QUICK = ROUNDS=$(ROUNDS) $(if $(SHM),PYTEST_DEBUG_TEMPROOT=$(SHM)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TIER)
 test: TIER = --tier fast

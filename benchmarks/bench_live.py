@@ -63,15 +63,15 @@ async def write(record: AsyncRecord, run: str, epoch: int, events: int, rate: fl
     await asyncio.gather(*map(one, range(WRITERS)))
 
 
-async def read(url: str, folder: str, run: str, events: int) -> None:
-    """Read all events of all streams, and print the milliseconds that each took."""
+async def read(url: str, folder: str, run: str, events: int, streams: int = STREAMS) -> None:
+    """Read all events of so many streams, and print the milliseconds that each took."""
     took: list[float] = []
     async with AsyncExitStack() as stack:
         waits = [
             await stack.enter_async_context(
                 _stream(url, run, events, took) if url else _subscription(folder, run, events, took)
             )
-            for _ in range(STREAMS)
+            for _ in range(streams)
         ]
         print("ready", flush=True)
         _, late = await asyncio.wait(waits, timeout=_END_S)
@@ -176,7 +176,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["read"]:
-        address, place, which, number = sys.argv[2:]
-        asyncio.run(read("" if address == "-" else address, place, which, int(number)))
+        address, place, which, *numbers = sys.argv[2:]
+        asyncio.run(read("" if address == "-" else address, place, which, *map(int, numbers)))
     else:
         sys.exit(main())

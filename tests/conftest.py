@@ -25,7 +25,7 @@ sys.path[:] = [*(each for each in sys.path if Path(each or ".").resolve() != ROO
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-pytest_plugins = ["tests.evidence", "tests.fixtures", "tests.tiers"]
+pytest_plugins = ["tests.evidence", "tests.folders", "tests.fixtures", "tests.tiers"]
 
 ROUNDS_DEFAULT = 1
 """Rounds of a test marked `long` when the environment says nothing: a quick run."""

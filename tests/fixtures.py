@@ -21,6 +21,8 @@ from tests.agents.twins import Lab, is_scenario, twins
 from tests.cli.support import Call, Ran, ran
 from tests.faults._broker import NatsServer
 from tests.faults.support import Stage
+from tests.folders import BROKERS, remove_later
+from tests.late import run_late
 
 STREAMS_MAX = 100
 """Streams after which a broker is replaced: mostly two a workspace."""
@@ -40,13 +42,15 @@ class _Brokers:
         """Return the data directory of one that has room."""
         if self._folder is None or _streams(self._folder) > STREAMS_MAX:
             self.close()
-            self._folder = self._factory.mktemp("broker")
+            self._folder = self._factory.mktemp(BROKERS)
             self._open.enter_context(join(self._folder))
         return self._folder
 
     def close(self) -> None:
         """Stop using it; it stays while resources that a test left open stay."""
         self._open.close()
+        if self._folder is not None:
+            remove_later(self._folder)
 
 
 @contextlib.contextmanager
@@ -61,6 +65,13 @@ def together(record: Record, run: str = "r", **roles: str) -> Iterator[tuple[Any
 
 def _streams(folder: Path) -> int:
     return sum(1 for _ in folder.glob("nats/jetstream/*/streams/*"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _late_imports(request: pytest.FixtureRequest) -> None:
+    """Run what collection skips of the file; see `tests.late`."""
+    if hasattr(request.module, "LATE"):
+        run_late(request.module)
 
 
 AFRESH = {"bus", "faults", "sql_sandbox"}

@@ -10,6 +10,7 @@ analysis goes paper by paper, and goes on with the paper where it stood.
 
 import argparse
 import asyncio
+import os
 import re
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from pydoc_data.topics import topics as chapters
 
 import hansard
 
+FORK = os.environ.get("HANSARD_RUN")  # of a worker; read before the record is opened
 PAPERS_MAX = 4
 QUOTES_MAX = 5
 SUMMARY_QUOTES_MAX = 3
@@ -95,7 +97,7 @@ async def fork_after_analysis(record: hansard.AsyncRecord, run: str) -> str:
 async def main(word: str, *, again: bool) -> None:
     """Run the pipeline, or go on with it; print its summary."""
     async with hansard.connect_async() as record:
-        run, style = f"papers-{word}", "short"
+        run, style = FORK or f"papers-{word}", "short"
         if again:
             run, style = await fork_after_analysis(record, run), "balanced"
         async with record.run("papers", run=run, agent="librarian", role="researcher") as session:

@@ -19,6 +19,7 @@ from pathlib import Path
 import hansard
 
 CUSTOMER = "customer-1"
+FORK = os.environ.get("HANSARD_RUN")  # of a worker; read before the record is opened
 OURS = Path(__file__).parents[2]
 DOCUMENTS = [OURS / "README.md", *sorted((OURS / "docs").glob("*.md"))]
 """This project's own: the overview, the command line's reference, the guides."""
@@ -51,7 +52,12 @@ def write_reply(messages: list[dict[str, str]], found: list[dict[str, str]]) -> 
     return quoting_reply(messages, found)
 
 
-@hansard.tool(effects="idempotent", key_argument="key")
+def unsent_reply(to: str, text: str, key: str = "") -> str:  # noqa: ARG001 -- the tool's
+    """Return the receipt of a fork with edits, which sends nothing."""
+    return f"not sent to {to}"
+
+
+@hansard.tool(effects="idempotent", key_argument="key", shadow=unsent_reply)
 def send_reply(to: str, text: str, key: str = "") -> str:
     """Send a reply. Hansard fills in the key: the same one for the same step, however often."""
     # Replace this line by a call of your mail service that passes the key on.
@@ -96,7 +102,7 @@ def respond(
 
 def answer(record: hansard.Record, ticket: Path) -> str:
     """Have the three agents answer a ticket; return the result."""
-    run = f"ticket-{ticket.stem}"
+    run = FORK or f"ticket-{ticket.stem}"
     earlier = record.conversation(CUSTOMER, before=run).messages
     with record.run(
         "support", run=run, conversation=CUSTOMER, agent="responder", role="responder"

@@ -11,6 +11,7 @@ The prices are a synthetic series, made from a seed: they are from no market.
 """
 
 import argparse
+import os
 import random
 import sqlite3
 import sys
@@ -56,7 +57,12 @@ def judge(short: float, long: float) -> dict[str, float]:
     return scores_by_trend(short, long)
 
 
-@hansard.tool  # it says nothing of its effects: `once`
+def unplaced_order(symbol: str, side: str, quantity: int, limit: float) -> int:  # noqa: ARG001 -- the tool's
+    """Return the number of no order: a fork with edits places none."""
+    return 0
+
+
+@hansard.tool(shadow=unplaced_order)  # it says nothing of its effects: `once`
 def place_order(symbol: str, side: str, quantity: int, limit: float) -> int:
     """Place an order; its number at the exchange."""
     # Replace this line by a call of your broker.
@@ -191,7 +197,8 @@ def show_book() -> None:
 
 if __name__ == "__main__":
     given = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    given.add_argument("run", nargs="?", default="trade-1", help="its id; again to go on")
+    run = os.environ.get("HANSARD_RUN", "trade-1")  # of a worker: the fork that it runs
+    given.add_argument("run", nargs="?", default=run, help="its id; again to go on")
     given.add_argument("--book", action="store_true", help="show what the exchange has")
     asked = given.parse_args()
     if asked.book:

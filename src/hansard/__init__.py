@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hansard import types as types
     from hansard._version import __version__ as __version__
     from hansard.agents.aggregates import aggregate_type as aggregate_type
+    from hansard.agents.edits import replace as replace
     from hansard.agents.errors import Blocked as Blocked
     from hansard.agents.errors import Diverged as Diverged
     from hansard.agents.errors import InDoubt as InDoubt
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from hansard.agents.policy.gate import host_in as host_in
     from hansard.agents.policy.gate import one_of as one_of
     from hansard.agents.policy.gate import path_under as path_under
-    from hansard.agents.runs import replace as replace
     from hansard.agents.steps.conversions import value_type as value_type
     from hansard.agents.steps.ledger import Mode as Mode
     from hansard.agents.steps.placeholders import Placeholders as Placeholders
@@ -103,7 +103,7 @@ _HOME = {
         "AskFirst Budget CallRule Condition GateCall allow ask_first at_least at_most budget deny "
         "host_in one_of path_under"
     ),
-    "hansard.agents.runs": "replace",
+    "hansard.agents.edits": "replace",
     "hansard.agents.steps.conversions": "value_type",
     "hansard.agents.steps.ledger": "Mode",
     "hansard.agents.steps.placeholders": "Placeholders",

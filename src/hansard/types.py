@@ -11,12 +11,12 @@ from hansard.agents.board import Expected as Expected
 from hansard.agents.board import Resolution as Resolution
 from hansard.agents.board import Resolve as Resolve
 from hansard.agents.board import Transaction as Transaction
+from hansard.agents.edits import Replacement as Replacement
 from hansard.agents.policy.approvals import ListedApproval as ListedApproval
 from hansard.agents.policy.gate import AskOptions as AskOptions
 from hansard.agents.policy.gate import BudgetOptions as BudgetOptions
 from hansard.agents.policy.gate import GateRule as GateRule
 from hansard.agents.policy.gate import RuleOptions as RuleOptions
-from hansard.agents.runs import Replacement as Replacement
 from hansard.agents.steps.placeholders import SecretProvider as SecretProvider
 from hansard.agents.steps.recorder import Settle as Settle
 from hansard.agents.steps.tools import Reconcile as Reconcile
@@ -61,6 +61,7 @@ from hansard.domain.ids import RunStream as RunStream
 from hansard.domain.ids import WorkspaceStream as WorkspaceStream
 from hansard.domain.run import Chain as Chain
 from hansard.domain.run import EditedResult as EditedResult
+from hansard.domain.run import EditKind as EditKind
 from hansard.domain.run import RunAgentLeft as RunAgentLeft
 from hansard.domain.run import RunAssigned as RunAssigned
 from hansard.domain.run import RunForked as RunForked

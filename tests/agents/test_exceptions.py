@@ -16,7 +16,6 @@ from typing import Any
 
 import httpx
 import msgspec
-import openai
 import pydantic
 import pytest
 from pydantic_core import PydanticCustomError
@@ -130,6 +129,8 @@ def _status() -> None:
 
 
 def _openai() -> None:
+    import openai  # noqa: PLC0415 -- slow to import, for each worker
+
     httpx2 = pytest.importorskip("httpx2")
     request = httpx2.Request("POST", "https://api.example/v1")
     response = httpx2.Response(429, json={"error": {"code": "slow"}}, request=request)

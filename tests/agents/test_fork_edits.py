@@ -252,15 +252,16 @@ async def test_what_cannot_be_edited_says_why(lab: Lab):
 
             await look("a")
             await session.board.put("k", "v")
+            await session.board.get("k")
         child = await record.fork("r")
         before = len(await record.runs())
-        look_at, put = hansard.replace("ada#1", result="b"), hansard.replace("ada#2", result=1)
+        look_at, get = hansard.replace("ada#1", result="b"), hansard.replace("ada#3", result=1)
         with pytest.raises(BadValue, match="begins before the first edited call"):
             await record.fork("r", at="ada@1", edits=[look_at])
         with pytest.raises(BadValue, match="two results for step ada#1"):
             await record.fork("r", edits=[look_at, look_at])
         with pytest.raises(BadValue, match=r"kind board.*edit the call"):
-            await record.fork("r", edits=[put])
+            await record.fork("r", edits=[get])
         with pytest.raises(BadValue, match=r"give hansard\.replace"):
             await record.fork("r", edits=["ada#1"])
         with pytest.raises(NotFound, match="step 9 of 'ada'"):
@@ -354,3 +355,105 @@ async def test_a_role_that_does_not_see_all_does_not_see_an_edit(lab: Lab):
     assert b"run.forked" in seen["clerk"]
     assert [b"ocelot" in view for view in seen.values()] == [False, True]
     assert b"lynx" not in seen["clerk"]
+
+
+async def _share(record, asked, *, run):
+    """Add a message, send one, put and read a key; ask a model of each, with a prompt."""
+    prompt = await record.prompts.get("greeting@1")
+    async with record.run(run=run, agent="ada", role="r") as session:
+
+        @session.tool(kind="model", effects="idempotent")
+        async def think(messages: list[object]) -> str:
+            asked.append(messages)
+            return f"thought {len(asked)}"
+
+        await session.message("user", "the order is lost")
+        thought = await think([{"role": "user", "content": "the order is lost"}])
+        await session.board.put("plan", "refund")
+        await session.team.send("please pay", agent="bob")
+        plan = await session.board.get("plan")
+        await think([plan])
+        await think([{"role": "system", "content": prompt.format(name="Ann")}])
+        return [thought, plan, await session.context()]
+
+
+async def _shared(record):
+    """Record the run `shared`, with an agent `bob` that receives its mail; return what it asked."""
+    await record.prompts.add("greeting", "Good day, {name}.")
+    await record.prompts.add("greeting", "Hey {name}!")
+    await record.prompts.add("greeting", "Hey you!")
+    async with record.run(run="shared", agent="bob", role="r"):
+        asked: list[object] = []
+        await _share(record, asked, run="shared")
+    return asked
+
+
+async def test_another_content_of_a_key_and_of_a_message_between_agents(record: TwinRecord):
+    """The fork's write has the new content; readers get it, and their later calls run."""
+    live = await _shared(record)
+    put, send = [await _step(record, "shared", tool) for tool in ("board.put", "team.send")]
+    edits = [hansard.replace(put, result="wait"), hansard.replace(send, result="do not pay")]
+    child = await record.fork("shared", edits=edits, by="eve")
+    asked: list[object] = []
+    results = await _share(record, asked, run=child)
+    assert results[1] == "wait"
+    assert asked[0] == ["wait"]  # the call before is answered, the one after follows a new result
+    async with record.run(run=child, agent="bob", role="r") as bob:
+        assert [each.content for each in await bob.team.inbox()] == ["do not pay"]
+    assert await _share(record, asked, run=child) == results
+    [edited, _] = (await record.state(child)).life.forked.edits
+    assert (edited.kind, edited.tool, bytes(edited.result)) == ("content", "board.put", b'"wait"')
+    assert live[1] == ["refund"]
+
+
+async def test_another_message_of_a_context_window(record: TwinRecord):
+    """Calls of a model that have the message run with the new one, and the window has it."""
+    live = await _shared(record)
+    [address] = await _addresses(record, "shared", "message.added.v1")
+    edit = hansard.replace(address, result="the order is here")
+    child = await record.fork("shared", edits=[edit], by="eve")
+    asked: list[object] = []
+    *_, context = await _share(record, asked, run=child)
+    assert asked[0] == [{"role": "user", "content": "the order is here"}]
+    assert context == [{"role": "user", "content": "the order is here"}]
+    again: list[object] = []
+    assert (await _share(record, again, run=child))[-1] == context
+    assert (again, live[0]) == ([], [{"role": "user", "content": "the order is lost"}])
+
+
+async def test_another_version_of_a_prompt(record: TwinRecord):
+    """Calls from the edited one on have the text of the new version, and name it on record."""
+    await _shared(record)
+    step = await _step(record, "shared", "think", 2)
+    edit = hansard.replace(step, prompt="greeting@2")
+    child = await record.fork("shared", edits=[edit], by="eve")
+    asked: list[object] = []
+    await _share(record, asked, run=child)
+    assert asked == [[{"role": "system", "content": "Hey Ann!"}]]
+    uses = await record.sql("SELECT version FROM prompt_uses WHERE run = ?", child)
+    assert uses.rows == [(2,)]
+    with pytest.raises(BadValue, match="other variables"):
+        await record.fork("shared", edits=[hansard.replace(step, prompt="greeting@3")])
+    with pytest.raises(BadValue, match="its prompts are none"):
+        edit = hansard.replace(await _step(record, "shared", "think"), prompt="greeting@2")
+        await record.fork("shared", edits=[edit])
+
+
+async def test_reads_and_other_calls_on_shared_state_are_refused(record: TwinRecord):
+    """A call that reads shared state cannot be edited: the error names the remedy."""
+    await _shared(record)
+    edit = hansard.replace(await _step(record, "shared", "board.get"), result="x")
+    with pytest.raises(BadValue, match="the write that it reads"):
+        await record.fork("shared", edits=[edit])
+    [address] = await _addresses(record, "shared", "board.put.v1")
+    child = await record.fork("shared", edits=[hansard.replace(address, result="by address")])
+    assert (await _share(record, [], run=child))[1] == "by address"
+
+
+async def _addresses(record, run, kind):
+    return [
+        f"{stored.position}.{index}"
+        for stored in await record.commits(run)
+        for index, each in enumerate(stored.commit.events)
+        if each.type == kind
+    ]

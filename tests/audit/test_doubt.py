@@ -40,6 +40,15 @@ def _idempotent(session: hansard.Session) -> None:
     put("x")
 
 
+def _cut_off(session: hansard.Session) -> None:
+    @session.tool(effects="idempotent", kind="model")
+    def ask(text: str) -> str:
+        message = "the provider went silent"
+        raise TimeoutError(message)
+
+    ask("x")
+
+
 def _reconciled(session: hansard.Session) -> None:
     def ask(to: str) -> hansard.Happened:
         message = "the world does not answer"
@@ -98,6 +107,8 @@ def doubts(home: Path) -> Audited:
         with contextlib.suppress(ValueError), record.run("w", run="said", agent="a") as session:
             _once(ValueError("settled later"))(session)
         record.settle("said", "a#1", "did_not_happen")
+        with contextlib.suppress(TimeoutError), record.run("w", run="model", agent="a") as session:
+            _cut_off(session)
     kill(place, "killed")
     return place
 
@@ -125,6 +136,18 @@ def test_the_audit_and_its_view_list_calls_in_doubt(doubts: Audited):
     lines = doubts.call("audit", "--kind", "intents", "--json").out.splitlines()
     findings = [each for each in map(json.loads, lines) if each["kind"] == "finding"]
     assert {each["run"] for each in findings} & {*_expected()} == due
+
+
+def test_a_call_that_a_resume_repeats_is_rated_low(doubts: Audited):
+    """The macro `findings` and `hansard audit` agree: a model's call needs no decision."""
+    query = "SELECT severity, command, fact FROM findings(0.1) WHERE run = 'model'"
+    [row] = doubts.rows(query)
+    assert row["severity"] == "low"
+    assert row["command"] == "hansard run resume {run} -- COMMAND"
+    assert row["fact"].endswith("; its effects allow to repeat it: a resume does")
+    lines = map(json.loads, doubts.call("audit", "model", "--json").out.splitlines())
+    [finding] = [each for each in lines if each["kind"] == "finding"]
+    assert [finding["severity"], finding["fact"]] == [row["severity"], row["fact"]]
 
 
 def test_a_run_shows_its_calls_in_doubt(doubts: Audited):

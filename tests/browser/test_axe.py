@@ -1,7 +1,9 @@
 """Pages and reports have no violation of the accessibility rules of axe-core."""
 
+import functools
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +31,27 @@ RULES = """async () => {
 
 
 @pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+def axe() -> str:
     """Return the script of axe-core in npm's lock file; or skip."""
+    return _installed_axe()
+
+
+@functools.cache
+def _installed_axe() -> str:
+    """Install axe-core once, for all files that use the fixture."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed: the accessibility rules were not checked")
-    folder = tmp_path_factory.mktemp("axe")
-    shutil.copytree(Path(__file__).with_name("axe"), folder, dirs_exist_ok=True)
-    install = (npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-    done = subprocess.run(
-        install, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=False
-    )
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:]
-        pytest.skip(f"npm could not install axe-core, so its rules were not checked: {last}")
-    return (folder / "node_modules/axe-core/axe.min.js").read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(Path(__file__).with_name("axe"), folder, dirs_exist_ok=True)
+        install = (npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+        done = subprocess.run(
+            install, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=False
+        )
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:]
+            pytest.skip(f"npm could not install axe-core, so its rules were not checked: {last}")
+        return Path(folder, "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +83,7 @@ async def checked(page: Page, axe: str) -> list[Any]:
     return violations
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("window", WINDOWS, ids=["desk", "phone"])
 async def test_a_page_and_a_report_break_no_rule(

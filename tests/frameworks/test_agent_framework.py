@@ -1,29 +1,67 @@
 """Microsoft Agent Framework 1.23: its middleware makes model and tool calls steps."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 
 import pytest
-from agent_framework import (
-    Agent,
-    BaseChatClient,
-    ChatMiddlewareLayer,
-    ChatResponse,
-    ChatResponseUpdate,
-    Content,
-    FunctionInvocationLayer,
-    Message,
-    MiddlewareFailure,
-    ResponseStream,
-    UsageDetails,
-)
 from pydantic import BaseModel
 
 import hansard
-from hansard.ext.frameworks.agent_framework import recorded
 from tests.frameworks.killing import KILLED, is_killed, lines, program
+from tests.late import LATE
 
-USAGE = UsageDetails(input_token_count=5, output_token_count=2, reasoning_output_token_count=1)
+if LATE:
+    from agent_framework import (
+        Agent,
+        BaseChatClient,
+        ChatMiddlewareLayer,
+        ChatResponse,
+        ChatResponseUpdate,
+        Content,
+        FunctionInvocationLayer,
+        Message,
+        MiddlewareFailure,
+        ResponseStream,
+        UsageDetails,
+    )
+
+    from hansard.ext.frameworks.agent_framework import recorded
+
+    USAGE = UsageDetails(input_token_count=5, output_token_count=2, reasoning_output_token_count=1)
+
+    class Answers(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
+        """A client that answers by hand: calls in the first round, then what they returned."""
+
+        def __init__(self, *calls: Content) -> None:
+            super().__init__()
+            self.calls = calls
+            self.count = 0
+
+        def _inner_get_response(self, *, messages, stream, options, **more):
+            results = [
+                c.result for m in messages for c in m.contents if c.type == "function_result"
+            ]
+            waits = self.calls and not results
+            contents = list(self.calls) if waits else [Content.from_text(str(results))]
+
+            async def updates():
+                self.count += 1
+                for content in (*contents, Content.from_usage(USAGE)):
+                    yield ChatResponseUpdate(contents=[content], role="assistant", message_id="m")
+
+            async def response():
+                self.count += 1
+                return ChatResponse(
+                    messages=[Message("assistant", contents)],
+                    usage_details=USAGE,
+                    additional_properties={"note": 1},
+                )
+
+            if stream:
+                return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
+            return response()
 
 
 def without_ids(value):
@@ -33,37 +71,6 @@ def without_ids(value):
     if isinstance(value, dict):
         return {name: without_ids(each) for name, each in value.items() if name != "id"}
     return value
-
-
-class Answers(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
-    """A client that answers by hand: calls in the first round, then what they returned."""
-
-    def __init__(self, *calls: Content) -> None:
-        super().__init__()
-        self.calls = calls
-        self.count = 0
-
-    def _inner_get_response(self, *, messages, stream, options, **more):
-        results = [c.result for m in messages for c in m.contents if c.type == "function_result"]
-        waits = self.calls and not results
-        contents = list(self.calls) if waits else [Content.from_text(str(results))]
-
-        async def updates():
-            self.count += 1
-            for content in (*contents, Content.from_usage(USAGE)):
-                yield ChatResponseUpdate(contents=[content], role="assistant", message_id="m")
-
-        async def response():
-            self.count += 1
-            return ChatResponse(
-                messages=[Message("assistant", contents)],
-                usage_details=USAGE,
-                additional_properties={"note": 1},
-            )
-
-        if stream:
-            return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
-        return response()
 
 
 def calling(*names: str) -> Answers:

@@ -2,6 +2,8 @@
 other runs and replays read, and what is never stored.
 """
 
+from __future__ import annotations
+
 import contextlib
 import operator
 from collections.abc import AsyncIterator
@@ -10,35 +12,39 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.conformance import checkpointer_test, validate
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 import hansard
 from hansard.domain.errors import BadValue
-from hansard.ext.frameworks.langgraph import Checkpointer
+from tests.late import LATE
+
+if LATE:
+    from langgraph.channels.delta import DeltaChannel
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.checkpoint.conformance import checkpointer_test, validate
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.graph import END, START, StateGraph
+
+    from hansard.ext.frameworks.langgraph import Checkpointer
+
+    class ReadByAnother(Checkpointer):
+        """Checkpointer that reads as another run does: everything from the log."""
+
+        def __init__(self, session: Any, reader: Any) -> None:
+            super().__init__(session)
+            self.other = reader
+
+        async def aget_tuple(self, config: Any) -> Any:
+            """Return a checkpoint."""
+            return await Checkpointer(self.other).aget_tuple(config)
+
+        async def alist(self, config: Any, **query: Any) -> AsyncIterator[Any]:
+            """Yield checkpoints."""
+            async for each in Checkpointer(self.other).alist(config, **query):
+                yield each
+
 
 pytestmark = pytest.mark.slow(cases=1)
-
-
-class ReadByAnother(Checkpointer):
-    """Checkpointer that reads as another run does: everything from the log."""
-
-    def __init__(self, session: Any, reader: Any) -> None:
-        super().__init__(session)
-        self.other = reader
-
-    async def aget_tuple(self, config: Any) -> Any:
-        """Return a checkpoint."""
-        return await Checkpointer(self.other).aget_tuple(config)
-
-    async def alist(self, config: Any, **query: Any) -> AsyncIterator[Any]:
-        """Yield checkpoints."""
-        async for each in Checkpointer(self.other).alist(config, **query):
-            yield each
 
 
 @pytest.mark.parametrize("reads", ["itself", "another"])

@@ -1,41 +1,47 @@
 """OpenAI Agents SDK 0.24: model calls and function tools are steps, sessions are on the record."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 
 import httpx2
 import pytest
-from agents import (
-    Agent,
-    ApplyPatchTool,
-    ModelProvider,
-    ModelSettings,
-    MultiProvider,
-    OpenAIProvider,
-    Runner,
-    ToolOutputText,
-    Usage,
-    function_tool,
-    handoff,
-    set_default_openai_api,
-    set_tracing_disabled,
-)
-from agents.items import ModelResponse
-from agents.models import _openai_shared
-from agents.models.multi_provider import MultiProviderMap
-from agents.models.openai_responses import OpenAIResponsesModel
-from agents.retry import ModelRetrySettings, retry_policies
-from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
-from openai import APIConnectionError, AsyncOpenAI
 
 import hansard
-from hansard.ext.frameworks import agents_sessions
-from hansard.ext.frameworks.agents_sessions import AgentsSessions
-from hansard.ext.frameworks.openai_agents import RecordedHooks, RecordedSession, recorded
 from tests.cli.support import Call
 from tests.frameworks.killing import KILLED, is_killed, lines, program
+from tests.late import LATE
 
-set_tracing_disabled(disabled=True)
+if LATE:
+    from agents import (
+        Agent,
+        ApplyPatchTool,
+        ModelProvider,
+        ModelSettings,
+        MultiProvider,
+        OpenAIProvider,
+        Runner,
+        ToolOutputText,
+        Usage,
+        function_tool,
+        handoff,
+        set_default_openai_api,
+        set_tracing_disabled,
+    )
+    from agents.items import ModelResponse
+    from agents.models import _openai_shared
+    from agents.models.multi_provider import MultiProviderMap
+    from agents.models.openai_responses import OpenAIResponsesModel
+    from agents.retry import ModelRetrySettings, retry_policies
+    from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+    from openai import APIConnectionError, AsyncOpenAI
+
+    from hansard.ext.frameworks import agents_sessions
+    from hansard.ext.frameworks.agents_sessions import AgentsSessions
+    from hansard.ext.frameworks.openai_agents import RecordedHooks, RecordedSession, recorded
+
+    set_tracing_disabled(disabled=True)
 
 
 def calls(*names: str) -> ModelStep:

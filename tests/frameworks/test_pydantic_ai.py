@@ -1,19 +1,28 @@
 """PydanticAI 2.68: an agent's calls are steps, recorded, killed, resumed and replayed."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pydantic_ai import Agent, ModelRetry
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import DeltaToolCall, FunctionModel
-from pydantic_ai.toolsets import FunctionToolset
 
 import hansard
-from hansard.ext.frameworks.pydantic_ai import HansardDurability
 from tests.frameworks.killing import is_killed, lines, program
+from tests.integrations.packages import forked_with
+from tests.late import LATE
+
+if LATE:
+    from pydantic_ai import Agent, ModelRetry
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+    from pydantic_ai.toolsets import FunctionToolset
+
+    from hansard.ext.frameworks.pydantic_ai import HansardDurability
+
 
 SERVER = """
 from pathlib import Path
@@ -29,6 +38,13 @@ def count(by: int) -> int:
 
 server.run("stdio")
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _packages() -> Iterator[None]:
+    """Fork the programs from a process that has imported the package."""
+    with forked_with("pydantic_ai.models.function", "hansard.ext.frameworks.pydantic_ai"):
+        yield
 
 
 def returned(messages) -> list:
@@ -200,7 +216,7 @@ async def test_a_tool_of_an_mcp_server_runs_once(data_dir: Path, workspace: str,
     agent = Agent(
         world.model,
         name="a",
-        toolsets=[MCPToolset(config, id="counter")],
+        toolsets=[MCPToolset(config, id="counter", init_timeout=60)],
         capabilities=[HansardDurability()],
     )
     [first] = await played(data_dir, workspace, agent, [None])

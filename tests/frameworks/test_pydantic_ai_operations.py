@@ -4,29 +4,35 @@ The package ships no tests of durable execution, in its wheel or its source dist
 the operations of its interface, each with the package's own test model.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import (
-    Agent,
-    ApprovalRequired,
-    DeferredToolRequests,
-    DeferredToolResults,
-    FunctionToolset,
-    RunContext,
-)
-from pydantic_ai.capabilities import AbstractCapability, LocalWorkspace, durable_operation
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelResponse, TextPart
-from pydantic_ai.models.function import FunctionModel
-from pydantic_ai.models.test import TestModel
-from pydantic_ai.toolsets import DynamicToolset
 
 import hansard
-from hansard.ext.frameworks.pydantic_ai import HansardDurability
+from tests.late import LATE
+
+if LATE:
+    from pydantic_ai import (
+        Agent,
+        ApprovalRequired,
+        DeferredToolRequests,
+        DeferredToolResults,
+        FunctionToolset,
+        RunContext,
+    )
+    from pydantic_ai.capabilities import AbstractCapability, LocalWorkspace, durable_operation
+    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.messages import ModelResponse, TextPart
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.models.test import TestModel
+    from pydantic_ai.toolsets import DynamicToolset
+
+    from hansard.ext.frameworks.pydantic_ai import HansardDurability
 
 
 class Bench:

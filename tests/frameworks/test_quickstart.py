@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from hansard.ext.frameworks import quickstart
 from hansard.ext.frameworks.quickstart import FRAMEWORKS
 from tests.cli.support import Call
+from tests.faults._warm import python
 
 LINES_MAX = 40
 """Longest agent, in lines: it is to be read at a glance."""
@@ -18,9 +20,10 @@ LINES_MAX = 40
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", [name for name, each in FRAMEWORKS.items() if each.version])
 def test_an_agent_killed_after_its_mail_sends_a_second_one_only_without_hansard(
-    call: Call, tmp_path: Path, name: str
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Two mails against one, and both versions end with the same answer."""
+    monkeypatch.setattr(sys, "executable", python())
     answer = call("quickstart", name, "--dir", tmp_path, "--json")
     assert answer.code == 0, answer.err
     report = json.loads(answer.out)

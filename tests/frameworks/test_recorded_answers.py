@@ -1,5 +1,7 @@
 """Real answers of OpenAI, from a local server: a hand-off and three tools, streamed, replayed."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import threading
@@ -10,19 +12,25 @@ from typing import Any
 
 import pytest
 import yaml
-from agents import Agent, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
-from openai import AsyncOpenAI
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.models.openai import OpenAIResponsesModel as PydanticModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 import hansard
-from hansard.ext.frameworks.openai_agents import recorded
-from hansard.ext.frameworks.pydantic_ai import HansardDurability
+from tests.late import LATE
+
+if LATE:
+    from agents import Agent, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
+    from openai import AsyncOpenAI
+    from pydantic_ai import Agent as PydanticAgent
+    from pydantic_ai.models.openai import OpenAIResponsesModel as PydanticModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    from hansard.ext.frameworks.openai_agents import recorded
+    from hansard.ext.frameworks.pydantic_ai import HansardDurability
+
+    set_tracing_disabled(disabled=True)
+
 
 pytestmark = pytest.mark.real
 
-set_tracing_disabled(disabled=True)
 
 CASSETTES = (
     "llm-cassettes/dev/openllmetry-openai-agents/opentelemetry-instrumentation-openai-agents/"

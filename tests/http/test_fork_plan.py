@@ -78,6 +78,9 @@ async def test_plan_and_run_agree(lab: Lab) -> None:
     }
     assert (plan["before"], plan["effects"], plan["workflow"]) == (1, "models", "shop")
     assert plan["counts"] == {"edited": 1, "runs": 1, "withheld": 1, "served": 2}
+    [edited] = plan["edits"]
+    assert (edited["name"], edited["edit"], edited["what"]) == (EDIT, "result", "find_order")
+    assert edited["value"] == "lost somewhere in the north"
     edits = [hansard.replace(EDIT, result="delivered to the south")]
     fork = await lab.record.fork(parent, edits=edits)
     shop.ran.clear()
@@ -85,6 +88,62 @@ async def test_plan_and_run_agree(lab: Lab) -> None:
     assert shop.ran == ["ask"]
     position = (await get(lab, f"/runs/{fork}/outline"))["rows"]["position"]
     assert plan["position"] < position[-1]
+
+
+class Desk:
+    """A program with a message, a key of shared state and a prompt."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    async def run(self, record: hansard.AsyncRecord, run: str | None = None) -> str:
+        """Run it; return its run."""
+        asked = self.asked
+
+        @hansard.tool(effects="idempotent", kind="model")
+        async def ask(messages: list[Any]) -> str:
+            asked.append(messages[0])
+            return "an answer"
+
+        prompt = await record.prompts.get("desk@1")
+        async with record.run("desk", run=run, agent="clerk", role="r") as s:
+            await s.message("user", "the parcel is lost")
+            await s.board.put("plan", "refund")
+            await ask(["the parcel is lost"])
+            await ask([await s.board.get("plan")])
+            await ask([prompt.format(name="Ann")])
+            name: str = s.run
+        return name
+
+
+async def test_messages_keys_and_prompts(lab: Lab) -> None:
+    """The page's edits of a message, a key and a prompt: the plan states what then happens."""
+    await lab.record.prompts.add("desk", "Good day, {name}.")
+    await lab.record.prompts.add("desk", "Hey {name}!")
+    desk = Desk()
+    parent = await desk.run(lab.record)
+    statement = "SELECT type, address_of(position, event_index) FROM events WHERE run = ?"
+    place = dict((await lab.record.sql(statement, parent)).rows)
+    cases = [
+        ({"edit": place["message.added.v1"]}, "message", "the parcel is lost", "found it", ["ask"]),
+        ({"edit": place["board.put.v1"]}, "content", "refund", "wait", ["board.get"]),
+        ({"prompt": "clerk#5=desk"}, "prompt", "desk@1", "Hey Ann!", ["ask"]),
+    ]
+    for query, kind, value, asked, runs in cases:
+        plan = await get(lab, f"/runs/{parent}/plan", **query)
+        [edit] = plan["edits"]
+        assert (edit["edit"], edit["value"]) == (kind, value)
+        certain = [each for each in plan["calls"] if each["is_certain"]]
+        assert [each["tool"] for each in certain if each["action"] == "runs"] == runs
+        body: dict[str, Any] = {"step": edit["name"]}
+        body |= {"prompt": edit["versions"][1]} if kind == "prompt" else {"result": asked}
+        path = lab.at("/record/fork")
+        headers = {"Idempotency-Key": kind}
+        fork = await lab.http.post(path, json={"run": parent, "edits": [body]}, headers=headers)
+        assert fork.status_code == 200, fork.text
+        desk.asked.clear()
+        await desk.run(lab.record, fork.json())
+        assert desk.asked == [asked]
 
 
 @pytest.mark.parametrize(
@@ -126,3 +185,15 @@ async def test_fork_and_request(lab: Lab) -> None:
     assert request.status_code == 200, request.text
     [waiting] = await get(lab, "/record/queue/list")
     assert (waiting["run"], waiting["status"], waiting["workflow"]) == (fork, "requested", "shop")
+
+
+async def test_origin_and_use_of_a_result(lab: Lab) -> None:
+    """Of a result: the calls made after it, and events with its text; of arguments their source."""
+    parent = await Shop().run(lab.record)
+    trail = await get(lab, f"/runs/{parent}/result/clerk%232")
+    assert (trail["step"], trail["result"]) == (EDIT, "lost somewhere in the north")
+    used = [(each["type"], each["step"], each["is_next"]) for each in trail["uses"]]
+    assert used == [("step.requested", "3", True)]
+    later = await get(lab, f"/runs/{parent}/result/clerk%233")
+    assert [(each["type"], each["step"]) for each in later["sources"]] == [("step.completed", "2")]
+    assert [each["name"] for each in later["uses"]] == ["refund"]

@@ -248,6 +248,7 @@ async def test_a_flood_of_hidden_runs_sends_nothing(
 ):
     """A stream that cannot keep up with hidden runs shows no trace of them."""
     monkeypatch.setattr(live, "FRAMES_MAX", 1)
+    monkeypatch.setattr(live, "CATCH_UP_ROWS_MAX", 1)
     for name, rules in check.parse(ROLES).items():
         await lab.record.roles.apply(name, rules)
     async with (

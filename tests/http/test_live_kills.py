@@ -25,6 +25,8 @@ from tests.http.test_live import events
 from tests.http.test_reads import pairs, plain
 
 WORKSPACE = "kills"
+WRITES_S = 0.01
+"""Time between two messages of the run."""
 
 
 class Service:
@@ -134,6 +136,7 @@ async def test_each_event_once(tmp_path: Path, rounds: Callable[[int, int], int]
                 number = 0
                 while not over.is_set():
                     await s.message("user", f"number {number}")
+                    await asyncio.sleep(WRITES_S)
                     number += 1
 
             writing = asyncio.create_task(write())

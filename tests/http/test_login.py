@@ -513,8 +513,19 @@ async def test_the_commands_log_in_and_out(lab: Lab, browser: Browser, tmp_path:
     await principals.revoke_all(lab.record.workspace, "ada")
     with pytest.raises(BadValue, match="no valid login"):
         await asyncio.to_thread(called, *place, "login", "--credentials", file, "--url", url)
-    [ended] = await asyncio.to_thread(called, *place, "logout")
-    assert ended["ended"] >= 1
+    [made] = await asyncio.to_thread(called, *place, "login", "--token", "--url", url)
+    bearer = {"authorization": f"Bearer {made['token']}"}
+    with pytest.raises(BadValue, match="--token"):
+        await asyncio.to_thread(called, *place, "login", "--token", "--credentials", file)
+    addresses = ("/api/v1/me", lab.at("/runs"))
+    for status in (200, 401):
+        for address in addresses:
+            answer = await browser.http.get(address, headers=bearer)
+            assert answer.status_code == status, address
+        mcp = await browser.http.post(made["mcp"], json={}, headers=bearer)
+        assert (mcp.status_code == 401) == (status == 401)
+        [ended] = await asyncio.to_thread(called, *place, "logout")
+        assert (ended["ended"] >= 1) == (status == 200)
     assert (await browser.http.get("/api/v1/me")).status_code == 401
 
 

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from mcp.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from hansard.agents.access import principals
 from hansard.service.running import served
 from tests.http.conftest import TOKEN, Lab
 from tests.http.test_login import reader
+from tests.late import LATE
+
+if LATE:
+    from mcp.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
 
 pytestmark = pytest.mark.slow
 

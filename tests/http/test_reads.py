@@ -77,6 +77,42 @@ class TestRuns:
         assert len((await get(lab, "/runs", text="blue", status="completed"))["runs"]) == 3
         assert (await get(lab, "/runs", status="failed"))["found"] == 0
 
+    async def test_file(self, lab: Lab) -> None:
+        """A run is one file to share; redacted, it has names and numbers, and no recorded text."""
+        run = await recorded(lab.record)
+        whole, redacted = [
+            (await lab.http.get(lab.at(f"/runs/{run}/file"), params={"redacted": each})).text
+            for each in ("false", "true")
+        ]
+        for text in ("hello world", "please look at this", "check the numbers", "it is first"):
+            assert (text in whole, text in redacted) == (True, False)
+        assert "ada" in redacted
+        assert "11 characters]" in redacted
+
+    async def test_order(self, lab: Lab) -> None:
+        """The server orders all runs, page by page, and states what each has cost."""
+        names: list[str] = []
+        for cost in (0.5, 2.0, None):
+            async with lab.record.run("priced") as s:
+                for _ in range(3 if cost is None else 1):
+
+                    @hansard.tool(kind="model")
+                    async def ask(number: int, cost: float | None = cost) -> str:
+                        if cost is not None:
+                            s.usage(cost=cost, input_tokens=7)
+                        return "x"
+
+                    await ask(len(names))
+            names.append(s.run)
+        first = await get(lab, "/runs", sort="cost", limit=2)
+        rest = await get(lab, "/runs", sort="cost", limit=2, cursor=first["next"])
+        costs = [(each["run"], each["cost"], each["tokens"]) for each in first["runs"]]
+        assert costs == [(names[1], 2.0, 7), (names[0], 0.5, 7)]
+        assert ([each["run"] for each in rest["runs"]], rest["next"]) == ([names[2]], None)
+        assert (await get(lab, "/runs", sort="steps"))["runs"][0]["run"] == names[2]
+        for order in ("began", "in_doubt", "failed", "longest", "tokens"):
+            assert len((await get(lab, "/runs", sort=order))["runs"]) == len(names)
+
     async def test_long_runs_and_changes(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
         """Runs that are read from chunks, or kept from the last list, are listed as they are."""
         monkeypatch.setattr(runs, "LONG_VERSIONS", 1)

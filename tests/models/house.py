@@ -3,7 +3,7 @@
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,12 @@ class House:
         self.session: AsyncSession
 
     @contextlib.asynccontextmanager
-    async def proxied(self, mode: str | None = None, **options: Any) -> AsyncIterator[str]:
+    async def proxied(
+        self, mode: str | None = None, gate: Sequence[Any] = (), **options: Any
+    ) -> AsyncIterator[str]:
         """Open a proxy of a new run, of it again, or of its replay; yield OpenAI's base URL."""
-        async with hansard.connect_async(self._workspace, data_dir=self._data_dir) as record:
+        connecting = hansard.connect_async(self._workspace, data_dir=self._data_dir, gate=gate)
+        async with connecting as record:
             workflow, run = (None, self.run) if self.run else ("w", None)
             async with record.run(workflow, agent="models", run=run, mode=mode) as session:
                 assert isinstance(session, AsyncSession)

@@ -31,6 +31,8 @@ class Provider:
 
     def __init__(self, folder: Path) -> None:
         self.calls: list[tuple[str, Any]] = []
+        self.heads = 0
+        """Heads of requests that arrived, with a body or without."""
         self.left = 0
         """Streams whose client closed them."""
         authority = trustme.CA()
@@ -91,6 +93,7 @@ class Provider:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        self.heads += 1
         _, path, _ = head[0].split(" ")
         headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:])}
         if headers.get("transfer-encoding") == "chunked":

@@ -20,10 +20,11 @@ def test_proposed_rules_are_applied_where_they_are_given(provider: Provider, tmp
     recorded before the rule; another text is a miss with it, too. A time in a prompt is a comment.
     """
     rules = tmp_path / "rules"
+    warm = python("openai")  # as other files of this folder start it
 
     def hansard(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         place = {"HANSARD_DATA_DIR": str(tmp_path / "data"), "HANSARD_WORKSPACE": "w"}
-        command = [python(), "-m", "hansard", *arguments, "--", python(), PROGRAM]
+        command = [warm, "-m", "hansard", *arguments, "--", warm, PROGRAM]
         environment = os.environ | place | variables
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -1,12 +1,13 @@
 """Edited responses of providers, as the real SDKs read them in a fork; bodies are hand-written."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 import hansard
@@ -14,7 +15,11 @@ from hansard.ext.models import edited
 from hansard.ext.models.exchange import Request
 from hansard.ext.models.proxy import ModelProxy, upstreams
 from tests.faults._warm import python
+from tests.late import LATE
 from tests.models.provider import Provider
+
+if LATE:
+    import openai
 
 pytestmark = [
     pytest.mark.later,
@@ -257,6 +262,38 @@ async def test_a_request_that_depends_on_an_edit_goes_to_the_provider(
         async with proxied(record, provider, shadow) as (_, url):
             with pytest.raises(openai.APIStatusError, match="effects='models' is enough"):
                 await dialogue(url)
+
+
+async def test_a_request_has_another_message(data_dir, workspace, provider, monkeypatch):
+    """The fork begins before the message's request, which has the new one by proxy and by hook."""
+    monkeypatch.setenv("SSL_CERT_FILE", provider.environment["SSL_CERT_FILE"])
+
+    async def ask(base: str) -> None:
+        async with openai.AsyncOpenAI(base_url=base, api_key="x", max_retries=0) as client:
+            await client.chat.completions.create(model="m", messages=ASK)
+
+    async with hansard.connect_async(workspace, data_dir=data_dir) as record:
+        async with proxied(record, provider, "r") as (_, url):
+            await ask(f"{url}/openai")
+        statement = (
+            "SELECT address_of(position, event_index) FROM events WHERE type = 'message.added.v1' "
+            "AND data->>'role' = 'user'"
+        )
+        [[address]] = (await record.sql(statement)).rows
+        edit = hansard.replace(address, result="Where is order 18?")
+        child, other = [await record.fork("r", edits=[edit]) for _ in range(2)]
+        async with proxied(record, provider, child) as (_, url):
+            await ask(f"{url}/openai")
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
+        async with (
+            record.run("asks", run=other, agent="models"),
+            hansard.record_http(),
+        ):
+            await ask(provider.environment["OPENAI_BASE_URL"])
+        assert [body["messages"][0]["content"] for _, body in provider.calls[-2:]] == [
+            "Where is order 18?"
+        ] * 2
 
 
 def _request(path: str, **body: Any) -> Request:

@@ -1,19 +1,25 @@
 """`hansard.record_http()`: model calls of this process as steps of its open session."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 import hansard
+from hansard.agents.steps import ledger
 from hansard.client.record import Record
 from hansard.ext.models import recorder
 from hansard.ext.models.proxy import too_large
+from tests.late import LATE
 from tests.models.provider import STUCK_S, TEXT, Provider
+
+if LATE:
+    import openai
 
 PROMPT: list[Any] = [{"role": "user", "content": "hi"}]
 WHOLE = "".join(TEXT)
@@ -66,6 +72,38 @@ def test_calls_of_sync_clients_are_steps_and_are_replayed(record: Record, provid
             missed = error_of(lambda: chat(client, "m", "hello"))
     assert "/messages/0/content" in missed
     assert len(provider.calls) == 6
+
+
+def test_a_session_keeps_the_newest_answers_in_memory(
+    record: Record, provider: Provider, monkeypatch: pytest.MonkeyPatch
+):
+    """Earlier ones leave its state and stay on record: a resume and a replay have all of them."""
+    monkeypatch.setattr(ledger, "KEPT_BYTES_MAX", 2_000)
+    client = openai.OpenAI(max_retries=0)
+
+    def program(session: hansard.Session, count: int) -> list[str]:
+        @session.tool(effects="pure")
+        def note(text: str) -> str:
+            return text.upper()
+
+        with hansard.record_http():
+            return [note(chat(client, "m", f"{number}")[0]) for number in range(count)]
+
+    with record.run("w", run="r") as session:
+        recorded = program(session, 6)
+        models = [each for each in session.state.steps.values() if each.kind == "model"]
+        assert len(models) == 12
+        kept = [sum(len(bytes(item)) for item in each.items) for each in models]
+        assert 0 < sum(kept) <= 2_000
+        assert [bool(size) for size in kept] == sorted(bool(size) for size in kept)
+    with record.run(run="r") as session:
+        assert program(session, 7)[:6] == recorded
+        assert len(provider.calls) == 14
+    provider.stop()
+    with record.run(run="r", mode="offline") as session:
+        assert program(session, 7)[:6] == recorded
+        with hansard.record_http():
+            assert "/messages/0/content" in error_of(lambda: chat(client, "m", "other"))
 
 
 def test_a_stream_that_is_left_early_is_recorded_and_replayed_so(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 from pathlib import Path
 
 import httpx2
@@ -11,6 +12,8 @@ import pytest
 import websockets
 from websockets.exceptions import InvalidStatus
 
+import hansard
+from hansard.broker.lease import peek
 from hansard.ext.models import clients, exchange, proxy
 from tests.models.house import House
 from tests.models.provider import Provider
@@ -105,6 +108,39 @@ async def test_a_resumed_run_asks_the_provider_only_what_is_new(house: House, pr
         (each.usage["input_tokens"], each.usage["output_tokens"]) for each in await house.steps()
     ]
     assert usage == [(11, 7), (11, 7)]
+
+
+async def test_a_provider_gets_no_whole_request_before_its_intent_is_on_record(
+    house: House, provider: Provider, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """While the broker acknowledges nothing, the head is there and no body. After a slow intent the
+    request is sent on another connection. A call that the gate denies sends nothing.
+    """
+    server = peek(data_dir)
+    assert server is not None
+
+    async def ask_slowly(base: str, text: str) -> Response:
+        heads, calls = provider.heads, len(provider.calls)
+        os.kill(server.server_pid, signal.SIGSTOP)
+        try:
+            asking = asyncio.create_task(ask(base, "m", text))
+            async with asyncio.timeout(20):
+                while provider.heads == heads:  # noqa: ASYNC110 -- it counts in another thread
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            assert (provider.heads, len(provider.calls)) == (heads + 1, calls)
+        finally:
+            os.kill(server.server_pid, signal.SIGCONT)
+        return await asking
+
+    async with house.proxied() as base:
+        assert (await ask_slowly(base, "one"))[0] == 200
+        monkeypatch.setattr(exchange, "OPEN_S_MAX", 0.0)
+        assert (await ask_slowly(base, "two"))[0] == 200
+    assert (provider.heads, len(provider.calls)) == (3, 2)
+    async with house.proxied(gate=[hansard.deny()]) as base:
+        assert (await ask(base, "m", "three"))[0] == 403
+    assert provider.heads == 3
 
 
 async def test_a_client_that_leaves_is_recorded_with_the_pieces_that_it_got(

@@ -145,10 +145,10 @@ def test_mcp_servers_of_a_configuration_are_recorded_in_the_same_run(
     replay does not start the server.
     """
     log = tmp_path / "started"
-    server = {"command": sys.executable, "args": [str(PROGRAMS / "server.py"), str(log)]}
+    server = {"command": python("openai"), "args": [str(PROGRAMS / "server.py"), str(log)]}
     config = tmp_path / "servers.json"
     config.write_text(json.dumps({"mcpServers": {"clock": server}}))
-    words = ("--mcp-config", str(config), "--", sys.executable, str(PROGRAMS / "tools.py"))
+    words = ("--mcp-config", str(config), "--", python("openai"), str(PROGRAMS / "tools.py"))
     recorded, _ = commands.run("record", *words, f"--config={config}")
     assert recorded == "42\n"
     assert log.read_text() == "started\n"
@@ -173,7 +173,8 @@ with hansard.Session(agent="clerk", gate=[hansard.ask_first("pay", timeout_s=60)
 
 def test_a_call_that_waits_for_an_approval_is_printed(commands: Commands):
     """The hint on stderr names the call and the command that grants it."""
-    started = commands.start("record", "--", sys.executable, "-c", ASKS)
+    words = ("-m", "hansard", "record", "--", python("openai"), "-c", ASKS)
+    started = commands.start_program(*words, warm=True)
     assert started.stderr is not None
     hint = next(line for line in started.stderr if "waits for approval" in line)
     assert hint.startswith("pay of clerk waits for approval: hansard approvals grant ")

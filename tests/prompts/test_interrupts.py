@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import environment
+from tests.faults._warm import python
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ class Optimizing:
         file = folder / "program.py"
         file.write_text(PROGRAM.format(folder=str(folder), **program), encoding="utf-8")
         self.environment = environment(data_dir) | {"HANSARD_WORKSPACE": workspace}
-        self.command = [sys.executable, "-m", "hansard", "prompt", "optimize", "p@production"]
+        self.command = [python(), "-m", "hansard", "prompt", "optimize", "p@production"]
         self.command += [str(file), "--budget", "60"]
 
     def start(self) -> subprocess.Popen[str]:

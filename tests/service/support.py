@@ -21,8 +21,10 @@ from hansard.bus.portal import portal
 from hansard.client import credentials as making
 from hansard.client import opening
 from hansard.client.credentials import CredentialsRequest, make
+from hansard.client.listening import Address
 from hansard.client.restricted.link import Link
 from hansard.domain.roles import check as role_file
+from hansard.service.http.app import listening
 from hansard.service.running import served, serving
 from hansard.service.server import Service
 from tests.agents.twins import TwinRecord
@@ -81,6 +83,7 @@ class House:
         self.service: Service | None = None
         self.opened: Workspace | None = None
         self.files: dict[tuple[str, str], Path] = {}
+        self.http: str | None = None
 
     def apply(self, roles: str) -> None:
         """Apply roles from a file's text, and wait until a running service uses them."""
@@ -112,6 +115,17 @@ class House:
         opened = serving(workspace, broker.runtime, quiet_s=quiet_s)
         self.service = await self.stack.enter_async_context(opened)
 
+    def listen(self) -> None:
+        """Listen for HTTP, too; credentials made from now on are for that address."""
+        self.http = portal().run(self._listen())
+
+    async def _listen(self) -> str:
+        config = settings.load({}, workspace=self.workspace, data_dir=self.data_dir)
+        broker = await opening.find_broker(config)
+        self.stack.push_async_callback(broker.release)
+        served = listening(config, broker, Address("127.0.0.1", 0), token=uuid4().hex)
+        return await self.stack.enter_async_context(served)
+
     def end(self) -> None:
         """Stop it."""
         portal().run(self.stack.aclose())
@@ -138,6 +152,7 @@ class House:
 
     def login_with(self, name: str, role: str, **more: Any) -> Path:
         """Credentials of a principal, with terms of their own."""
+        more = {"http": self.http} | more
         made = credentials(self.data_dir, self.folder, name, role, self.workspace, **more)
         with pytest.MonkeyPatch.context() as patch:
             if self.opened is not None:  # a connection less

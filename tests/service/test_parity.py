@@ -125,6 +125,26 @@ def test_same(house: House, other: House, client: str, name: str) -> None:
     assert len(record) > 3
 
 
+@pytest.mark.fast(cases=1, slow=1)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_over_http(house: House, other: House, client: str, name: str) -> None:
+    """A program leaves the same record over HTTP as over NATS, also when it is resumed."""
+    other.begin()
+    house.listen()
+    results = []
+    try:
+        for where in (house, other):
+            where.login("ada")
+            assert where.known().is_http is (where is house)
+            once = results_of(where, "restricted", client, name)
+            again = results_of(where, "restricted", client, name) if name in RESUMED else None
+            results.append((once, again))
+    finally:
+        other.end()
+    assert results[0] == results[1]
+    assert len(results[0][0][1]) > 3
+
+
 RESUMED = [name for name in PROGRAMS if name not in ("failures", "team", "claimed")]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from playwright.async_api import Browser
 import hansard
 from tests.actions.conftest import chromium
 from tests.cli.support import WORKSPACE, Runs, environment
+from tests.faults._warm import python
 from tests.web.data import Examples, fill, run_examples, waiting_calls
 from tests.web.support import Site, Tab, Tabs
 
@@ -60,7 +60,7 @@ def examples(
 def site(home: Path, runs: Runs) -> Iterator[Site]:
     """Yield the service's address, from `hansard up --http 0` as a process of its own."""
     del runs
-    command = [sys.executable, "-m", "hansard", "up", "--http", "0", "--json"]
+    command = [python(), "-m", "hansard", "up", "--http", "0", "--json"]
     with subprocess.Popen(
         command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:

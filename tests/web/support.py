@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
 from tests.cli.support import WORKSPACE, environment
+from tests.faults._warm import python
 
 DESK, PHONE = 1440, 360
 """Widths of a window, in pixels."""
@@ -42,7 +42,7 @@ class Site(msgspec.Struct, frozen=True):
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `hansard` on the same record."""
         return subprocess.run(
-            [sys.executable, "-m", "hansard", *arguments],
+            [python(), "-m", "hansard", *arguments],
             env=environment(self.home),
             capture_output=True,
             text=True,
@@ -73,8 +73,11 @@ class Tab:
         self.page = page
         self.site = site
         self.console: list[str] = []
-        page.on("console", lambda message: self.console.append(message.text))
+        page.on("console", self._note)
         page.on("pageerror", lambda error: self.console.append(str(error)))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        self.console.append(f"{message.text} {message.location['url']}")
 
     async def open(self, path: str, /, **query: str) -> None:
         """Open a view, and wait until its answers are shown."""

@@ -27,6 +27,10 @@ async def test_a_browser_logs_in_and_out(chromium: Browser, site: Site, axe: str
     console: list[str] = []
     page.on("console", lambda message: console.append(message.text))
 
+    async def press() -> None:
+        await page.wait_for_selector("button:focus")  # the browser moves the focus after the load
+        await page.keyboard.press("Enter")
+
     async def look(name: str) -> None:
         if PICTURES:
             await page.screenshot(path=Path(PICTURES) / f"login-{name}.png")
@@ -39,14 +43,14 @@ async def test_a_browser_logs_in_and_out(chromium: Browser, site: Site, axe: str
     link = site.lines("login", "--next", f"/ws/{WORKSPACE}/inbox?x=1")[0]["url"]
     await page.goto(link)
     await look("form")
-    await page.keyboard.press("Enter")  # the button has the focus
+    await press()
     await page.wait_for_url(site.view("/inbox", x="1"))
     await page.wait_for_selector("#content h1")
     assert await page.evaluate("document.cookie") == ""
     await page.goto(f"{site.url}/logout")
     assert "logged in as the operator" in await page.inner_text("main")
     await look("out")
-    await page.keyboard.press("Enter")
+    await press()
     await page.wait_for_selector("h1:has-text('logged out')")
     assert console == []
     await page.goto(link)

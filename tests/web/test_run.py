@@ -153,7 +153,7 @@ async def test_two_pins_show_what_changed(tab: Tab):
     await tab.page.wait_for_url(f"**pin={first}.0*")
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("width", [DESK, PHONE])
 @pytest.mark.parametrize("dark", [False, True])
 async def test_every_panel_fits_and_is_accessible(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from playwright.async_api import TimeoutError as Late
 import hansard
 from hansard.ext.worker.requests import Work
 from tests.cli.support import Runs
+from tests.faults._warm import python
 from tests.web.data import Examples
 from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, Tab, Tabs
 
@@ -239,7 +239,7 @@ async def test_a_change_becomes_a_fork_that_a_worker_runs(
     forked = (await in_thread(record.state, request.run)).life.forked
     assert forked is not None
     assert [each.reason for each in forked.edits] == ["it was found"]
-    command = ("worker", "refunds", "--once", "--", sys.executable, "-c", "print('well done')")
+    command = ("worker", "refunds", "--once", "--", python(), "-c", "print('well done')")
     done = await in_thread(tab.site.command, *command)
     assert done.returncode == 0, done.stderr
     await tab.until("document.querySelector('.card').innerText.includes('exit code 0')")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from hansard.domain.errors import Refused
 from hansard.ext.worker import KIND
 from hansard.ext.worker import requests as working
 from hansard.ext.worker.requests import Work, Worker, WorkRequest, WorkStatus
+from tests.faults._warm import python
 
 PROGRAM = """
 import os, sys, time
@@ -56,18 +56,18 @@ class Place:
 
     def begin(self, *command: str) -> subprocess.Popen[str]:
         """Start a command of `hansard`."""
-        words = [sys.executable, "-m", "hansard", *self._options, *command]
+        words = [python(), "-m", "hansard", *self._options, *command]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run_program(self) -> None:
         """Run the program once, outside of any fork."""
         for name, text in self._variables.items():
             self._monkeypatch.setenv(name, text)
-        subprocess.run([sys.executable, self.program], check=True, capture_output=True)
+        subprocess.run([python(), self.program], check=True, capture_output=True)
 
     def worker(self, *options: str) -> subprocess.Popen[str]:
         """Start a worker of the program."""
-        command = ("--", sys.executable, str(self.program))
+        command = ("--", python(), str(self.program))
         return self.begin("worker", "refunds", "--json", *options, *command)
 
 

@@ -455,6 +455,16 @@ SPECS = {
     "roll_back": _board("board.roll_back", "operations", "because"),
 }
 
+CONTENT = {
+    "board.put": "value",
+    "board.append": "item",
+    "board.add": "amount",
+    "board.include": "item",
+    "board.discard": "item",
+    "board.merge": "value",
+}
+"""The argument of each write that is its content, which an edit of a fork replaces."""
+
 
 class BoardFlows(JointSteps):
     """A session's operations on its run's board."""
@@ -550,7 +560,8 @@ class BoardFlows(JointSteps):
         settled = check_resolve(resolve)
         label_texts = check_labels(key, labels)
         call = self.begin("put", key_name(key), value, expected, label_texts, ttl, settled)
-        blobs, command = self.put_event(call.plain, self.expected(key, expected))
+        plain = yield from self.content(call, CONTENT[call.spec.name])
+        blobs, command = self.put_event(plain, self.expected(key, expected))
         recorded = yield from self.write(call, [KeyWrite(key, command)], blobs, resolve)
         version: int = recorded["version"]
         return version
@@ -579,7 +590,8 @@ class BoardFlows(JointSteps):
         counter's or merged value, a list's length, a set's size.
         """
         call = self.begin(name, key_name(key), *arguments)
-        blobs, command = self.change_event(name, call.plain)
+        plain = yield from self.content(call, CONTENT[call.spec.name])
+        blobs, command = self.change_event(name, plain)
         recorded = yield from self.write(call, [KeyWrite(key, command)], blobs)
         return recorded.get("value", recorded.get("count"))
 

@@ -23,6 +23,7 @@ from hansard.agents import experiments as plans
 from hansard.agents.access.carried import CarriedLog, put_together, stored_together
 from hansard.agents.annotations.windows import turns
 from hansard.agents.board import find_write
+from hansard.agents.edits import Replacement, check_result, edited, find_step
 from hansard.agents.errors import AgentError, Miss, SecretsNotRedacted
 from hansard.agents.experiments import Arm, PlacementRequest
 from hansard.agents.flow import Unbroken
@@ -37,8 +38,8 @@ from hansard.agents.steps.failures import failure
 from hansard.agents.steps.ledger import Ledger, Mode
 from hansard.agents.steps.placeholders import SecretProvider
 from hansard.agents.steps.recorder import Settings, Settle
+from hansard.agents.steps.substitution import Substitutes
 from hansard.agents.workspace import Held, Workspace, decided
-from hansard.bus import slices
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive, revive_all
 from hansard.bus.errors import BusError, Conflict, NotFound
@@ -50,7 +51,7 @@ from hansard.domain.agent import AgentRefused, AgentState, Begin, Leave, Message
 from hansard.domain.choices import chosen, counted
 from hansard.domain.conversation import KIND, RunJoined
 from hansard.domain.decider import fold
-from hansard.domain.errors import BadName, BadValue, HansardError, Refused
+from hansard.domain.errors import BadValue, HansardError, Refused
 from hansard.domain.events import Actor, Recorded
 from hansard.domain.fingerprint import canonical, digest
 from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
@@ -60,6 +61,7 @@ from hansard.domain.run import (
     AgentJoined,
     Chain,
     EditedResult,
+    EditKind,
     ForkEffects,
     RunAgentLeft,
     RunCancelled,
@@ -76,7 +78,6 @@ from hansard.domain.run import (
     newest,
 )
 from hansard.domain.steps import (
-    KINDS_IN_RECORD,
     NULL,
     Failure,
     Step,
@@ -87,35 +88,6 @@ from hansard.domain.team import Reopen, TeamState
 from hansard.domain.values import Scrub, recordable
 from hansard.state.replay import RunView, fold_life, tasks_of
 from hansard.state.repository import followed, retry, transact
-
-
-class Replacement(msgspec.Struct, frozen=True):
-    """A result for a fork to go on from, in place of the one that a step has on record.
-
-    Attributes:
-        step: The step, as `agent#number` or the address of one of its events.
-        result: The result, as the tool would return it.
-    """
-
-    step: str
-    result: Any
-
-
-def replace(step: str, *, result: Any) -> Replacement:
-    """Return an edit for `record.fork(run, edits=[...])`: another result of a step.
-
-    Args:
-        step: The step, as `agent#number` as `hansard run trace` shows it, or the address of one of
-            its events (`1234.2`).
-        result: The result that the fork's call returns. For a tool that yields, a list of its
-            items; for a call of a model that `hansard record` recorded, the provider's JSON body.
-
-    Raises:
-        BadName: `step` is not a text.
-    """
-    if not isinstance(step, str):
-        raise BadName("step", step, "give agent#number as 'hansard run trace' shows it")
-    return Replacement(step, result)
 
 
 async def fork(
@@ -142,7 +114,7 @@ async def fork(
         if at is not None:
             remedy = "leave it out: a fork with edits begins before the first edited call"
             raise BadValue("at", f"{at!r:.80} beside edits", remedy)
-        at, items, label = await _edits(workspace, run, edits, by, workspace.text(reason))
+        at, items, label = await edited(workspace, run, edits, by, workspace.text(reason))
     life, vector = await workspace.points.vector(run, at)
     refuse_observed(run, life)
     child = workspace.clock.new_id()
@@ -160,57 +132,6 @@ async def fork(
     commit = workspace.commit(vector["life"] + 1, actor, [forked], label=under)
     await workspace.log.append(Append(RunStream(child), commit))
     return child
-
-
-async def _edits(
-    workspace: Workspace, run: str, edits: Sequence[Replacement], by: str | Actor, reason: str
-) -> tuple[int, dict[tuple[str, str], EditedResult], Label]:
-    """Return the position before the first edited call, the edits by agent and call key, and the
-    label of their data, after storing the blobs of large results.
-    """
-    actor = Actor.of(by)
-    ids.name("by", actor.agent)
-    view = await workspace.points.view(run)
-    items: dict[tuple[str, str], EditedResult] = {}
-    starts: list[int] = []
-    label = LOWEST
-    for edit in edits:
-        if not isinstance(edit, Replacement):
-            raise BadValue("edits", f"{edit!r:.80}", "give hansard.replace(step, result=...)")
-        agent, step = find_step(view, await workspace.points.step_name(run, edit.step))
-        name = f"{agent}#{step.number}"
-        if step.kind in KINDS_IN_RECORD:
-            fact = f"step {name} ({step.tool}) is a call of kind {step.kind}, decided by its state"
-            raise BadValue("edits", fact, "edit the call whose result it was made with")
-        if (agent, step.call) in items:
-            raise BadValue("edits", f"two results for step {name}", "give one")
-        stream, state = view.stream_of(agent), view.agents[agent]
-        forked = view.life.forked
-        if forked is not None and step.version <= forked.at.get(str(stream), 0):
-            message = f"run {run} inherited step {name} from {forked.parent}: fork that run instead"
-            raise Refused(message)
-        plain = values.plain(edit.result, f"result of {name}", workspace.redaction)
-        _check_result(name, step, plain)
-        packed = payloads.pack(plain, f"result of {name}")
-        for blob in packed.blobs:
-            await workspace.blobs.put(blob)
-        items[agent, step.call] = EditedResult(
-            agent=agent,
-            step=step.number,
-            tool=step.tool,
-            call=step.call,
-            result=packed.raw,
-            digest=digest(canonical(plain)),
-            by=actor.agent,
-            reason=reason,
-        )
-        declared = state.tools.get(step.tool)  # the result is of the tool's return type
-        gives = parse(declared.gives) if declared is not None else None
-        label = join(label, parse(raised(state.label, gives)))
-        position = await workspace.states.position_of(stream, step.version)
-        stored = await workspace.log.at(position or 0)
-        starts.append(stored.position - (stored.commit.tx.index if stored.commit.tx else 0))
-    return min(starts) - 1, items, label
 
 
 async def fork_swapped(
@@ -260,33 +181,6 @@ def label_texts(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str
             raise BadValue(f"label {name!r}", f"a lone surrogate in {label[:40]!r}", "leave it out")
         fields[name] = recordable(label, scrub)
     return fields
-
-
-def find_step(view: RunView, text: str) -> tuple[str, Step]:
-    """Return an agent and its step from `agent#17`, or `17` if the run has one agent.
-
-    Raises BadName, NotFound.
-    """
-    agent, _, number = text.rpartition("#")
-    if not number.isdigit():
-        raise BadName("step", text, "give agent#number as 'hansard run trace' shows it")
-    if not agent:
-        if len(view.agents) != 1:
-            raise BadName("step", text, f"name its agent: {', '.join(sorted(view.agents))}")
-        [agent] = view.agents
-    step = view.agent(agent).steps.get(int(number))
-    if step is None:
-        raise NotFound(
-            f"step {number} of {agent!r} in run {view.run}", f"see 'hansard run trace {view.run}'"
-        )
-    return agent, step
-
-
-def _check_result(name: str, step: Step, result: Any) -> None:
-    """Raise BadValue for a result that a step of a slice cannot return."""
-    for each in slices.installed():
-        if each.check_edit is not None:
-            each.check_edit(name, step, result)
 
 
 async def settle(
@@ -347,7 +241,7 @@ async def settle(
     step = await workspace.points.step_name(run, step)
     agent, target = find_step(view, step)
     if happened:
-        _check_result(f"{agent}#{target.number}", target, plain)
+        check_result(f"{agent}#{target.number}", target, plain)
     await _demand_unwritten(workspace, view.stream_of(agent), target)
     async with _at_rest(workspace, view.stream_of(agent)):
         try:
@@ -645,7 +539,9 @@ async def open_agent(
         if writes:
             _warn_not_redacted(workspace, run, member.state, options)
             permit = placing.permit if placing is not None else await permits.read(workspace, role)
-        opened = _opened(workspace, stream, options, member, post, pending, permit)
+        forked = member.life.forked
+        texts = await Substitutes.read(forked.edits, workspace.blobs) if forked else None
+        opened = _opened(workspace, stream, options, member, post, pending, permit, texts)
     except BaseException:
         if held is not None:
             held.close(is_done=False)
@@ -919,7 +815,14 @@ def _opened(
     post: Callable[[Callable[[], None]], None],
     pending: Callable[[], Any],
     permit: permits.Permit,
+    texts: Substitutes | None,
 ) -> Opened:
+    if texts is not None and options.restricted:
+        message = (
+            f"run {stream.run} is a fork with another message or prompt version, which is put into "
+            "the calls of its program: run it with a program that has access to the broker"
+        )
+        raise Refused(message)
     mode = chosen(Mode, options.mode, "mode") if options.mode is not None else None
     if mode is None:
         mode = Mode.RESUME if member.state.epoch > 1 else Mode.LIVE
@@ -956,6 +859,8 @@ def _opened(
         models=forked is not None and forked.effects is ForkEffects.MODELS,
         swap=forked.swap if forked is not None else None,
         edits=_edits_of(forked, stream.agent) if forked is not None else None,
+        contents=_by_call(forked, stream.agent, EditKind.CONTENT),
+        texts=texts,
         permit=permit,
         command="hansard"
         if options.restricted
@@ -977,7 +882,13 @@ def _edits_of(forked: RunForked, agent: str) -> dict[str, EditedResult] | None:
     """Return the edited results of an agent's calls by call key; None in a fork without edits."""
     if not forked.edits:
         return None
-    return {edit.call: edit for edit in forked.edits if edit.agent == agent}
+    return _by_call(forked, agent, EditKind.RESULT)
+
+
+def _by_call(forked: RunForked | None, agent: str, kind: EditKind) -> dict[str, EditedResult]:
+    """Return the edits of an agent's calls of one kind by call key."""
+    edits = forked.edits if forked is not None else ()
+    return {edit.call: edit for edit in edits if edit.agent == agent and edit.kind is kind}
 
 
 async def open_agent_here(workspace: Workspace, agent: str, role: str, options: Options) -> Opened:

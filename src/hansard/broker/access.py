@@ -88,6 +88,11 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         names = ("principal", "role", "workspace", "url")
         return [(name, getattr(self, name)) for name in names]
 
+    @property
+    def is_http(self) -> bool:
+        """True if they are for the service over HTTP, not for the broker."""
+        return self.url.startswith(("http://", "https://"))
+
     def options(self) -> BrokerOptions:
         """Return the options to connect to the broker with these credentials."""
         return BrokerOptions(

@@ -349,8 +349,12 @@ class Unreachable(BusError):
     """
 
     def __init__(self, url: str, why: str) -> None:
+        is_http = url.startswith(("http://", "https://"))
         super().__init__(
-            f"no NATS server answers at {url} ({why}): "
+            f"no service answers at {url} ({why}): check that 'hansard up --http' runs there, and "
+            "the url in the file of credentials"
+            if is_http
+            else f"no NATS server answers at {url} ({why}): "
             "check HANSARD_NATS_URL and the server, or unset it to use the embedded one"
         )
         self.url = url

@@ -21,7 +21,7 @@ from hansard.cli.output import Hint
 from hansard.client.opening import data_dir_of
 from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue
-from hansard.service.http.logins import LINK_S, Grant, Link, Logins, listeners
+from hansard.service.http.logins import LINK_S, TOKEN_S, Grant, Link, Logins, listeners
 
 app = Commands()
 
@@ -48,12 +48,19 @@ async def login(
         str, option("Page to open after the login, such as /ws/default.", "PATH", "--next")
     ] = "",
     open_: Annotated[bool, flag("--open", "Open the link in a browser of this machine.")] = False,
+    token: Annotated[
+        bool, flag("--token", "Print a token for programs and MCP clients instead, for 30 days.")
+    ] = False,
 ) -> None:
     """Print a link that logs a browser in to 'hansard up --http'.
 
     The link works once, within 60 seconds. Without --credentials the browser sees and does what
     this command line may: everything. With --credentials it sees what the role of the file sees.
+    With --token a program may do the same as this command line; 'hansard logout' ends that.
     """
+    if token:
+        _print_token(credentials, url)
+        return
     if credentials is None:
         link = Link.of(url or _own_url(), Logins(data_dir_of(settings())).link(Grant()), path)
     else:
@@ -69,10 +76,32 @@ async def login(
 async def logout() -> None:
     """End all browser sessions of this record's services.
 
-    Unused links end, too. Tokens stay valid: see 'hansard principals revoke'.
+    Unused links and tokens of 'hansard login --token' end, too. Tokens of credentials stay valid:
+    see 'hansard principals revoke'.
     """
     ended = Logins(data_dir_of(settings())).end_all()
     output.show({"ended": ended}, f"{counted(ended, 'session')} ended")
+
+
+def _print_token(credentials: Path | None, url: str | None) -> None:
+    """Print a new token of the operator. Raises BadValue for a principal, whose file has one."""
+    if credentials is not None:
+        remedy = "send the 'token' of that file, or leave --credentials out"
+        raise BadValue("--token", "it is the operator's, and --credentials is given", remedy)
+    base = (url or _own_url()).rstrip("/")
+    made = OperatorToken(Logins(data_dir_of(settings())).token(), f"{base}/mcp", TOKEN_S)
+    hint = (
+        f"for 30 days, of the operator; clients send 'Authorization: Bearer TOKEN', to {made.mcp}"
+    )
+    output.show(made, [made.token, Hint(f"{hint} for MCP; end it: hansard logout")])
+
+
+class OperatorToken(msgspec.Struct, frozen=True):
+    """A token of the operator, the address of the MCP server, and the token's validity."""
+
+    token: str
+    mcp: str
+    seconds: float
 
 
 def _own_url() -> str:

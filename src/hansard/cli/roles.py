@@ -190,6 +190,10 @@ async def credentials(
     on_behalf_of: Annotated[
         list[str] | None, option("Principal it acts for, the nearest first. Repeatable.", "NAME")
     ] = None,
+    http: Annotated[
+        str | None,
+        option("Reach the service by 'hansard up --http' at this address, not the broker.", "URL"),
+    ] = None,
     by: By = OS_USER,
 ) -> None:
     """Create a login that reaches the service in one role.
@@ -206,6 +210,7 @@ async def credentials(
         about=about,
         by=by,
         on_behalf_of=tuple(on_behalf_of or ()),
+        http=http,
     )
     _print_credentials(await make(settings(), target))
 

@@ -30,7 +30,7 @@ from hansard.cli.output import Column, Hint, Part
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError, UnknownEvent
 from hansard.domain.ids import run_of
-from hansard.domain.run import OBSERVED, EditedResult, Swap
+from hansard.domain.run import OBSERVED, EditedResult, EditKind, Swap
 from hansard.domain.steps import Effects, Step
 from hansard.inspect import run as run_reads
 from hansard.inspect import state as state_reads
@@ -574,7 +574,8 @@ def edit_text(edit: EditedResult) -> str:
     """Return an edit of a fork in one line."""
     result = bytes(edit.result).decode()
     reason = f": {edit.reason}" if edit.reason else ""
-    return f"{edit.agent}#{edit.step} {edit.tool} is {output.cut(result)} by {edit.by}{reason}"
+    tool = f" {edit.tool}" if edit.tool and edit.kind is not EditKind.PROMPT else ""
+    return f"{edit.target}{tool} is {output.cut(result)} by {edit.by}{reason}"
 
 
 def _swap_text(swap: Swap) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from hansard.agents import experiments
+from hansard.agents import edits, experiments
 from hansard.agents import runs as actions
 from hansard.agents.workspace import RunFilter
 from hansard.bus.clock import OS_USER
@@ -230,30 +230,39 @@ async def fork(
         Literal["shadow", "models", "live"] | None,
         option(
             "shadow: the fork's tools with effects do not run; models: as shadow, but new calls of "
-            "models run; live: they run [shadow; models with --replace].",
+            "models run; live: they run [shadow; models with edits].",
             show_default=False,
         ),
     ] = None,
     replace: Annotated[
         list[str] | None,
-        option("Another result of a step: JSON, else text; '-' is stdin. Repeatable.", "STEP=FILE"),
+        option(
+            "Another result of a step, content of a write or of a message: JSON, else text; '-' is "
+            "stdin. STEP is agent#number or an address. Repeatable.",
+            "STEP=FILE",
+        ),
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        option("Another version of a prompt, from a call on. Repeatable.", "STEP=NAME@VERSION"),
     ] = None,
     reason: Annotated[str, option("Reason for the edits, for the record.", "TEXT")] = "",
     by: By = OS_USER,
 ) -> None:
     """Start a new run from a point of another; print its id.
 
-    With --replace it begins before the first of these steps. Calls that do not depend on them are
-    answered from the record. The file for a call of a model that 'hansard record' recorded holds
-    the provider's JSON body.
+    With --replace or --prompt it begins before the first of these steps. Calls that do not depend
+    on them are answered from the record. The file for a call of a model that 'hansard record'
+    recorded holds the provider's JSON body.
     """
     chosen = ForkEffects(effects) if effects is not None else None
     edits = [_replacement(each) for each in replace or ()]
+    edits += [_version(each) for each in prompt or ()]
     async with reading_run(which) as (workspace, run):
         child = await actions.fork(workspace, run, at, chosen, None, edits, by=by, reason=reason)
         life = await workspace.states.life(child)
     forked = life.forked or RunForked(parent=run, at={})
-    edited = [f"{edit.agent}#{edit.step}" for edit in forked.edits]
+    edited = [edit.target for edit in forked.edits]
     fields = {"run": child, "parent": run, "effects": forked.effects, "vector": forked.at}
     output.show(fields | ({"edits": edited} if edited else {}), child)
     meant = {
@@ -268,7 +277,7 @@ async def fork(
     output.hint(f"effects={forked.effects}: {meant[forked.effects]}\ncontinue with: {command}")
 
 
-def _replacement(text: str) -> actions.Replacement:
+def _replacement(text: str) -> edits.Replacement:
     """Return the edit of `--replace STEP=FILE`. Raises BadValue, CallerError."""
     step, _, name = text.partition("=")
     if not step or not name:
@@ -277,7 +286,15 @@ def _replacement(text: str) -> actions.Replacement:
         content = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CallerError(f"{name} cannot be read ({error}): give a file of UTF-8 text") from error
-    return actions.replace(step, result=result_from(content))
+    return edits.replace(step, result=result_from(content))
+
+
+def _version(text: str) -> edits.Replacement:
+    """Return the edit of `--prompt STEP=NAME@VERSION`. Raises BadValue."""
+    step, _, version = text.partition("=")
+    if not step or not version:
+        raise BadValue("--prompt", f"{text!r:.80}", "give STEP=NAME@VERSION, such as agent#3=rag@2")
+    return edits.replace(step, prompt=version)
 
 
 @run.command()
@@ -312,7 +329,7 @@ async def settle(
             workspace, run, step, verdict.value, result=result, by=by, reason=reason
         )
         view = await workspace.states.run(run)
-        _, settled = actions.find_step(view, name)
+        _, settled = edits.find_step(view, name)
     fields = {"run": run, "step": name, "verdict": verdict, "status": settled.status}
     text = (
         f"step {name} ({settled.tool}) is settled: {settled.verdict} by {settled.settled_by}, "
@@ -710,17 +727,23 @@ async def html(
     output: Annotated[
         Path | None, option("The file to write; '-' is stdout [RUN.html].", None, "--output", "-o")
     ] = None,
+    redacted: Annotated[
+        bool, flag("--redacted", "Without the texts of arguments, results, messages and reasons.")
+    ] = False,
 ) -> None:
     """Write a run as one HTML file that needs no server.
 
     The page shows the state, board and tasks at each event, messages as a chat, and a search. The
     page of a completed run opens at its last event. Any other opens at the first call that failed,
     was blocked or is in doubt.
+
+    With --redacted, texts are replaced by their length and a mark that equal ones share; names,
+    numbers, times and structure stay.
     """
     # The run and the page are held in memory: some five times the page's size.
     _show.check_one_answer(output)
     async with reading_run(which) as (workspace, run):
-        page = await run_page.gather(workspace, run)
+        page = await run_page.gather(workspace, run, redacted=redacted)
     data = html_page(page)
     path = output or default_path(run)
     report = Written(run=run, path=str(path), bytes=len(data), events=len(page.events.id))

@@ -11,6 +11,7 @@ import stat
 from collections.abc import AsyncGenerator, Generator
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -34,6 +35,7 @@ CHECK_S = 30.0
 """Seconds between two checks for expired tokens, which the service already refuses."""
 
 _log = logger(__name__)
+_LOCAL = ("127.0.0.1", "localhost", "::1")
 _LOGIN = re.compile(r"(?<=://)[^@/\s]+@")
 
 
@@ -221,7 +223,8 @@ class CredentialsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` None: the role's name; `kind` None: the principal's present kind, or agent; `output`
     None: a file named after the principal in the current folder. `on_behalf_of` are the principals
-    that the holder acts for, the nearest first.
+    that the holder acts for, the nearest first. `http`: the address of `hansard up --http`; None
+    for the broker's.
     """
 
     role: str
@@ -232,6 +235,7 @@ class CredentialsRequest(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     by: str = OS_USER
     on_behalf_of: tuple[str, ...] = ()
+    http: str | None = None
 
     @property
     def principal(self) -> str:
@@ -269,6 +273,7 @@ async def make(settings: Settings, request: CredentialsRequest) -> CreatedCreden
     Raises Refused, BadName, BadValue, BadCredentials, Unwritable, NotFound, AccessNotSynced.
     """
     life_s = seconds(request.expires)
+    _check_http(request.http)
     principals.addressable("principal", request.principal)
     principals.addressable("role", request.role)
     async with reading(settings) as workspace:
@@ -284,6 +289,19 @@ async def make(settings: Settings, request: CredentialsRequest) -> CreatedCreden
                 raise
         state = await principals.read(workspace, request.principal)
     return _sync_login(settings, request, made, state.tokens[_token_id(made)], new=is_new)
+
+
+def _check_http(url: str | None) -> None:
+    """Raise BadValue for an address that is none, or would send the token without encryption."""
+    if url is None:
+        return
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        remedy = "give the address of 'hansard up --http', such as https://record.example.org"
+        raise BadValue("--http", f"{url!r:.80}", remedy)
+    if address.scheme == "http" and address.hostname not in _LOCAL:
+        fact = f"{url!r:.80} would send the token without encryption"
+        raise BadValue("--http", fact, "give the address with https://")
 
 
 def seconds(text: str) -> float | None:
@@ -310,7 +328,7 @@ async def _make(
 
     They are then in their file, on record, and known to the broker.
     """
-    url = await url_of(settings)
+    url = request.http or await url_of(settings)
     existing = _existing(workspace, request)
     state = await principals.read(workspace, request.principal)
     if existing is not None and _is_good(workspace, existing, state):

@@ -335,3 +335,6 @@ class Story:
         show = f"hansard run show {run} --at {at}"
         for command in (f"export {where}", "hansard runs", f"hansard run trace {run}", show):
             self.stage.fact("try", f"    {command}", command=command)
+        self.stage.scene("In a browser, with the service in one terminal and the login in another:")
+        for command in ("hansard up --http", f"hansard login --open --next /ws/{WORKSPACE}"):
+            self.stage.fact("try", f"    {command}", command=command)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self, assert_never
 
 import msgspec
@@ -439,17 +440,25 @@ class PromptText(values.RecordedText):
     Attributes:
         use: The version.
         label: The label of its prompt; None for public and trusted.
+        variables: The values of its variables.
     """
 
-    __slots__ = ("label", "use")
+    __slots__ = ("label", "use", "variables")
 
     use: PromptUse | None
     label: Label | None
+    variables: Mapping[str, Any]
 
-    def __new__(cls, text: str, use: PromptUse | None = None, label: Label | None = None) -> Self:
+    def __new__(
+        cls,
+        text: str,
+        use: PromptUse | None = None,
+        label: Label | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Self:
         """Create a text that knows its prompt version."""
         made = super().__new__(cls, text)
-        made.use, made.label = use, label
+        made.use, made.label, made.variables = use, label, variables
         return made
 
     def fill(self, /, **variables: Any) -> PromptText:
@@ -457,7 +466,7 @@ class PromptText(values.RecordedText):
 
         Raises BadValue for a variable that is missing, unknown, or neither a text nor a number.
         """
-        return PromptText(filled_in(self, variables), self.use, self.label)
+        return PromptText(filled_in(self, variables), self.use, self.label, variables)
 
 
 _TEXTLESS = frozenset({str, bytes, int, float, bool, type(None)})

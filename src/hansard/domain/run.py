@@ -295,18 +295,38 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     live: bool = False
 
 
-class EditedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A result that a person put in place of a recorded one, for a fork to go on from.
+class EditKind(StrEnum):
+    """The kind of value that an edit replaces.
 
     Attributes:
-        agent: The parent's agent that made the call.
-        step: The number of the call in the parent.
-        tool: The called tool.
-        call: The call key: the fork's call with this key gets the result.
-        result: The result, as JSON in the form of `hansard.domain.values`.
-        digest: The digest of the result.
+        RESULT: The result of a call.
+        CONTENT: What a call writes to shared state, or sends to another agent.
+        MESSAGE: The content of a message in the context window.
+        PROMPT: The version of a prompt that calls use.
+    """
+
+    RESULT = "result"
+    CONTENT = "content"
+    MESSAGE = "message"
+    PROMPT = "prompt"
+
+
+class EditedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A value that a person put in place of a recorded one, for a fork to go on from.
+
+    Attributes:
+        agent: The parent's agent that made the call, or added the message.
+        step: The number of the call in the parent; of a message the call before it, 0 for none.
+        tool: The called tool; empty for a message.
+        call: The call key: the fork's call with this key gets the value. For a message its
+            fingerprint, for a prompt its name.
+        result: The new value, as JSON in the form of `hansard.domain.values`. For a prompt the
+            fields `version`, `text` and `label`.
+        digest: The digest of the value.
         by: The author.
         reason: The author's reason.
+        kind: The kind of value.
+        before: The message's content on record.
     """
 
     agent: str
@@ -317,6 +337,19 @@ class EditedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     digest: str
     by: str
     reason: str = ""
+    kind: EditKind = EditKind.RESULT
+    before: msgspec.Raw = NULL
+
+    @property
+    def target(self) -> str:
+        """The edited value in words: `clerk#3`."""
+        match self.kind:
+            case EditKind.MESSAGE:
+                return f"a message of {self.agent} after step {self.step}"
+            case EditKind.PROMPT:
+                return f"prompt {self.call} from {self.agent}#{self.step} on"
+            case _:
+                return f"{self.agent}#{self.step}"
 
 
 @event("run.forked.v1")
@@ -329,7 +362,7 @@ class RunForked(Event, frozen=True, kw_only=True):
         effects: The handling of tools with effects.
         labels: Texts by name, to find the run by.
         swap: The value that a probe substitutes; None outside of a probe.
-        edits: The results that a person replaced. Calls that do not depend on them are answered
+        edits: The values that a person replaced. Calls that do not depend on them are answered
             from the parent's record.
     """
 

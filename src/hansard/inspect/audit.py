@@ -456,15 +456,7 @@ _WAITING = """
     WHERE $1 IS NULL OR o.run = $1
     GROUP BY ALL
 """
-_REPEATED = """
-    SELECT s.run, s.agent, s.step,
-        concat('hansard ', if(json_exists(r.labels, '$.models_agent')
-            OR s.run IN (SELECT a.run FROM agents AS a WHERE a.agent = 'models'),
-            'record --run', 'run resume'), ' {run} -- COMMAND') AS command
-    FROM steps AS s JOIN runs AS r ON r.run = s.run
-    WHERE s.status IN ('requested', 'in_doubt') AND r.status <> 'completed'
-        AND s.effects IN ('pure', 'idempotent', 'composite') AND ($1 IS NULL OR s.run = $1)
-"""
+_RESUMABLE = "SELECT run, agent, step, command FROM resumable_intents WHERE $1 IS NULL OR run = $1"
 _OPEN = """
     SELECT count(*) AS runs FROM runs
     WHERE status = 'open' AND (run = $1 OR ($1 IS NULL AND probe IS NULL))
@@ -675,10 +667,9 @@ def audit(
     a waiting agent's process is at work, where that is known. Raises CallerError.
     """
     target = (only or AuditFilter()).checked(reader)
-    rows = _by_process(
-        reader.rows(_FINDINGS, [flip, run]), reader.rows(_KINDS, []), processes or {}
-    )
-    _resume_repeated(rows, reader, run)
+    rows = reader.rows(_FINDINGS, [flip, run])
+    if processes:
+        _by_process(rows, reader, run, processes)
     rows.sort(key=lambda r: (SEVERITIES.index(r["severity"]), r["topic"], r["kind"]))
     of_kinds = [row for row in rows if target.takes_kind(row)]
     findings = [
@@ -703,32 +694,24 @@ def audit(
 
 def _by_process(
     rows: list[dict[str, Any]],
-    kinds: list[dict[str, Any]],
+    reader: Reader,
+    run: str | None,
     processes: Mapping[tuple[str, str], bool | None],
-) -> list[dict[str, Any]]:
+) -> None:
     """Tell calls under way from those in doubt where it is known whether their process lives."""
-    of_intents = {row["kind"]: row for row in kinds if row["view"] == "orphan_intents"}
+    kinds = {row["kind"]: row for row in reader.rows(_KINDS, []) if row["view"] == "orphan_intents"}
+    resumable = {(i["run"], i["agent"], i["step"]): i for i in reader.rows(_RESUMABLE, [run])}
     for row in rows:
         is_alive = processes.get((row["run"], row["agent"]))
-        if is_alive is not None and (row["view"], row["kind"]) == ("orphan_intents", "waiting"):
-            fact = "its process is at work" if is_alive else "its process has ended"
-            row.update(of_intents["under way" if is_alive else "in doubt"])
-            row["fact"] = row["fact"].replace("it is under way, or its process is dead", fact)
-    return rows
-
-
-def _resume_repeated(rows: list[dict[str, Any]], reader: Reader, run: str | None) -> None:
-    """Rate interrupted calls that a resume may make again as low, and name its command."""
-    repeated = {
-        (each["run"], each["agent"], each["step"]): each["command"]
-        for each in reader.rows(_REPEATED, [run])
-    }
-    for row in rows:
-        if row["view"] == "orphan_intents" and "run settle" in row["command"]:
-            command = repeated.get((row["run"], row["agent"], row["step"]))
-            if command is not None:
-                row["command"], row["severity"] = command, "low"
-                row["fact"] += "; its effects allow to repeat it: a resume does"
+        if is_alive is None or (row["view"], row["kind"]) != ("orphan_intents", "waiting"):
+            continue
+        fact = "its process is at work" if is_alive else "its process has ended"
+        row.update(kinds["under way" if is_alive else "in doubt"])
+        row["fact"] = row["fact"].replace("it is under way, or its process is dead", fact)
+        intent = None if is_alive else resumable.get((row["run"], row["agent"], row["step"]))
+        if intent is not None:  # as the macro rates calls that are surely in doubt
+            row.update(command=intent["command"], severity="low")
+            row["fact"] += "; its effects allow to repeat it: a resume does"
 
 
 def trail(reader: Reader, run: str) -> Trail:

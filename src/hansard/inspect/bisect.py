@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hansard.agents import runs as actions
+from hansard.agents.edits import find_step
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import whole_at
 from hansard.domain.errors import BadValue, CallerError
@@ -230,7 +230,7 @@ async def _failing(workspace: Workspace, run: str, names: list[str]) -> list[Fai
     steps = []
     for name in names:
         if name not in (START, END):
-            _, step = actions.find_step(view, name)
+            _, step = find_step(view, name)
             result = recorded(step.result) if not step.streamed else [*map(recorded, step.items)]
             step_of = partial(FailingStep, step=name, tool=step.tool, status=step.status.value)
             steps.append(step_of(arguments=recorded(step.arguments), result=result))

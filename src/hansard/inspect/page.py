@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
@@ -179,17 +181,86 @@ class Page(msgspec.Struct):
     absent: dict[str, str] = {}
 
 
-async def gather(workspace: Workspace, run: str) -> Page:
-    """Read a run, including a fork's parents. Raises NotFound, UnknownEvent, Corrupt."""
+async def gather(workspace: Workspace, run: str, *, redacted: bool = False) -> Page:
+    """Read a run, including a fork's parents; `redacted`: without its texts.
+
+    Raises NotFound, UnknownEvent, Corrupt.
+    """
     history = await workspace.states.history(run)
     history = sorted([*history, *await commits_of_steps(workspace.log, history)], key=position_of)
     builder = _Builder(run, workspace.log.workspace)
+    without_texts = _WithoutTexts() if redacted else None
     for stored in history:
-        builder.take(stored)
+        builder.take(stored if without_texts is None else without_texts(stored))
     page = builder.finished()
+    if redacted:
+        return page
     await _add_blobs(workspace, history, page)
     await _add_parts(workspace, history, page)
     return page
+
+
+_STRUCTURE = frozenset((
+    "actor", "agent", "aggregate", "arm", "by", "call_id", "chain", "claimed", "decision",
+    "effects", "experiment", "holder", "how", "id", "key", "kind", "merge", "metric", "module",
+    "name", "operation", "parent", "purpose", "role", "roles", "rule", "run", "scope",
+    "sender_role", "space", "status", "step", "task", "to", "tool", "type", "unit", "verdict",
+    "version", "workflow",
+))  # fmt: skip
+"""Fields whose texts name parts of a run: they stay in a redacted page."""
+
+_CONTENT = frozenset((
+    "after_value", "alternatives", "arguments", "attributes", "content", "data", "details",
+    "fields", "given", "item", "items", "labels", "payload", "result", "results", "text",
+    "value", "what", "would",
+))  # fmt: skip
+"""Fields of a program's own values: every text in them is redacted."""
+
+
+class _WithoutTexts:
+    """Replaces the texts of events by their length, and a mark that equal texts share.
+
+    Names, numbers, times and the structure of values stay. The marks are made with a key of this
+    page, so that they cannot be compared with guesses.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+
+    def __call__(self, stored: Stored) -> Stored:
+        events = tuple(
+            msgspec.structs.replace(each, data=msgspec.Raw(msgspec.json.encode(self._of(each))))
+            for each in stored.commit.events
+        )
+        commit = msgspec.structs.replace(stored.commit, events=events)
+        return msgspec.structs.replace(stored, commit=commit)
+
+    def _of(self, recorded: Recorded) -> Any:
+        return self._value(msgspec.json.decode(recorded.data), is_content=False, name="")
+
+    def _value(self, value: Any, *, is_content: bool, name: str) -> Any:
+        match value:
+            case str():
+                return value if name in _STRUCTURE and not is_content else self._mark(value)
+            case {"$blob": {"size": int() as size}} | {"$parts": {"size": int() as size}}:
+                return f"[redacted, {size:,} bytes]"
+            case {"$append": _}:
+                return []
+            case dict():
+                return {
+                    key: self._value(each, is_content=is_content or key in _CONTENT, name=key)
+                    for key, each in value.items()
+                }
+            case list():
+                return [self._value(each, is_content=is_content, name=name) for each in value]
+            case _:
+                return value
+
+    def _mark(self, text: str) -> str:
+        if not text:
+            return text
+        made = blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=3)
+        return f"[redacted {made.hexdigest()}, {len(text):,} characters]"
 
 
 class _Builder:

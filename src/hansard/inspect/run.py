@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -20,7 +28,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Origin, RunStreams, Stored, UpTo
 from hansard.bus.reads import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.domain import payload
-from hansard.domain.agent import AgentState, DecisionMade
+from hansard.domain.agent import AgentState, DecisionMade, MessageAdded
 from hansard.domain.board import (
     RESERVED,
     AmountAdded,
@@ -618,7 +626,8 @@ class Run(msgspec.Struct, kw_only=True):
     any outcome, by agent. They are under way instead while the agent's process is known to be at
     work (`judge`). Figures of its agents are None if they could not be read, and `problem` has the
     reason. `began` and `last` are as in `hansard run show`: a time and its clock, null if the
-    source of an import gives no time. `gone` are agents at work whose process has ended.
+    source of an import gives no time. `gone` are agents at work whose process has ended. `cost` (US
+    dollars) and `tokens` are sums of what calls and messages have on record, None if nothing is.
     """
 
     run: str
@@ -633,6 +642,8 @@ class Run(msgspec.Struct, kw_only=True):
     under_way_steps: int = 0
     unanswered: dict[str, int] = {}
     failed_steps: int | None = None
+    cost: float | None = None
+    tokens: int | None = None
     began: Time | None
     last: Time | None = None
     position: int | None = None
@@ -685,19 +696,28 @@ async def list_runs(
     before: int | None = None,
     text: str = "",
     known: MutableMapping[str, Run] | None = None,
+    order: Mapping[str, int] | None = None,
 ) -> Runs:
     """List the runs that match, with or without the forks of probes; limit 0 is no limit.
 
     Reads each returned run completely. `before` continues a list after the run whose life begins at
     that position; `text` must occur in a run's id, workflow, conversation or labels. A process that
     lists runs again and again passes `known`, which holds runs that did not change since; it reads
-    long runs from their chunks.
+    long runs from their chunks. With `order`, the place of each run, those without one come last,
+    and `before` is the number of runs that are listed already.
     """
     lives = await read_lives(workspace.log)
     taken = [life for life in lives if filters.takes(life) and _has(text.casefold(), life)]
     matching = [life for life in taken if probes or life.probe is None]
-    further = [life for life in matching if before is None or life.position < before]
+    if order is not None:
+        matching.sort(key=lambda life: order.get(life.run, len(order)))
+        further = matching[before or 0 :]
+    else:
+        further = [life for life in matching if before is None or life.position < before]
     listed = further[:limit] if limit > 0 else further
+    more = (
+        (before or 0) + len(listed) if order is not None else listed[-1].position if listed else 0
+    )
     return Runs(
         runs=await _all(workspace, listed, known),
         found=len(matching),
@@ -707,7 +727,7 @@ async def list_runs(
         unread=sum(life.error is not None and not filters.takes(life) for life in lives),
         lost={life.run for life in listed if life.problem},
         unknown=list(filters.unknown(lives)) if not matching else [],
-        next=listed[-1].position if len(listed) < len(further) else None,
+        next=more if len(listed) < len(further) else None,
     )
 
 
@@ -757,6 +777,21 @@ async def _is_long(workspace: Workspace, life: RunLife, newest: Stored | None) -
     return any(end is not None and end.commit.last_version > LONG_VERSIONS for end in ends)
 
 
+def _used(states: Iterable[AgentState], metrics: Iterable[str]) -> float | None:
+    """Return the sum of some metrics over calls and messages; None if none has one on record."""
+    amounts = [
+        usage[metric]
+        for state in states
+        for usage in (
+            *(step.usage for step in state.steps.values()),
+            *(each.fact.usage for each in state.facts if isinstance(each.fact, MessageAdded)),
+        )
+        for metric in metrics
+        if metric in usage
+    ]
+    return math.fsum(amounts) if amounts else None
+
+
 async def _summarize(workspace: Workspace, life: RunLife, *, is_long: bool) -> Run:
     state = life.state
     made = by_name(
@@ -787,5 +822,8 @@ async def _summarize(workspace: Workspace, life: RunLife, *, is_long: bool) -> R
     unanswered = {each.agent: sum(step.is_open for step in each.in_doubt) for each in states}
     made.unanswered = {agent: calls for agent, calls in unanswered.items() if calls}
     made.failed_steps = statuses[StepStatus.FAILED]
+    made.cost = _used(states, ("cost",))
+    tokens = _used(states, ("input_tokens", "output_tokens"))
+    made.tokens = None if tokens is None else round(tokens)
     made.last, made.position = last(own(life.run, commits)).time, commits[-1].position
     return made

@@ -334,7 +334,7 @@ class ComparedRun(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
 
     Attributes:
         side: `a` or `b`.
-        edits: The steps of the parent whose results the fork replaced, as `agent#number`.
+        edits: The values of the parent that the fork replaced: steps as `agent#number`.
         error: The type and message of the error that ended it; None if none did.
         duration_ms: From its first event to its last; None if its source gives no times.
         usage: What its agents used, by name: tokens, cost in US dollars.
@@ -592,7 +592,7 @@ def _cost(name: str, side: Side) -> ComparedRun:
         side=name,
         run=side.run,
         forked_from=forked.parent if forked is not None else None,
-        edits=[f"{each.agent}#{each.step}" for each in forked.edits] if forked is not None else [],
+        edits=[each.target for each in forked.edits] if forked is not None else [],
         status=side.life.status.value,
         error=error.text if error is not None else None,
         steps=len(steps),

@@ -85,16 +85,20 @@ class Fetcher:
 
 class Payloads:
     """Reader of payloads with their blobs; an erased blob stays a reference, and is listed in
-    `erased`.
+    `erased`. With `bytes_max` a payload whose blobs are larger stays as recorded.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, bytes_max: int | None = None) -> None:
         self._workspace = workspace
+        self._bytes_max = bytes_max
         self.erased: list[str] = []
 
     async def value(self, raw: msgspec.Raw) -> Any:
         """Return the plain values. Raises Corrupt."""
         if b'"$blob"' not in bytes(raw):
+            return recorded(raw)
+        size = sum(blob.size for blob in payload.blobs_in(raw))
+        if self._bytes_max is not None and size > self._bytes_max:
             return recorded(raw)
         return await self.get(payload.unpack(raw), raw)
 

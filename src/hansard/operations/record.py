@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeVar, Unpack
 
 from hansard.agents import runs
 from hansard.agents.annotations.windows import Conversation, conversation
+from hansard.agents.edits import Replacement
 from hansard.agents.policy.permits import Need, states, trusts
-from hansard.agents.runs import Replacement
 from hansard.agents.steps import reused
 from hansard.agents.workspace import RunFilter, RunQuery
 from hansard.bus.clock import OS_USER
@@ -168,7 +168,8 @@ class RecordOperations(Noun[C_co]):
                 edits: the same, but idempotent calls of a model that the record does not answer
                 run. `LIVE`: they all run.
             labels: Texts by name, to find the run by.
-            edits: Other results of steps: `[hansard.replace("agent#3", result=...)]`.
+            edits: Other values than on record: `[hansard.replace("agent#3", result=...)]`. Also
+                the content of a write to shared state or of a message, and the version of a prompt.
             by: The author of the edits on record.
             reason: The reason for the edits on record.
 

@@ -510,7 +510,7 @@ class Points:
 
     async def _text(self, run: str, text: str) -> UpTo:
         if _ADDRESS.fullmatch(text):
-            return AtPosition(whole_at((await self._event(run, text))[0]))
+            return AtPosition(whole_at((await self.event(run, text))[0]))
         if step := _STEP.fullmatch(text):
             return await self._step(run, step[1], int(step[2]))
         if _UUID.fullmatch(text.lower()):
@@ -526,14 +526,14 @@ class Points:
         """
         if not _ADDRESS.fullmatch(text):
             return text
-        stored, version = await self._event(run, text)
+        stored, version = await self.event(run, text)
         recorded = stored.commit.events[version - stored.commit.version]
         if isinstance(stored.stream, AgentStream) and recorded.type.startswith("step."):
             event: Any = revive(recorded)
             return f"{stored.stream.agent}#{event.step}"
         raise NotFound(f"a step at {text} ({recorded.type})", "see 'hansard run trace'")
 
-    async def _event(self, run: str, address: str) -> tuple[Stored, int]:
+    async def event(self, run: str, address: str) -> tuple[Stored, int]:
         """Return the commit of the event at `position.index`, and its version in its stream. Reads
         that commit alone, unless it belongs to another run: a fork has commits of its parents.
         """

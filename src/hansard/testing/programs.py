@@ -15,10 +15,10 @@ from typing import Any, TypeVar, Unpack
 
 import msgspec
 
+from hansard.agents.edits import find_step
 from hansard.agents.exchange.files import Bad
 from hansard.agents.exchange.reader import import_events
 from hansard.agents.exchange.writer import export
-from hansard.agents.runs import find_step
 from hansard.agents.steps.ledger import Mode
 from hansard.agents.workspace import Workspace
 from hansard.bus.clock import Clock

@@ -3,12 +3,12 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 import hansard
+from tests.faults._warm import python
 
 pytestmark = pytest.mark.later
 
@@ -170,7 +170,7 @@ def test_one_interrupt_ends_a_command_while_its_function_is_at_work(
     (tmp_path / "slow.py").write_text(SLOW)
     where = filled.workspace.command.split()[1:]
     process = subprocess.Popen(
-        [sys.executable, "-m", "hansard", *where, "memory", *command, "--with", "slow:wait"],
+        [python(), "-m", "hansard", *where, "memory", *command, "--with", "slow:wait"],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.service.mcp import server as progress
 from tests.integrations.mcp.support import WAIT_S, Setup
+from tests.late import LATE
 from tests.service.mcp.test_http import TOKEN, asking, serving, token_file
 from tests.service.mcp.test_serve import Team, sdk
+
+if LATE:
+    from hansard.service.mcp import server as progress
+
 
 pytestmark = pytest.mark.slow
 

@@ -28,12 +28,16 @@ from hansard.service.mcp.offers import (
     nouns_of_slices,
     offers,
 )
-from hansard.service.mcp.resources import PROMPTS, TEMPLATES
 from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
 from tests.experience import journeys
 from tests.faults._warm import python
 from tests.integrations.mcp.support import SCENARIO_S, Setup, Wire, text, wire
+from tests.late import LATE
+
+if LATE:
+    from hansard.service.mcp.resources import PROMPTS, TEMPLATES
+
 from tests.service.support import House
 
 if TYPE_CHECKING:  # see the support's

@@ -15,12 +15,18 @@ import pytest
 
 import hansard
 from hansard.broker import access
-from hansard.service.mcp import resources
-from hansard.service.mcp.resources import PROMPTS
 from tests.faults._warm import python
 from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
+from tests.late import LATE
 from tests.service.mcp.test_http import TOKEN, asking, serving, token_file
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
+
+if LATE:
+    from hansard.service.mcp import resources
+    from hansard.service.mcp.resources import PROMPTS
+
+    REPOLL_S = 4 * resources.POLL_S_MAX
+
 from tests.service.support import House
 
 pytestmark = [
@@ -30,7 +36,6 @@ pytestmark = [
 
 CHANGED = "notifications/prompts/list_changed"
 
-REPOLL_S = 4 * resources.POLL_S_MAX
 """Longest time until a polling client is notified."""
 
 SILENCE_S = 1.0

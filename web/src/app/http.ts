@@ -1,5 +1,6 @@
 // Data over HTTP from `hansard up --http`.
 
+import { share, type Open } from "./shared";
 import { Problem, queryText, type Answer, type Listener, type Query, type Source } from "./source";
 
 const HIDDEN_MS = 5_000; // until a tab that is not seen gives its stream up
@@ -43,6 +44,8 @@ async function request<T>(address: string, init: RequestInit): Promise<Answer<T>
 export class HttpSource implements Source {
   readonly kind = "http";
 
+  private known: Promise<Me> | null = null;
+
   constructor(readonly workspace: string) {}
 
   private address(path: string, query?: Query): string {
@@ -62,47 +65,77 @@ export class HttpSource implements Source {
     return request<T>(this.address(path), { method: "POST", headers, body: JSON.stringify(body) });
   }
 
-  // EventSource reconnects by itself after most losses, with Last-Event-ID; after a refusal it does not,
-  // and a new one begins after the last id. A tab that is not seen gives its stream up, as a browser has
-  // few connections to one server, and reads on from the last id when it is seen again.
+  // A tab that is not seen leaves its streams, and reads on from the last id when it is seen again.
   follow(path: string, query: Query, listener: Listener): () => void {
-    let [attempt, last, timer] = [0, "", 0];
-    let stream: EventSource | null = null;
-    const names = ["open", "rows", "runs", "reload"];
+    let [last, timer, isEnded] = [String(query.after ?? ""), 0, false];
+    let leave: (() => void) | null = null;
+    const keep: Listener = {
+      event: (name, data, id) => {
+        last = name === "reload" ? "" : id || last;
+        listener.event(name, data, id);
+        if (name === "reload" && query.after === undefined) begin(); // all was read again: go on from now
+      },
+      state: (state) => listener.state(state),
+    };
+    const open: Open = (after, to) => this.stream(path, { ...query, after }, to);
+    const begin = () => {
+      leave = () => undefined;
+      void this.login().then((login) => {
+        if (!isEnded && leave) leave = share(`hansard ${login} ${this.address(path)}`, last, open, keep);
+      });
+    };
     const end = () => {
       clearTimeout(timer);
-      stream?.close();
-      stream = null;
+      leave?.();
+      leave = null;
     };
-    const begin = () => {
+    const look = () => {
+      clearTimeout(timer);
+      if (document.hidden) timer = window.setTimeout(end, HIDDEN_MS);
+      else if (!leave) begin();
+    };
+    document.addEventListener("visibilitychange", look);
+    if (!document.hidden) begin();
+    return () => {
+      isEnded = true;
+      document.removeEventListener("visibilitychange", look);
       end();
-      const opened = (stream = new EventSource(this.address(path, last ? { ...query, after: last } : query)));
-      opened.onopen = () => {
+    };
+  }
+
+  // Tabs share a stream if they have one login; without an answer each has its own.
+  private async login(): Promise<string> {
+    this.known ??= whoAmI();
+    return this.known.then(({ csrf }) => csrf, () => crypto.randomUUID());
+  }
+
+  // EventSource reconnects by itself after most losses, with Last-Event-ID; after a refusal it does not,
+  // and a new one begins after the last id.
+  private stream(path: string, query: Query, listener: Listener): () => void {
+    let [attempt, last, timer] = [0, "", 0];
+    let opened: EventSource;
+    const begin = () => {
+      const now = (opened = new EventSource(this.address(path, last ? { ...query, after: last } : query)));
+      now.onopen = () => {
         attempt = 0;
         listener.state("live");
       };
-      opened.onerror = () => {
+      now.onerror = () => {
         listener.state("waiting");
-        if (stream !== opened || opened.readyState !== EventSource.CLOSED) return;
+        if (opened !== now || now.readyState !== EventSource.CLOSED) return;
         timer = window.setTimeout(begin, RETRY_MS[Math.min(attempt++, RETRY_MS.length - 1)]);
       };
-      for (const name of names) {
-        opened.addEventListener(name, (event) => {
+      for (const name of ["open", "rows", "runs", "reload"]) {
+        now.addEventListener(name, (event) => {
           last = event.lastEventId || last;
           listener.event(name, event.data ? JSON.parse(event.data) : null, event.lastEventId);
         });
       }
     };
-    const look = () => {
-      clearTimeout(timer);
-      if (document.hidden) timer = window.setTimeout(end, HIDDEN_MS);
-      else if (!stream || stream.readyState === EventSource.CLOSED) begin();
-    };
-    document.addEventListener("visibilitychange", look);
-    if (!document.hidden) begin();
+    begin();
     return () => {
-      document.removeEventListener("visibilitychange", look);
-      end();
+      clearTimeout(timer);
+      opened.close();
     };
   }
 }

@@ -12,6 +12,7 @@ export interface Command {
   group?: string; // heading in the list of keys
   isHidden?: boolean; // listed, but no command of the palette
   inFields?: boolean; // also while a text is typed
+  when?: (event: KeyboardEvent) => boolean; // else the key is left to others
 }
 
 const layers = signal<Command[][]>([]);
@@ -23,37 +24,72 @@ export const isText = (target: EventTarget | null): boolean =>
     target.closest("[contenteditable=true]") !== null);
 // (In a shadow root, as of the editor, the path has the field, and the event's target the root's host.)
 
+// A control that has an effect of its own at Enter.
+export const isControl = (target: EventTarget | null): boolean => target instanceof Element && target.closest("a, button, summary, input, select, textarea, [role=tab], [role=tree]") !== null;
+
 export const isDialogOpen = (): boolean => document.querySelector("dialog[open]") !== null;
 
-// The commands of a component, while it is shown. Later ones take a key before earlier ones.
-export function useCommands(list: Command[]): void {
+type Handler = (event: KeyboardEvent) => void;
+const handlers: Handler[] = []; // of the frame first: the last that knows a key takes it
+document.addEventListener("keydown", (event) => {
+  for (const handler of [...handlers].reverse()) if (!event.defaultPrevented) handler(event);
+  const typed = event.composedPath()[0];
+  if (event.key === "Escape" && !event.defaultPrevented && isText(typed) && !isDialogOpen() && (typed as Element).matches("input, select, textarea")) (typed as HTMLElement).blur();
+});
+
+// Signs need Shift, Option or AltGr on some keyboards, which the event's key has taken into account.
+const isSign = (press: string): boolean => /^[^\w\s]$/.test(press);
+const anyKeyboard = (key: string): string => key.split(" ").map((press) => (isSign(press) ? `[Shift]+[Alt]+[Control]+${press}` : press)).join(" ");
+
+// The commands of a component, while it is shown. A view's take a key before those of the frame.
+export function useCommands(list: Command[], isFrame = false): void {
   const newest = useRef(list);
   newest.current = list;
   const shape = list.map((each) => `${each.title}|${each.keys?.join(",")}`).join("\n");
   useEffect(() => {
     const mine = newest.current.map((each, index) => ({ ...each, run: (event?: KeyboardEvent) => newest.current[index]?.run(event) }));
-    layers.value = [...layers.value, mine];
-    const bindings: Record<string, (event: KeyboardEvent) => void> = {};
+    const bindings: Record<string, Handler> = {};
     for (const each of mine) {
       for (const key of each.keys ?? []) {
-        bindings[key] = (event) => {
-          if (event.defaultPrevented || (!each.inFields && (isText(event.composedPath()[0]) || isDialogOpen()))) return;
+        bindings[anyKeyboard(key)] = (event) => {
+          if (!each.inFields && (isText(event.composedPath()[0]) || isDialogOpen())) return;
+          if (each.when?.(event) === false) return;
+          if (isSign(event.key) && event.ctrlKey && !event.getModifierState("AltGraph")) return;
           event.preventDefault();
           each.run(event);
         };
       }
     }
-    const handler = createKeybindingsHandler(bindings, { ignore: () => false });
-    document.addEventListener("keydown", handler);
+    const handler = createKeybindingsHandler(bindings, { ignore: () => false }) as Handler;
+    layers.value = isFrame ? [mine, ...layers.value] : [...layers.value, mine];
+    handlers.splice(isFrame ? 0 : handlers.length, 0, handler);
     return () => {
-      document.removeEventListener("keydown", handler);
+      handlers.splice(handlers.indexOf(handler), 1);
       layers.value = layers.value.filter((layer) => layer !== mine);
     };
   }, [shape]);
 }
 
+// The links and buttons of a view's lists, one after the other.
+const ITEMS = "tbody :is(a, button), .hits div > a:first-child, .findings a, .card, .tree :is(summary, a), a.node";
+export function focusItem(step: 1 | -1): void {
+  const items = [...document.querySelectorAll<HTMLElement>(`#content :is(${ITEMS})`)].filter((each) => each.checkVisibility());
+  const here = document.activeElement;
+  const at = items.findLastIndex((each) => each === here || each.contains(here));
+  const next = at < 0 ? (step > 0 ? items[0] : items.at(-1)) : items[Math.max(0, Math.min(items.length - 1, at + step))];
+  if (next?.matches(".card")) next.tabIndex = -1;
+  next?.focus();
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+export function focusField(): void {
+  const field = document.querySelector<HTMLElement>("#content input[type=search], #content .editor") ?? document.querySelector<HTMLElement>("#content :is(input:not([type=checkbox], [type=range]), textarea)");
+  (field?.shadowRoot?.querySelector<HTMLElement>(".cm-content") ?? field?.querySelector<HTMLElement>(".cm-content") ?? field)?.focus();
+  if (field instanceof HTMLInputElement) field.select();
+}
+
 const NAMES: Record<string, string> = {
-  ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", $mod: /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl", Escape: "Esc", "Shift+?": "?",
+  ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", $mod: /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl", Escape: "Esc",
 };
 export const keyText = (key: string): string[] =>
   (NAMES[key] ?? key).split(" ").map((press) => press.split("+").map((part) => NAMES[part] ?? part).join("+"));

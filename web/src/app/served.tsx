@@ -40,7 +40,10 @@ export function Shell({ source }: { source: Source }) {
     const name = title.value || match(path.value)?.view.title || "";
     document.title = [name, place.value.workspace, "Hansard"].filter(Boolean).join(" · ");
   }, [title.value, path.value]);
-  useFrame(views.map((view) => ({ title: `Go to ${view.title}`, keys: view.keys ? [view.keys] : [], run: () => go(view.path), group: "Go to" })));
+  useFrame([
+    ...views.map((view) => ({ title: `Go to ${view.title}`, keys: view.keys ? [view.keys] : [], run: () => go(view.path), group: "Go to" })),
+    { title: "Log out", run: () => location.assign("/logout"), group: "Page" },
+  ]);
   return (
     <>
       <a class="skip" href="#content" onClick={(event) => { event.preventDefault(); document.getElementById("content")?.focus(); }}>Skip to the content</a>

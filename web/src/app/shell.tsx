@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { Component, type ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { Failed } from "../ui/pieces";
-import { keyText, useCommands, type Command } from "./keys";
+import { focusField, focusItem, keyText, useCommands, type Command } from "./keys";
 import { KeysDialog, Palette } from "./palette";
 import { asProblem } from "./reads";
 import { nextTheme, theme } from "./theme";
@@ -27,10 +27,13 @@ export class Boundary extends Component<{ children: ComponentChildren }, { error
 export function useFrame(views: Command[]): void {
   useCommands([
     { title: "Search commands and views", keys: ["$mod+k"], run: () => (open.value = "palette"), group: "Page", inFields: true, isHidden: true },
-    { title: "List the keys", keys: ["Shift+?"], run: () => (open.value = "keys"), group: "Page" },
+    { title: "List the keys", keys: ["?"], run: () => (open.value = "keys"), group: "Page" },
     { title: `Change the theme (now: ${theme.value})`, keys: ["Shift+T"], run: nextTheme, group: "Page" },
+    { title: "Next item of a list", keys: ["j"], run: () => focusItem(1), group: "Page", isHidden: true },
+    { title: "Item before", keys: ["k"], run: () => focusItem(-1), group: "Page", isHidden: true },
+    { title: "Go to the first field; Esc leaves it", keys: ["/"], run: focusField, group: "Page", isHidden: true },
     ...views,
-  ]);
+  ], true);
 }
 
 // Buttons for the palette, the theme and the keys.
@@ -39,7 +42,7 @@ export function Ends() {
     <span class="ends">
       {live.value && <span class={`live ${live.value}`} role="status">{LIVE_TEXT[live.value]}</span>}
       <button type="button" class="quiet" onClick={() => (open.value = "palette")} title={`Search commands and views (${keyText("$mod+k")})`} aria-label="Commands"><span aria-hidden="true">⌘</span></button>
-      <button type="button" class="quiet" onClick={nextTheme} title={`Theme: ${theme.value} (T)`} aria-label={`Theme: ${theme.value}`}><span aria-hidden="true">{theme.value === "dark" ? "☾" : theme.value === "light" ? "☀" : "◐"}</span></button>
+      <button type="button" class="quiet" onClick={nextTheme} title={`Theme: ${theme.value} (${keyText("Shift+T")})`} aria-label={`Theme: ${theme.value}`}><span aria-hidden="true">{theme.value === "dark" ? "☾" : theme.value === "light" ? "☀" : "◐"}</span></button>
       <button type="button" class="quiet" onClick={() => (open.value = "keys")} title="Keys (?)" aria-label="Keys"><span aria-hidden="true">?</span></button>
     </span>
   );

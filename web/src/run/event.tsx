@@ -1,16 +1,18 @@
 // The event at the point, with its step up to that event.
 
 import { Rec, Facts, Failed, Pill, Waiting } from "../ui/pieces";
-import { count, duration, plural } from "../ui/text";
+import { count, duration, inLine, plural } from "../ui/text";
 import { AroundContext, ErrorNode, Payload, TextBlock, Value } from "../ui/value";
-import type { ComponentChildren } from "preact";
+import { Fragment, type ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { useEvents, useModel, useSettled, type RunModel } from "./model";
-import { ChangeLink, WhyLink } from "../views/ask/links";
+import { ChangeLink, ResultLink, WhyLink } from "../views/ask/links";
 import { titleOf } from "./words";
 
 const IN_RECORD = ["aggregate", "board", "memory", "team"]; // kinds of calls whose results follow from the state
+const WRITES = ["board.put", "board.append", "board.add", "board.include", "board.discard", "board.merge", "team.send"];
 const EVENT_BUTTONS = 12; // buttons shown of a step; those in the middle of a long stream are omitted
 const READ_EVENTS = 60; // events of a step that are read to show its outcome; the newest ones of more
 
@@ -132,7 +134,20 @@ function StepEvent({ model, point, item, events }: { model: RunModel; point: num
       {request.type.startsWith("step.requested") ? <Payload label="arguments" value={data.arguments ?? {}} open /> : null}
       <Outcome events={rest} />
       {isOpen && <p class="note">At this point it had no outcome yet.</p>}
-      {model.source.kind === "http" && !IN_RECORD.includes(data.kind) && <ChangeLink run={model.run} step={`${agent}#${outline.step[outline.first[item]]}`} />}
+      {model.source.kind === "http" && <Changes run={model.run} step={`${agent}#${outline.step[outline.first[item]]}`} data={data} />}
+    </>
+  );
+}
+
+// Links to change what a call has on record: its result, what it wrote, or the version of a prompt.
+function Changes({ run, step, data }: { run: string; step: string; data: any }) {
+  const isWrite = WRITES.includes(data.tool);
+  return (
+    <>
+      <ResultLink run={run} step={step} />
+      {isWrite ? <ChangeLink run={run} edit={step}>Change what it wrote and go on</ChangeLink>
+        : !IN_RECORD.includes(data.kind) && <ChangeLink run={run} edit={step}>Change the result and go on</ChangeLink>}
+      {data.prompts?.map((use: any) => <ChangeLink key={use.prompt} run={run} prompt={`${step}=${use.prompt}`}>{`Use another version of prompt ${inLine(use.prompt)} and go on`}</ChangeLink>)}
     </>
   );
 }
@@ -200,22 +215,24 @@ export function EventPanel() {
   const current = events.at(-1);
   const agent = outline.agentOf(point).name;
   const around = { run: model.path, find, list: (step: number, name: string) => model.list(agent, step, name) };
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => void (box.current!.scrollTop = 0), [item]);
   const rawLink = current ? model.source.link(`/events/${current.address}/raw`) : null;
   return (
     <section id="detail" class="panel" aria-label="Event at this point">
-      <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <Rec text={`${outline.isAgents(point) ? agent : current.stream}@${current.version}`} />}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
-      <div id="event" class="body" key={item}>
+      <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <span title="The version of this event in its stream: its number among the events of that agent, key or run"><Rec text={outline.isAgents(point) ? agent : current.stream} /> version {current.version}</span>}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
+      <div ref={box} id="event" class="body" role="group" aria-label="Content of the event" tabIndex={0}><Fragment key={item}>
         {problem ? <Failed problem={problem} /> : events.length < read.length || !current ? <Waiting /> : (
           <AroundContext.Provider value={around}>
             {kind === "step" ? <StepEvent model={model} point={point} item={item} events={events} />
-              : kind === "message" ? <MessageEvent data={current.data} />
+              : kind === "message" ? <><MessageEvent data={current.data} />{rawLink && current.type.startsWith("message.") && <ChangeLink run={model.run} edit={current.address}>Change the message and go on</ChangeLink>}</>
               : kind === "decision" ? <><DecisionEvent data={current.data} />{rawLink && <WhyLink of={current.address} />}</>
               : kind === "checkpoint" ? <><div class="what"><Rec text={current.data.name} class="name" /></div><Payload label="data" value={current.data.data ?? null} open /></>
               : <><div class="what"><Rec text={titleOf(outline, item)} class="name" /></div>{Object.keys(current.data).length ? <Value value={{ ...current.data }} name="" /> : null}</>}
             <Envelope event={current} />
           </AroundContext.Provider>
         )}
-      </div>
+      </Fragment></div>
     </section>
   );
 }

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useRead } from "../app/reads";
 import { isText } from "../app/keys";
-import { OriginLink } from "../views/ask/links";
+import { ChangeLink, OriginLink } from "../views/ask/links";
 import { Chip, Facts, Pill, Rec, Shown, Who } from "../ui/pieces";
 import { count, duration, inLine, moment, plural, preview, printable } from "../ui/text";
 import { AroundContext, Fold, Payload, TextBlock, Value } from "../ui/value";
@@ -58,6 +58,7 @@ function KeyRow({ row }: { row: Key }) {
           ]} />
           <Value value={valueOf(row)} />
           {model.source.kind === "http" && <OriginLink run={model.run} name={row.key} />}
+          {model.source.kind === "http" && where && <ChangeLink run={model.run} edit={where}>Change the value and go on</ChangeLink>}
         </>
       )}
     </Fold>

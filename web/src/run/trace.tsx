@@ -86,7 +86,7 @@ function Row({ model, item, isCurrent, isClosed, place, start }: { model: RunMod
   );
 }
 
-export function Trace({ openEvent }: { openEvent: () => void }) {
+export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
   const model = useModel();
   const { outline } = model;
   const [version, point] = [model.version.value, model.point.value];
@@ -111,7 +111,7 @@ export function Trace({ openEvent }: { openEvent: () => void }) {
     if (step) select(rowOf(outline, shown, outline.item[model.target]) + step);
     else if (item !== undefined && outline.hasChild[item] && event.key === "ArrowRight" && collapsed.current.has(item)) fold(item);
     else if (item !== undefined && outline.hasChild[item] && event.key === "ArrowLeft" && !collapsed.current.has(item)) fold(item);
-    else if (event.key === "Enter") openEvent();
+    else if (event.key === "Enter") openEvent(true);
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -137,7 +137,7 @@ export function Trace({ openEvent }: { openEvent: () => void }) {
             }}>{name}</button>
           ))}
         </div>
-        <label class="check"><input id="hide" type="checkbox" checked={hideLater} onChange={(event) => setHideLater(event.currentTarget.checked)} /> hide what comes later</label>
+        <label class="check"><input id="hide" type="checkbox" checked={hideLater} onChange={(event) => setHideLater(event.currentTarget.checked)} /> Hide rows after this point</label>
       </div>
       {shown.length ? (
         <VirtualList id="tree" rowsId="rows" class="tree" role="tree" label="Steps and facts" size={shown.length} height={ROW_HEIGHT} current={current} active={current >= 0 ? `row-${shown[current]}` : undefined} onKeyDown={onKey} onClick={onClick} row={(index, place) => <Row key={shown[index]} model={model} item={shown[index]} isCurrent={index === current} isClosed={collapsed.current.has(shown[index])} place={place} start={start} />} />

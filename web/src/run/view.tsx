@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { useCommands } from "../app/keys";
+import { isControl, useCommands } from "../app/keys";
 import { address, query, setQuery } from "../app/place";
 import { useRead, useSource, useStream } from "../app/reads";
 import { Ends, live, title } from "../app/shell";
@@ -177,7 +177,7 @@ const LEFT = ["trace", "chat"];
 const RIGHT = ["state", "board", "tasks", "changes"];
 const NAMES: Record<string, string> = { trace: "Trace", chat: "Chat", detail: "Event", state: "State", board: "Board", tasks: "Tasks", changes: "Changes" };
 
-function Panel({ name, openEvent }: { name: string; openEvent: () => void }) {
+function Panel({ name, openEvent }: { name: string; openEvent: (byKey?: boolean) => void }) {
   switch (name) {
     case "chat":
       return <ChatPanel openEvent={openEvent} />;
@@ -223,7 +223,7 @@ function useTabs(): Record<string, Tab> {
   };
 }
 
-function Group({ id, names, shown, label, tabs, openEvent }: { id: string; names: string[]; shown: string; label: string; tabs: Record<string, Tab>; openEvent: () => void }) {
+function Group({ id, names, shown, label, tabs, openEvent }: { id: string; names: string[]; shown: string; label: string; tabs: Record<string, Tab>; openEvent: (byKey?: boolean) => void }) {
   return (
     <div id={id} class="group">
       <Tabs tabs={names.map((name) => tabs[name])} chosen={shown} choose={(name) => setQuery({ [id]: name === names[0] ? "" : name })} label={label} prefix="desk" />
@@ -253,7 +253,7 @@ function Panels() {
   }
   return (
     <div class="panels">
-      <Group id="left" names={LEFT} shown={among(left, LEFT)} label="Trace or chat" tabs={tabs} openEvent={() => undefined} />
+      <Group id="left" names={LEFT} shown={among(left, LEFT)} label="Trace or chat" tabs={tabs} openEvent={(byKey) => byKey && openEvent()} />
       <div class="group middle"><EventPanel /></div>
       <Group id="right" names={RIGHT} shown={among(right, RIGHT)} label="State, board, tasks or changes" tabs={tabs} openEvent={() => undefined} />
     </div>
@@ -266,8 +266,8 @@ function useMoves(model: RunModel): void {
   const { outline } = model;
   const to = (number: number) => model.go(number);
   const leap = Math.max(1, Math.ceil(outline.size / 20));
-  const inTabs = (event?: KeyboardEvent) => event?.target instanceof Element && event.target.closest("[role=tablist], pre.text") !== null;
-  const move = (title: string, keys: string[], place: () => number, isHidden = true) => ({ title, keys, group: "Run", isHidden, run: (event?: KeyboardEvent) => inTabs(event) || to(place()) });
+  const when = ({ target }: KeyboardEvent) => !(target instanceof Element && target.closest("[role=tablist], pre") !== null);
+  const move = (title: string, keys: string[], place: () => number, isHidden = true) => ({ title, keys, group: "Run", isHidden, when, run: () => to(place()) });
   useCommands([
     move("Event before", ["ArrowLeft"], () => model.target - 1),
     move("Next event", ["ArrowRight"], () => model.target + 1),
@@ -279,6 +279,8 @@ function useMoves(model: RunModel): void {
     move("On by a twentieth", ["PageDown"], () => model.target + leap),
     move("Item before", ["k"], () => besides(model, -1)),
     move("Next item", ["j"], () => besides(model, 1)),
+    { title: "Read the event", keys: ["Enter"], group: "Run", isHidden: true, when: ({ target }) => !isControl(target), run: openEvent },
+    { title: "Back from the event to the list", keys: ["Escape"], group: "Run", isHidden: true, when: ({ target }) => target instanceof Element && target.closest("#event") !== null, run: closeEvent },
     { title: "Order or time", keys: ["t"], group: "Run", run: () => setAxis(model, !model.byTime.peek()) },
     { title: "Pin this point, to see what changes", keys: ["["], group: "Run", run: () => { model.setPin(outline.address(model.target)); setQuery(isPhone.peek() ? { left: "changes" } : { right: "changes" }); } },
     { title: "Go to the pin, and pin this point", keys: ["]"], group: "Run", run: () => {
@@ -290,6 +292,17 @@ function useMoves(model: RunModel): void {
     ...(model.source.kind === "http" ? [{ title: "Follow the newest event", keys: ["f"], group: "Run", run: () => follow(model) }] : []),
     ...[...LEFT, ...RIGHT].map((name) => ({ title: `Show ${NAMES[name].toLowerCase()}`, group: "Run", run: () => setQuery(isPhone.peek() || LEFT.includes(name) ? { left: name } : { right: name }) })),
   ]);
+}
+
+// Show the event at the point, and let the keys scroll it.
+function openEvent(): void {
+  if (isPhone.peek()) setQuery({ left: "detail", right: "" });
+  requestAnimationFrame(() => document.getElementById("event")?.focus({ preventScroll: true }));
+}
+
+function closeEvent(): void {
+  if (isPhone.peek()) setQuery({ left: "", right: "" });
+  requestAnimationFrame(() => document.getElementById("tree")?.focus());
 }
 
 // The end of the item after or before that of the point, in the order of the trace.

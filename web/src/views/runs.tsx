@@ -1,7 +1,7 @@
 // All runs: filters, an order, and the newest state of each, live.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { useCommands } from "../app/keys";
+import { isControl, useCommands } from "../app/keys";
 import { address, go, query, setQuery } from "../app/place";
 import { asProblem, useRead, useStream } from "../app/reads";
 import { live, title } from "../app/shell";
@@ -51,7 +51,7 @@ interface RunsAnswer {
 }
 
 const STATUSES = ["open", "completed", "failed", "cancelled", "unknown"];
-const SORTS: [string, string][] = [["", "Recorded last"], ["began", "Begun last"], ["in_doubt", "Most in doubt"], ["failed", "Most failed"], ["steps", "Most steps"], ["longest", "Longest"]];
+const SORTS: [string, string][] = [["", "Recorded last"], ["began", "Begun last"], ["in_doubt", "Most in doubt"], ["failed", "Most failed"], ["steps", "Most steps"], ["longest", "Longest"], ["cost", "Highest cost"], ["tokens", "Most tokens"]];
 const FILTERS = ["status", "workflow", "agent", "since", "until", "text"];
 const ROW_HEIGHT = 54;
 const PAGE = 100; // rows read at once
@@ -62,20 +62,6 @@ const spent = (run: RunRow): number | null => {
   const [began, last] = [run.began?.at, run.last?.at].map((time) => (time ? Date.parse(time) : NaN));
   return Number.isNaN(began) || Number.isNaN(last) || run.began?.clock !== run.last?.clock ? null : Math.max(0, last - began);
 };
-
-// What an order compares, the largest first; none for the server's own order.
-const ORDERS: Record<string, (run: RunRow) => number> = {
-  began: (run) => Date.parse(run.began?.at ?? "") || 0,
-  in_doubt: (run) => run.in_doubt_steps ?? 0,
-  failed: (run) => run.failed_steps ?? 0,
-  steps: (run) => run.steps ?? 0,
-  longest: (run) => spent(run) ?? 0,
-};
-
-function ordered(runs: RunRow[], order: string | undefined): RunRow[] {
-  const by = ORDERS[order ?? ""];
-  return by ? [...runs].sort((a, b) => by(b) - by(a)) : runs;
-}
 
 // What the list leaves out, and names in the filters that no run has.
 function leftOut({ probed, undated, unread, unknown }: RunsAnswer): string {
@@ -112,13 +98,13 @@ function Row({ run, isCurrent, place }: { run: RunRow; isCurrent: boolean; place
         <Figure number={run.in_doubt_steps} name="in doubt" kind="in_doubt" />
         <Figure number={run.under_way_steps} name="under way" kind="requested" />
       </span>
-      <span class="run-steps dim">{run.steps === null ? "" : plural(run.steps, "step")}{run.cost ? <span> · ${run.cost.toFixed(run.cost < 1 ? 4 : 2)}</span> : null}</span>
+      <span class="run-steps dim">{run.steps === null ? "" : plural(run.steps, "step")}{run.cost !== null && run.cost !== undefined ? <span title="Cost on record, US dollars"> · ${run.cost.toFixed(run.cost < 1 ? 4 : 2)}</span> : run.tokens ? <span> · {plural(run.tokens, "token")}</span> : null}</span>
       <span class="run-time dim">{run.began?.at ? <Time iso={run.began.at} /> : <span>no time</span>}<span>{duration(spent(run))}</span></span>
     </a></div>
   );
 }
 
-function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: HTMLInputElement | null) => void }) {
+function Filters({ workflows, isRole, textRef }: { workflows: string[]; isRole: boolean; textRef: (node: HTMLInputElement | null) => void }) {
   const now = query.value;
   const timer = useRef(0);
   const [isAll, setAll] = useState(FILTERS.slice(1).some((name) => name !== "status" && now[name]));
@@ -135,7 +121,7 @@ function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: 
   return (
     <form class={isAll ? "filters all" : "filters"} role="search" aria-label="Filter runs" onSubmit={(event) => event.preventDefault()}>
       <label class="field grow"><span>Text</span>
-        <input ref={textRef} type="search" value={now.text ?? ""} placeholder="Run, workflow, label, error" aria-keyshortcuts="/" autocomplete="off" spellcheck={false} onInput={(event) => {
+        <input ref={textRef} type="search" value={now.text ?? ""} placeholder="Run, workflow, label, error" aria-keyshortcuts="/" autocomplete="off" spellcheck={false} onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()} onInput={(event) => {
           const { value } = event.currentTarget;
           clearTimeout(timer.current);
           timer.current = window.setTimeout(() => setQuery({ text: value.trim(), cursor: "" }), TYPING_MS);
@@ -153,17 +139,17 @@ function Filters({ workflows, textRef }: { workflows: string[]; textRef: (node: 
       {field("agent", "Agent")}
       {field("since", "Begun since (with zone)", { placeholder: "2026-11-21T10:00:00Z" })}
       {field("until", "Until", { placeholder: "2026-11-22T10:00:00Z" })}
-      <label class="field"><span>Order</span>
-        <select value={now.sort ?? ""} onChange={(event) => setQuery({ sort: event.currentTarget.value })}>
+      {!isRole && <label class="field"><span>Order of all runs</span>
+        <select value={now.sort ?? ""} onChange={(event) => setQuery({ sort: event.currentTarget.value, cursor: "" })}>
           {SORTS.map(([value, name]) => <option key={value} value={value}>{name}</option>)}
         </select>
-      </label>
+      </label>}
     </form>
   );
 }
 
 export default function Runs({ source }: ViewProps) {
-  const chosen = Object.fromEntries(FILTERS.map((name) => [name, query.value[name]]));
+  const chosen = Object.fromEntries([...FILTERS, "sort"].map((name) => [name, query.value[name]]));
   const read = useRead<RunsAnswer>("/runs", { ...chosen, limit: PAGE });
   const [more, setMore] = useState<{ key: unknown; runs: RunRow[]; next: number | null } | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
@@ -185,8 +171,7 @@ export default function Runs({ source }: ViewProps) {
     state: (state) => (live.value = state),
   });
   const rest = more?.key === read.data ? more : null;
-  const order = query.value.sort;
-  const runs = ordered([...(read.data?.runs ?? []), ...(rest?.runs ?? [])], order);
+  const runs = [...(read.data?.runs ?? []), ...(rest?.runs ?? [])];
   const next = rest ? rest.next : (read.data?.next ?? null);
   const readMore = () => {
     const key = read.data;
@@ -195,11 +180,12 @@ export default function Runs({ source }: ViewProps) {
       (error) => setProblem(asProblem(error)),
     );
   };
-  const move = (step: number) => setAt(Math.max(0, Math.min(runs.length - 1, at + step)));
+  const here = Math.max(0, Math.min(runs.length - 1, at)); // the list may have become shorter
+  const move = (step: number) => setAt(Math.max(0, Math.min(runs.length - 1, here + step)));
   useCommands([
     { title: "Next run", keys: ["j", "ArrowDown"], run: () => move(1), isHidden: true },
     { title: "Run before", keys: ["k", "ArrowUp"], run: () => move(-1), isHidden: true },
-    { title: "Open the run", keys: ["o"], run: () => runs[at] && go(`/runs/${encodeURIComponent(runs[at].run)}`) },
+    { title: "Open the run", keys: ["Enter", "o"], when: (event) => event.key !== "Enter" || !isControl(event.target), run: () => runs[here] && go(`/runs/${encodeURIComponent(runs[here].run)}`) },
     { title: "Filter by text", keys: ["/"], run: () => text.current?.select() },
     { title: "Clear the filters", keys: ["x"], run: () => setQuery(Object.fromEntries(FILTERS.map((name) => [name, ""]))) },
   ]);
@@ -208,22 +194,19 @@ export default function Runs({ source }: ViewProps) {
   return (
     <div class="view runs-view">
       <div class="view-head"><h1>Runs</h1><span class="dim">{read.data ? `${plural(runs.length, "run")}${next ? ", more below" : ""}${read.position === null ? "" : ` · as of position ${count(read.position)}`}` : ""}</span></div>
-      <Filters workflows={workflows} textRef={(node) => (text.current = node)} />
+      <Filters workflows={workflows} isRole={read.data?.found === null} textRef={(node) => (text.current = node)} />
       {problem && <Failed problem={problem} again={() => { setProblem(null); readMore(); }} />}
       <Shown read={read}>
         {() => runs.length ? (
           <div class="panel-box">
-            <VirtualList size={runs.length} height={ROW_HEIGHT} current={at} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === at} place={place} />} onKeyDown={(event) => {
-              if (event.key !== "Enter" || event.target !== event.currentTarget || !runs[at]) return;
-              go(`/runs/${encodeURIComponent(runs[at].run)}`);
-            }} />
+            <VirtualList size={runs.length} height={ROW_HEIGHT} current={here} label="Runs" class="runs-list" row={(index, place) => <Row key={runs[index].run} run={runs[index]} isCurrent={index === here} place={place} />} />
             {next && <button type="button" class="more" onClick={readMore}>Show the next {PAGE}</button>}
           </div>
         ) : (
           <Empty>{filters.length ? `No run matches ${filters.join(", ")}${leftOut(read.data!) ? `: ${leftOut(read.data!)}` : ""}.` : <>This workspace has no runs. `hansard demo` and `hansard quickstart` record some.</>}</Empty>
         )}
       </Shown>
-      {read.data && runs.length > 0 && <p class="dim small">{order && next ? `The order is that of the ${count(runs.length)} runs listed so far. ` : ""}{leftOut(read.data) ? `${leftOut(read.data)}. ` : ""}Times are in UTC{runs.some((run) => run.began?.clock === "occurred_at") ? "; an imported run's are those that its source claims" : ""}.</p>}
+      {read.data && runs.length > 0 && <p class="dim small">{leftOut(read.data) ? `${leftOut(read.data)}. ` : ""}Times are in UTC{runs.some((run) => run.began?.clock === "occurred_at") ? "; an imported run's are those that its source claims" : ""}.</p>}
     </div>
   );
 }

@@ -782,6 +782,9 @@ class Annotations:
         if known:
             return
         self.engine.ledger.shown(label.stored)
+        if self.engine.settings.texts is not None:
+            content = self.engine.settings.texts.value(content)
+            plain[1] = self._fields("message", content=content)[0]
         packed = payloads.pack(plain[1], "message content")
         extra = payloads.pack(plain[3], "message fields")
         fact = MessageAdded(

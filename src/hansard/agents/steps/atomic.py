@@ -353,6 +353,16 @@ class JointSteps:
         whole = yield from engine.outcomes.fetch(payload.resolve(work.result))
         return values.revive(whole)
 
+    def content(self, call: Call, name: str) -> Flow[dict[str, Any]]:
+        """Return the arguments of a write; in a fork with an edit of its content, that content is
+        the argument `name`.
+        """
+        edit = self.engine.settings.contents.get(call.place.known_by)
+        if edit is None:
+            return call.plain
+        plain = yield from self.engine.outcomes.fetch(payload.unpack(edit.result))
+        return {**call.plain, name: plain}
+
     def plan(self, call: Call) -> Flow[Step | None]:
         """Return the step that answers a call, or None to run it.
 

@@ -73,6 +73,16 @@ class StepEngine(Gated):
     def begin(self, spec: ToolSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
         """Return a call with its place in the record. Raises TypeError, BadValue, NoScope."""
         arguments = spec.arguments(args, kwargs)
+        call = self._placed(spec, arguments)
+        if self.settings.texts is None or call.step is not None:
+            return call
+        changed = self.settings.texts.arguments(arguments, spec.kind)
+        if changed is arguments:
+            return call
+        call.place.scope.uncount(call.place.base, call.place.occurrence)
+        return self._placed(spec, changed)
+
+    def _placed(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> Call:
         plain, defaults, form = self._plain(spec, arguments)
         scope = self.ledger.scope(spec.name)
         base = call_base(spec.name, spec.version, self.stream.agent, scope.path, form)

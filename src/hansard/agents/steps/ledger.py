@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any
@@ -59,6 +60,9 @@ LABELLED = (StepAttempted, StepYielded, StepCompleted, StepFailed, StepInDoubt, 
 
 FINAL_EVENTS = (StepCompleted, StepFailed, StepBlocked, StepSettled)
 """Events that may hold a step's outcome."""
+
+KEPT_BYTES_MAX = 16 * 2**20
+"""Most bytes of items of repeatable streams that a session keeps in memory (`Ledger.keep`)."""
 
 OUTCOMES = (StepCompleted, StepFailed, StepInDoubt)
 """Outcomes of a call that may be recorded after its session has ended."""
@@ -179,6 +183,9 @@ class Ledger(OpenCalls):
         """Event ids of the step outcomes that this session has recorded."""
         self._pending_joins: dict[int, list[Junction]] = {}
         """Joins to mark as recorded with a step, by its number."""
+        self._kept: deque[tuple[int, int]] = deque()
+        """Steps of `keep` and the sizes of their items, oldest first."""
+        self._kept_bytes = 0
         self._running: set[int] = set()
         """Steps whose bodies are running."""
         self._hand_over = HandOver()
@@ -450,6 +457,24 @@ class Ledger(OpenCalls):
             self._others.pop(step.call, None)
             self.received.pop(number, None)
             self.ids.pop(number, None)
+
+    def keep(self, number: int) -> None:
+        """Keep the items of a step in memory; drop the oldest beyond `KEPT_BYTES_MAX`.
+
+        For calls outside composites: no other call of this session is answered from their steps.
+        """
+        with self.lock:
+            step = self.state.steps.get(number)
+            if step is None or step.status is not StepStatus.COMPLETED:
+                return
+            size = sum(len(bytes(each)) for each in step.items)
+            self._kept.append((number, size))
+            self._kept_bytes += size
+            while self._kept_bytes > KEPT_BYTES_MAX:
+                oldest, size = self._kept.popleft()
+                self._kept_bytes -= size
+                step = self.state.steps[oldest]
+                self.state.steps[oldest] = msgspec.structs.replace(step, items=())
 
     def forget_fact(self, fact: Fact) -> None:
         """Drop a fact of this session from memory: it is in the record."""

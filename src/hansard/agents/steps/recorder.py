@@ -6,6 +6,7 @@ import asyncio
 import functools
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from hansard.agents.steps.ledger import CallPosition, Ledger, Mode
 from hansard.agents.steps.payloads import SOURCE_CHARACTERS_MIN, Learned, Shared
 from hansard.agents.steps.placeholders import Masker, SecretProvider
 from hansard.agents.steps.scope import Scope
+from hansard.agents.steps.substitution import Substitutes
 from hansard.agents.steps.tools import DidNotHappen, Happened, ToolSpec
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import Blobs
@@ -117,6 +119,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     swap: Swap | None = None
     edits: Mapping[str, EditedResult] | None = None
     """Edited results of this agent's calls by call key; None in a fork without edits."""
+    contents: Mapping[str, EditedResult] = MappingProxyType({})
+    """Edited contents of this agent's writes of shared state and messages, by call key."""
+    texts: Substitutes | None = None
+    """Messages and prompt versions in place of the parent's; None for none."""
     permit: Permit = FREE
     command: str = "hansard"
 

@@ -60,6 +60,8 @@ class StreamCall:
         call = self.call
         self._held = yield from self.engine.gate(call)
         self._arguments = yield from self.engine.revealed(call, self._held)
+        if call.spec.opens is not None:
+            call.spec.opens()
         try:
             if call.is_recorded:
                 yield from self.engine.outcomes.again(call)
@@ -76,8 +78,11 @@ class StreamCall:
         if self._entered:
             self.engine.ledger.stop(self.call.number)
             self.engine.ledger.leave_call(self.call.place.scope)
-            if self.call.place.scope.forgets:
+            scope = self.call.place.scope
+            if scope.forgets:
                 self.engine.ledger.forget(self.call.number)
+            elif self.call.spec.ahead and scope.step is None:
+                self.engine.ledger.keep(self.call.number)
 
     def start(self) -> Any:
         """Return the tool's own iterator, not started."""

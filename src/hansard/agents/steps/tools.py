@@ -80,6 +80,8 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
         reuse: Answers of earlier runs that its calls may use; None for none.
         ahead: Whether items of a stream are delivered while their recording is under way. The call
             is idempotent: until its outcome is on record, an interrupted one runs again.
+        opens: Called when a stream's call may run, while its intent is being recorded. It must not
+            complete the effect, which only the acknowledged intent permits.
         call_id: The provider's id of the call, for a declaration of one call; it is no part of
             the call's key.
     """
@@ -112,6 +114,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     prompts: tuple[PromptUse, ...] = ()
     reuse: Reuse | None = None
     ahead: bool = False
+    opens: Callable[[], object] | None = None
     call_id: str | None = None
 
     @property

@@ -361,7 +361,8 @@ class MailFlows(JointSteps):
         call.needs = (states(MailSent.tag),)
         if any(call.plain[name] != call.arguments[name] for name in ("role", "agent")):
             raise BadValue("message", "its role or agent holds a secret", "leave the secret out")
-        packed = payloads.pack(call.plain["content"], "message")
+        plain = yield from self.content(call, "content")
+        packed = payloads.pack(plain["content"], "message")
         sent = MailSent(
             content=packed.raw,
             sender_role=self.engine.stream.role,

@@ -18,6 +18,7 @@ from hansard.bus.errors import BrokerError, BusError, Closed, TooLarge
 from hansard.bus.jetstream.client import Requests
 from hansard.bus.jetstream.wire import NoAnswer, NoResponders
 from hansard.bus.loggers import logger, unexpected
+from hansard.client.restricted.http import HttpRequests
 from hansard.domain.errors import BadValue, HansardError
 from hansard.domain.redaction import Redaction, holds_secret
 from hansard.operations.protocol import faults, wire
@@ -48,9 +49,6 @@ AGAIN_S = 10.0
 BUSY_S_MAX = 30.0
 """Seconds for which a request refused as one too many is retried; it had no effect."""
 
-FOR_EVER_S = 366 * 24 * 3_600.0
-"""Seconds that a session's request waits: as long as the session lives, since it may take a day."""
-
 LOOK_S_MAX = 1.0
 """Seconds to check whether the broker still accepts a login that it disconnected."""
 
@@ -64,7 +62,7 @@ ENDED = "it has ended"
 class Link:
     """One login: its connection and its identity. On the bus's loop."""
 
-    def __init__(self, credentials: Credentials, requests: Requests) -> None:
+    def __init__(self, credentials: Credentials, requests: Requests | HttpRequests) -> None:
         self.credentials = credentials
         self.requests = requests
         self.closed = False
@@ -78,14 +76,16 @@ class Link:
 
     @classmethod
     async def open(cls, credentials: Credentials) -> Link:
-        """Connect. Raises Unreachable, AccessRefused (the broker does not know the login)."""
+        """Connect. Raises Unreachable, AccessRefused (the login is unknown), ExtraMissing."""
+        if credentials.is_http:
+            return cls(credentials, await HttpRequests.open(credentials))
         try:
             return cls(credentials, await Requests.open(credentials.options()))
         except BrokerError as error:
             raise AccessRefused from error
 
     async def close(self) -> None:
-        """Disconnect from the broker."""
+        """Disconnect."""
         self.closed = True
         await self.requests.close()
 
@@ -275,7 +275,7 @@ class SessionLink:
             began.append(number)
         numbered = msgspec.structs.replace(request, n=number, scopes=notes)
         try:
-            return await self._sent(verb, wire.encode(numbered), FOR_EVER_S)
+            return await self._sent(verb, wire.encode(numbered), wire.FOR_EVER_S)
         except TooLarge:
             with self._lock:
                 self._notes.extendleft(reversed(notes))

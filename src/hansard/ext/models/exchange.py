@@ -74,6 +74,11 @@ SECRET_PARAMETERS = frozenset({"key", "api_key", "api-key", "access_token", "tok
 FACTS_BYTES_MAX = 64 * 2**20
 """Longest body of a response from which facts are read."""
 
+OPEN_S_MAX = 5.0
+"""Longest time between a request's head and its body, in seconds: a provider may close a connection
+on which it waits for a body. After a slower intent the request is sent on another one.
+"""
+
 THREAD_BYTES_MIN = 256 * 1024
 """From this size on, a body that is no stream is read in a thread: other calls go on meanwhile."""
 
@@ -155,6 +160,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return f"{path}{mark}{urlencode(kept)}" if kept else path
 
 
+def with_texts(session: Any, request: Request) -> Request:
+    """Return a request with the messages that a fork has in place of its parent's."""
+    texts = getattr(getattr(session.engine, "settings", None), "texts", None)
+    if texts is None or request.operation is None:
+        return request
+    try:
+        body = msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return request
+    changed = texts.value(body)
+    if changed is body:
+        return request
+    return msgspec.structs.replace(request, body=msgspec.json.encode(changed))
+
+
 class Source(Protocol):
     """A provider's response that is being received."""
 
@@ -218,9 +238,25 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Exchange:
-    """One exchange in a session; iterate over `items` or `items_async` once."""
+    """One exchange in a session; iterate over `items` or `items_async` once.
 
-    def __init__(self, session: Any, request: Request, send: Send, rules: Rules) -> None:
+    Args:
+        session: The session.
+        request: The request.
+        send: Sends it to the provider.
+        rules: The rules of its exchanges.
+        acknowledged: Set once the intent is on record. If it is given, `send` is called when the
+            call may run, and sends the body only after that; `drop` ends what it began.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        request: Request,
+        send: Send,
+        rules: Rules,
+        acknowledged: asyncio.Event | None = None,
+    ) -> None:
         self.session = session
         self.request = request
         self._send = send
@@ -239,6 +275,9 @@ class Exchange:
         self._began_s = 0.0
         self._joins = False
         self._is_closed = False
+        self._acknowledged = acknowledged
+        self._opening: asyncio.Future[Source] | None = None
+        self._opened_s = 0.0
         self._receiving: asyncio.Future[None] | None = None
         self._reading: providers.Reading | None = None
         self._size = 0
@@ -276,6 +315,7 @@ class Exchange:
             safe_errors=(Unreached,),
             prompts=prompts,
             ahead=effects is not Effects.ONCE,
+            opens=self._open if self._acknowledged is not None and self.request.body else None,
         )
         return msgspec.structs.replace(made, signature=_NAMES)
 
@@ -303,6 +343,29 @@ class Exchange:
             arguments["caller"] = request.caller
         return arguments
 
+    def _open(self) -> None:
+        """Begin to send, without the body: the provider cannot act on it yet."""
+        self._opened_s = time.monotonic()
+        self._opening = asyncio.ensure_future(self._send())
+        self._opening.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
+
+    def drop(self) -> None:
+        """Stop sending, if the body was not sent: the call does not run."""
+        if self._opening is not None and not self.ran:
+            self._opening.cancel()
+
+    async def _sent(self) -> Source:
+        """Send the request, now that its intent is on record. Raises Unreached, Broken, Closed."""
+        if self._acknowledged is None:
+            return await self._send()
+        opening = self._opening
+        if opening is not None and time.monotonic() - self._opened_s > OPEN_S_MAX:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            opening = None
+        self._acknowledged.set()
+        return await (opening or self._send())
+
     async def _run(self, *, waits: bool = True) -> AsyncGenerator[dict[str, Any], None]:
         self.ran = True
         self._began_s = time.monotonic()
@@ -311,7 +374,7 @@ class Exchange:
         source: Source | None = None
         try:
             try:
-                source = await self._send()
+                source = await self._sent()
                 self.headers, self._status = source.headers, source.status
                 headers = [list(map(self._text, pair)) for pair in recorded_headers(self.headers)]
                 yield {"head": {"status": source.status, "headers": headers}}
@@ -322,8 +385,8 @@ class Exchange:
                         whole = b"".join(self.pieces)
                         counts["pieces"] += len(pieces)
                         counts.setdefault("first_ms", pieces[0][1])
-                        self._take(whole)
                         yield {"chunk": chunk(self.request.masked(whole), pieces)}
+                        self._take(whole)  # the client has its pieces already
             except Broken as error:
                 how, why = BROKEN, self._text(str(error))
             except Closed:

@@ -45,6 +45,7 @@ from hansard.ext.models.exchange import (
     Source,
     Unreached,
     pieces_of,
+    with_texts,
 )
 from hansard.ext.models.providers import PROVIDERS, Provider
 
@@ -218,12 +219,14 @@ class ModelProxy:
         receive: Receive,
         send: Send,
     ) -> None:
+        request = with_texts(self._session, request)
         gone = asyncio.ensure_future(_gone(receive))
         fields = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
-        passes = partial(self._send, request, url, fields, gone)
+        acknowledged = asyncio.Event()
+        passes = partial(self._send, request, url, fields, gone, acknowledged)
         reply = _Reply(send, gone, pace=self._pace)
         token = enter(self._scope)
-        exchange = Exchange(self._session, request, passes, self._rules)
+        exchange = Exchange(self._session, request, passes, self._rules, acknowledged)
         gone.add_done_callback(lambda _: exchange.close())
         self.report.calls += 1
         try:
@@ -253,6 +256,7 @@ class ModelProxy:
         else:
             self.report.from_record += not exchange.ran
         finally:
+            exchange.drop()
             gone.cancel()
             leave(token)
         if exchange.ran and exchange.facts is not None:
@@ -280,17 +284,33 @@ class ModelProxy:
             await _refuse(send, provider, status, why)
 
     async def _send(
-        self, request: Request, url: str, headers: Headers, gone: asyncio.Future[None]
+        self,
+        request: Request,
+        url: str,
+        headers: Headers,
+        gone: asyncio.Future[None],
+        acknowledged: asyncio.Event,
     ) -> Source:
-        """Send a request to the provider. Raises Unreached, Broken, Closed."""
+        """Send a request to the provider, the body once the intent is acknowledged.
+
+        Raises Unreached, Broken, Closed.
+        """
         assert self._client is not None  # noqa: S101 -- it serves
         passed = [
             (name, value)
             for name, value in headers
             if name not in HOP_BY_HOP and name not in ("host", "content-length", *OWN_HEADERS)
         ]
+        if request.body:
+            passed.append(("content-length", str(len(request.body))))
+
+        async def body() -> AsyncGenerator[bytes]:
+            await acknowledged.wait()
+            yield request.body
+
+        content = body() if request.body else None
         try:
-            sent = httpx2.Request(request.method, url, headers=passed, content=request.body or None)
+            sent = httpx2.Request(request.method, url, headers=passed, content=content)
             sending = asyncio.ensure_future(self._client.send(sent, stream=True))
             return _Upstream(await _unless(gone, sending))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:

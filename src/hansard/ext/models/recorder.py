@@ -51,6 +51,7 @@ from hansard.ext.models.exchange import (
     Source,
     Unreached,
     pieces_of,
+    with_texts,
 )
 from hansard.ext.models.proxy import (
     BODY_BYTES_MAX,
@@ -128,11 +129,11 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         try:
             session = ambient(f"{about.provider}'s client")
             run: Run = asyncio.to_thread if isinstance(session, AsyncMixin) else _here
-            sends = partial(_send, run, inner, client, request, options)
+            sends = partial(_send, run, inner, client, options)
             body = request.read()
             if len(body) > BODY_BYTES_MAX:
                 return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            exchange = self._exchange(session, about, body, request.headers, sends)
+            exchange = self._exchange(session, about, body, request, sends)
             response = done(_Reply(exchange, exchange.items(), request, is_sync=True).response())
         except HansardError as error:
             return _refused(request, str(error))
@@ -153,8 +154,8 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
             body = await request.aread()
             if len(body) > BODY_BYTES_MAX:
                 return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            sends = partial(_send, _awaited, inner, client, request, options)
-            exchange = self._exchange(session, about, body, request.headers, sends)
+            sends = partial(_send, _awaited, inner, client, options)
+            exchange = self._exchange(session, about, body, request, sends)
             response = await _Reply(exchange, exchange.items_async(), request).response(
                 lingers=is_stream
             )
@@ -207,11 +208,23 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         session: Any,
         about: Request,
         body: bytes,
-        headers: Mapping[str, str],
-        sends: Callable[[], Any],
+        sent: Any,
+        sends: Callable[[Any], Any],
     ) -> Exchange:
-        request = Request.of(about.provider, about.method, about.path, headers, body)
-        return Exchange(session, request, sends, self._rules_of(session))
+        request = Request.of(about.provider, about.method, about.path, sent.headers, body)
+        changed = with_texts(session, request)
+        if changed is not request:
+            fields = [
+                (name, value) for name, value in sent.headers.raw if name != b"content-length"
+            ]
+            sent = _package(sent).Request(
+                sent.method,
+                sent.url,
+                headers=fields,
+                content=changed.body,
+                extensions=sent.extensions,
+            )
+        return Exchange(session, changed, partial(sends, sent), self._rules_of(session))
 
 
 async def _serve(session: Any, rules: Rules, ready: asyncio.Future[ModelProxy]) -> None:
@@ -267,7 +280,7 @@ def _errors(package: Any, provider: str) -> Generator[None]:
 
 
 async def _send(
-    run: Run, inner: Callable[..., Any], client: Any, request: Any, options: Mapping[str, Any]
+    run: Run, inner: Callable[..., Any], client: Any, options: Mapping[str, Any], request: Any
 ) -> Source:
     """Send a request by its client. Raises Unreached, Broken."""
     package = _package(request)

@@ -50,6 +50,12 @@ BEAT_S = 1.0
 QUIET_S_MAX = 10.0
 """Seconds of silence after which a client or a service counts as killed."""
 
+FOR_EVER_S = 366 * 24 * 3_600.0
+"""Seconds that a session's request waits: as long as the session lives, since it may take a day."""
+
+WAIT_S = 20.0
+"""Longest wait for an answer over HTTP, in seconds, after which it is requested again."""
+
 ONE_VERSION = "use the same version of hansard for client and service"
 
 PING = "ping"

@@ -82,6 +82,17 @@ FROM (
 );
 COMMENT ON VIEW orphan_intents IS 'One row per intent without a known outcome: its effect may have happened.';
 
+CREATE VIEW resumable_intents AS
+SELECT
+    s.run, s.agent, s.step,
+    concat('hansard ', if(json_exists(r.labels, '$.models_agent')
+        OR s.run IN (SELECT a.run FROM agents AS a WHERE a.agent = 'models'),
+        'record --run', 'run resume'), ' {run} -- COMMAND') AS command
+FROM steps AS s JOIN runs AS r ON r.run = s.run
+WHERE s.status IN ('requested', 'in_doubt') AND r.status <> 'completed'
+    AND s.effects IN ('pure', 'idempotent', 'composite');
+COMMENT ON VIEW resumable_intents IS 'One row per call without an outcome that a resume makes again, since its effects allow to repeat it: `findings` rates it as low.';
+
 CREATE VIEW policy_overrides AS
 SELECT
     if(s.agent = b.agent, 'ran later', 'ran by another') AS kind,

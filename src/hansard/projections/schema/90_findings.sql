@@ -199,9 +199,11 @@ COMMENT ON MACRO TABLE checked_topics IS 'One row per topic and experiment check
 
 CREATE MACRO findings(x) AS TABLE
 SELECT
-    f.view, f.kind, f.run, f.agent, f.step, f.address, f.fact, coalesce(k.topic, f.view) AS topic,
-    coalesce(k.severity, 'medium') AS severity, coalesce(f.experiment, r.experiment) AS experiment,
-    coalesce(k.question, 'Is all of it as it should be?') AS question, coalesce(k.command, 'hansard check') AS command,
+    f.view, f.kind, f.run, f.agent, f.step, f.address,
+    if(i.run IS NULL, f.fact, f.fact || '; its effects allow to repeat it: a resume does') AS fact,
+    coalesce(k.topic, f.view) AS topic, if(i.run IS NULL, coalesce(k.severity, 'medium'), 'low') AS severity,
+    coalesce(f.experiment, r.experiment) AS experiment, coalesce(k.question, 'Is all of it as it should be?') AS question,
+    coalesce(i.command, k.command, 'hansard check') AS command,
     CASE WHEN f.evidence IS NOT NULL THEN f.evidence WHEN f.run IS NULL AND f.address IS NULL THEN []
         ELSE [{'run': f.run, 'address': f.address}] END AS evidence
 FROM (
@@ -246,5 +248,7 @@ FROM (
     SELECT 'odd_experiences', * FROM odd_experiences
 ) AS f
 LEFT JOIN finding_kinds AS k ON k.view = f.view AND k.kind = f.kind
-LEFT JOIN runs AS r ON r.run = f.run;
+LEFT JOIN runs AS r ON r.run = f.run
+LEFT JOIN resumable_intents AS i
+    ON f.view = 'orphan_intents' AND f.kind <> 'waiting' AND i.run = f.run AND i.agent = f.agent AND i.step = f.step;
 COMMENT ON MACRO TABLE findings IS 'All audit findings except calls retried 2 to 4 times, doubts settled by a person and experiments over several days; thresholds moved by x. Adds topic, severity, question and command of `finding_kinds`.';

@@ -13,14 +13,18 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from hansard.agents.edits import find_step
 from hansard.agents.memory.store import MemoryStore
+from hansard.agents.steps import payloads
 from hansard.client.opening import data_dir_of, reading_raw
+from hansard.domain.errors import BadValue
 from hansard.inspect import audit as audits
 from hansard.inspect import bisect as bisection
 from hansard.inspect import comparison_parts
 from hansard.inspect import experiments as reports
 from hansard.inspect import memory as memories
 from hansard.inspect.answer import Answer, find_run
+from hansard.inspect.fork_plan import MENTION_CHARACTERS_MIN, mentioned, strings
 from hansard.inspect.run import KeyHistory, key_history
 from hansard.inspect.trace import Payloads
 from hansard.projections import full_text
@@ -62,7 +66,7 @@ def _block(block: Any) -> dict[str, Any]:
     return {"block": name, **msgspec.structs.asdict(block)}
 
 
-async def _read(context: Context, what: str, reads: Callable[[Reader], T]) -> T:
+async def read_tables(context: Context, what: str, reads: Callable[[Reader], T]) -> T:
     """Run a read on the tables of the whole record. Raises NotOffered for a role."""
     tables = context.trusted(what)._local.opened_tables()  # noqa: SLF001 -- one package with it
     return await tables.read(reads)
@@ -71,8 +75,65 @@ async def _read(context: Context, what: str, reads: Callable[[Reader], T]) -> T:
 # ---------------------------------------------------------------- decisions and values
 
 
+class Why(Lines, kw_only=True):
+    """The reasons of a decision.
+
+    Attributes:
+        causes: Results behind the inputs, level by level, at most `CAUSES_MAX`: each with its
+            `address`, and that of the result in which it was used (`of`).
+    """
+
+    causes: list[dict[str, Any]] = []
+
+
+CAUSES_MAX, LEVELS_MAX = 500, 8
+"""Most results behind the inputs of a decision, and most steps back from it."""
+
+_CAUSES = """
+    WITH ended AS (
+        SELECT s.*, CAST(s.result AS VARCHAR) AS text,
+            address_of(e.position, e.event_index) AS address
+        FROM steps AS s JOIN events AS e
+            ON e.run = s.run AND e.agent = s.agent AND e.version = s.outcome_version
+        WHERE s.run = $1
+    )
+    SELECT f.address AS of, c.address, c.agent, c.step, c.tool, left(c.text, 200) AS words,
+        c.agent = f.agent AND list_contains(f.after, c.step) AS is_next
+    FROM ended AS f JOIN ended AS c
+        ON c.outcome_position <= f.requested_position AND c.address <> f.address AND (
+            (c.agent = f.agent AND list_contains(f.after, c.step))
+            OR (json_type(c.result) = 'VARCHAR' AND length(c.text) > $3
+                AND contains(CAST(f.arguments AS VARCHAR), substr(c.text, 2, length(c.text) - 2)))
+            OR (f.tool = 'board.get' AND starts_with(c.tool, 'board.') AND c.tool <> f.tool
+                AND c.arguments->>'key' = f.arguments->>'key')
+        )
+    WHERE list_contains($2::VARCHAR[], f.address)
+    ORDER BY c.outcome_position DESC LIMIT $4
+"""
+"""The results that were used in the calls whose results are at some addresses."""
+
+
+class _Causes(Answer):
+    rows: list[dict[str, Any]]
+
+
+def _causes(run: str, addresses: list[str], reader: Reader) -> _Causes:
+    """Return the results behind some results, step by step, the nearest first."""
+    causes: list[dict[str, Any]] = []
+    known = set(addresses)
+    for _ in range(LEVELS_MAX):
+        left = CAUSES_MAX - len(causes)
+        if not addresses or left <= 0:
+            break
+        rows = reader.rows(_CAUSES, (run, addresses, MENTION_CHARACTERS_MIN + 1, left))
+        causes += rows
+        addresses = [*dict.fromkeys(row["address"] for row in rows if row["address"] not in known)]
+        known.update(addresses)
+    return _Causes(causes)
+
+
 @read("/report/why")
-async def why(context: Context, *, of: str) -> Lines:
+async def why(context: Context, *, of: str) -> Why:
     """Explain a decision, or list the decisions of a run.
 
     Args:
@@ -81,7 +142,17 @@ async def why(context: Context, *, of: str) -> Lines:
     answer: Any = await context.record.why(of)
     if isinstance(answer, audits.Decisions) and len(answer.rows) == 1:
         answer = await context.record.why(answer.rows[0]["decision"])
-    return _lines(answer, audits.blocks(answer))
+    lines = _lines(answer, audits.blocks(answer))
+    causes: list[dict[str, Any]] = []
+    if isinstance(answer, audits.DecisionFacts):
+        named = {row["name"]: row["value"] for row in answer.rows if row["part"] == "decision"}
+        inputs = [row["address"] for row in answer.rows if row["part"] == "input"]
+        reads = partial(
+            _causes, msgspec.json.decode(named["run"]), [each for each in inputs if each]
+        )
+        inner = context.record._context  # noqa: SLF001 -- the record's own
+        causes = (await inner.read(reads, "why", of)).rows
+    return Why(lines=lines.lines, blocks=lines.blocks, position=lines.position, causes=causes)
 
 
 class Origin(msgspec.Struct, kw_only=True):
@@ -122,8 +193,106 @@ async def origin(context: Context, run: str, key: str, *, at: str | None = None)
     run = await find_run(workspace, run)
     up_to = await workspace.points.up_to(run, at)
     history: KeyHistory = await key_history(workspace, run, key, up_to, Payloads(workspace))
-    reads = await _read(context, "steps", lambda reader: reader.rows(_READS_OF_KEY, [run, key]))
+    reads = await read_tables(
+        context, "steps", lambda reader: reader.rows(_READS_OF_KEY, [run, key])
+    )
     return Origin(history=_lines(history), reads=reads, position=history.now.position)
+
+
+class ResultTrail(msgspec.Struct, kw_only=True):
+    """Where a call's arguments have their texts from, and where its result was used.
+
+    Attributes:
+        step: The call, as `agent#number`.
+        tool: The tool.
+        arguments: The arguments.
+        result: The result; the items of a stream.
+        sources: Earlier events that have a text of the arguments, the newest first.
+        uses: Later events that follow the result in its scope, name it, or have a text of it.
+        characters: The shortest text that is searched.
+        limit: The most events of each list.
+        position: The position as of which it holds.
+    """
+
+    step: str
+    tool: str
+    arguments: Any
+    result: Any
+    sources: list[dict[str, Any]]
+    uses: list[dict[str, Any]]
+    characters: int = MENTION_CHARACTERS_MIN
+    limit: int = HITS_MAX
+    position: int | None = None
+
+
+_EVENTS_WITH = """
+    SELECT * REPLACE (left(value, 200) AS value) FROM (
+    SELECT replace(type, '.v1', '') AS type, agent, actor,
+        address_of(position, event_index) AS address, logged_at AS at,
+        coalesce(data->>'tool', data->>'question', data->>'role', '') AS name,
+        data->>'step' AS step,
+        coalesce(data->>'result', data->>'content', data->>'value') AS value,
+        agent = $2 AND list_contains(TRY_CAST(data->'after' AS BIGINT[]), $3) AS is_next
+    FROM events
+    WHERE run = $1 AND position > $4 AND position < $5 AND (
+        (agent = $2 AND list_contains(TRY_CAST(data->'after' AS BIGINT[]), $3))
+        OR len(list_filter($6::VARCHAR[], lambda text: contains(CAST(data AS VARCHAR), text))) > 0
+        OR (length(value) >= $8 AND contains($9, value))
+    )
+    ORDER BY position {} LIMIT $7)
+"""
+
+
+@read("/runs/{run}/result/{step}")
+async def result_trail(context: Context, run: str, step: str) -> ResultTrail:
+    """Return where the texts of a call's arguments are from, and which events used its result.
+
+    Texts of other events are compared as they are recorded; what is kept as a blob is not searched.
+
+    Args:
+        run: The run.
+        step: The call, as `agent#number`, or the address of one of its events.
+    """
+    workspace = context.trusted("the origin of a result").workspace
+    run = await find_run(workspace, run)
+    view = await workspace.states.run(run)
+    agent, call = find_step(view, await workspace.points.step_name(run, step))
+    stream = view.stream_of(agent)
+    steps, values = payloads.Reader(lambda: view.agents[agent]), Payloads(workspace)
+    arguments = await values.get(steps.arguments(call), call.arguments)
+    result = await values.get(steps.result(call), call.result)
+    if call.streamed:
+        result = [await values.value(item) for item in call.items]
+    begin = await workspace.states.position_of(stream, call.version) or 0
+    outcome = call.outcome_version or call.version
+    end = await workspace.states.position_of(stream, outcome) or 0
+    commit = (await workspace.log.at(end)).commit
+    named = [*mentioned(result), commit.events[outcome - commit.version].id]
+
+    def texts(values: list[str]) -> list[str]:
+        return [msgspec.json.encode(each)[1:-1].decode() for each in values]
+
+    def read(reader: Reader) -> list[list[dict[str, Any]]]:
+        searched, least = texts(mentioned(arguments)), MENTION_CHARACTERS_MIN
+        whole = "\n".join(strings(arguments))
+        sources = (run, agent, 0, 0, begin, searched, HITS_MAX, least, whole)
+        end_of_run = view.position + 1
+        uses = (run, agent, call.number, end, end_of_run, texts(named), HITS_MAX, least, "")
+        return [
+            reader.rows(_EVENTS_WITH.format("DESC"), sources),
+            reader.rows(_EVENTS_WITH.format("ASC"), uses),
+        ]
+
+    before, after = await read_tables(context, "events", read)
+    return ResultTrail(
+        step=f"{agent}#{call.number}",
+        tool=call.tool,
+        arguments=arguments,
+        result=result,
+        sources=before,
+        uses=after,
+        position=view.position,
+    )
 
 
 @read("/runs/{run}/bisect")
@@ -142,11 +311,13 @@ async def bisect(
         run: The run.
         test: The test of the value: it must hold at the beginning of the run, and not at its end.
         pointer: The tested value, as a JSON Pointer into the state: `/life/board/plan/value`.
-        value: The other side of the test, as JSON; anything else is a text.
+        value: The other side of the test, as JSON; anything else is a text. The empty text is `""`.
         agent: Only the steps of this agent.
     """
     workspace = context.trusted("the search for a step").workspace
     run = await find_run(workspace, run)
+    if not value:
+        raise BadValue("value", "it is empty", 'give JSON or a text; the empty text is ""')
     try:
         other: Any = msgspec.json.decode(value)
     except msgspec.DecodeError:

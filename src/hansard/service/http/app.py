@@ -32,6 +32,7 @@ from hansard.service.http.records import OpenWorkspace, Records, RoleCallerConte
 from hansard.service.http.repeats import Repeats
 from hansard.service.http.routes import (
     SLICE_ROUTES,
+    SMALL_BODY_BYTES,
     Caller,
     Context,
     RequestCounts,
@@ -222,7 +223,12 @@ class App:
         return None
 
     async def _in_turn(self, request: Request, stack: contextlib.AsyncExitStack) -> Response:
-        """Answer a request in one of the places."""
+        """Answer a request in one of the places, or one that mostly waits without."""
+        routes = [route for route, _ in self.table.at(_path_of(request)).values()]
+        length = request.headers.get("content-length", "")
+        is_small = length.isdigit() and int(length) <= SMALL_BODY_BYTES
+        if is_small and any(route.waits for route in routes):
+            return await self._handled(request, stack)
         async with self._place(request.state.caller) as is_free:
             if is_free:
                 return await self._handled(request, stack)
@@ -318,7 +324,7 @@ class App:
             return _encoded(await route.function(self, **arguments), None)
         name = parameters.pop("workspace")
         opened = await stack.enter_async_context(self.records.of(name))
-        context = await self._context(request, opened)
+        context = await self._context(request, opened, reads=not route.waits)
         if route.trusted:
             context.trusted(f"{route.method} {route.path}")
         arguments = route.arguments(request, parameters, body)
@@ -335,11 +341,14 @@ class App:
             return await _while_there(request, _answered(route, context, arguments))
         return await _answered(route, context, arguments)
 
-    async def _context(self, request: Request, opened: OpenWorkspace) -> Context:
+    async def _context(
+        self, request: Request, opened: OpenWorkspace, *, reads: bool = True
+    ) -> Context:
+        """Return the context of a request; one that does not read has no record."""
         caller: Caller = request.state.caller
-        record: Any = opened.record
+        record: Any = opened.record if reads else None
         role = None
-        if caller.principal is not None:
+        if caller.principal is not None and reads:
             role = await opened.role_context(caller.principal)
             record = RecordOperations(RoleCallerContext(role, opened.requests))
         return Context(caller, opened, record, request, role)
@@ -374,6 +383,7 @@ class NotReached(HansardError):
     def __init__(self, position: int, head: int) -> None:
         super().__init__(f"position {position} was not reached in {WAIT_FOR_S:g} s: it is {head}")
         self.value = f"{position}"
+        self.fact = f"the log is at position {head} after {WAIT_FOR_S:g} s"
 
 
 async def _answered(route: Route, context: Context, arguments: dict[str, Any]) -> Response:

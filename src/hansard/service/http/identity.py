@@ -3,7 +3,8 @@
 A request states its caller in one of three ways, looked up in this order:
 
 * `Hansard-Identity`, with `--behind-proxy`: a JWT (HS256), signed with the key of the proxy;
-* `Authorization: Bearer TOKEN`: the operator's token, or that of a principal;
+* `Authorization: Bearer TOKEN`: a token of the operator (of the option, or of `hansard login
+  --token`), or of a principal;
 * the cookie of a session, which a link of `hansard login` began.
 
 A way that is present and invalid is refused: the next one is not tried. Cookies and the proxy's
@@ -98,7 +99,8 @@ _log = logger(__name__)
 
 UNKNOWN = (
     "no valid login: open the link that 'hansard login' prints, or send "
-    "'Authorization: Bearer TOKEN', the token of credentials or of the service's --token-file"
+    "'Authorization: Bearer TOKEN', the token of credentials, of 'hansard login --token' or of the "
+    "service's --token-file"
 )
 
 
@@ -213,11 +215,14 @@ class Identity:
     async def _by_token(self, token: bytes, workspace: str | None) -> Caller:
         if self._token is not None and hmac.compare_digest(token, self._token):
             return Caller(way="token")
+        text = token.decode("ascii", "replace")
+        if self.logins.is_token(text):
+            return Caller(valid=partial(self.logins.is_token, text), way="token")
         if workspace is None:
             raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN)
         try:
             authenticator = await self._authenticator(workspace)
-            who = authenticator.holder(token.decode("ascii", "replace"))
+            who = authenticator.holder(text)
         except NotFound:  # as in a workspace that does not know the token
             raise CallerRefused(HTTPStatus.UNAUTHORIZED, UNKNOWN) from None
         except AccessDenied as denied:

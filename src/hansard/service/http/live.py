@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -322,11 +323,11 @@ def rows_again(workspace: Workspace, run: str) -> CatchUp:
     return pages
 
 
-def runs_again(workspace: Workspace) -> CatchUp:
-    """Return the reader of the runs that changed."""
+def runs_again(workspace: Workspace, most: float = math.inf) -> CatchUp:
+    """Return the reader of the runs that changed, within at most so many commits."""
 
     async def changed(after: int, up_to: int) -> AsyncGenerator[Frame]:
-        if up_to - after > CATCH_UP_ROWS_MAX:
+        if up_to - after > most:
             raise _TooFar
         runs: dict[str, int] = {}
         following = workspace.log.follow(after, until=up_to)
@@ -394,14 +395,10 @@ async def shown_changes(hub: Hub, role: RoleContext) -> Events:
             began_s = asyncio.get_running_loop().time()
             runs: dict[str, None] = {}
             frames: list[Frame] = []
-            if waiting.is_behind:  # hidden runs count, too: a reload would show how many there are
+            if waiting.is_behind:  # by whatever distance: a reload would show how much is hidden
                 hub.flush()
                 waiting.forget()
-                try:
-                    frames = [each async for each in runs_again(workspace)(seen, hub.position)]
-                except _TooFar:
-                    yield sse("reload", {})
-                    return
+                frames = [each async for each in runs_again(workspace)(seen, hub.position)]
             while (frame := waiting.take()) is not None:
                 frames.append(frame)
             for frame in frames:
@@ -498,7 +495,7 @@ async def live(context: Context, *, after: str | None = None) -> EventStream:
         return EventStream(shown_changes(hub, role), context.caller)
     workspace = context.trusted().workspace
     begin = _position(_after(context, after), await workspace.log.head())
-    events = events_of(hub, None, begin, runs_again(workspace))
+    events = events_of(hub, None, begin, runs_again(workspace, CATCH_UP_ROWS_MAX))
     return EventStream(events, context.caller)
 
 

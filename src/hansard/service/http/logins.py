@@ -1,4 +1,4 @@
-"""Links that log in once, and the sessions of browsers: one private file each.
+"""Links that log in once, sessions of browsers, the operator's tokens: one private file each.
 
 A file is named by the SHA-256 of its secret, which is not stored: a reader of the folder cannot log
 in. The files are in the data directory, so that sessions survive a restart of the service, and a
@@ -28,8 +28,12 @@ LINK_S = 60.0
 SESSION_S, IDLE_S = 7 * 86_400.0, 12 * 3_600.0
 """Longest session of a browser, and longest time between two of its requests, in seconds."""
 
-LINKS_MAX, SESSIONS_MAX, SESSIONS_OF_ONE_MAX = 100, 1_000, 50
-"""Unused links, sessions in all, and of one principal or of the operator; one more ends the oldest.
+TOKEN_S = 30 * 86_400.0
+"""Validity of a token of the operator, in seconds."""
+
+LINKS_MAX, SESSIONS_MAX, SESSIONS_OF_ONE_MAX, TOKENS_MAX = 100, 1_000, 50, 50
+"""Unused links, sessions in all, and of one principal or of the operator, and tokens of the
+operator; one more ends the oldest.
 """
 
 TOUCH_S = 60.0
@@ -76,6 +80,7 @@ class Logins:
     def __init__(self, data_dir: Path) -> None:
         self._links = data_dir / "http" / "links"
         self._sessions = data_dir / "http" / "sessions"
+        self._tokens = data_dir / "http" / "tokens"
 
     def link(self, grant: Grant) -> str:
         """Create a link; return its code, which `redeem` accepts once within LINK_S."""
@@ -119,14 +124,23 @@ class Logins:
             return None
         return grant
 
+    def token(self) -> str:
+        """Create a token of the operator, for programs; `is_token` accepts it within TOKEN_S."""
+        self._limit(self._tokens, TOKENS_MAX - 1, TOKEN_S)
+        return _write(self._tokens, Grant(ends_s=time.time() + TOKEN_S))
+
+    def is_token(self, secret: str) -> bool:
+        """Return whether a text is a valid token of the operator."""
+        return _read(self._tokens / _name(secret)) is not None
+
     def end(self, secret: str) -> None:
         """End a session."""
         (self._sessions / _name(secret)).unlink(missing_ok=True)
 
     def end_all(self) -> int:
-        """End all sessions and links; return the number of sessions."""
+        """End all sessions, links and tokens; return the number of sessions."""
         ended = 0
-        for folder in (self._links, self._sessions):
+        for folder in (self._links, self._tokens, self._sessions):
             ended = 0
             for path, _ in self._all(folder):
                 path.unlink(missing_ok=True)

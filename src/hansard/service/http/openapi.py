@@ -145,8 +145,11 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         result["parameters"] += [_COMMON[name] for name in COMMON]
         result["responses"]["200"]["headers"] = {"Hansard-Position": _POSITION}
         result["security"] = [{"token": []}, {"login": []}]
-    if route.effects:
+    if route.effects or route.waits:
         result["parameters"].append(_KEY)
+    if route.waits:
+        later = "Not yet: request the answer again under the same key"
+        result["responses"]["202"] = {"description": later}
     if route.trusted:
         result["x-hansard-operator"] = True
     return result

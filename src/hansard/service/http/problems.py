@@ -131,12 +131,15 @@ def of_error(error: HansardError) -> Response:
     if isinstance(error, NotFound):
         fields["fact"] = f"{error.what} was not found"
         fields["remedy"] = str(error).removeprefix(f"{fields['fact']}: ")
+    whole = str(error)
+    if fields.get("remedy"):
+        whole = whole.removesuffix(f": {fields['remedy']}")
     report = Problem(
         type=TYPE + _kebab(type(error).__name__),
         title=_kebab(type(error).__name__).replace("-", " ").capitalize(),
         status=status.value,
         detail=str(error),
-        fact=fields.get("fact", str(error)),
+        fact=fields.get("fact", whole),
         value=next((fields[k] for k in ("value", "option", "where", "what") if k in fields), ""),
         remedy=fields.get("remedy") or _remedy(inspect.getdoc(error) or ""),
     )

@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -25,6 +26,7 @@ from hansard.bus.reads import Clock, Time
 from hansard.client import unfinished
 from hansard.domain import ids
 from hansard.domain.choices import claimed_time
+from hansard.domain.errors import BadValue
 from hansard.domain.roles.view import ShownEvent
 from hansard.domain.run import ForkEffects
 from hansard.inspect import audit as audits
@@ -44,6 +46,7 @@ from hansard.inspect.outline import (
     find_event_of,
     shown_outline,
 )
+from hansard.inspect.page import gather
 from hansard.inspect.run import (
     Doubt,
     Run,
@@ -61,6 +64,7 @@ from hansard.inspect.run_diff import run_diff
 from hansard.inspect.trace import Payloads
 from hansard.operations.reports import AuditQuestion, question_of
 from hansard.projections.snapshots import Reader
+from hansard.service.http.answers import read_tables
 from hansard.service.http.records import OpenWorkspace
 from hansard.service.http.routes import Context, read
 from hansard.service.workspace_requests import RoleContext
@@ -70,6 +74,8 @@ R = TypeVar("R", bound=Answer)
 RUNS, RUNS_MAX = 50, 500
 """Runs of a page of the list by default, and at most."""
 
+CONTEXT_BYTES_MAX = 256 * 1024
+"""Largest content of a message that a context window has in full."""
 
 KNOWN_RUNS_MAX = 10_000
 """Most runs of a workspace that are kept in short, to be listed again while they do not change."""
@@ -157,6 +163,31 @@ class RunsPage(msgspec.Struct, kw_only=True):
     unknown: list[str] = []
 
 
+Order = Literal["began", "in_doubt", "failed", "steps", "longest", "cost", "tokens"]
+
+_ORDERS = """
+    WITH called AS (
+        SELECT run, count(*) AS steps, count(*) FILTER (status = 'failed') AS failed,
+            count(*) FILTER (
+                status IN ('requested', 'in_doubt') AND effects NOT IN ('pure', 'composite')
+            ) AS in_doubt,
+            max(coalesce(ended_at, requested_at)) AS last_at
+        FROM steps GROUP BY run
+    ), used AS (
+        SELECT run, fsum(amount ORDER BY amount) FILTER (metric = 'cost') AS cost,
+            sum(amount) FILTER (metric IN ('input_tokens', 'output_tokens')) AS tokens
+        FROM usage WHERE metric IN ('cost', 'input_tokens', 'output_tokens') GROUP BY run
+    ), figures AS (
+        SELECT r.run, r.first_position, r.started_at AS began, c.in_doubt, c.failed, c.steps,
+            coalesce(r.ended_at, c.last_at) - r.started_at AS longest, u.cost, u.tokens
+        FROM runs AS r LEFT JOIN called AS c USING (run)
+        LEFT JOIN used AS u USING (run)
+    )
+    SELECT run FROM figures ORDER BY {} DESC NULLS LAST, first_position DESC
+"""
+"""The runs in an order of the list; its name is one of `Order`."""
+
+
 @read("/runs")
 async def runs(  # noqa: PLR0913 -- each filter is independent
     context: Context,
@@ -170,6 +201,7 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
     until: str | None = None,
     text: str = "",
     probes: bool = False,
+    sort: Order | None = None,
     limit: Annotated[int, msgspec.Meta(ge=1, le=RUNS_MAX)] = RUNS,
     cursor: int | None = None,
 ) -> RunsPage:
@@ -185,6 +217,8 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
         until: Only runs begun then or before by their source; with zone.
         text: Only runs with this text in their id, workflow, conversation or labels.
         probes: Also forks of probes.
+        sort: The order over all runs that match, the largest first, instead of the most recent
+            first. A role gets no other order: what it sees of each run is read one page at a time.
         limit: Most runs of the page.
         cursor: The `next` of the page before.
     """
@@ -200,11 +234,18 @@ async def runs(  # noqa: PLR0913 -- each filter is independent
     filters = RunFilter.of(named, "{}")
     restricted = role_context(context)
     if restricted is not None:
+        if sort is not None:
+            raise BadValue("sort", f"{sort!r}", "leave it out: a role's runs are the newest first")
         return await _shown_runs(restricted, filters, text.casefold(), limit, cursor or 0)
     workspace = context.trusted().workspace
     known = _known.setdefault(context.workspace, LRUCache(KNOWN_RUNS_MAX))
+    order: dict[str, int] | None = None
+    if sort is not None:
+        statement = _ORDERS.format(sort)
+        rows = await read_tables(context, "an order of runs", lambda reader: reader.rows(statement))
+        order = {row["run"]: place for place, row in enumerate(rows)}
     made = await list_runs(
-        workspace, filters, limit, probes=probes, before=cursor, text=text, known=known
+        workspace, filters, limit, probes=probes, before=cursor, text=text, known=known, order=order
     )
     for each in made.runs:
         each.judge(await _processes(context, each))
@@ -414,7 +455,9 @@ class ContextWindows(msgspec.Struct, kw_only=True):
 async def context_windows(
     context: Context, run: str, *, at: str | None = None, agent: str | None = None
 ) -> ContextWindows:
-    """Return the context windows of a run's agents at a point, with their messages in full.
+    """Return the context windows of a run's agents at a point, with their messages.
+
+    A content over 256 KiB stays a reference: `/runs/{run}/blobs/{sha256}` has it.
 
     Args:
         run: The run's id, a unique prefix, or `last`.
@@ -429,7 +472,10 @@ async def context_windows(
         return ContextWindows(run=view.run, position=number, agents=[], messages=messages)
     workspace, name = await _found(context, "context", run)
     up_to = await workspace.points.up_to(name, at)
-    windows, fetch = await states.contexts(workspace, name, up_to, agent), Payloads(workspace)
+    windows, fetch = (
+        await states.contexts(workspace, name, up_to, agent),
+        Payloads(workspace, CONTEXT_BYTES_MAX),
+    )
     return ContextWindows(
         run=name,
         position=windows.position,
@@ -523,6 +569,22 @@ async def event(context: Context, run: str, id: str) -> Any:  # noqa: A002 -- th
     raise NotFound(f"event {id!r:.80}", _SHOWN_EVENT)
 
 
+@read("/runs/{run}/file")
+async def file(context: Context, run: str, *, redacted: bool = False) -> Response:
+    """Return a run as one HTML file that needs no server, as `hansard run html` writes it.
+
+    Args:
+        run: The run's id, a unique prefix, or `last`.
+        redacted: Without the texts of arguments, results, messages and reasons.
+    """
+    from hansard.web.pages import page_name, run_page  # noqa: PLC0415 -- it loads templates
+
+    workspace, name = await _found(context, "file", run)
+    data = run_page(await gather(workspace, name, redacted=redacted))
+    fields = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(page_name(name))}"}
+    return Response(data, headers=fields, media_type="text/html")
+
+
 @read("/runs/{run}/blobs/{sha256}")
 async def blob(context: Context, run: str, sha256: str, *, size: int) -> Response:
     """Return a large payload that an event of a run names; for a trusted caller.
@@ -554,6 +616,7 @@ async def plan(
     run: str,
     *,
     edit: list[str] = [],  # noqa: B006 -- never changed
+    prompt: list[str] = [],  # noqa: B006 -- never changed
     at: str | None = None,
     effects: ForkEffects | None = None,
 ) -> ForkPlan:
@@ -563,16 +626,21 @@ async def plan(
 
     Args:
         run: The run's id, a unique prefix, or `last`.
-        edit: Steps that get another result, as `agent#number`, also several with a comma.
-        at: The point of the fork, if no step is edited; by default the run's end.
+        edit: Values that are replaced: calls as `agent#number`, or addresses of messages and of
+            writes to keys; also several with a comma.
+        prompt: Calls that get another version of a prompt, such as `agent#3=greeting`.
+        at: The point of the fork, if nothing is edited; by default the run's end.
         effects: The handling of tools with effects; `models` with edits, else `shadow`.
     """
     workspace, name = await _found(context, "plan", run)
     steps = [each for text in edit for each in _BETWEEN_STEPS.split(text) if each]
-    return await fork_plan(workspace, name, steps, at, effects)
+    uses = [(call, used) for text in prompt for call, _, used in [text.partition("=")]]
+    if any(not each for use in uses for each in use):
+        raise BadValue("prompt", f"{prompt!r:.80}", "give CALL=PROMPT, such as agent#3=greeting")
+    return await fork_plan(workspace, name, steps, at, effects, uses)
 
 
-_BETWEEN_STEPS = re.compile(r"(?<=[0-9]),")
+_BETWEEN_STEPS = re.compile(r"(?<=[0-9]),|(?<=-[0-9a-f]{12}),")
 
 
 @read("/runs/{run}/knew")

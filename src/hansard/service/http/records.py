@@ -134,7 +134,8 @@ class OpenWorkspace:
         """True if a slice keeps something for it: it is then not closed before the listener is."""
         self.idle_since_s = time.monotonic()
         self._authenticator: asyncio.Task[Authenticator] | None = None
-        self._stack = contextlib.AsyncExitStack()
+        self.ends = contextlib.AsyncExitStack()
+        """What is closed with it."""
         self._doors: dict[bool, Door] = {}
         self._doors_lock = asyncio.Lock()
 
@@ -163,7 +164,7 @@ class OpenWorkspace:
             if arrow not in self._doors:
                 place = TableFiles.of(data_dir_of(self.settings), self.name)
                 door = Door(place, WORKERS, arrow=arrow)
-                self._doors[arrow] = await self._stack.enter_async_context(door)
+                self._doors[arrow] = await self.ends.enter_async_context(door)
         return self._doors[arrow]
 
     @contextlib.asynccontextmanager
@@ -182,7 +183,7 @@ class OpenWorkspace:
 
     async def close(self) -> None:
         """Close it. Raises as closing a record does."""
-        await self._stack.aclose()
+        await self.ends.aclose()
         if self._authenticator is not None:
             with contextlib.suppress(HansardError):
                 await (await self._authenticator).close()

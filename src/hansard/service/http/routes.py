@@ -6,9 +6,10 @@ import importlib
 import inspect
 import re
 import types
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
@@ -33,9 +34,13 @@ MODULES: tuple[str, ...] = (
     "hansard.service.http.answers",
     "hansard.service.http.reads",
     "hansard.service.http.live",
+    "hansard.service.http.sessions",
     "hansard.service.http.operations",
 )
 """Modules of reads and writes. Add one here."""
+
+SMALL_BODY_BYTES = 64 * 1024
+"""Largest body that is read without a place."""
 
 BASE = "/api/v1/{workspace}"
 """Prefix of the routes of a workspace."""
@@ -205,6 +210,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         trusted: True if only the operator may call it.
         stream: The media type of an answer that is sent as it is; empty for JSON.
         cancels: True if the work ends when the client leaves.
+        waits: True if it passes requests on and waits, for a bounded time: its context has no
+            record, and with a small body it takes no place.
     """
 
     method: str
@@ -217,6 +224,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool = False
     stream: str = ""
     cancels: bool = False
+    waits: bool = False
 
     @classmethod
     def of(cls, function: Callable[..., Awaitable[Any]], **fields: Any) -> Route:
@@ -342,11 +350,12 @@ class RouteTable:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
-        self._by_size: dict[int, list[Route]] = {}
+        self._by_form: dict[tuple[int, str], list[tuple[Route, tuple[str, ...]]]] = {}
         for route in self.routes:
-            self._by_size.setdefault(len(route.segments), []).append(route)
-        for each in self._by_size.values():
-            each.sort(key=lambda route: [segment.startswith("{") for segment in route.segments])
+            form = route.segments
+            self._by_form.setdefault(_form(form), []).append((route, form))
+        for each in self._by_form.values():
+            each.sort(key=lambda pair: [segment.startswith("{") for segment in pair[1]])
 
     @classmethod
     def of_modules(cls, modules: Iterable[str] = MODULES) -> RouteTable:
@@ -369,12 +378,24 @@ class RouteTable:
         """
         segments = [unquote(each) for each in path.strip("/").split("/")]
         methods: dict[str, tuple[Route, dict[str, str]]] = {}
-        for route in self._by_size.get(len(segments), ()):
-            pairs = [*zip(route.segments, segments, strict=True)]
+        size, name = _form(segments)
+        known = (self._by_form.get((size, each), ()) for each in (name, "{"))
+        for route, forms in chain.from_iterable(known):
+            pairs = [*zip(forms, segments, strict=True)]
             if all(form.startswith("{") or form == text for form, text in pairs):
                 parameters = {form[1:-1]: text for form, text in pairs if form.startswith("{")}
                 methods.setdefault(route.method, (route, parameters))
         return methods
+
+
+_NAMED = len(BASE.strip("/").split("/"))
+"""Place of the segment after those of `BASE`, by which routes are looked up."""
+
+
+def _form(segments: Sequence[str]) -> tuple[int, str]:
+    """Return the key under which the routes of a path are listed."""
+    name = segments[_NAMED] if len(segments) > _NAMED else ""
+    return len(segments), "{" if name.startswith("{") else name
 
 
 class RequestCounts:

@@ -33,11 +33,11 @@ import msgspec
 from hansard.agents.artifacts import caches as kept_caches
 from hansard.agents.artifacts import versions as artifacts
 from hansard.agents.artifacts.versions import ArtifactChange
+from hansard.agents.edits import Replacement
 from hansard.agents.errors import RoleRefused, SessionEnded
 from hansard.agents.memory.reading import MemoryEntry
 from hansard.agents.policy import permits
 from hansard.agents.policy.permits import Need
-from hansard.agents.runs import Replacement
 from hansard.agents.steps.scope import Scope, drop, enter, leave
 from hansard.agents.steps.tools import operation
 from hansard.bus.errors import Fenced, NotFound
@@ -191,7 +191,8 @@ PARAMETERS: dict[str, str] = {
     "expected": "Version that the key must be at, or 'any'. By default the one last seen.",
     "experience.name": "Name of the experience, as in list_experiences.",
     "experiment": "Name of the experiment.",
-    "edits": "Other results of steps, each with its step (agent#number) and its result.",
+    "edits": "Other values than on record: each with its step (agent#number, or the address of a "
+    "message) and its result (of a write or message the content), or a prompt's version.",
     "fields": "Further fields of the message in the provider's form, by name.",
     "find_experience.address": "URL or host of the task.",
     "find_experience.task": "The task, in words.",
@@ -854,7 +855,7 @@ async def fork_run(
 ) -> Answer:
     """Begin a new run at a point of another; returns its id.
 
-    `at` is a point of it: agent@version, a time. `edits` replace results of steps (agent#number)
+    `at` is a point of it: agent@version, a time. `edits` replace values (agent#number)
     instead: the fork begins before the first of them; `reason` is recorded with them. `effects`
     is shadow by default, and models with edits.
     """

@@ -65,7 +65,7 @@ function FindingGroup({ group }: { group: Finding[] }) {
           <p><Rec text={each.fact} /></p>
           <p class="dim">
             {each.run && <>run <RunLink run={each.run} /> </>}
-            {each.evidence.map((at) => <EventLink key={`${at.run} ${at.address}`} run={at.run} at={at.address}>{`event ${at.address} `}</EventLink>)}
+            {each.evidence.map((at) => <EventLink key={`${at.run} ${at.address}`} run={at.run} at={at.address}>{`event ${at.address}`}</EventLink>)}
             {each.next && <code><Rec text={each.next} /></code>}
           </p>
         </li>

@@ -28,7 +28,9 @@ export default function BisectView({ params }: ViewProps) {
   useTitle(`Which step of ${run}`);
   const { test, pointer = "", value = "", agent } = query.value;
   const state = useRead<any>(`${runPath(run)}/state`, {});
-  const read = useRead<Lines>(test ? `${runPath(run)}/bisect` : null, { test, pointer, value: ALONE.includes(test ?? "") ? undefined : value, agent });
+  const isAlone = ALONE.includes(test ?? "");
+  const isWhole = Boolean(test && (isAlone || value)); // an old link may have no value
+  const read = useRead<Lines>(isWhole ? `${runPath(run)}/bisect` : null, { test, pointer, value: isAlone ? undefined : value, agent });
   const names = state.data ? pointers({ life: state.data.life, agents: state.data.agents }) : [];
   const [draft, setDraft] = useState({ pointer: pointer || "/life/status", test: test ?? TESTS[0], value, agent: agent ?? "" });
   const set = (name: string) => (event: Event) => setDraft({ ...draft, [name]: (event.currentTarget as HTMLInputElement).value });
@@ -38,12 +40,12 @@ export default function BisectView({ params }: ViewProps) {
       <form class="filters" onSubmit={(event) => { event.preventDefault(); setQuery(draft); }}>
         <label class="field grow"><span>Part of the state, as a JSON Pointer; empty: all of it</span><input class="mono" list="pointers" value={draft.pointer} onInput={set("pointer")} /></label>
         <label class="field"><span>Test</span><select value={draft.test} onChange={set("test")}>{TESTS.map((each) => <option key={each}>{each}</option>)}</select></label>
-        {!ALONE.includes(draft.test) && <label class="field grow"><span>Value: JSON, or a text</span><input class="mono" value={draft.value} onInput={set("value")} /></label>}
+        {!ALONE.includes(draft.test) && <label class="field grow"><span>Value: JSON, or a text; "" is the empty text</span><input class="mono" required value={draft.value} onInput={set("value")} /></label>}
         <label class="field"><span>Only steps of</span><select value={draft.agent} onChange={set("agent")}><option value="">all agents</option>{Object.keys(state.data?.agents ?? {}).map((each) => <option key={each}>{each}</option>)}</select></label>
         <button type="submit" class="primary">Search</button>
         <datalist id="pointers">{names.map((each) => <option key={each} value={each} />)}</datalist>
       </form>
-      {test ? <Shown read={read}>{(data) => <Searched run={run} lines={data.lines} />}</Shown> : <Empty>Choose a condition. A check that needs a program runs from a shell: <code>{`hansard bisect ${run} --check CMD`}</code></Empty>}
+      {isWhole ? <Shown read={read}>{(data) => <Searched run={run} lines={data.lines} />}</Shown> : <Empty>Choose a condition. A check that needs a program runs from a shell: <code>{`hansard bisect ${run} --check CMD`}</code></Empty>}
     </div>
   );
 }

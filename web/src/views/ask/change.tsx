@@ -1,17 +1,18 @@
-// Change a result and go on from here: the plan of a fork, the fork, and the worker that runs it.
+// Change a value and go on from here: the plan of a fork, the fork, and the worker that runs it.
 
 import { useEffect, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
 import { asProblem, useRead, useSource, useStream } from "../../app/reads";
 import type { Problem } from "../../app/source";
 import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
-import { plural } from "../../ui/text";
+import { inLine, plural } from "../../ui/text";
 import type { ViewProps } from "..";
 import { Head, RunLink, runPath, Table, useTitle } from "./parts";
 
 interface Call { step: string; tool: string; kind: string; effects: string; action: string; is_certain: boolean; why: string }
+interface Edit { name: string; edit: string; what: string; value: unknown; versions: string[] }
 interface Plan {
-  run: string; position: number; effects: string; before: number; counts: Record<string, number>; calls: Call[]; more: number; workflow: string; results: Record<string, unknown>;
+  run: string; position: number; effects: string; before: number; counts: Record<string, number>; calls: Call[]; more: number; workflow: string; edits: Edit[];
 }
 interface Work { run: string; workflow: string; status: string; worker: string; code: number | null; last: string }
 
@@ -25,22 +26,23 @@ const STATUS: Record<string, string> = { edited: "open", served: "completed", ru
 export default function ChangeView({ params }: ViewProps) {
   const { run } = params;
   useTitle(`Change ${run}`);
-  const { edit = "", at, effects, fork } = query.value;
-  const read = useRead<Plan>(edit || at ? `${runPath(run)}/plan` : null, { edit, at, effects });
+  const { edit = "", prompt = "", at, effects, fork } = query.value;
+  const isEdited = Boolean(edit || prompt);
+  const read = useRead<Plan>(isEdited || at ? `${runPath(run)}/plan` : null, { edit, prompt, at, effects });
   const [draft, setDraft] = useState(edit);
   useEffect(() => setDraft(edit), [edit]);
   return (
     <div class="page ask">
-      <Head heading="Change a result and go on" note={<>From run <RunLink run={run} />, which does not change: a fork is made. A call that depends on the new result runs, the others are answered from the record.</>} />
+      <Head heading="Change a value and go on" note={<>From run <RunLink run={run} />, which does not change: a fork is made, a new run that begins before the changed value. A call that depends on the value runs, the others are answered from the record.</>} />
       {fork ? <Made parent={run} fork={fork} /> : (
         <>
           <form class="filters" onSubmit={(event) => { event.preventDefault(); setQuery({ edit: draft.trim(), at: "" }); }}>
-            <label class="field grow"><span>Steps to change, as agent#number; several with a comma</span><input class="mono" value={draft} onInput={(event) => setDraft(event.currentTarget.value)} /></label>
-            <label class="field"><span>Effects in the fork</span><select value={effects ?? (edit ? "models" : "shadow")} onChange={(event) => setQuery({ effects: event.currentTarget.value })}>{EFFECTS.map(([name, text]) => <option key={name} value={name}>{`${name}: ${text}`}</option>)}</select></label>
+            <label class="field grow"><span>Values to change: calls as agent#number, messages and writes by their address, such as 1234.2; several with a comma</span><input class="mono" value={draft} onInput={(event) => setDraft(event.currentTarget.value)} /></label>
+            <label class="field"><span>Effects in the fork</span><select value={effects ?? (isEdited ? "models" : "shadow")} onChange={(event) => setQuery({ effects: event.currentTarget.value })}>{EFFECTS.map(([name, text]) => <option key={name} value={name}>{`${name}: ${text}`}</option>)}</select></label>
             <button type="submit" class="primary">Show the plan</button>
           </form>
-          {edit || at ? <Shown read={read}>{(plan) => <Planned key={edit} plan={plan} edit={edit} at={at} />}</Shown>
-            : <Empty>Name the step whose result you want to change. In the view of a run, a step has a link to this page.</Empty>}
+          {isEdited || at ? <Shown read={read}>{(plan) => <Planned key={`${edit} ${prompt}`} plan={plan} at={at} />}</Shown>
+            : <Empty>Name what you want to change. In the view of a run, each step, message and key has a link to this page.</Empty>}
         </>
       )}
     </div>
@@ -51,27 +53,48 @@ function asText(value: unknown): string {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "null";
 }
 
-// The new result that a text states: of a text on record a text, else JSON.
+// The new value that a text states: of a text on record a text, else JSON.
 function parsed(text: string, before: unknown): unknown {
   return typeof before === "string" ? text : JSON.parse(text);
 }
 
-function Planned({ plan, edit, at }: { plan: Plan; edit: string; at?: string }) {
+const NEW: Record<string, string> = { result: "New result of", content: "New value written by", message: "New content of", prompt: "Version of" };
+const NOTES: Record<string, string> = {
+  content: "Reads of the value after this write get the new one, until a later write replaces it.",
+  message: "Calls of a model that have the old content as a whole get the new one. Your program keeps its own copy.",
+  prompt: "This call and all after it use the chosen version of the prompt.",
+};
+
+function EditField({ edit, text, set }: { edit: Edit; text: string; set: (text: string) => void }) {
+  const isText = typeof edit.value === "string";
+  const form = edit.edit === "prompt" ? "" : isText ? ", a text" : ", as JSON";
+  const note = NOTES[edit.edit];
+  return (
+    <div>
+      <label class="field"><span>{inLine(`${NEW[edit.edit]} ${edit.edit === "prompt" ? `${edit.what} from ${edit.name} on` : `${edit.name} (${edit.what})${form}`}`)}</span>
+        {edit.edit === "prompt" ? <select value={text} onChange={(event) => set(event.currentTarget.value)}>{edit.versions.map((each) => <option key={each} value={each}>{each === edit.value ? `${each}, as on record` : each}</option>)}</select>
+          : <textarea class="mono" rows={Math.min(16, text.split("\n").length + 1)} value={text} onInput={(event) => set(event.currentTarget.value)} spellcheck={false} />}
+      </label>
+      {note && <p class="note">{note}</p>}
+    </div>
+  );
+}
+
+function Planned({ plan, at }: { plan: Plan; at?: string }) {
   const source = useSource();
-  const names = Object.keys(plan.results);
-  const [texts, setTexts] = useState<Record<string, string>>(() => Object.fromEntries(names.map((name) => [name, asText(plan.results[name])])));
+  const [texts, setTexts] = useState<string[]>(() => plan.edits.map((each) => asText(each.value)));
   const [reason, setReason] = useState("");
   const [hasWorker, setWorker] = useState(true);
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [mistake, setMistake] = useState("");
   const make = async () => {
-    const edits: { step: string; result: unknown }[] = [];
-    for (const name of names) {
+    const edits: { step: string; result?: unknown; prompt?: string }[] = [];
+    for (const [index, { name: step, edit, value }] of plan.edits.entries()) {
       try {
-        edits.push({ step: name, result: parsed(texts[name], plan.results[name]) });
+        edits.push(edit === "prompt" ? { step, prompt: texts[index] } : { step, result: parsed(texts[index], value) });
       } catch (error) {
-        setMistake(`The result of ${name} is not JSON: ${error}`);
+        setMistake(`The new value of ${step} is not JSON: ${error}`);
         return;
       }
     }
@@ -79,7 +102,7 @@ function Planned({ plan, edit, at }: { plan: Plan; edit: string; at?: string }) 
     setBusy(true);
     setProblem(null);
     try {
-      const fork = await source.post<string>("/record/fork", { run: plan.run, ...(edit ? { edits } : { at }), effects: plan.effects, reason });
+      const fork = await source.post<string>("/record/fork", { run: plan.run, ...(edits.length ? { edits } : { at }), effects: plan.effects, reason });
       if (hasWorker) await source.post("/queue/request", { run: fork.data, reason });
       setQuery({ fork: fork.data });
     } catch (error) {
@@ -89,11 +112,7 @@ function Planned({ plan, edit, at }: { plan: Plan; edit: string; at?: string }) 
   };
   return (
     <>
-      {names.map((name) => (
-        <label key={name} class="field"><span>{`New result of ${name}${typeof plan.results[name] === "string" ? ", a text" : ", as JSON"}`}</span>
-          <textarea class="mono" rows={Math.min(16, texts[name].split("\n").length + 1)} value={texts[name]} onInput={(event) => setTexts({ ...texts, [name]: event.currentTarget.value })} spellcheck={false} />
-        </label>
-      ))}
+      {plan.edits.map((edit, index) => <EditField key={edit.name} edit={edit} text={texts[index]} set={(text) => setTexts(texts.map((each, at) => (at === index ? text : each)))} />)}
       <div class="act">
         <label class="field wide"><span>Reason</span><input type="text" value={reason} onInput={(event) => setReason(event.currentTarget.value)} placeholder="For the record" /></label>
         <label class="tick"><input type="checkbox" checked={hasWorker} onChange={(event) => setWorker(event.currentTarget.checked)} /> Have a worker run it</label>
@@ -124,6 +143,7 @@ function Made({ parent, fork }: { parent: string; fork: string }) {
     return () => clearInterval(timer);
   }, [fork]);
   const work = read.data?.[0];
+  const isFailed = work?.status === "ended" && work.code !== 0;
   return (
     <section class="card" aria-label="The fork">
       <header><strong>Fork <RunLink run={fork} /></strong> {work && <Pill status={work.status === "ended" ? (work.code === 0 ? "completed" : "failed") : "open"} label={work.status} />}</header>
@@ -132,8 +152,9 @@ function Made({ parent, fork }: { parent: string; fork: string }) {
       <Facts pairs={[
         ["follow it", <a href={address(runPath(fork))}>the fork, live</a>],
         ["compare", <a href={address(`${runPath(parent)}/diff/${encodeURIComponent(fork)}`)}>beside its parent: first difference, and whether the two can be compared</a>],
-        ["run it here", <code>{`hansard run resume ${fork} -- COMMAND`}</code>],
-        ["start a worker", <code>{`hansard worker ${work?.workflow ?? "WORKFLOW"} -- COMMAND`}</code>],
+        ["run it here", !work && <code>{`hansard run resume ${fork} -- COMMAND`}</code>],
+        ["start a worker", work?.status === "requested" && <code>{`hansard worker ${work.workflow} -- COMMAND`}</code>],
+        ["run it again", isFailed && <code>{`hansard run resume ${fork} -- COMMAND`}</code>],
       ]} />
       <p><button type="button" onClick={() => setQuery({ fork: "" })}>Another change</button></p>
     </section>

@@ -95,7 +95,7 @@ function Aligned({ lines }: { lines: any[] }) {
       {verdict && <Respects verdict={verdict} />}
       <div class="ask-bar">
         <strong>{first < 0 ? (end?.equal ? "The runs are equal." : "Their moves are equal; they ended otherwise.") : <>First difference: <button type="button" class="link" onClick={() => setQuery({ move: first })}><Rec text={nameOf(moves[first])} /></button></>}</strong>
-        <span class="dim">{counts(end?.counts)}{end?.shared ? `; shared with the parent: ${count(end.shared)}` : ""}</span>
+        <span class="dim">{counts(end?.counts)}{end?.shared ? `; ${plural(end.shared, "move")} from before the fork, on record once for both` : ""}</span>
         <label class="tick"><input type="checkbox" checked={every} onChange={(event) => setQuery({ all: event.currentTarget.checked ? "true" : "" })} /> Equal moves too</label>
       </div>
       {!shown.length ? <Empty>{moves.length ? "Every move is the same: list equal moves too to see them." : "Neither run has a call, a decision or a message."}</Empty> : (

@@ -21,4 +21,5 @@ export const ASK: View[] = [
   { path: "/runs/:run/as/:role", title: "As a role sees it", load: () => import("./role") },
   { path: "/runs/:run/change", title: "Change and go on", load: () => import("./change") },
   { path: "/runs/:run/origin/:key", title: "Origin of a value", load: () => import("./origin") },
+  { path: "/runs/:run/result/:step", title: "Origin of a result", load: () => import("./origin").then((part) => ({ default: part.ResultView })) },
 ];

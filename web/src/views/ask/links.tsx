@@ -1,10 +1,12 @@
 // Links from a run to the views that answer questions about it.
 
 import { address } from "../../app/place";
+import { useSource } from "../../app/reads";
 
 const path = (run: string): string => `/runs/${encodeURIComponent(run)}`;
 
 export function RunQuestions({ run, parent, at }: { run: string; parent?: string; at: string }) {
+  const source = useSource();
   return (
     <span class="chips questions">
       {parent && <a href={address(`${path(parent)}/diff/${encodeURIComponent(run)}`)}>compare with the parent</a>}
@@ -14,6 +16,8 @@ export function RunQuestions({ run, parent, at }: { run: string; parent?: string
       <a href={address(`${path(run)}/as`, { at })}>as a role sees it</a>
       <a href={address(`${path(run)}/change`, { at })}>go on from here</a>
       <a href={address("/audit", { run })}>audit</a>
+      <a href={source.link(`${path(run)}/file`) ?? undefined} title="One HTML file with all of the run, to be opened without a service">save as a file</a>
+      <a href={source.link(`${path(run)}/file`, { redacted: true }) ?? undefined} title="The same without texts of arguments, results, messages and reasons: names, numbers, times and structure stay">save without texts</a>
     </span>
   );
 }
@@ -22,10 +26,15 @@ export function OriginLink({ run, name, at }: { run: string; name: string; at?: 
   return <a class="small" href={address(`${path(run)}/origin/${encodeURIComponent(name)}`, { at })}>Origin: who wrote and read it</a>;
 }
 
+export function ResultLink({ run, step }: { run: string; step: string }) {
+  return <p><a class="small" href={address(`${path(run)}/result/${encodeURIComponent(step)}`)}>Where it came from, and what used the result</a></p>;
+}
+
 export function WhyLink({ of }: { of: string }) {
   return <p><a class="small" href={address(`/why/${encodeURIComponent(of)}`)}>Why: inputs and consequences</a></p>;
 }
 
-export function ChangeLink({ run, step }: { run: string; step: string }) {
-  return <p><a class="small" href={address(`${path(run)}/change`, { edit: step })}>Change the result and go on</a></p>;
+// A link to change a value on record and go on from there: of a call, or at the address of its event.
+export function ChangeLink({ run, edit, prompt, children }: { run: string; edit?: string; prompt?: string; children: string }) {
+  return <p><a class="small" href={address(`${path(run)}/change`, { edit, prompt })}>{children}</a></p>;
 }

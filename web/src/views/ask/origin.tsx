@@ -3,7 +3,7 @@
 import { address, query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Chip, Rec, Shown, Time } from "../../ui/pieces";
-import { plural } from "../../ui/text";
+import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
 import { AsOf, EventLink, Head, type Lines, RunLink, runPath, Table, useTitle, Value } from "./parts";
 
@@ -45,5 +45,50 @@ export default function OriginView({ params }: ViewProps) {
         );
       }}</Shown>
     </div>
+  );
+}
+
+interface Mention { type: string; agent: string | null; actor: string; address: string; at: string; name: string; step: string | null; is_next: boolean; value: string | null }
+interface Trail { step: string; tool: string; arguments: unknown; result: unknown; sources: Mention[]; uses: Mention[]; characters: number; limit: number; position: number }
+
+// Where a call's arguments have their texts from, and which events used its result.
+export function ResultView({ params }: ViewProps) {
+  const { run, step } = params;
+  useTitle(`${step} of ${run}`);
+  const read = useRead<Trail>(`${runPath(run)}/result/${encodeURIComponent(step)}`);
+  return (
+    <div class="page ask">
+      <Head heading={<>Origin and use of <Rec text={step} /></>} note={<>A call of run <RunLink run={run} /></>} />
+      <Shown read={read}>{(data) => (
+        <>
+          <section class="card">
+            <header><strong><Rec text={data.tool} /></strong></header>
+            <Value value={data.arguments} label="arguments" />
+            <Value value={data.result} label="result" />
+          </section>
+          <Mentions run={run} heading="Where its arguments came from" list={data.sources} limit={data.limit} empty={`No earlier event of this run has a text of the arguments.`} />
+          <Mentions run={run} heading="What used the result" list={data.uses} limit={data.limit} empty={`No later event of this run follows the call, names it, or has a text of its result.`} />
+          <p class="note">{`Texts of ${data.characters} characters or more are compared, as they are recorded, in the events of this run alone. Large values kept apart are not searched.`}</p>
+          <AsOf position={data.position} />
+        </>
+      )}</Shown>
+    </div>
+  );
+}
+
+function Mentions({ run, heading, list, limit, empty }: { run: string; heading: string; list: Mention[]; limit: number; empty: string }) {
+  return (
+    <>
+      <h2>{heading}</h2>
+      <Table label={heading} rows={list} empty={empty} columns={[
+        { name: "event", cell: (row) => <EventLink run={run} at={row.address} /> },
+        { name: "what", cell: (row) => <>{row.type.replaceAll("_", " ")} {row.name && <strong><Rec text={row.name} /></strong>}</> },
+        { name: "by", cell: (row) => <Rec text={`${row.agent ?? row.actor}${row.step ? `#${row.step}` : ""}`} /> },
+        { name: "how", cell: (row) => (row.is_next ? "made next, after the result" : "has a text of it") },
+        { name: "text", cell: (row) => row.value && <Rec text={preview(row.value, 90)} class="dim" /> },
+        { name: "time", cell: (row) => <Time iso={`${row.at}Z`} /> },
+      ]} />
+      {list.length === limit && <p class="note">{`Only ${limit} events are listed.`}</p>}
+    </>
   );
 }

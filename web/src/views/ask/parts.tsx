@@ -100,7 +100,7 @@ export function Report({ blocks, plot, run }: { blocks: Block[]; plot?: (kind: s
   return <div class="report">{blocks.map((block, index) => <ReportBlock key={index} block={block} plot={plot} run={run} />)}</div>;
 }
 
-const ADDRESS = /^\d+\.\d+$/;
+const ADDRESS = /^\d+\.\d+$/; // a score may have the same form: only the column "at" has addresses
 
 function ReportBlock({ block, plot, run }: { block: Block; plot?: (kind: string, metric: string) => ComponentChildren; run?: string | null }) {
   switch (block.block) {
@@ -114,7 +114,7 @@ function ReportBlock({ block, plot, run }: { block: Block; plot?: (kind: string,
       const columns = block.columns.map((name, at) => ({
         name: name.replace(/^>/, "").replace(/^-$/, ""),
         right: name.startsWith(">"),
-        cell: (row: string[]) => (run && ADDRESS.test(row[at]) ? <EventLink run={run} at={row[at]} /> : name.startsWith("run of") && row[at] ? <RunLink run={row[at]} /> : <Rec text={row[at]} />),
+        cell: (row: string[]) => (run && name.replace(/^>/, "") === "at" && ADDRESS.test(row[at]) ? <EventLink run={run} at={row[at]} /> : name.startsWith("run of") && row[at] ? <RunLink run={row[at]} /> : <Rec text={row[at]} />),
       }));
       const left = block.left_out && <p class="note">{inLine(block.left_out)}</p>;
       return (
@@ -202,7 +202,7 @@ export function Field({ name, label, placeholder, list, wide, type = "text" }: {
   return (
     <label class={`field ${wide ? "wide" : ""}`}>
       <span>{label}</span>
-      <input type={type} value={text} placeholder={placeholder} list={list && `list-${name}`} autocomplete="off" spellcheck={false} onInput={(event) => setText(event.currentTarget.value)} onBlur={give} onKeyDown={(event) => event.key === "Enter" && give()} />
+      <input type={type} value={text} placeholder={placeholder} list={list && `list-${name}`} autocomplete="off" spellcheck={false} onInput={(event) => setText(event.currentTarget.value)} onBlur={give} onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()} />
       {list && <datalist id={`list-${name}`}>{list.map((each) => <option key={each} value={each} />)}</datalist>}
     </label>
   );

@@ -42,7 +42,7 @@ function View({ view }: { view: any }) {
       {Object.keys(board).length > 0 && <><h2>Shared state</h2><dl class="facts card">{Object.entries(board).map(([key, entry]: [string, any]) => <div key={key}><dt><Rec text={key} /></dt><dd><Value value={entry.value ?? entry} />{entry.is_whole === false && <span class="dim">part of it is hidden</span>}</dd></div>)}</dl></>}
       {Object.keys(agents).length > 0 && <><h2>Agents</h2><div class="chips">{Object.entries(agents).map(([name, agent]: [string, any]) => <Chip key={name}>{name} ({agent.role})</Chip>)}</div></>}
       {Array.isArray(context) && context.length > 0 && <><h2>{plural(context.length, "message")} of its context</h2><Value value={context} /></>}
-      <h2>Events</h2>
+      {events.length > 0 && <h2>Events</h2>}
       {events.length > 0 && (
         <div class="scroll role-events">
           <VirtualList size={events.length} height={30} label="visible events" row={(index, place) => {
@@ -51,7 +51,7 @@ function View({ view }: { view: any }) {
           }} />
         </div>
       )}
-      <p class="note">Digest {view.digest || "of nothing"}. <a href={address("/sql", { q: "FROM views_served ORDER BY position DESC" })}>Served views in SQL</a></p>
+      <p class="note">{view.digest && `Digest ${view.digest}. `}<a href={address("/sql", { q: "FROM views_served ORDER BY position DESC" })}>Served views in SQL</a></p>
     </>
   );
 }

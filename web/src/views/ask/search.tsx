@@ -1,6 +1,5 @@
 // Search over the texts of events.
 
-import { useCommands } from "../../app/keys";
 import { query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Chip, Empty, Rec, Shown } from "../../ui/pieces";
@@ -15,7 +14,6 @@ interface Found { hits: Hit[]; more: boolean; limit: number; position: number }
 export default function SearchView() {
   const { q = "", run, agent, type, limit } = query.value;
   useTitle(q ? `Search: ${q}` : "Search");
-  useCommands([{ title: "Search words", keys: ["/"], run: () => document.querySelector<HTMLInputElement>(".ask input[type=search]")?.select(), group: "Search" }]);
   const read = useRead<Found>(q.trim() ? "/search" : null, { q, run, agent, type, limit });
   const filters = [run && `in run ${run}`, agent && `of agent ${agent}`, type && `of type ${type}`].filter(Boolean).join(", ");
   return (

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { query, setQuery } from "../../app/place";
 import { asProblem, useSource } from "../../app/reads";
-import type { Problem, Source } from "../../app/source";
+import { Problem, type Source } from "../../app/source";
 import { Empty, Failed, Rec, Waiting } from "../../ui/pieces";
 import { VirtualList } from "../../ui/list";
 import { plural, preview, printable } from "../../ui/text";
@@ -87,6 +87,7 @@ export default function SqlView() {
     made.current?.set(text);
     void run();
   };
+  const isByLines = state.problem?.detail.includes("\n"); // the place of a mistake is marked in the line below it
   return (
     <div class="page ask wide-page">
       <Head heading="SQL" note="One statement that reads. It runs in a process of its own, for at most 10 s and 10,000 rows, as of the newest position. Ctrl+Enter runs it, Ctrl+Space completes." />
@@ -102,8 +103,8 @@ export default function SqlView() {
         <Schema columns={columns} choose={(table) => choose(`FROM ${table}`)} />
       </div>
       {state.busy && !state.answer && <Waiting what="Running" />}
-      {state.problem && <Failed problem={state.problem} />}
-      {state.problem?.detail.includes("\n") && <pre class="whole" tabIndex={0} aria-label="the message by lines">{printable(state.problem.detail)}</pre>}
+      {state.problem && <Failed problem={isByLines ? new Problem(state.problem.status, state.problem.title, "", state.problem.remedy) : state.problem} />}
+      {isByLines && <pre class="whole" tabIndex={0} aria-label="the message by lines">{printable(state.problem!.detail)}</pre>}
       {state.answer && <Result answer={state.answer} ms={state.ms} />}
     </div>
   );

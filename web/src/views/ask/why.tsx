@@ -9,6 +9,7 @@ import type { ViewProps } from "..";
 import { AsOf, EventLink, Field, Head, type Lines, ofKind, Report, RunLink, Table, useTitle } from "./parts";
 
 interface Fact { part: string; number: number; name: string; value: any; event: string | null; address: string | null; at: string | null }
+interface Cause { of: string; address: string; agent: string; step: number; tool: string; words: string; is_next: boolean }
 interface Node { id: string; kind: string; label: string; text: string; address: string | null }
 
 const GROUPS: [string, string, "in" | "out"][] = [
@@ -22,7 +23,7 @@ const [WIDTH, HEIGHT] = [190, 44];
 export default function WhyView({ params }: ViewProps) {
   const of = params.of ?? query.value.of ?? "";
   useTitle(of ? `Why ${of}` : "Why");
-  const read = useRead<Lines>(of ? "/report/why" : null, { of });
+  const read = useRead<Lines & { causes: Cause[] }>(of ? "/report/why" : null, { of });
   return (
     <div class="page ask wide-page">
       <Head heading="Why" note="The inputs of a decision, what it was chosen from, and what followed from it.">
@@ -33,7 +34,7 @@ export default function WhyView({ params }: ViewProps) {
   );
 }
 
-function Explained({ data }: { data: Lines }) {
+function Explained({ data }: { data: Lines & { causes: Cause[] } }) {
   const facts = ofKind(data.lines, "fact") as Fact[];
   const end = data.lines.at(-1);
   if (end?.kind === "decisions") {
@@ -57,7 +58,7 @@ function Explained({ data }: { data: Lines }) {
     <>
       <Tabs label="Form" prefix="why" chosen={view} choose={(id) => setQuery({ view: id })} tabs={[{ id: "graph", label: "Graph" }, { id: "tree", label: "Tree" }, { id: "words", label: "In words" }]} />
       <div role="tabpanel" id={view} aria-labelledby={`why-${view}`}>
-        {view === "graph" ? <Graph facts={facts} run={run} /> : view === "tree" ? <Tree facts={facts} run={run} /> : <Report blocks={data.blocks} run={run} />}
+        {view === "graph" ? <Graph facts={facts} causes={data.causes} run={run} /> : view === "tree" ? <Tree facts={facts} causes={data.causes} run={run} /> : <Report blocks={data.blocks} run={run} />}
       </div>
       <AsOf position={data.position} />
     </>
@@ -82,14 +83,14 @@ function text(fact: Fact): string {
   return typeof value === "object" && value !== null ? preview(value.words ?? value.because ?? value.reason ?? value, 90) : preview(value, 90);
 }
 
-function Graph({ facts, run }: { facts: Fact[]; run: string }) {
+function Graph({ facts, causes, run }: { facts: Fact[]; causes: Cause[]; run: string }) {
   const [most, setMost] = useState(FIRST_NODES);
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const node = box.current?.querySelector<HTMLElement>(".node.decision");
     if (node) box.current!.scrollTop = node.offsetTop - box.current!.clientHeight / 2;
   }, [facts, most]);
-  const { nodes, edges, size, more } = useMemo(() => laidOut(facts, most), [facts, most]);
+  const { nodes, edges, size, more } = useMemo(() => laidOut(facts, causes, most), [facts, causes, most]);
   return (
     <>
       <div ref={box} class="scroll graph" tabIndex={0} role="group" aria-label="Graph of the decision: the tab Tree has the same as text">
@@ -113,8 +114,9 @@ const [GAP, BETWEEN, COLUMN] = [8, 22, WIDTH + 44]; // of nodes, of groups, and 
 interface Placed extends Node { x: number; y: number }
 
 // Five columns: inputs and their groups, the decision, groups of what followed and its parts. A result that
-// is an input is drawn once.
-function laidOut(all: Fact[], most: number): { nodes: Placed[]; edges: [Placed, Placed][]; size: { width: number; height: number }; more: number } {
+// is an input is drawn once. On the left of them a column for each step further back: the results behind the
+// inputs, then those behind these.
+function laidOut(all: Fact[], causes: Cause[], most: number): { nodes: Placed[]; edges: [Placed, Placed][]; size: { width: number; height: number }; more: number } {
   const inputs = new Set(by(all, "input").map((fact) => fact.address));
   const facts = all.filter((fact) => fact.part !== "after" || !inputs.has(fact.address));
   const groups = GROUPS.map(([part, name, side]) => ({ part, name, side, list: by(facts, part) })).filter(({ list }) => list.length);
@@ -137,8 +139,31 @@ function laidOut(all: Fact[], most: number): { nodes: Placed[]; edges: [Placed, 
     for (const leaf of leaves) edges.push(side === "in" ? [leaf, group] : [group, leaf]);
     edges.push(side === "in" ? [group, decision] : [decision, group]);
   });
-  const height = Math.max(bottom.in, bottom.out, HEIGHT + 40) - BETWEEN + 8;
-  Object.assign(decision, { x: column(2), y: height / 2 });
+  const levels = nodes.filter((node) => node.kind === "input" && node.address);
+  const placed = new Map(levels.map((node) => [node.address!, { node, level: 0 }]));
+  const ends: number[] = []; // the lower end of each column further back
+  for (const cause of causes) {
+    const target = placed.get(cause.of);
+    let source = placed.get(cause.address);
+    if (!target || source?.node === target.node) continue;
+    if (!source) {
+      if (nodes.length >= most) {
+        more++;
+        continue;
+      }
+      const level = target.level + 1;
+      const y = Math.max(ends[level] ?? 0, target.node.y);
+      ends[level] = y + HEIGHT + GAP;
+      source = { level, node: { id: `cause ${cause.address}`, kind: "cause", label: `${cause.agent}#${cause.step} ${cause.tool}`, text: preview(cause.words ?? "", 90), address: cause.address, x: column(-level), y } };
+      placed.set(cause.address, source);
+      nodes.push(source.node);
+    }
+    edges.push([source.node, target.node]);
+  }
+  const left = Math.min(column(2), ...nodes.slice(1).map((node) => node.x)) - WIDTH / 2 - 8;
+  for (const node of nodes) node.x -= left;
+  const height = Math.max(bottom.in, bottom.out, HEIGHT + 40, ...ends.filter(Boolean).map((end) => end - HEIGHT / 2 + BETWEEN)) - BETWEEN + 8;
+  Object.assign(decision, { x: column(2) - left, y: height / 2 });
   const lower = (height - 8 - bottom.out + BETWEEN) / 2; // the shorter side is centered
   const upper = (height - 8 - bottom.in + BETWEEN) / 2;
   for (const node of nodes) if (node !== decision) node.y += node.x > decision.x ? Math.max(0, lower) : Math.max(0, upper);
@@ -163,7 +188,7 @@ const curve = ([from, to]: [Placed, Placed]): string => {
 };
 
 // The same as nested lists.
-function Tree({ facts, run }: { facts: Fact[]; run: string }) {
+function Tree({ facts, causes, run }: { facts: Fact[]; causes: Cause[]; run: string }) {
   return (
     <div class="tree">
       <p><strong><Rec text={of(facts, "question")} /></strong> <Rec text={of(facts, "selected")} /> <EventLink run={run} at={by(facts, "decision")[0]?.address} /></p>
@@ -174,12 +199,30 @@ function Tree({ facts, run }: { facts: Fact[]; run: string }) {
             <li key={part}>
               <details open={list.length <= 12}>
                 <summary>{name} <span class="dim">{list.length.toLocaleString("en-US")}</span></summary>
-                <ul>{list.map((fact, index) => <li key={index}><EventLink run={run} at={fact.address} /> <strong><Rec text={label(fact)} /></strong> <span class="dim"><Rec text={text(fact)} /></span></li>)}</ul>
+                <ul>{list.map((fact, index) => <li key={index}><EventLink run={run} at={fact.address} /> <strong><Rec text={label(fact)} /></strong> <span class="dim"><Rec text={text(fact)} /></span>{part === "input" && <Behind of={fact.address} causes={causes} run={run} />}</li>)}</ul>
               </details>
             </li>
           ) : null;
         })}
       </ul>
     </div>
+  );
+}
+
+const behind = (of: string | null, causes: Cause[]): Cause[] => [...new Map(causes.filter((cause) => cause.of === of && cause.address !== of).map((cause) => [cause.address, cause])).values()];
+
+// The results that were used in the call of another one, each with those behind it once it is opened.
+function Behind({ of, causes, run, seen = [] }: { of: string | null; causes: Cause[]; run: string; seen?: string[] }) {
+  const [isOpen, setOpen] = useState(false);
+  const list = behind(of, causes).filter((cause) => !seen.includes(cause.address));
+  if (!of || !list.length) return null;
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{plural(list.length, "result")} behind it</summary>
+      {isOpen && <ul>{list.map((cause) => (
+        <li key={cause.address}><EventLink run={run} at={cause.address} /> <strong><Rec text={`${cause.agent}#${cause.step} ${cause.tool}`} /></strong> <span class="dim"><Rec text={preview(cause.words ?? "", 90)} /></span>
+          <Behind of={cause.address} causes={causes} run={run} seen={[...seen, of]} /></li>
+      ))}</ul>}
+    </details>
   );
 }

@@ -1,0 +1,199 @@
+"""How soon is a trace of 1,000, 10,000 and 30,000 spans usable in the pages of three systems?
+
+The same generated trace in MLflow, Phoenix and Hansard, written through each one's own client, read
+by the same browser, one side after the other: time until 10 rows of its spans are painted; then 40
+places all over the list are scrolled to, each until the first task after its frame, and the longest
+time that the page held the browser meanwhile; the memory of its JavaScript after garbage
+collection. Ratios are a peer's figure over Hansard's: above 1 is in Hansard's favour.
+
+`python -m benchmarks.peers.views [--quick] [--only SIDE]`; HANSARD_PEERS is a Python that has the
+peers, where it is not that of `make bench-peers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks._report import Findings, quick, say, summary
+from benchmarks.bench_page import ARGUMENTS
+from benchmarks.peers.__main__ import NAMED, PYTHON, ROOT
+from hansard.ext.browser import chromium
+
+SPANS = (1_000, 10_000, 30_000)
+SHOWN_S_MAX = 180.0
+READY_S_MAX = 1_800.0
+ROWS = 10
+
+SHOWN = """() => {
+  const words = /(^|\\s|ƒ)search($|\\s|\\()/;
+  let rows = 0;
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node && rows < 200; node = walker.nextNode()) {
+    if (words.test(node.data) && node.parentElement.checkVisibility()) {
+      const box = node.parentElement.getBoundingClientRect();
+      if (box.height > 0 && box.top < innerHeight && box.bottom > 0) rows++;
+    }
+  }
+  return rows;
+}"""
+"""Counts the visible rows that name the tool of the trace's spans."""
+
+SCROLL = """([turns]) => new Promise((done) => {
+  const words = /(^|\\s|ƒ)search($|\\s|\\()/;
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let box = null;
+  let looked = 0;
+  for (let node = walker.nextNode(); node && looked < 100; node = walker.nextNode()) {
+    if (!words.test(node.data)) continue;
+    looked++;
+    for (let at = node.parentElement; at; at = at.parentElement) {
+      if (at.scrollHeight <= at.clientHeight + 50) continue;
+      if (!/auto|scroll/.test(getComputedStyle(at).overflowY)) continue;
+      if (at.scrollHeight > (box?.scrollHeight ?? 0)) box = at;
+      break;
+    }
+  }
+  if (!box) return done({ times: [], held: 0, height: 0 });
+  const times = [];
+  let held = 0;
+  let before = performance.now();
+  const watch = setInterval(() => {
+    held = Math.max(held, performance.now() - before);
+    before = performance.now();
+  }, 5);
+  const next = () => {
+    if (times.length === turns) {
+      clearInterval(watch);
+      return done({ times, held, height: box.scrollHeight });
+    }
+    const start = performance.now();
+    box.scrollTop = (box.scrollHeight - box.clientHeight) * ((times.length * 7919) % turns) / turns;
+    requestAnimationFrame(() => {
+      const after = new MessageChannel();
+      after.port1.onmessage = () => {
+        times.push(performance.now() - start);
+        setTimeout(next, 20);
+      };
+      after.port2.postMessage(0);
+    });
+  };
+  next();
+})"""
+"""Scrolls the list of spans to places all over it, and takes the time of each frame."""
+
+
+async def page(view: Any, address: str) -> dict[str, Any]:
+    """Open a trace's page, and measure it."""
+    begun_s = time.monotonic()
+    await view.goto(address, wait_until="commit")
+    rows = 0
+    while rows < ROWS and time.monotonic() < begun_s + SHOWN_S_MAX:
+        await asyncio.sleep(0.02)
+        try:
+            rows = await asyncio.wait_for(view.evaluate(SHOWN), SHOWN_S_MAX)
+        except TimeoutError:
+            break
+        except Exception:  # noqa: BLE001, S112 -- the page navigates
+            continue
+    if folder := os.environ.get("HANSARD_PICTURES"):
+        await view.screenshot(path=Path(folder) / f"{abs(hash(address))}.png")
+    if rows < ROWS:
+        return {"shown_ms": None, "rows": rows}
+    shown_ms = (time.monotonic() - begun_s) * 1_000
+    await asyncio.sleep(1)
+    scrolled = await asyncio.wait_for(view.evaluate(SCROLL, [40]), SHOWN_S_MAX)
+    session = await view.context.new_cdp_session(view)
+    await session.send("HeapProfiler.collectGarbage")
+    used = (await session.send("Runtime.getHeapUsage"))["usedSize"] / 1e6
+    return {"shown_ms": shown_ms, "heap_mb": used, **scrolled}
+
+
+async def side(name: str, sizes: tuple[int, ...], program: str, report: Findings) -> dict[int, Any]:
+    """Measure the pages of a side."""
+    from playwright.async_api import async_playwright  # noqa: PLC0415 -- only where a browser is
+
+    python = (
+        os.environ.get("HANSARD_PEERS", str(PYTHON[name])) if name != "hansard" else sys.executable
+    )
+    measured: dict[int, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="hansard-bench-", ignore_cleanup_errors=True) as folder:
+        process = await asyncio.create_subprocess_exec(
+            *(python, "-m", "benchmarks.peers._page", name, f"{folder}/data", *map(str, sizes)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=ROOT,
+        )
+        assert process.stdout is not None
+        assert process.stdin is not None
+        line = await asyncio.wait_for(process.stdout.readline(), READY_S_MAX)
+        if not line.startswith(b"{"):
+            say(f"   left out: it ended with exit code {await process.wait()}")
+            return {}
+        served = json.loads(line)
+        report.results[f"{NAMED[name]}: versions"] = served["versions"]
+        async with async_playwright() as player:
+            for size in sizes:
+                opened = await player.chromium.launch(executable_path=program, args=list(ARGUMENTS))
+                headers = {"Authorization": f"Bearer {served['token']}"} if served["token"] else {}
+                view = await opened.new_page(
+                    viewport={"width": 1440, "height": 900},
+                    bypass_csp=True,
+                    extra_http_headers=headers,
+                )
+                facts = served["pages"][str(size)]
+                first = await page(view, facts["address"])
+                measured[size] = figures = await page(
+                    view, facts["address"].replace("/#", "/?again#")
+                )
+                key = f"{NAMED[name]}, {size:,} spans"
+                report.results[key] = {
+                    "readable spans": facts["readable"],
+                    "shown, first, ms": first["shown_ms"],
+                    "shown, again, ms": figures["shown_ms"],
+                    "scroll": summary(figures["times"]) if figures.get("times") else None,
+                    "held, ms": figures.get("held"),
+                    "memory, MB": figures.get("heap_mb"),
+                }
+                say(f"   {key}: {report.results[key]}")
+                await opened.close()
+        process.stdin.close()
+        await asyncio.wait_for(process.wait(), 60)
+    return measured
+
+
+async def measure(report: Findings) -> None:
+    """Measure each side, and note the ratios."""
+    program = chromium.program(window=True)
+    assert program is not None, "set HANSARD_BROWSER or install chromium"
+    sizes = (200,) if quick() else SPANS
+    names = [name for name in PYTHON if "--only" not in sys.argv or name in sys.argv]
+    sides = {name: await side(name, sizes, program, report) for name in names}
+    ours = sides.get("hansard", {})
+    for name, theirs in sides.items():
+        for size in theirs if name != "hansard" else ():
+            for figure in ("shown_ms", "heap_mb", "held"):
+                mine, other = ours.get(size, {}).get(figure), theirs[size].get(figure)
+                if mine and other:
+                    report.ratios[f"{figure}, {size:,} spans: {NAMED[name]} / Hansard"] = (
+                        other / mine
+                    )
+
+
+def main() -> int:
+    """Measure and report."""
+    report = Findings()
+    asyncio.run(measure(report))
+    report.emit(__doc__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

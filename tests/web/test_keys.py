@@ -1,0 +1,130 @@
+"""Tours of the page by keyboard alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.support import Runs
+from tests.web.support import Tab
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+ROWS = "[...document.querySelectorAll('.run-row')]"
+POINT = "document.querySelector('#where .mono')?.textContent"
+EVENT = "document.querySelector('#where').textContent.match(/event (\\d+) of (\\d+)/)"
+
+LISTS = {
+    "p": ("Prompts", "/prompts/greeting"),
+    "e": ("Experiments", "/experiments/greeting"),
+    "m": ("Memory", "path=AGENTS.md"),
+    "a": ("Audit", "/runs/"),
+    "w": ("Why", ""),
+    "d": ("Compare two runs", ""),
+    "i": ("Inbox", "/inbox"),
+}
+"""Headings by the letter after `g`, and a part of the address that Enter at an item leads to."""
+
+
+async def press(tab: Tab, *keys: str) -> None:
+    """Press keys, one after another."""
+    for key in keys:
+        await tab.page.keyboard.press(key)
+
+
+async def at_event(tab: Tab, number: int | str) -> None:
+    """Wait until the point is the event of a number, or the last."""
+    await tab.until(f"(at => String(at[1]) === String({number}))({EVENT})")
+
+
+async def test_a_run_is_found_and_opened_by_keys(tab: Tab, runs: Runs):
+    """The list of keys, and the list of runs with its filter."""
+    del runs
+    await tab.open("/runs")
+    await tab.page.wait_for_selector(".run-row")
+    await press(tab, "?")
+    listed = await tab.text("dialog")
+    assert "Next run" in listed
+    assert "Go to Inbox" in listed
+    await press(tab, "Escape")
+    await tab.page.wait_for_selector("dialog", state="detached")
+    await press(tab, "j")
+    await tab.until("document.querySelectorAll('.run-row')[1].ariaCurrent === 'true'")
+    await press(tab, "k", "/")
+    await tab.page.keyboard.type("refunds")
+    await tab.page.wait_for_url("**/runs?text=refunds")
+    await tab.until(f"{ROWS}.every((row) => row.innerText.includes('refunds'))")
+    below = await tab.page.evaluate(f"{ROWS}.findIndex((row) => row.href.endsWith('/order-17'))")
+    await press(tab, "Enter", *"j" * below, "Enter")
+    await tab.page.wait_for_url("**/runs/order-17*")
+    await tab.page.wait_for_selector("#where")
+
+
+async def test_a_run_is_read_by_keys(tab: Tab, runs: Runs):
+    """The point, pins, panels and search of a run, and the way to another view."""
+    del runs
+    await tab.open("/runs/order-17")
+    await tab.page.wait_for_selector("#where")
+    last = f"{EVENT}[2]"
+    await press(tab, "Home")
+    await at_event(tab, 1)
+    await press(tab, "ArrowRight", "ArrowRight", "ArrowLeft")
+    await at_event(tab, 2)
+    await press(tab, "j", "j", "k")
+    before = await tab.page.evaluate(POINT)
+    await press(tab, "[")
+    await tab.page.wait_for_selector("#changes")
+    await press(tab, "End")
+    await at_event(tab, last)
+    await tab.page.wait_for_selector("#changes .change")
+    await press(tab, "]")
+    await tab.until(f"{POINT} === {before!r}")
+    await press(tab, "t")
+    await tab.page.wait_for_selector("html[data-axis=time]")
+    await press(tab, "t", "f")
+    await at_event(tab, last)
+    await press(tab, "/")
+    await tab.page.keyboard.type("find_order")
+    await press(tab, "Enter", "Escape", "Enter")
+    await tab.until("document.activeElement.id === 'event'")
+    await tab.until("document.querySelector('#event').innerText.includes('find_order')")
+    await press(tab, "Escape", "ArrowDown")
+    await tab.until("document.activeElement.id === 'tree'")
+
+    await press(tab, "Control+k")
+    await tab.page.keyboard.type("go to search")
+    await press(tab, "Enter")
+    await tab.page.wait_for_selector(".ask input[type=search]")
+    await press(tab, "/")
+    await tab.page.keyboard.type("lost")
+    await press(tab, "Enter")
+    await tab.page.wait_for_selector(".hits li")
+    await press(tab, "j", "j", "k", "Enter")
+    await tab.page.wait_for_url("**/runs/*at=*")
+
+
+async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: Runs):
+    """`g` and a letter open a view, `j` goes to its first item, Enter opens it."""
+    del runs
+    await tab.open("/runs")
+    for letter, (heading, leads) in LISTS.items():
+        await press(tab, "g", letter)
+        await tab.page.wait_for_selector(f"#content h1:text-is('{heading}')")
+        await tab.shown()
+        await press(tab, "j")
+        if leads:
+            await tab.until("document.activeElement.closest('#content :is(a, .card)') !== null")
+        if letter == "a":  # the first item is a card; the next one is a link in it
+            await press(tab, "j")
+        if leads:
+            await press(tab, "Enter")
+            await tab.page.wait_for_url(f"**{leads}*")
+            await tab.shown()
+    await press(tab, "g", "s")
+    await tab.page.wait_for_selector("#content .editor")
+    await tab.shown()
+    await press(tab, "/")
+    await tab.page.keyboard.type("SELECT 40 + 2 AS answer")
+    await press(tab, "Control+Enter")
+    await tab.page.wait_for_selector(".grid tbody td:has-text('42')")
+    await press(tab, "Tab", "g", "r")
+    await tab.page.wait_for_selector(".run-row")

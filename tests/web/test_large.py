@@ -1,0 +1,100 @@
+"""Large and deep payloads stay usable on the page."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+from msgspec.json import encode
+
+import hansard
+from benchmarks.bench_page import _Stream
+from hansard.domain.agent import MessageAdded, SessionBegan
+from hansard.domain.ids import AgentStream, RunStream
+from hansard.domain.run import AgentJoined, RunStarted
+from tests.cli.support import WORKSPACE, Runs
+from tests.conftest import THOROUGH
+from tests.web.support import TOO_WIDE, Tab
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+BYTES = 100_000_000 if THOROUGH else 3_000_000
+DEPTH = 5_000
+HELD_MS_MAX = 2_000
+"""Longest time that the page may hold the browser, after it has read a payload."""
+
+HELD = """() => {
+  window.held = 0;
+  let before = performance.now();
+  setInterval(() => {
+    window.held = Math.max(window.held, performance.now() - before);
+    before = performance.now();
+  }, 10);
+}"""
+"""Notes the longest time between two tasks of a timer."""
+
+
+async def stored(home: Path, run: str, *payloads: bytes) -> None:
+    """Record a run of messages whose contents are payloads in the store of blobs."""
+    async with hansard.connect_async(WORKSPACE, data_dir=home) as record:
+        workspace = record.workspace
+        life, agent = RunStream(run), AgentStream(run, "r", "a")
+        begun = SessionBegan(epoch=1, agent="a", role="r", server_version="1", protocol_version="1")
+        events = []
+        for payload in payloads:
+            sha256 = hashlib.sha256(payload).hexdigest()
+            assert await workspace.blobs.put(payload) == sha256
+            content = Raw(encode({"$blob": {"sha256": sha256, "size": len(payload)}}))
+            events.append(MessageAdded(role="user", content=content, fingerprint=sha256[:22]))
+        await workspace.log.append_bulk(
+            [
+                _Stream(life, "a").commit(
+                    RunStarted(workflow="large"), AgentJoined(agent="a", role="r")
+                ),
+                _Stream(agent, "a").commit(begun, *events),
+            ]
+        )
+
+
+async def shown(tab: Tab, run: str, message: int) -> None:
+    """Open a run at one of its messages, and show the message's payload."""
+    await tab.open(f"/runs/{run}")
+    await tab.page.locator("#tree .row.message").nth(message).click()
+    await tab.page.evaluate(HELD)
+    await tab.page.click("#event .more >> text=Show its content")
+
+
+async def test_a_large_text_and_a_large_list_are_shown_in_parts(tab: Tab, runs: Runs, home: Path):
+    """The first part is shown, and the slider still moves."""
+    del runs
+    line = "a line of the text, with some words in it\\n"
+    text = f'"{line * (BYTES // len(line))}"'
+    numbers = f"[{'12345678,' * (BYTES // 10)}0]"
+    await stored(home, "large", text.encode(), numbers.encode())
+    await shown(tab, "large", 0)
+    await tab.page.wait_for_selector("#event pre.text", timeout=120_000)
+    assert "Show all" in await tab.text("#event .more")
+    assert await tab.page.evaluate("window.held") < HELD_MS_MAX * (1 + BYTES // 20_000_000)
+    await shown(tab, "large", 1)
+    await tab.page.wait_for_selector("#event .entries", timeout=120_000)
+    assert await tab.page.locator("#event .entry").count() == 100
+    assert await tab.page.evaluate(TOO_WIDE) == []
+    await tab.page.keyboard.press("Home")
+    await tab.page.wait_for_selector("#tree .row.run.current")
+
+
+async def test_a_deep_value_is_opened_level_by_level(tab: Tab, runs: Runs, home: Path):
+    """JSON that is nested 5,000 times does not stop the page; each level opens."""
+    del runs
+    deep = b'{"a":' * DEPTH + b"[" * DEPTH + b'"the end"' + b"]" * DEPTH + b"}" * DEPTH
+    await stored(home, "deep", deep + b" " * 300_000)
+    await shown(tab, "deep", 0)
+    for _ in range(60):
+        await tab.page.locator("#event details:not([open]) > summary").first.click()
+    assert await tab.page.locator("#event details[open]").count() >= 60
+    assert await tab.page.evaluate("window.held") < HELD_MS_MAX
+    assert await tab.page.evaluate(TOO_WIDE) == []
+    await tab.page.keyboard.press("Home")
+    await tab.page.wait_for_selector("#tree .row.run.current")
