@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import obstore
 from obstore.store import S3Store
@@ -130,3 +132,69 @@ def s3_server(folder: Path) -> Iterator[S3]:
         server.kill()
         os.environ.clear()
         os.environ.update(before)
+
+
+class Fault:
+    """A proxy in front of an S3 server that spoils answers: `mode` is "" (none), "503", "slow"
+    (as many seconds as `slow_s`), "cut" (half of the body) or "flip" (one bit of the body).
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.mode = ""
+        self.slow_s = 0.0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request, and close."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = _length(head)
+            body = await reader.readexactly(size) if size else b""
+            if self.mode == "503":
+                writer.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n")
+                writer.write(b"Connection: close\r\n\r\n")
+                await writer.drain()
+            else:
+                if self.mode == "slow":
+                    await asyncio.sleep(self.slow_s)
+                writer.write(self._spoilt(await self._relayed(head, body)))
+                await writer.drain()
+        writer.close()
+
+    async def _relayed(self, head: bytes, body: bytes) -> bytes:
+        up, out = await asyncio.open_connection("127.0.0.1", self._port)
+        first, _, rest = head.partition(b"\r\n")
+        lines = [
+            line for line in rest.split(b"\r\n") if not line.lower().startswith(b"connection:")
+        ]
+        out.write(first + b"\r\nConnection: close\r\n" + b"\r\n".join(lines) + body)
+        answer = await up.read(-1)
+        out.close()
+        return answer
+
+    def _spoilt(self, answer: bytes) -> bytes:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        if self.mode == "cut":
+            body = body[: len(body) // 2]
+        if self.mode == "flip" and body:
+            body = body[:-1] + bytes([body[-1] ^ 1])
+        return head + b"\r\n\r\n" + body
+
+
+def _length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0

@@ -6,9 +6,10 @@ import asyncio
 import random
 import re
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -22,10 +23,11 @@ from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.log import Origin
 from hansard.bus.sources import Archived, Message, Source
 from hansard.domain.errors import Corrupt
-from tests.archive.stores import s3_server
+from tests.archive.stores import START_S, Fault, s3_server
 
 WORKSPACE = "w"
 RUNS = 300
+T = TypeVar("T")
 
 
 def opened(url: str | ObjectStore, cache: Path, workspace: str = WORKSPACE) -> WorkspaceArchive:
@@ -324,3 +326,69 @@ async def test_a_store_that_does_not_answer_is_named(
     source = archive_at(WORKSPACE, "s3://bucket/x").source([generation])
     with pytest.raises(ArchiveUnavailable, match=r"archive at s3://bucket/x could not list 'w/log"):
         await source.at(3)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param(("503", "flip"), id="quick"),
+        pytest.param(
+            ("503", "slow", "flip", "cut", "killed"),
+            id="all",
+            marks=pytest.mark.thorough(
+                quick="archive/test_segments.py::test_a_faulty_s3_never_gives_wrong_answers[quick]"
+            ),
+        ),
+    ],
+)
+async def test_a_faulty_s3_never_gives_wrong_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: tuple[str, ...]
+) -> None:
+    """While the server is killed, slow, answers 503, cuts or flips bytes: storing and reading fail
+    with an error of the archive in bounded time, and succeed once it is well again.
+    """
+    monkeypatch.setattr("hansard.bus.archive.store.RETRIES_MAX", 1)
+    monkeypatch.setattr("hansard.bus.archive.store.REQUEST_S", 1.0)
+    monkeypatch.setattr("hansard.bus.archive.store.RETRY_S", 2.0)
+    pattern = f"hansard.{WORKSPACE}.run.r7.>"
+    with s3_server(tmp_path) as server:
+        async with Fault(server.port) as fault:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{fault.port}")
+            store = ObjectStore(server.url)
+            for mode in faults:
+                fault.mode, fault.slow_s = mode, 3.0
+                if mode == "killed":
+                    server.kill()
+                with pytest.raises((ArchiveUnavailable, Corrupt)):
+                    await opened(store, tmp_path / f"write-{mode}").store(0, WHOLE)
+            if "killed" in faults:
+                server.start()
+            fault.mode = ""
+            generation = await _patient(opened(store, tmp_path / "written").store, 0, WHOLE)
+            for mode in faults:
+                reader = opened(store, tmp_path / f"read-{mode}")
+                await reader.tiers.footer((await reader.segments(1, COUNT))[0])
+                fault.mode = mode
+                if mode == "killed":
+                    server.kill()
+                began = asyncio.get_running_loop().time()
+                with pytest.raises((ArchiveUnavailable, Corrupt)):
+                    await reader.source([generation]).many([pattern])
+                assert asyncio.get_running_loop().time() - began < 10
+                if mode == "killed":
+                    server.start()
+                fault.mode = ""
+                messages = await _patient(reader.source([generation]).many, [pattern])
+                assert plain(*messages) == plain(*WHOLE.matching(pattern))
+
+
+async def _patient(call: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    """Return the result of a call, repeated while a server that was killed loads its volumes."""
+    until = asyncio.get_running_loop().time() + START_S
+    while True:
+        try:
+            return await call(*arguments)
+        except ArchiveUnavailable:
+            if asyncio.get_running_loop().time() > until:
+                raise
+            await asyncio.sleep(0.5)

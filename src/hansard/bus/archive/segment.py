@@ -4,7 +4,7 @@
     for each block (8,192 messages, or 16 MB):
         frames      messages sorted by stream, so that a run's are together; zstd of MessagePack
         places      the frame and the time of each position of the block
-    pages           for 1,000 streams each: their frames, and the versions in them
+    pages           for 100 streams each: their frames, and the versions in them
     footer          the parts of blocks and pages, and the runs of the segment
     end             length and digest of the footer, and the magic again
 
@@ -39,10 +39,10 @@ positions are read in order.
 """
 
 FRAME_BYTES_MIN = 16 * 1024
-FRAME_BYTES_MAX = 128 * 1024
+FRAME_BYTES_MAX = 64 * 1024
 """A frame ends with a run once it has so many bytes, and within one once it has more."""
 
-PAGE_STREAMS_MAX = 1_000
+PAGE_STREAMS_MAX = 100
 """Most streams in one page of the index."""
 
 LEVEL = 6
