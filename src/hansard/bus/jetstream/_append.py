@@ -18,7 +18,6 @@ from itertools import chain, islice
 from typing import assert_never
 
 import msgspec
-from cachetools import LRUCache
 
 from hansard.bus import subjects
 from hansard.bus.acknowledged import acknowledged as log_acknowledged
@@ -77,7 +76,9 @@ from hansard.domain.ids import StreamId
 # and one fsync whatever its size. So a few callers publish in parallel, and many share a batch.
 
 SEALED_ENDS_MAX = 10_000
-"""Most streams of which the newest version in sealed generations is remembered."""
+"""Most streams of which the newest version in sealed generations is remembered; then all are
+looked up again.
+"""
 
 FINISH_AFTER_S = 1.0
 """Time that a writer waits for the next generation before it opens it itself, in seconds."""
@@ -355,10 +356,10 @@ class Appender:
         self._points = Direct(writes, messages.direct.known)
         self._direct = messages.direct
         self._committer = Committer(writes, group=group)
-        self._finishing = asyncio.Lock()
+        self._finishing: asyncio.Task[None] | None = None
         self._held = ""
         """The stream whose files the embedded server's host watches."""
-        self._sealed_ends: LRUCache[tuple[int, StreamId], int] = LRUCache(SEALED_ENDS_MAX)
+        self._sealed_ends: dict[tuple[int, StreamId], int] = {}  # read by any thread
         self._blocking = Blocking(writes)
 
     async def _sound(self) -> None:
@@ -496,6 +497,8 @@ class Appender:
             newest = await newest_of(view.older, f"{prefix}.*")
             last = self._decode(newest).commit if newest is not None else None
             end = last.version + len(last.events) - 1 if last is not None else 0
+            if len(self._sealed_ends) >= SEALED_ENDS_MAX:
+                self._sealed_ends = {}
             self._sealed_ends[key] = end
         if append.commit.version > end:
             return None
@@ -531,13 +534,12 @@ class Appender:
             if view.open is not None and view.open.stream != self._held:
                 self._release()  # a client that never read had no notice of the roll
             late = view.open is None and attempts.waited_s >= FINISH_AFTER_S
-            if late and not self._finishing.locked():
-                async with self._finishing:
-                    await self._finish_roll()
+            if late and (self._finishing is None or self._finishing.done()):
+                self._finishing = own_task(self._finish_roll())
         return error if isinstance(error, NoResponders) else Sealed()
 
     async def _finish_roll(self) -> None:
-        """Open the next generation, if this client may."""
+        """Open the next generation, if this client may. Raises nothing."""
 
     def _release(self) -> None:
         """Stop watching the files of a generation that was sealed: they are deleted in time."""

@@ -48,7 +48,7 @@ from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, Witness, loss
 from hansard.bus.reads import ReadValidator, is_stream
 from hansard.bus.sources import Message
-from hansard.domain.errors import Corrupt
+from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.ids import KeyStream, RunStream, StreamId, workspace_name
 
 # Reading commits: one stream, several, a run; the newest state or one at a point.
@@ -731,12 +731,16 @@ class JetStreamLog(Reader, Appender):
 
     async def _finish_roll(self) -> None:
         """Open the next generation as `admin`."""
-        if self._admin is not None:
+        if self._admin is None:
+            return
+        try:
             broker = await Broker.open(named(self._admin, "roll"))
             try:
                 await jetstream_streams.ensure(broker, self._workspace)
             finally:
                 await broker.close()
+        except HansardError as error:
+            _log.warning("roll not finished", workspace=self._workspace, why=str(error))
 
     def append_here(self, append: Append) -> Stored | None:
         """See `AppendsHere.append_here`."""
@@ -807,8 +811,9 @@ class JetStreamLog(Reader, Appender):
 
     async def close(self) -> None:
         """Close the connections; commits in flight then have an unknown outcome."""
-        if self._unchecked is not None:
-            self._unchecked.cancel()
+        for task in (self._unchecked, self._finishing):
+            if task is not None:
+                task.cancel()
         await self._committer.close()
         await self._blocking.close()
         await self._writes.close()
