@@ -9,6 +9,7 @@ import msgspec
 
 from hansard.broker import private_copy
 from hansard.bus.archive import archive_at
+from hansard.bus.errors import NotFound
 from hansard.bus.jetstream.client import Broker as Connection
 from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.generations import Survey, survey
@@ -116,11 +117,13 @@ async def show() -> None:
     """
     config = settings()
     at = await _survey(config)
+    if not at.streams and not at.archived:
+        raise NotFound(f"workspace {config.workspace!r}", "'hansard status' lists the workspaces")
     report = await _report(config, at)
     rows = [
         (
             each.tier,
-            f"{each.first:,} to {each.last:,}",
+            f"{each.first:,} to {each.last:,}" if each.commits else f"from {each.first:,}",
             f"{each.commits:,}",
             output.size(each.bytes),
             each.where,
