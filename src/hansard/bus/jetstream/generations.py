@@ -25,6 +25,7 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
     BEHIND_PAUSE_S,
     JETSTREAM_OFF,
+    PAGE_BYTES_MAX,
     READ_WAIT_S,
     STREAM_NOT_FOUND,
     Direct,
@@ -477,11 +478,15 @@ class Messages:
                 if view.open is None:
                     return []
                 return await self.direct.following(view.open.stream, first, count)
-            chunks = source.chunks(first - 1, source.last, f"hansard.{self.workspace}.>")
+            messages: list[Message] = []
+            last = min(source.last, first + count - 1)
+            chunks = source.chunks(first - 1, last, f"hansard.{self.workspace}.>")
             async with contextlib.aclosing(chunks):
                 async for chunk in chunks:
-                    return chunk[:count]
-            return []
+                    messages += chunk
+                    if sum(len(message.body) for message in messages) > PAGE_BYTES_MAX:
+                        break
+            return messages
 
         return await self._read(ask)
 

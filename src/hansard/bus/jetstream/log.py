@@ -356,7 +356,11 @@ async def refuse_loss(direct: Direct, workspace: str) -> Survey:
     at: Survey
     at, blob_info = await asyncio.gather(survey(direct, workspace, info), info(blob))
     if witness is not None:
-        hidden = _hidden(witness, workspace, at)
+        hidden, until_s = _hidden(witness, workspace, at), time.monotonic() + MADE_S_MAX
+        while hidden is not None and time.monotonic() < until_s:  # it may be opened just now
+            await asyncio.sleep(MADE_POLL_S)
+            at = await survey(direct, workspace, info)
+            hidden = _hidden(witness, workspace, at)
         folder = witness.files(blob) if blob_info is None else None
         hidden = hidden or ((blob, folder) if folder is not None else None)
         if hidden is not None:
