@@ -15,6 +15,7 @@ from hansard.bus.errors import Conflict
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.log import Stored, StreamAt
 from hansard.domain.ids import KeyStream, StreamId
+from tests.archive.stores import s3_server
 from tests.bus.brokers import Nats, append, running, until
 
 PROGRAM = Path(__file__).parent / "programs/roller.py"
@@ -103,7 +104,7 @@ async def writing(nats: Nats) -> asyncio.subprocess.Process:
     )
 
 
-async def rolled(nats: Nats, place: Path, requests: int, rolls: int = 1) -> str:
+async def rolled(nats: Nats, place: Path | str, requests: int, rolls: int = 1) -> str:
     """Run the roller, killed at so many requests; return its output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, PROGRAM, str(nats.port), "lab", str(place), str(requests), str(rolls)),
@@ -115,7 +116,7 @@ async def rolled(nats: Nats, place: Path, requests: int, rolls: int = 1) -> str:
     return out.decode()
 
 
-async def killed_at(nats: Nats, place: Path, steps: list[int], *, broker: bool) -> None:
+async def killed_at(nats: Nats, place: Path | str, steps: list[int], *, broker: bool) -> None:
     """Write with 16 writers while rollers are killed at these steps, and the broker at some."""
     log = await nats.log()
     others = [await nats.log() for _ in range(3)]
@@ -186,4 +187,11 @@ async def test_a_killed_roller_loses_nothing(nats: Nats, tmp_path: Path):
 @pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
 async def test_roller_and_broker_are_killed_at_every_step(nats: Nats, tmp_path: Path):
     """The same at each request of a roll, with the broker killed at every second."""
-    await killed_at(nats, tmp_path / "archive", [*range(1, 45)], broker=True)
+    await killed_at(nats, tmp_path / "archive", [*range(1, 57)], broker=True)
+
+
+@pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
+async def test_a_roller_is_killed_at_each_request_to_s3(nats: Nats, tmp_path: Path):
+    """The same with a real S3 server as the archive."""
+    with s3_server(tmp_path) as server:
+        await killed_at(nats, server.url, [*range(8, 32, 2)], broker=False)

@@ -1,7 +1,7 @@
 """Roll a log again and again, and be killed at one of its requests.
 
-Given: the server's port, the workspace, the folder of the archive, how many requests to send
-before it is killed (0: never), and how often to roll.
+Given: the server's port, the workspace, the address of the archive, how many requests to send to
+the broker and the store before it is killed (0: never), and how often to roll.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from hansard.bus.archive import archive_at
+from hansard.bus.archive.store import ObjectStore
 from hansard.bus.jetstream import BrokerOptions, roll
 from hansard.bus.jetstream.client import Broker
 
@@ -21,16 +22,20 @@ async def main(port: str, workspace: str, folder: str, requests: int, rolls: int
         urls=(f"nats://127.0.0.1:{port}",), user="admin", password="admin", name="roller"
     )
     admin = await Broker.open(options)
-    left, request = requests, Broker.request
+    left = requests
 
-    async def counted(*arguments: Any, **more: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return await request(*arguments, **more)
+    def counted(request: Any) -> Any:
+        async def call(*arguments: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return await request(*arguments, **more)
 
-    Broker.request = counted  # type: ignore[method-assign]  # to be killed inside of it
+        return call
+
+    for part, name in ((Broker, "request"), (ObjectStore, "_call")):
+        setattr(part, name, counted(getattr(part, name)))  # to be killed inside of it
     for _ in range(rolls):
         await roll.tend(admin, workspace, None, archive_at(workspace, folder), keep_s=0)
     await admin.close()

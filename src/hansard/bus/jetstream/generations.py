@@ -246,6 +246,7 @@ class Generations:
         self._direct = direct
         self.view = View((), self._opened(0, subjects.log_stream(workspace), 1))
         self.is_stale = True
+        self._signs = 0
         self._lock = asyncio.Lock()
         self._listening: Callable[[], Awaitable[None]] | None = None
         self._rolls: set[Callable[[], None]] = set()
@@ -267,6 +268,7 @@ class Generations:
     def suspect(self) -> None:
         """Look the generations up again before the next read."""
         self.is_stale = True
+        self._signs += 1
         for call in [*self._rolls]:
             call()
 
@@ -287,15 +289,10 @@ class Generations:
                 await self._listening()
             subject = subjects.rolled(self.workspace)
             self._listening = await self._direct.broker.listen(subject, self._hear)
-        self.is_stale = False  # a notice during the survey sets it again
-        try:
-            at = await survey(self._direct, self.workspace)
-            self.view = self._seen(at)
-        except BaseException:
-            self.is_stale = True
-            raise
-        if self.view.open is None:
-            self.is_stale = True
+        signs = self._signs
+        self.view = self._seen(await survey(self._direct, self.workspace))
+        # Only now: another read must not take the earlier view while this one is looked up.
+        self.is_stale = self._signs != signs or self.view.open is None
 
     def _seen(self, at: Survey) -> View:
         newest = at.streams[-1] if at.streams else None
