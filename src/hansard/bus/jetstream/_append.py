@@ -3,6 +3,8 @@
 A resend is safe because a subject accepts one message forever, and a condition that no longer holds
 never holds again: whatever happens to an earlier attempt, the commit is stored at most once, and
 the message on its subject shows whose it is.
+
+Long because one loop of attempts, over conflicts, unknown outcomes and generations, is one concept.
 """
 
 from __future__ import annotations

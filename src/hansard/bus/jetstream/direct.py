@@ -282,7 +282,6 @@ JETSTREAM_OFF = 503
 """No responders: JetStream is off for this account, or not started yet."""
 
 STREAM_NOT_FOUND = 10059
-
 LEADERLESS = frozenset({10008, 10118})
 """Errors of a cluster without a leader, or of a stream whose servers are all offline; retried
 within the timeout.

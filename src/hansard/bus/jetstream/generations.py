@@ -284,11 +284,11 @@ class Generations:
 
     async def _look_up(self) -> None:
         if self._is_new:
-            self._is_new = False
+            before, subject = self._signs, subjects.rolled(self.workspace)
             if self._listening is not None:
                 await self._listening()
-            subject = subjects.rolled(self.workspace)
             self._listening = await self._direct.broker.listen(subject, self._hear)
+            self._is_new = self._signs != before  # else it was made again meanwhile
         signs = self._signs
         self.view = self._seen(await survey(self._direct, self.workspace))
         # Only now: another read must not take the earlier view while this one is looked up.
