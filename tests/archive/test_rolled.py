@@ -77,7 +77,7 @@ async def _answers(home: Path, up_to: int) -> dict[str, Any]:
             "ends": [await log.end(AtTime(message.stamp)) for message in messages],
             "newest": {each: await log.last(each) for each in streams},
             "roles": await log.read_kind("role", point),
-            "raw pages": await raw.page(up_to // 3, 50),
+            "raw page": await raw.page(up_to // 3, 10),
         }
     finally:
         await log.close()

@@ -18,8 +18,8 @@ from hansard.bus import marks, subjects
 from hansard.bus.archive import archive_at, archived, segment
 from hansard.bus.archive import tiers as tiering
 from hansard.bus.archive.archived import WorkspaceArchive
-from hansard.bus.archive.store import BadArchive, ObjectStore
-from hansard.bus.errors import ArchiveUnavailable
+from hansard.bus.archive.store import ObjectStore
+from hansard.bus.errors import ArchiveUnavailable, BadArchive
 from hansard.bus.log import Origin
 from hansard.bus.sources import Archived, Message, Source
 from hansard.domain.errors import Corrupt

@@ -4,6 +4,7 @@
     ├── TooLarge            the caller: a commit does not fit even with its payloads as blobs
     ├── ReadOnly            the caller: the data directory can only be read
     ├── Contradiction       the caller: a stream or server exists with other settings
+    ├── BadArchive          the caller: the address of an archive is not usable
     ├── NotFound            the caller: a run, stream, blob or point does not exist
     ├── Conflict            a lost race: another commit has that version; carries the winner
     ├── Fenced              a lost race: another session holds a later epoch; never retried
@@ -460,6 +461,20 @@ class ArchiveUnavailable(Unreachable):
         )
         self.url = url
         self.name = name
+
+
+class BadArchive(BusError):
+    """The address of an archive is not usable.
+
+    State: nothing was written.
+    Remedy: give a folder, or a URL of the kinds that the message lists.
+    """
+
+    def __init__(self, url: str, fact: str) -> None:
+        super().__init__(
+            f"HANSARD_ARCHIVE is {url!r}, {fact}: give a folder, or a URL such as "
+            "s3://bucket/folder, gs://bucket/folder, az://container/folder"
+        )
 
 
 class BrokerError(BusError):

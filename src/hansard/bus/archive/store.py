@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from hansard.bus.errors import ArchiveUnavailable
-from hansard.domain.errors import CallerError, import_extra
+from hansard.bus.errors import ArchiveUnavailable, BadArchive
+from hansard.domain.errors import import_extra
 
 REQUEST_S = 10.0
 """Longest time of one request, in seconds: 64 MB at 7 MB/s."""
@@ -44,20 +44,6 @@ _CREATE_ONLY = "hansard-create-only"
 T = TypeVar("T")
 
 
-class BadArchive(CallerError):
-    """The address of an archive is none.
-
-    State: nothing was written.
-    Remedy: give a folder, or a URL of the kinds that the message lists.
-    """
-
-    def __init__(self, url: str, fact: str) -> None:
-        super().__init__(
-            f"HANSARD_ARCHIVE is {shown(url)!r}, {fact}: give a folder, or a URL such as "
-            "s3://bucket/folder, gs://bucket/folder, az://container/folder"
-        )
-
-
 def shown(url: str) -> str:
     """Return a URL without a password in it."""
     return re.sub(r"//[^/@]*@", "//", url)
@@ -75,7 +61,7 @@ class ObjectStore:
         if parts is None:
             url = Path(url).absolute().as_uri()
         elif parts["scheme"] not in _SCHEMES or not parts["rest"].strip("/"):
-            raise BadArchive(url, "which names no archive")
+            raise BadArchive(shown(url), "which names no archive")
         self.url = shown(url)
         self.is_folder = url.startswith("file:")
         self._pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="hansard-archive")
@@ -98,7 +84,7 @@ class ObjectStore:
                     },
                 )
         except (self._errors.BaseError, ValueError, OSError) as error:
-            raise BadArchive(url, f"which cannot be opened ({_reason(error)})") from error
+            raise BadArchive(shown(url), f"which cannot be opened ({_reason(error)})") from error
 
     async def create(self, name: str, data: bytes) -> bool:
         """Create an object; return False if it exists. Raises ArchiveUnavailable."""
