@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
+from hansard.bus import archive as archiving
 from hansard.bus import marks, subjects
 from hansard.bus.archive import archive_at, archived, segment
 from hansard.bus.archive import tiers as tiering
@@ -301,6 +302,14 @@ async def test_the_archive_of_another_log_is_refused(tmp_path: Path) -> None:
     other = [msgspec.structs.replace(m, body=b"other") for m in MESSAGES]
     with pytest.raises(Corrupt, match="archive of another log of the name 'w'"):
         await archive.store(0, Listed(other, 1, COUNT))
+
+
+def test_an_archive_is_opened_once_by_each_form_of_its_address(tmp_path: Path) -> None:
+    """A folder and its URL, as the log lists it, share the caches of a process."""
+    one = archive_at(WORKSPACE, str(tmp_path / "a b"))
+    other = archive_at("another", one.place)
+    assert one.tiers is other.tiers
+    assert archiving.opened()[one.place] is one.tiers
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "s3://", "nonsense://"])

@@ -42,7 +42,8 @@ def archive_at(workspace: str, place: str) -> WorkspaceArchive:
     """Open a workspace's archive at a URL, or in a folder. Nothing is requested yet, and what is
     already open in this process is returned. Raises BadArchive, ExtraMissing.
     """
-    return _archive(os.getpid(), workspace, place, _configured[0])
+    address = place if "://" in place else Path(place).absolute().as_uri()
+    return _archive(os.getpid(), workspace, address, _configured[0])
 
 
 def opened() -> dict[str, Tiers]:
