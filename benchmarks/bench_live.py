@@ -94,6 +94,7 @@ async def _stream(
         count = 0
         while count < events:
             line = await reader.readline()
+            assert line, "the stream ended"
             if line.startswith(b'data: {"position":['):
                 now_us = time.time() * 1_000_000
                 times = _rows.decode(line[len("data: ") :]).time

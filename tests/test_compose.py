@@ -24,6 +24,7 @@ from nats.js.errors import APIError
 from hansard import AsyncRecord, connect, connect_async
 from hansard import settings as configuration
 from hansard.bus.errors import BusError
+from hansard.service.http.logins import listeners
 
 ROOT = Path(__file__).parents[1]
 START_S_MAX = 60
@@ -272,6 +273,7 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
             assert time.monotonic() < until
         with urllib.request.urlopen(f"http://localhost:{port}/readyz", timeout=5) as answer:
             assert json.load(answer)["status"] == "ready"
+        assert [each.url for each in listeners(tmp_path)] == [f"http://localhost:{port}"]
     finally:
         process.terminate()
         process.wait(START_S_MAX)

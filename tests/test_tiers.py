@@ -1,6 +1,8 @@
 """The tiers of the tests: every test is in one, and each tier is run by its command."""
 
 import ast
+import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiers
+from tests.late import run_late
 
 ROOT = Path(__file__).parents[1]
 
@@ -191,6 +194,39 @@ def marks_of(path: Path) -> dict[str, list[str]]:
     }
 
 
+TAKES_LONG = re.compile(
+    r"^(?:import|from) (?:agents|anthropic|google|langchain|langgraph|litellm|mcp|openai"
+    r"|pydantic_ai|schemathesis)\b",
+    re.MULTILINE,
+)
+"""An import at the beginning of a file that takes a second or more."""
+
+
+def test_packages_that_take_long_wait_for_a_test():
+    """No test file imports one while it is collected, which each worker does with all of them."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    texts = {
+        str(file.relative_to(ROOT)): re.sub(r'"""\n.*?\n"""', "", file.read_text(), flags=re.DOTALL)
+        for file in files
+    }
+    assert [name for name, text in texts.items() if TAKES_LONG.search(text)] == []
+
+
+def test_late_code_runs_once_it_is_needed(tmp_path: Path):
+    """Code under `if LATE:` does not run when a file is imported, and has the file's names."""
+    (tmp_path / "late_module.py").write_text(
+        "from tests.late import LATE\n\nONE = 1\nif LATE:\n    import json\n    TWO = ONE + 1\n"
+    )
+    spec = importlib.util.spec_from_file_location("late_module", tmp_path / "late_module.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert not hasattr(module, "TWO")
+    run_late(module)
+    assert (module.TWO, module.json) == (2, json)
+
+
 def test_a_worker_stays_in_a_folder():
     """Then it takes an unbegun folder, then helps where most is left; long files first."""
     long = tiers.LONG[0]
@@ -206,3 +242,7 @@ def test_a_worker_stays_in_a_folder():
     assert (
         tiers.next_of(left, {tiers.folder_of("tests/test_x.py"): {"w0"}}, "w1") == "tests/test_y.py"
     )
+    begun = {"tests/frameworks": {"w0"}}
+    left = {"tests/test_x.py": 1, "tests/test_reference.py": 1}
+    assert tiers.next_of(left, begun, "w0") == "tests/test_reference.py"
+    assert tiers.next_of(left, begun, "w1") == "tests/test_x.py"

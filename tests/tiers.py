@@ -102,6 +102,10 @@ LONG = (
 """Files that take long with few tests, or wait a lot: begun first, in this order."""
 
 
+WITH = {"tests/test_reference.py": "tests/frameworks"}
+"""Files for the worker of another folder, as both import every framework, for seconds."""
+
+
 class ByFolder(LoadFileScheduling):  # type: ignore[misc]  # it has no types
     """Scheduling of one file to a worker, and of one test for `APART`, so that no worker ends
     alone.
@@ -143,10 +147,12 @@ def next_of(left: Mapping[str, int], takers: Mapping[str, set[object]], worker: 
 
 
 def folder_of(scope: str) -> str:
-    """Return the folder whose fixtures a file shares; outside of the test folders, the file
-    itself.
+    """Return the folder whose fixtures or imports a file shares; outside of the test folders, the
+    file itself.
     """
     folder, _, name = _file(scope).rpartition("/")
+    if (other := WITH.get(_file(scope))) is not None:
+        return other
     return folder if folder != "tests" else name
 
 

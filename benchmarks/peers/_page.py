@@ -46,6 +46,14 @@ def _http(server: Server, port: int) -> str:
     return token
 
 
+def _run(server: Server, batch: str) -> str:
+    """Return the imported run of a batch."""
+    import hansard  # noqa: PLC0415 -- the peers' environment does not have it
+
+    with hansard.connect(workspace="bench", data_dir=server.folder) as record:
+        return next(run for run, life in record.runs() if life.labels.get("batch") == batch)
+
+
 def main() -> int:
     """Serve and write."""
     name, folder, *numbers = sys.argv[1:]
@@ -72,7 +80,7 @@ def main() -> int:
                     break  # the page shows what there is; the count says so
                 time.sleep(1)
             readable = sum(side.readable(server, batch).values()) + 1
-            of_trace = writer.ids.get(f"{batch}-000000", f"{batch}-000000")
+            of_trace = writer.ids.get(f"{batch}-000000") or _run(server, batch)
             trace_id = of_trace[0] if isinstance(of_trace, list) else of_trace
             pages[str(number)] = {
                 "address": server.url + PAGES[name].format(id=trace_id),

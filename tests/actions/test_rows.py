@@ -126,11 +126,18 @@ async def again(record, page, site, body, cache, **how):
     return result, pressed_text
 
 
-async def test_the_row_on_record_is_acted_on_or_none(page, site):
-    """A row is found by its text; without a distinct text, by its place among unchanged rows."""
+@pytest.mark.parametrize(
+    "every",
+    [3, pytest.param(1, marks=pytest.mark.thorough(quick="test_the_row_on_record_is_acted_on"))],
+)
+async def test_the_row_on_record_is_acted_on(page, site, every):
+    """A row is found by its text; without a distinct text, by its place among unchanged rows.
+
+    In `make check` this is shown for one case in three.
+    """
     wrong = {}
     async with testing.record_async() as record:
-        for name, (body, at, later, expected) in CASES.items():
+        for name, (body, at, later, expected) in list(CASES.items())[::every]:
             _, cache = await pressed(record, page, site, body, at)
             _, pressed_text = await again(record, page, site, later, cache)
             if pressed_text != expected:

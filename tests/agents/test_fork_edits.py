@@ -52,6 +52,8 @@ async def _unsent(text: str) -> str:
 
 async def _step(record, run, tool, number=0):
     steps = [step for step in await record.steps(run) if step.tool == tool]
+    if tool == "lookup":  # branches of threads begin in any order
+        steps.sort(key=lambda step: bytes(step.arguments))
     return f"ada#{steps[number].number}"
 
 

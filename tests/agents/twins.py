@@ -111,6 +111,16 @@ class Twin:
 class TwinSession(Twin):
     """A session of either client, awaited."""
 
+    @property
+    def board(self) -> Twin:
+        """The board, awaited."""
+        return Twin(self.raw.board, is_async=self.is_async)
+
+    @property
+    def team(self) -> Twin:
+        """The tasks and messages, awaited."""
+        return Twin(self.raw.team, is_async=self.is_async)
+
     def _waits(self, name: str) -> bool:
         return name in FACTS or name in WAITING
 

@@ -213,7 +213,7 @@ async def test_the_slider_speaks(view: Open, pages: Pages, runs: Runs):
     spoken = await seen.page.get_attribute("#slider", "aria-valuetext")
     assert spoken is not None
     assert "event 8 of" in spoken
-    assert "researcher_1@" in spoken
+    assert "researcher_1 version " in spoken
     assert "position" in spoken
     nameless = await seen.page.evaluate(
         """() => [...document.querySelectorAll("button, input, select, textarea")]
@@ -413,7 +413,7 @@ async def test_an_imported_run_claims_no_times_that_its_source_does_not(view: Op
     seen = await view(await _written(pages, run, Actor(IMPORTER, ("a",)), *_begin(run)))
     await seen.end()
     where = await seen.text("#where")
-    assert "life@2" in where
+    assert "life version 2" in where
     assert not re.search(r"\d\d:\d\d|\+|\d ms", where)
     spoken = await seen.page.get_attribute("#slider", "aria-valuetext")
     assert not re.search(r"\d\d:\d\d", str(spoken))

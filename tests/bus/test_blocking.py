@@ -262,6 +262,19 @@ def test_what_is_known_of_a_position_never_goes_back():
     assert went_back == 0
 
 
+async def test_closing_also_closes_a_connection_whose_thread_was_interrupted(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+):
+    """An interrupt between taking the lock and its `try` leaves it locked."""
+    monkeypatch.setattr(blocking, "CLOSE_S", 0.1)
+    log = await nats.log()
+    await connected(log)
+    connection = log._blocking._socket
+    assert log._blocking._lock.acquire(blocking=False)
+    await log.close()
+    assert connection.fileno() == -1
+
+
 async def test_connecting_that_is_cut_off_leaves_nothing_that_goes_on(nats: Nats):
     """A thread's connect that is cut off anywhere leaves no pending task of nats-py."""
     log = await nats.log()

@@ -101,8 +101,6 @@ def stories(draw: st.DrawFn) -> tuple[dict[str, str], list[tuple[Made, bool]]]:
     return world, commits
 
 
-# A socket that an earlier file of the same process left is collected here, among many objects.
-@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @given(stories())
 def test_every_lie_is_noticed_and_no_truth_is(story):
     """In any order, a false write does not change the verdict on later ones."""

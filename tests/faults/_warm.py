@@ -180,6 +180,13 @@ def _none_is_forked() -> bool:
 
 
 @functools.cache
+def _nurse(*imported: str) -> Nurse:
+    nurse = Nurse(*imported)
+    atexit.register(nurse.close)
+    return nurse
+
+
+@functools.cache
 def python(*imported: str) -> str:
     """Return the replacement for `sys.executable` in a command that is started by a program under
     test or by a client that takes a command.
@@ -190,8 +197,7 @@ def python(*imported: str) -> str:
     """
     if _none_is_forked():
         return sys.executable
-    nurse = Nurse(*imported)
-    atexit.register(nurse.close)
+    nurse = _nurse(*imported)
     folder = tempfile.TemporaryDirectory(prefix="hansard-tests-")
     atexit.register(folder.cleanup)
     for name, arguments in (("python", ""), ("hansard", "-m hansard ")):
@@ -226,10 +232,9 @@ def start(
             start_new_session=True,
         )
     if _turns is None:
-        both = [Nurse(), Nurse()]
-        for nurse in both:
-            atexit.register(nurse.close)
-        _turns = itertools.cycle(both)
+        other = Nurse()
+        atexit.register(other.close)
+        _turns = itertools.cycle([_nurse(), other])
     return next(_turns).fork(command, cwd, env)
 
 

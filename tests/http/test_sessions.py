@@ -31,6 +31,7 @@ from hansard.domain.errors import BadValue
 from hansard.domain.roles import check
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.faults import AccessRefused, ServiceGone
+from hansard.service.http import sessions
 from hansard.service.running import served
 from tests.cli.test_up import up
 from tests.faults._warm import python
@@ -130,6 +131,25 @@ async def test_an_answer_may_take_longer_than_a_request(
             for each in range(12):
                 await session.board.put(f"k{each}", each)
             await asyncio.gather(*waits)
+
+
+async def test_requests_beyond_the_limit_are_sent_again(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A request that was refused as one too many had no effect, and is done once later."""
+    monkeypatch.setattr(sessions, "EXCHANGES_MAX", 2)
+    effects: list[int] = []
+
+    @hansard.tool(effects="once")
+    async def send(number: int) -> int:
+        effects.append(number)
+        return number
+
+    async with served(lab.config, lab.broker, lambda _: None):
+        file = await credentials_of(lab.record, lab.folder, tmp_path, f"{lab.http.base_url}")
+        async with hansard.connect_async(credentials=file) as record, record.run("w") as session:
+            assert await session.gather(*map(send, range(8))) == [*range(8)]
+    assert sorted(effects) == [*range(8)]
 
 
 async def test_what_is_refused(lab: Lab, tmp_path: Path):

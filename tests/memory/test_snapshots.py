@@ -248,7 +248,7 @@ def test_a_small_space_has_no_snapshot(record: Record):
     assert portal().run(NewProcess(record.workspace).memories._snapshot(SPACE)) is None
 
 
-@pytest.mark.slow
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_while_it_is_sent_no_part_of_a_snapshot_is_used(stage: Stage, when: str):
     """A snapshot cut by a kill is ignored, and the state is the log's."""

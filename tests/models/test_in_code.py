@@ -104,6 +104,7 @@ def test_a_session_keeps_the_newest_answers_in_memory(
         assert program(session, 7)[:6] == recorded
         with hansard.record_http():
             assert "/messages/0/content" in error_of(lambda: chat(client, "m", "other"))
+    client.close()
 
 
 def test_a_stream_that_is_left_early_is_recorded_and_replayed_so(

@@ -613,17 +613,17 @@ def stored_secrets(folder: Path) -> list[str]:
 
 def _in_duckdb(path: Path) -> list[str]:
     with duckdb.connect(str(path), read_only=True) as database:
-        columns = database.execute(
-            "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal"
-            " AND table_name IN (SELECT table_name FROM duckdb_tables())"
+        tables = database.execute(
+            "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal"
+            " AND table_name IN (SELECT table_name FROM duckdb_tables()) GROUP BY ALL"
         ).fetchall()
-        return [
-            f"{path.name}: {table}.{column}"
-            for table, column in columns
-            if database.execute(
-                f'SELECT 1 FROM "{table}" WHERE contains("{column}"::VARCHAR, ?) LIMIT 1', [SECRET]
-            ).fetchone()
-        ]
+        places = []
+        for table, columns in tables:
+            holds = ", ".join(f'bool_or(contains("{each}"::VARCHAR, $1))' for each in columns)
+            row = database.execute(f'SELECT {holds} FROM "{table}"', [SECRET]).fetchone() or ()
+            holding = [column for column, held in zip(columns, row, strict=True) if held]
+            places += [f"{path.name}: {table}.{column}" for column in holding]
+        return places
 
 
 def _in_sqlite(path: Path) -> list[str]:

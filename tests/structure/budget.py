@@ -16,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.structure.rooms import statements
+
 SOURCE = Path(__file__).parents[2] / "src" / "hansard"
 FILE = Path(__file__).with_name("budget.json")
 
@@ -52,7 +54,7 @@ def counts() -> Counts:
         package["modules"] += 1
         package["forwarding"] += sum(
             forwards(node)
-            for node in ast.walk(tree)
+            for node in statements(tree)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         )
         package["dialect_words"] += len(DIALECT.findall(text))
@@ -62,7 +64,7 @@ def counts() -> Counts:
 def code_lines(text: str, tree: ast.Module) -> int:
     """Count lines without blanks, comments and docstrings."""
     prose: set[int] = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Expr) and _is_text(node):  # of an attribute, too
             prose.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines = enumerate(text.splitlines(), 1)

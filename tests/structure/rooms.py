@@ -14,7 +14,6 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 import grimp
@@ -139,7 +138,7 @@ def circles(edges: Iterable[tuple[str, str]]) -> list[list[str]]:
 def private(files: dict[str, Path], packages: set[str]) -> Iterator[Private]:
     """Yield each use of a private name of a package from outside of it."""
     for importer, path in files.items():
-        tree = _parsed(path.read_text(encoding="utf-8"))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         here = importer if importer in packages else importer.rpartition(".")[0]
         for node in statements(tree):
             for taken in _taken(node):
@@ -174,11 +173,6 @@ def _owner(name: str, files: dict[str, Path], packages: set[str]) -> str | None:
 
 def _package(module: str) -> str:
     return module.rpartition(".")[0]
-
-
-@cache
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -20,6 +21,9 @@ DESK, PHONE = 1440, 360
 """Widths of a window, in pixels."""
 
 HEIGHT = 900
+
+PICTURES = os.environ.get("HANSARD_PICTURES")
+"""Folder for pictures, if it is set."""
 
 WAIT_S = 30.0
 """Longest wait for a change of the page, in seconds."""

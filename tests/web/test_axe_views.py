@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,15 +9,12 @@ import pytest
 from tests.browser.test_axe import axe, checked
 from tests.cli.support import Runs
 from tests.web.data import Examples
-from tests.web.support import DESK, PHONE, Tabs
+from tests.web.support import DESK, PHONE, PICTURES, Tabs
 from tests.web.test_views import FAILED, fork, views
 
 __all__ = ["axe", "fork"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
-
-PICTURES = os.environ.get("HANSARD_PICTURES")
-"""Folder for a picture of each view, if it is set."""
 
 FEW = 8
 """In `make check`, each such view; the others in `make test-full`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ import pytest
 import hansard
 from tests.browser.test_axe import axe, checked
 from tests.cli.support import Runs
-from tests.web.support import DESK, PHONE, TOO_WIDE, Tab, Tabs
+from tests.web.support import DESK, PHONE, PICTURES, TOO_WIDE, Tab, Tabs
 
 __all__ = ["axe"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 POINTS = 3
+LIST_HEIGHT = "parseFloat(document.querySelector('.vsize').style.height)"
 PANELS = ("trace", "chat", "state", "board", "tasks", "changes")
 
 
@@ -172,6 +174,34 @@ async def test_every_panel_fits_and_is_accessible(
                 await tab.open(f"/runs/{run}", **{side: panel})
                 await tab.page.wait_for_selector(f"#{panel}")
                 assert await tab.page.evaluate(TOO_WIDE) == [], (run, panel)
-                assert await checked(tab.page, axe) == [], (run, panel)
+                within = "" if panel == PANELS[0] else f"#{panel}"
+                assert await checked(tab.page, axe, within) == [], (run, panel)
+                if PICTURES:
+                    name = f"run-{run[-6:]}-{panel}-{width}-{'dark' if dark else 'light'}.png"
+                    await tab.page.screenshot(path=Path(PICTURES) / name)
     finally:
         await tab.close()
+
+
+async def test_a_printout_has_each_row_and_no_controls(tab: Tab, runs: Runs):
+    """On paper the lists are whole, panels stand below each other, and nothing is cut sideways."""
+    del runs
+    for address, row, height in (("/runs", ".run-row", 54), ("/runs/shared", "#tree .row", 30)):
+        await tab.open(address)
+        await tab.page.wait_for_selector(row)
+        await tab.shown()
+        pixels = await tab.page.evaluate(
+            "parseFloat(document.querySelector('.vsize').style.height)"
+        )
+        await tab.page.emulate_media(media="print")
+        await tab.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        await tab.until(f"document.querySelectorAll('{row}').length === {pixels / height}")
+        assert await tab.page.locator(".note.waiting").count() == 0
+        assert not await tab.page.is_visible("#top nav")
+        assert await tab.page.evaluate(TOO_WIDE) == []
+        assert len(await tab.page.pdf()) > 10_000
+        if PICTURES:
+            picture = Path(PICTURES) / f"print{address.replace('/', '-')}.png"
+            await tab.page.screenshot(path=picture, full_page=True)
+        await tab.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        await tab.page.emulate_media(media="screen")

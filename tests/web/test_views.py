@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hansard.ext.worker.requests import Work
 from tests.cli.support import Runs
 from tests.faults._warm import python
 from tests.web.data import Examples
-from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, Tab, Tabs
+from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, WORKSPACE, Tab, Tabs
 
 PRESSES_MAX = 5
 
@@ -60,6 +61,8 @@ def views(runs: Runs, examples: Examples, fork: str) -> dict[str, tuple[str, dic
         "decisions": (f"/why/{examples.trade}", {}),
         "why of nothing": ("/why", {}),
         "origin": ("/runs/shared/origin/notes", {}),
+        "result": ("/runs/order-17/result/clerk%232", {}),
+        "change a write": ("/runs/order-17/change", {"edit": "clerk#3"}),
         "bisect": (
             "/runs/order-17/bisect",
             {"test": "is missing", "pointer": "/life/board/order 17"},
@@ -183,11 +186,15 @@ async def test_a_decision_is_shown_as_graph_and_as_tree(tab: Tab, examples: Exam
     await tab.page.get_by_role("button", name="Show more").click()
     await tab.until("document.querySelectorAll('.node.input').length > 50")
     assert await tab.page.locator(".node.input").count() == len(inputs)
+    assert await tab.page.locator(".node.cause").count() > 0
     await tab.page.get_by_role("tab", name="Tree").click()
     group = tab.page.locator(".tree details", has_text="Inputs").first
-    assert f"{len(inputs)}" in await group.locator("summary").inner_text()
-    await group.locator("summary").click()
-    assert await group.locator("li").count() == len(inputs)
+    assert f"{len(inputs)}" in await group.locator("> summary").inner_text()
+    await group.locator("> summary").click()
+    assert await group.locator("> ul > li").count() == len(inputs)
+    behind = group.locator("> ul > li > details").first
+    await behind.locator("> summary").click()
+    assert await behind.locator("li").count() > 0
 
 
 async def test_a_value_leads_to_its_writes_and_reads(tab: Tab, record: hansard.Record, runs: Runs):
@@ -244,6 +251,41 @@ async def test_a_change_becomes_a_fork_that_a_worker_runs(
     assert done.returncode == 0, done.stderr
     await tab.until("document.querySelector('.card').innerText.includes('exit code 0')")
     assert "well done" in await tab.text(".card")
+    assert "start a worker" not in await tab.text(".card")
+
+
+async def test_a_message_is_changed_from_its_event(
+    tab: Tab, record: hansard.Record, runs: Runs, tmp_path: Path
+):
+    """The event of a message leads to its change; the fork has the new content on record.
+
+    The same run is saved without its texts, and opens from disk.
+    """
+    del runs
+    await tab.open("/runs/order-17")
+    await tab.page.locator("[role=treeitem]", has_text="Pay lost orders").first.click()
+    await tab.page.get_by_role("link", name="Change the message and go on").click()
+    await tab.page.locator("textarea").fill("Pay nothing back.")
+    await tab.page.get_by_role("button", name="Make the fork").click()
+    await tab.page.wait_for_selector(".card")
+    fork = re.search(r"fork=([0-9a-f-]+)", tab.page.url)
+    assert fork is not None
+    forked = (await in_thread(record.state, fork[1])).life.forked
+    assert forked is not None
+    [edit] = forked.edits
+    assert (edit.kind, bytes(edit.before)) == ("message", b'"Pay lost orders back."')
+    assert bytes(edit.result) == b'"Pay nothing back."'
+    for run in ("order-17", "shared", "monday"):
+        saved = await tab.page.request.get(
+            f"{tab.site.url}/api/v1/{WORKSPACE}/runs/{run}/file?redacted=true"
+        )
+        assert saved.ok, await saved.text()
+        (tmp_path / f"{run}.html").write_bytes(await saved.body())
+    await tab.page.goto((tmp_path / "order-17.html").as_uri())
+    await tab.until("document.querySelectorAll('[role=treeitem]').length > 5")
+    text = await tab.text("body")
+    assert "find_order" in text
+    assert "Pay lost" not in text
 
 
 async def test_approvals_and_doubts_are_answered_on_record(

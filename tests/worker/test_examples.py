@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from tests.examples.support import (
     UseCase,
     new_desk,
 )
+from tests.faults._warm import python
 
 TOKEN = "a-token-of-enough-characters"
 
@@ -124,9 +124,9 @@ def worked(desk: Desk, change: Change, kill_at: str = "0") -> tuple[Any, list[st
     watched = (str(WATCHED), str(desk.folder / change.case.program), str(places), kill_at)
     # The trading example's one argument is the run, which is the fork's here.
     arguments = () if change.case is TRADING else change.case.arguments
-    command = ("worker", change.workflow, "--once", "--json", "--", sys.executable, *watched)
+    command = ("worker", change.workflow, "--once", "--json", "--", python(), *watched)
     done = subprocess.run(
-        [sys.executable, "-m", "hansard", *command, *arguments],
+        [python(), "-m", "hansard", *command, *arguments],
         cwd=desk.folder,
         env=desk.environment(),
         capture_output=True,

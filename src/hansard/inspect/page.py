@@ -6,6 +6,7 @@ import secrets
 from bisect import bisect_left, insort
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
@@ -35,7 +36,7 @@ from hansard.domain.board import (
     form,
 )
 from hansard.domain.decider import By, Quarantined, evolve
-from hansard.domain.errors import Corrupt
+from hansard.domain.errors import Corrupt, Refused
 from hansard.domain.events import Event, Recorded
 from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.memory import files as memory_events
@@ -189,23 +190,33 @@ async def gather(workspace: Workspace, run: str, *, redacted: bool = False) -> P
     history = await workspace.states.history(run)
     history = sorted([*history, *await commits_of_steps(workspace.log, history)], key=position_of)
     builder = _Builder(run, workspace.log.workspace)
-    without_texts = _WithoutTexts() if redacted else None
-    for stored in history:
-        builder.take(stored if without_texts is None else without_texts(stored))
-    page = builder.finished()
     if redacted:
-        return page
+        without_texts = _WithoutTexts()
+        for stored in history:
+            try:
+                builder.take(without_texts(stored))
+            except (Corrupt, KeyError) as error:
+                message = (
+                    f"commit {stored.position} of run {run} is not understood without its texts "
+                    f"({error}): write the run with them, and report this"
+                )
+                raise Refused(message) from error
+        return builder.finished()
+    for stored in history:
+        builder.take(stored)
+    page = builder.finished()
     await _add_blobs(workspace, history, page)
     await _add_parts(workspace, history, page)
     return page
 
 
 _STRUCTURE = frozenset((
-    "actor", "agent", "aggregate", "arm", "by", "call_id", "chain", "claimed", "decision",
-    "effects", "experiment", "holder", "how", "id", "key", "kind", "merge", "metric", "module",
-    "name", "operation", "parent", "purpose", "role", "roles", "rule", "run", "scope",
-    "sender_role", "space", "status", "step", "task", "to", "tool", "type", "unit", "verdict",
-    "version", "workflow",
+    "actor", "agent", "aggregate", "approval", "arm", "by", "call_id", "chain", "claimed",
+    "confidentiality", "decision", "effects", "experiment", "gives", "holder", "how", "id",
+    "key", "kind", "label", "merge", "metric", "module", "name", "operation", "parent",
+    "purpose", "role", "roles", "rule", "run", "scope", "sender_role", "space", "stands_for",
+    "status", "step", "takes", "task", "to", "tool", "type", "unit", "verdict", "version",
+    "waits_for", "waits_for_roles", "workflow",
 ))  # fmt: skip
 """Fields whose texts name parts of a run: they stay in a redacted page."""
 
@@ -226,6 +237,10 @@ class _WithoutTexts:
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
+        kinds = (
+            each for each in StrEnum.__subclasses__() if each.__module__.startswith("hansard.")
+        )
+        self._words = frozenset(member.value for each in kinds for member in each)
 
     def __call__(self, stored: Stored) -> Stored:
         events = tuple(
@@ -241,7 +256,8 @@ class _WithoutTexts:
     def _value(self, value: Any, *, is_content: bool, name: str) -> Any:
         match value:
             case str():
-                return value if name in _STRUCTURE and not is_content else self._mark(value)
+                is_word = not is_content and (name in _STRUCTURE or value in self._words)
+                return value if is_word else self._mark(value)
             case {"$blob": {"size": int() as size}} | {"$parts": {"size": int() as size}}:
                 return f"[redacted, {size:,} bytes]"
             case {"$append": _}:

@@ -1,4 +1,7 @@
-"""Runs: their list, and one at a point: its life, agents, quarantined commits, board and team."""
+"""Runs: their list, and one at a point: its life, agents, quarantined commits, board and team.
+
+Long because the list and the report of one run state the same figures of the same states.
+"""
 
 from __future__ import annotations
 

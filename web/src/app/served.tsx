@@ -40,6 +40,7 @@ export function Shell({ source }: { source: Source }) {
     const name = title.value || match(path.value)?.view.title || "";
     document.title = [name, place.value.workspace, "Hansard"].filter(Boolean).join(" · ");
   }, [title.value, path.value]);
+  useEffect(() => document.querySelector("#top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }), [path.value]);
   useFrame([
     ...views.map((view) => ({ title: `Go to ${view.title}`, keys: view.keys ? [view.keys] : [], run: () => go(view.path), group: "Go to" })),
     { title: "Log out", run: () => location.assign("/logout"), group: "Page" },

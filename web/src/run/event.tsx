@@ -9,7 +9,7 @@ import { Problem } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { useEvents, useModel, useSettled, type RunModel } from "./model";
 import { ChangeLink, ResultLink, WhyLink } from "../views/ask/links";
-import { titleOf } from "./words";
+import { titleOf, VERSION, versionName } from "./words";
 
 const IN_RECORD = ["aggregate", "board", "memory", "team"]; // kinds of calls whose results follow from the state
 const WRITES = ["board.put", "board.append", "board.add", "board.include", "board.discard", "board.merge", "team.send"];
@@ -220,7 +220,7 @@ export function EventPanel() {
   const rawLink = current ? model.source.link(`/events/${current.address}/raw`) : null;
   return (
     <section id="detail" class="panel" aria-label="Event at this point">
-      <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <span title="The version of this event in its stream: its number among the events of that agent, key or run"><Rec text={outline.isAgents(point) ? agent : current.stream} /> version {current.version}</span>}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
+      <div class="bar"><h2>Event</h2><span id="address" class="mono">{outline.address(point)} {current && <span title={VERSION}><Rec text={versionName(current)} /></span>}{rawLink && <> <a href={rawLink} target="_blank" rel="noreferrer">raw</a></>}</span></div>
       <div ref={box} id="event" class="body" role="group" aria-label="Content of the event" tabIndex={0}><Fragment key={item}>
         {problem ? <Failed problem={problem} /> : events.length < read.length || !current ? <Waiting /> : (
           <AroundContext.Provider value={around}>
@@ -228,7 +228,7 @@ export function EventPanel() {
               : kind === "message" ? <><MessageEvent data={current.data} />{rawLink && current.type.startsWith("message.") && <ChangeLink run={model.run} edit={current.address}>Change the message and go on</ChangeLink>}</>
               : kind === "decision" ? <><DecisionEvent data={current.data} />{rawLink && <WhyLink of={current.address} />}</>
               : kind === "checkpoint" ? <><div class="what"><Rec text={current.data.name} class="name" /></div><Payload label="data" value={current.data.data ?? null} open /></>
-              : <><div class="what"><Rec text={titleOf(outline, item)} class="name" /></div>{Object.keys(current.data).length ? <Value value={{ ...current.data }} name="" /> : null}</>}
+              : <><div class="what"><Rec text={titleOf(outline, item)} class="name" /></div>{Object.keys(current.data).length ? <Value value={{ ...current.data }} name="" /> : null}{rawLink && /^(board\.(put|added|appended|included|discarded|merged)|mail\.sent)/.test(current.type) && <ChangeLink run={model.run} edit={current.address}>Change what was written and go on</ChangeLink>}</>}
             <Envelope event={current} />
           </AroundContext.Provider>
         )}

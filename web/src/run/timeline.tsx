@@ -9,7 +9,7 @@ import type { EventAnswer } from "./answers";
 import { gapText, tickText, UNITS } from "./axis";
 import { useEvents, useModel, useSettled, type RunModel } from "./model";
 import { BAD, KINDS, type Outline } from "./outline";
-import { headline } from "./words";
+import { headline, VERSION, versionName } from "./words";
 
 const LANES = 8; // further agents share the last lane
 const LANE_HEIGHT = 11;
@@ -187,7 +187,6 @@ function Slider({ model }: { model: RunModel }) {
   );
 }
 
-const versionName = (event: EventAnswer): string => `${/^agent\//.test(event.stream) ? event.stream.split("/").at(-1) : event.stream}@${event.version}`;
 
 // Description of the point.
 function Where({ model }: { model: RunModel }) {
@@ -204,7 +203,7 @@ function Where({ model }: { model: RunModel }) {
   return (
     <p id="where">
       <strong class="mono">{outline.address(point)}</strong>
-      {event && <span class="mono"><Rec text={versionName(event)} /></span>}
+      {event && <span class="mono" title={VERSION}><Rec text={versionName(event)} /></span>}
       {isTimed && <time class="mono">{moment(outline.time[point])}</time>}
       {isTimed && <span class="dim">+{duration(since).replace("<", "")}</span>}
       <span class="dim">event {count(point + 1)} of {count(outline.size)}</span>

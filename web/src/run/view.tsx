@@ -24,7 +24,8 @@ import { matchFrom, searchOutline, Trace } from "./trace";
 
 const PHONE = matchMedia("(max-width: 899px)");
 const isPhone = signal(PHONE.matches);
-PHONE.addEventListener("change", () => (isPhone.value = PHONE.matches));
+PHONE.addEventListener("change", () => isPrinting.peek() || (isPhone.value = PHONE.matches)); // paper is narrow
+addEventListener("afterprint", () => (isPhone.value = PHONE.matches));
 const SEARCH_MS = 120; // after the last key
 
 // ---------------------------------------------------------------- search
@@ -235,9 +236,10 @@ function Group({ id, names, shown, label, tabs, openEvent }: { id: string; names
 const among = (name: string | undefined, names: string[]): string => (name && names.includes(name) ? name : names[0]);
 
 function Panels() {
+  const { source } = useModel();
   const tabs = useTabs();
   const [left, right] = [query.value.left, query.value.right];
-  if (isPrinting.value) {
+  if (isPrinting.value && source.now) { // others would be printed while they are read: those shown are printed
     return <div class="panels">{["trace", "detail", ...RIGHT, "chat"].map((name) => <div key={name} class="group"><Panel name={name} openEvent={() => undefined} /></div>)}</div>;
   }
   if (isPhone.value) {
@@ -348,7 +350,8 @@ export default function RunView({ run }: { run: string }) {
   const source = useSource();
   const [epoch, setEpoch] = useState(0); // rises when a role's view of the run is another one
   const model = useMemo(() => new RunModel(source, run), [source, run, epoch]);
-  const read = useRead<RunAnswer>(model.path);
+  // After the first rows: of a large run its figures take longer than these.
+  const read = useRead<RunAnswer>(model.isReady.value ? model.path : null);
   const timer = useRef(0);
   useEffect(() => {
     void model.read();

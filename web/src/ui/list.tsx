@@ -56,8 +56,22 @@ export function VirtualList(props: VirtualListProps) {
   virtual.current.setOptions({ ...virtual.current.options, ...options });
   useLayoutEffect(() => virtual.current!._didMount(), []);
   useLayoutEffect(() => virtual.current!._willUpdate());
+  // Scrolled before the rows are made: afterwards the old ones would be laid out, too, and made again.
+  const place = useRef<{ current: number | null; size: number }>({ current: null, size: 0 });
+  const isMoved = current !== null && current >= 0 && current < size && current !== place.current.current;
+  const isEarly = isMoved && box.current !== null && size === place.current.size && virtual.current.scrollRect !== null;
+  if (isEarly) {
+    const to = inSight(virtual.current.scrollOffset ?? 0, virtual.current.scrollRect!.height, current, height);
+    if (to !== null) {
+      box.current!.scrollTop = to;
+      virtual.current.scrollOffset = Math.max(0, Math.min(to, size * height - virtual.current.scrollRect!.height));
+    }
+  }
+  place.current = { current, size };
   useLayoutEffect(() => {
-    if (current !== null && current >= 0 && current < size) keepInSight(box.current!, current, height);
+    if (isEarly || current === null || current < 0 || current >= size) return;
+    const to = inSight(box.current!.scrollTop, box.current!.clientHeight, current, height);
+    if (to !== null) box.current!.scrollTop = to;
   }, [current, size > 0]);
   useLayoutEffect(() => {
     if (props.stick && box.current) box.current.scrollTop = box.current.scrollHeight;
@@ -80,11 +94,11 @@ export function VirtualList(props: VirtualListProps) {
 
 const placeOf = (index: number, size: number, style: Record<string, string>): Place => ({ style, "aria-setsize": size, "aria-posinset": index + 1 });
 
-function keepInSight(box: HTMLElement, index: number, height: number): void {
-  const [top, room] = [index * height, box.clientHeight];
+// Where a list is to be scrolled to, so that a row is in sight; null if it is.
+function inSight(from: number, room: number, index: number, height: number): number | null {
+  const top = index * height;
   const margin = Math.min(room / 4, 2 * height);
-  if (top < box.scrollTop + margin || top + height > box.scrollTop + room - margin) {
-    const isFar = top < box.scrollTop - room || top > box.scrollTop + 2 * room;
-    box.scrollTop = isFar ? top - room / 2 : top < box.scrollTop + margin ? top - margin : top + height - room + margin;
-  }
+  if (top >= from + margin && top + height <= from + room - margin) return null;
+  const isFar = top < from - room || top > from + 2 * room;
+  return isFar ? top - room / 2 : top < from + margin ? top - margin : top + height - room + margin;
 }

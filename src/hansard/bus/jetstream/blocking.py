@@ -40,6 +40,9 @@ UNUSED_S_MAX = 60.0
 RETRY_S = 5.0
 """Pause after a failed connect, in seconds."""
 
+CLOSE_S = 1.0
+"""Longest wait for the thread that publishes while the connection is closed, in seconds."""
+
 _PONG = b"PONG\r\n"
 
 _log = logger(__name__)
@@ -147,9 +150,9 @@ class Blocking:
 
     def _drop(self) -> None:
         """Close the connection; the next publish opens another."""
-        sock, self._socket, self._rest = self._socket, None, b""
-        if sock is not None:
-            sock.close()
+        if self._socket is not None:
+            self._socket.close()  # before it is forgotten: an interrupt leaves no open socket
+        self._socket, self._rest = None, b""
 
     # ------------------------------------------------------------ on the loop
 
@@ -192,7 +195,7 @@ class Blocking:
                 return
             if _has_data(sock):
                 self._take(sock, sock.recv(READ_BYTES))
-        except (OSError, BusError):
+        except (OSError, BusError, ValueError):  # ValueError: an interrupt left it closed
             self._drop()
         finally:
             self._lock.release()
@@ -213,12 +216,17 @@ class Blocking:
             self._opening.cancel()
             await asyncio.wait({self._opening})
         self._again()
-        if self._lock.acquire(blocking=False):
-            self._drop()
-            self._lock.release()
-        elif (sock := self._socket) is not None:
-            with contextlib.suppress(OSError):  # the thread that waits on it closes it
+        held = self._lock.acquire(blocking=False)
+        if not held and (sock := self._socket) is not None:
+            with contextlib.suppress(OSError):  # wakes the thread that waits on it
                 sock.shutdown(socket.SHUT_RDWR)
+            end_s = time.monotonic() + CLOSE_S
+            while not held and time.monotonic() < end_s:
+                await asyncio.sleep(CLOSE_S / 100)
+                held = self._lock.acquire(blocking=False)
+        self._drop()  # also if an interrupted thread never released the lock
+        if held:
+            self._lock.release()
 
 
 def _has_data(sock: socket.socket) -> bool:

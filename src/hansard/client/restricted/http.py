@@ -34,6 +34,9 @@ REFUSED_S = 3.0
 KEEP_S = 3.0
 """Seconds that an unused connection is kept: less than the service keeps it."""
 
+_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+"""Statuses of a request that the service did not pass on: it is sent again."""
+
 SLACK_S = 10.0
 """Seconds that an answer may take longer than the service was to wait for it."""
 
@@ -96,6 +99,10 @@ class HttpRequests:
                 is_sent = is_sent or not is_refused
                 if loop.time() - heard_s > (REFUSED_S if is_refused else wire.QUIET_S_MAX):
                     raise NoAnswer(f"{self._url}: {_reason(error)}") from error
+                await asyncio.sleep(AGAIN_S)
+                continue
+            late = loop.time() - heard_s > wire.QUIET_S_MAX
+            if answer.status_code in _LATER and not late:
                 await asyncio.sleep(AGAIN_S)
                 continue
             heard_s = loop.time()

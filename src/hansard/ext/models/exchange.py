@@ -27,8 +27,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextvars import ContextVar
+from functools import partial
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -175,32 +177,6 @@ def with_texts(session: Any, request: Request) -> Request:
     return msgspec.structs.replace(request, body=msgspec.json.encode(changed))
 
 
-class Source(Protocol):
-    """A provider's response that is being received."""
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        ...
-
-    @property
-    def headers(self) -> Headers:
-        """All headers, in their order."""
-        ...
-
-    async def next(self) -> bytes | None:
-        """Return the next piece of the body as transferred, or None at its end. Raises Broken."""
-        ...
-
-    def is_ready(self) -> bool:
-        """Return whether more of the body is there already, as far as that is known."""
-        ...
-
-    async def close(self) -> None:
-        """Close the response."""
-        ...
-
-
 class Broken(Exception):
     """The connection to the provider broke after the request was sent."""
 
@@ -211,9 +187,6 @@ class Closed(Exception):
 
 Piece = tuple[bytes, int]
 """A piece of a body, and when it arrived, in ms after the request."""
-
-Send = Callable[[], Awaitable[Source]]
-"""Send the request and wait for the head. Raises Unreached, Broken, Closed."""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -235,6 +208,68 @@ class Rules(msgspec.Struct, frozen=True):
         """Return the identity with which a request was recorded under other rules, else its own."""
         left = self.earlier.get((tool, path, digest))
         return left.pop(0) if left else digest
+
+
+INSIDE: ContextVar[bool] = ContextVar("hansard_inside_exchange", default=False)
+"""True where a recorded request is being sent: what is below it is not recorded again."""
+
+Run = Callable[..., Awaitable[Any]]
+"""Way to call a function of a client: in this thread, in another one, or awaited."""
+
+
+async def awaited(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call and await a function of an async client: a `Run`."""
+    return await function(*arguments)
+
+
+@contextlib.contextmanager
+def errors(package: Any, provider: str) -> Generator[None]:
+    """Turn errors of a client into cases of an exchange; what runs inside is not recorded."""
+    token = INSIDE.set(True)
+    try:
+        yield
+    except package.HTTPError as error:
+        why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        unsent = (package.ConnectError, package.ConnectTimeout, package.PoolTimeout)
+        if isinstance(error, (*unsent, package.UnsupportedProtocol)):
+            raise Unreached(f"{provider} cannot be reached: {why}") from error
+        raise Broken(why) from error
+    finally:
+        INSIDE.reset(token)
+
+
+class Received:
+    """A provider's response through a client of httpx or httpx2."""
+
+    def __init__(self, response: Any, package: Any, run: Run) -> None:
+        self.status: int = response.status_code
+        self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
+        self._package, self._run = package, run
+        self._stream = response.extensions.get("network_stream")
+        if run is awaited:
+            chunks, self._close = response.aiter_raw(), response.aclose
+            self._next = partial(anext, chunks, None)
+        else:
+            chunks, self._close = response.iter_raw(), response.close
+            self._next = partial(next, chunks, None)
+
+    async def next(self) -> bytes | None:
+        """Return the next piece of the body as transferred, or None at its end. Raises Broken."""
+        with errors(self._package, "the provider"):
+            data: bytes | None = await self._run(self._next)
+        return data
+
+    def is_ready(self) -> bool:
+        """Ask the socket; other transports do not say it."""
+        return bool(self._stream is not None and self._stream.get_extra_info("is_readable"))
+
+    async def close(self) -> None:
+        """Close the response."""
+        await self._run(self._close)
+
+
+Send = Callable[[], Awaitable[Received]]
+"""Send the request and wait for the head. Raises Unreached, Broken, Closed."""
 
 
 class Exchange:
@@ -276,7 +311,7 @@ class Exchange:
         self._joins = False
         self._is_closed = False
         self._acknowledged = acknowledged
-        self._opening: asyncio.Future[Source] | None = None
+        self._opening: asyncio.Future[Received] | None = None
         self._opened_s = 0.0
         self._receiving: asyncio.Future[None] | None = None
         self._reading: providers.Reading | None = None
@@ -354,7 +389,7 @@ class Exchange:
         if self._opening is not None and not self.ran:
             self._opening.cancel()
 
-    async def _sent(self) -> Source:
+    async def _sent(self) -> Received:
         """Send the request, now that its intent is on record. Raises Unreached, Broken, Closed."""
         if self._acknowledged is None:
             return await self._send()
@@ -371,7 +406,7 @@ class Exchange:
         self._began_s = time.monotonic()
         how, why = COMPLETE, ""
         counts = {"pieces": 0}
-        source: Source | None = None
+        source: Received | None = None
         try:
             try:
                 source = await self._sent()
@@ -407,7 +442,7 @@ class Exchange:
             if source is not None:
                 await source.close()
 
-    async def _in_turn(self, source: Source) -> AsyncGenerator[list[Piece], None]:
+    async def _in_turn(self, source: Received) -> AsyncGenerator[list[Piece], None]:
         """Yield each piece with those that are there already, where nothing can be received while
         they are being recorded. Raises Broken, Closed.
         """
@@ -436,7 +471,7 @@ class Exchange:
             yield pieces
         raise Closed
 
-    async def _joined(self, source: Source) -> AsyncGenerator[list[Piece], None]:
+    async def _joined(self, source: Received) -> AsyncGenerator[list[Piece], None]:
         """Yield the pieces that arrived since the last ones were taken. Raises Broken, Closed."""
         pieces: list[Piece] = []
         arrived, taken = asyncio.Event(), asyncio.Event()

@@ -19,7 +19,7 @@ DECODED_MAX = 256 * 2**20
 """Most bytes of a body after decompression; facts of a longer one are not read."""
 
 
-class Provider(msgspec.Struct, frozen=True, kw_only=True):
+class Provider(msgspec.Struct, frozen=True):
     """A provider of models.
 
     Attributes:
@@ -49,38 +49,21 @@ def _compatible(name: str, host: str, path: str = "/v1") -> Provider:
     stem = name.upper()
     variables = (f"{stem}_BASE_URL", f"{stem}_API_BASE")
     base = f"https://{host}{path}"
-    return Provider(name=name, dialect="openai", variables=variables, hosts=(host,), base=base)
+    return Provider(name, "openai", variables, (host,), base)
 
 
+_GOOGLE, _VERTEX = "generativelanguage.googleapis.com", "aiplatform.googleapis.com"
+
+# fmt: off
 PROVIDERS: tuple[Provider, ...] = (
-    Provider(
-        name="openai",
-        dialect="openai",
-        variables=("OPENAI_BASE_URL", "OPENAI_API_BASE"),
-        hosts=("api.openai.com", ".api.openai.com", ".openai.azure.com"),
-        base="https://api.openai.com/v1",
-    ),
-    Provider(
-        name="anthropic",
-        dialect="anthropic",
-        variables=("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
-        hosts=("api.anthropic.com",),
-        base="https://api.anthropic.com",
-    ),
-    Provider(
-        name="google",
-        dialect="google",
-        variables=("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_BASE"),
-        hosts=("generativelanguage.googleapis.com",),
-        base="https://generativelanguage.googleapis.com",
-    ),
-    Provider(
-        name="vertex",
-        dialect="google",
-        variables=("GOOGLE_VERTEX_BASE_URL", "VERTEXAI_API_BASE"),
-        hosts=("aiplatform.googleapis.com", ".aiplatform.googleapis.com"),
-        base="https://aiplatform.googleapis.com",
-    ),
+    Provider("openai", "openai", ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+        ("api.openai.com", ".api.openai.com", ".openai.azure.com"), "https://api.openai.com/v1"),
+    Provider("anthropic", "anthropic", ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
+        ("api.anthropic.com",), "https://api.anthropic.com"),
+    Provider("google", "google", ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_BASE"),
+        (_GOOGLE,), f"https://{_GOOGLE}"),
+    Provider("vertex", "google", ("GOOGLE_VERTEX_BASE_URL", "VERTEXAI_API_BASE"),
+        (_VERTEX, f".{_VERTEX}"), f"https://{_VERTEX}"),
     _compatible("mistral", "api.mistral.ai"),
     _compatible("deepseek", "api.deepseek.com", ""),
     _compatible("groq", "api.groq.com", "/openai/v1"),
@@ -91,6 +74,7 @@ PROVIDERS: tuple[Provider, ...] = (
     _compatible("fireworks", "api.fireworks.ai", "/inference/v1"),
     _compatible("perplexity", "api.perplexity.ai", ""),
 )
+# fmt: on
 """Known providers. Of two that a host matches, the first counts."""
 
 BY_NAME: Mapping[str, Provider] = {each.name: each for each in PROVIDERS}

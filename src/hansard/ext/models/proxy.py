@@ -36,14 +36,15 @@ from hansard.ext.models.exchange import (
     BROKEN,
     CLOSED,
     COMPLETE,
-    Broken,
     Closed,
     Exchange,
     Headers,
+    Received,
     Request,
     Rules,
-    Source,
     Unreached,
+    awaited,
+    errors,
     pieces_of,
     with_texts,
 )
@@ -290,7 +291,7 @@ class ModelProxy:
         headers: Headers,
         gone: asyncio.Future[None],
         acknowledged: asyncio.Event,
-    ) -> Source:
+    ) -> Received:
         """Send a request to the provider, the body once the intent is acknowledged.
 
         Raises Unreached, Broken, Closed.
@@ -311,39 +312,12 @@ class ModelProxy:
         content = body() if request.body else None
         try:
             sent = httpx2.Request(request.method, url, headers=passed, content=content)
-            sending = asyncio.ensure_future(self._client.send(sent, stream=True))
-            return _Upstream(await _unless(gone, sending))
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            host = urlsplit(url).netloc
-            message = f"{request.provider} cannot be reached at {host}: {_why(error)}"
-            raise Unreached(message) from error
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        except httpx2.InvalidURL as error:
             message = f"{url.partition('?')[0]!r:.200} is no address of a provider: {error}"
             raise Unreached(message) from error
-        except httpx2.HTTPError as error:
-            raise Broken(_why(error)) from error
-
-
-class _Upstream:
-    """A provider's response over httpx2."""
-
-    def __init__(self, response: httpx2.Response) -> None:
-        self.status = response.status_code
-        self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
-        self._response = response
-        self._chunks = response.aiter_raw()
-
-    async def next(self) -> bytes | None:
-        try:
-            return await anext(self._chunks, None)
-        except httpx2.HTTPError as error:
-            raise Broken(_why(error)) from error
-
-    def is_ready(self) -> bool:
-        return False
-
-    async def close(self) -> None:
-        await self._response.aclose()
+        with errors(httpx2, f"{request.provider} at {urlsplit(url).netloc}"):
+            sending = asyncio.ensure_future(self._client.send(sent, stream=True))
+            return Received(await _unless(gone, sending), httpx2, awaited)
 
 
 class _Reply:
@@ -483,10 +457,6 @@ def error_of(provider: Provider | None, status: int, why: str) -> dict[str, Any]
     if dialect == "google":
         return {"error": {"code": int(status), "message": message, "status": "FAILED_PRECONDITION"}}
     return {"error": {"message": message, "type": "hansard", "param": None, "code": None}}
-
-
-def _why(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def upstreams(environment: Mapping[str, str]) -> dict[str, str]:

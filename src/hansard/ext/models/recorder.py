@@ -7,7 +7,6 @@ client goes through a proxy in this process.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import importlib
 import inspect
@@ -17,14 +16,12 @@ import time
 from collections import deque
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
-    Generator,
     Iterator,
     Mapping,
     Sequence,
 )
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from functools import partial
 from http import HTTPStatus
 from types import TracebackType
@@ -44,12 +41,15 @@ from hansard.ext.models.clients import REFUSED, on_clients, wrap
 from hansard.ext.models.exchange import (
     CLOSED,
     COMPLETE,
-    Broken,
+    INSIDE,
     Exchange,
+    Received,
     Request,
     Rules,
-    Source,
+    Run,
     Unreached,
+    awaited,
+    errors,
     pieces_of,
     with_texts,
 )
@@ -62,9 +62,6 @@ from hansard.ext.models.proxy import (
     too_large,
     upstreams,
 )
-
-_inside: ContextVar[bool] = ContextVar("hansard_inside_exchange", default=False)
-"""True where a recorded request is being sent: what is below it is not recorded again."""
 
 
 class record_http:  # noqa: N801 -- called as a function, as contextlib's context managers are
@@ -154,7 +151,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
             body = await request.aread()
             if len(body) > BODY_BYTES_MAX:
                 return _refused(request, too_large(), HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            sends = partial(_send, _awaited, inner, client, options)
+            sends = partial(_send, awaited, inner, client, options)
             exchange = self._exchange(session, about, body, request, sends)
             response = await _Reply(exchange, exchange.items_async(), request).response(
                 lingers=is_stream
@@ -177,7 +174,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
         if session not in self._proxies:
             ready: asyncio.Future[ModelProxy] = asyncio.get_running_loop().create_future()
             context = copy_context()
-            context.run(_inside.set, True)  # noqa: FBT003 -- the value of the variable
+            context.run(INSIDE.set, True)  # noqa: FBT003 -- the value of the variable
             serving = asyncio.get_running_loop().create_task(
                 _serve(session, self._rules_of(session), ready), context=context
             )
@@ -189,7 +186,7 @@ class record_http:  # noqa: N801 -- called as a function, as contextlib's contex
 
     def _about(self, url: str, method: str) -> Request | None:
         """Return the provider and path of a request; None if it is not recorded."""
-        if _inside.get():
+        if INSIDE.get():
             return None
         parts = urlsplit(url)
         path = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -252,69 +249,18 @@ def _refused(request: Any, why: str, status: int = REFUSED) -> Any:
     return package.Response(status, headers=[NO_RETRY], json=content, request=request)
 
 
-Run = Callable[..., Awaitable[Any]]
-"""Way to call a function of a client: in this thread, in another one, or awaited."""
-
-
 async def _here(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-async def _awaited(function: Callable[..., Any], *arguments: Any) -> Any:
-    return await function(*arguments)
-
-
-@contextlib.contextmanager
-def _errors(package: Any, provider: str) -> Generator[None]:
-    """Turn errors of a client into cases of an exchange; what runs inside is not recorded."""
-    token = _inside.set(True)
-    try:
-        yield
-    except (package.ConnectError, package.ConnectTimeout, package.PoolTimeout) as error:
-        message = f"{provider} cannot be reached: {str(error) or type(error).__name__}"
-        raise Unreached(message) from error
-    except package.HTTPError as error:
-        raise Broken(f"{type(error).__name__}: {error}") from error
-    finally:
-        _inside.reset(token)
-
-
 async def _send(
     run: Run, inner: Callable[..., Any], client: Any, options: Mapping[str, Any], request: Any
-) -> Source:
+) -> Received:
     """Send a request by its client. Raises Unreached, Broken."""
     package = _package(request)
-    with _errors(package, request.url.host):
+    with errors(package, request.url.host):
         response = await run(partial(inner, stream=True, **options), client, request)
-    return _Received(response, package, run)
-
-
-class _Received:
-    """A provider's response through a client of httpx or httpx2."""
-
-    def __init__(self, response: Any, package: Any, run: Run) -> None:
-        self.status: int = response.status_code
-        self.headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in response.headers.raw]
-        self._package, self._run = package, run
-        self._stream = response.extensions.get("network_stream")
-        if run is _awaited:
-            chunks, self._close = response.aiter_raw(), response.aclose
-            self._next = partial(anext, chunks, None)
-        else:
-            chunks, self._close = response.iter_raw(), response.close
-            self._next = partial(next, chunks, None)
-
-    async def next(self) -> bytes | None:
-        with _errors(self._package, "the provider"):
-            data: bytes | None = await self._run(self._next)
-        return data
-
-    def is_ready(self) -> bool:
-        """Ask the socket; other transports do not say it."""
-        return bool(self._stream is not None and self._stream.get_extra_info("is_readable"))
-
-    async def close(self) -> None:
-        await self._run(self._close)
+    return Received(response, package, run)
 
 
 class _Reply:
@@ -412,7 +358,7 @@ class _Reply:
             if inspect.isawaitable(stated):
                 if self._is_sync:  # in a thread of an async session
                     loop = self._session._loop  # noqa: SLF001 -- where it belongs to
-                    asyncio.run_coroutine_threadsafe(_awaited(lambda s=stated: s), loop).result()
+                    asyncio.run_coroutine_threadsafe(awaited(lambda s=stated: s), loop).result()
                 else:
                     await stated
 

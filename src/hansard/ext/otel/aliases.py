@@ -65,34 +65,15 @@ TABLE = _table(PAGE)
 TOKENS = tuple(fact for fact in TABLE if fact.endswith("_tokens"))
 """The facts that are numbers of tokens."""
 
-OPERATIONS = {
-    "chat": "model",
-    "text_completion": "model",
-    "completion": "model",
-    "generate_content": "model",
-    "embeddings": "model",
-    "embedding": "model",
-    "rerank": "model",
-    "execute_tool": "tool",
-    "tool": "tool",
-    "retrieval": "tool",
-    "retriever": "tool",
-    "reranker": "tool",
-    "llm": "model",
-    "generation": "model",
-    "invoke_agent": "agent",
-    "create_agent": "",
-    "invoke_workflow": "agent",
-    "agent": "agent",
-    "workflow": "agent",
-    "ai.generatetext.dogenerate": "model",
-    "ai.streamtext.dostream": "model",
-    "ai.generateobject.dogenerate": "model",
-    "ai.streamobject.dostream": "model",
-    "ai.embed.doembed": "model",
-    "ai.embedmany.doembed": "model",
-    "ai.toolcall": "tool",
+_BY_KIND = {
+    "model": "chat text_completion completion generate_content embeddings embedding rerank llm "
+    "generation ai.generatetext.dogenerate ai.streamtext.dostream ai.generateobject.dogenerate "
+    "ai.streamobject.dostream ai.embed.doembed ai.embedmany.doembed",
+    "tool": "execute_tool tool retrieval retriever reranker ai.toolcall",
+    "agent": "invoke_agent invoke_workflow agent workflow",
+    "": "create_agent",
 }
+OPERATIONS = {name: kind for kind, names in _BY_KIND.items() for name in names.split()}
 """Kinds of spans by their operation, or kind, in lower case: a call of a `model` or a `tool`, or an
 `agent`; any other is structure without a call."""
 

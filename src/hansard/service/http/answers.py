@@ -175,7 +175,12 @@ _READS_OF_KEY = """
     FROM steps AS s
     JOIN events AS e ON e.position = s.requested_position AND e.version = s.requested_version
         AND e.agent = s.agent
-    WHERE s.run = $1 AND s.tool = 'board.get' AND s.arguments->>'key' = $2
+    WHERE s.run = $1 AND (
+        (s.tool = 'board.get' AND s.arguments->>'key' = $2)
+        OR (s.tool = 'board.commit' AND contains(
+            CAST(s.arguments->'reads' AS VARCHAR), concat('[', CAST(to_json($2) AS VARCHAR), ',')
+        ))
+    )
     ORDER BY s.requested_position
 """
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -212,9 +213,16 @@ class Listener(msgspec.Struct, frozen=True):
     pid: int
 
 
+_ALL = re.compile(r"//(?:0\.0\.0\.0|\[::\]):")
+
+
 @contextlib.contextmanager
 def published(data_dir: Path, url: str) -> Iterator[None]:
-    """Name the service's URL in the data directory while the block runs."""
+    """Name the service's URL in the data directory while the block runs.
+
+    A service on all addresses is reached at `localhost` on this machine.
+    """
+    url = _ALL.sub("//localhost:", url)
     folder = data_dir / "http"
     folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIR)
     path = folder / f"listener-{os.getpid()}-{urlsplit(url).port}.json"

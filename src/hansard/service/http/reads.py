@@ -29,8 +29,6 @@ from hansard.domain.choices import claimed_time
 from hansard.domain.errors import BadValue
 from hansard.domain.roles.view import ShownEvent
 from hansard.domain.run import ForkEffects
-from hansard.inspect import audit as audits
-from hansard.inspect import comparison_parts
 from hansard.inspect import experiments as experiment_reads
 from hansard.inspect import memory as memory_reads
 from hansard.inspect import outline as outlines
@@ -62,7 +60,7 @@ from hansard.inspect.run import (
 )
 from hansard.inspect.run_diff import run_diff
 from hansard.inspect.trace import Payloads
-from hansard.operations.reports import AuditQuestion, question_of
+from hansard.operations.reports import AuditQuestion
 from hansard.projections.snapshots import Reader
 from hansard.service.http.answers import read_tables
 from hansard.service.http.records import OpenWorkspace
@@ -678,17 +676,6 @@ async def _from_tables(context: Context, reads: Callable[[Reader], R], *words: s
     return await inner.read(reads, *words)
 
 
-@read("/why")
-async def why(context: Context, *, decision: str) -> Any:
-    """Explain a decision, or list those of a run, as `hansard why --json`.
-
-    Args:
-        decision: The id or address of its event, a unique prefix, or a run.
-    """
-    reads = partial(audits.why, text=decision)
-    return document(await _from_tables(context, reads, "why", decision))
-
-
 @read("/audit")
 async def audit(
     context: Context,
@@ -709,31 +696,6 @@ async def audit(
     question = AuditQuestion(run=run, kinds=tuple(kind), experiment=experiment, severity=severity)
     words = msgspec.json.encode(question).decode()
     return document(await _from_tables(context, question.answer, "audit", words))
-
-
-@read("/compare")
-async def compare(
-    context: Context,
-    *,
-    experiment: str,
-    metric: str | None = None,
-    baseline: str | None = None,
-    by: str | None = None,
-    all_pairs: bool = False,
-) -> Any:
-    """Compare the arms of an experiment, as `hansard compare --json`.
-
-    Args:
-        experiment: The experiment.
-        metric: Judge by this metric instead of the plan's.
-        baseline: Compare with this arm; by default the first.
-        by: Also compare for each value of this label of runs.
-        all_pairs: Compare each pair of arms.
-    """
-    options = {"metric": metric, "baseline": baseline, "by": by, "all_pairs": all_pairs}
-    question = question_of(experiment, {name: each for name, each in options.items() if each})
-    reads = partial(comparison_parts.compare, question=question)
-    return document(await _from_tables(context, reads, "compare", experiment))
 
 
 class Inbox(msgspec.Struct, kw_only=True):

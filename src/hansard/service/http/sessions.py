@@ -30,7 +30,7 @@ from hansard.service.http.routes import SMALL_BODY_BYTES, Context, read
 CLIENTS_MAX = 200
 """Most principals of a workspace that are connected through here."""
 
-EXCHANGES_MAX = 512
+EXCHANGES_MAX = 300
 """Most requests of one principal under way, and answers that are kept for it."""
 
 KEPT_BYTES_MAX = 32 * 1024 * 1024
@@ -218,8 +218,9 @@ async def _passed(
     exchange = client.exchanges.get(key)
     if exchange is None:
         if again:
-            fact = "the service does not know this request: it was restarted, or nobody waited"
-            return problem(HTTPStatus.GONE, fact, remedy="resume the run in a new session")
+            return _gone(
+                "the service does not know this request: it was restarted, or nobody waited"
+            )
         ask_s = timeout_s if timeout_s < wire.WAIT_S else wire.FOR_EVER_S
         exchange = client.begin(key, subject, body, ask_s)
     wait_s = 0.0 if len(body) > SMALL_BODY_BYTES else min(max(timeout_s, 0.0), wire.WAIT_S)
@@ -229,12 +230,18 @@ async def _passed(
         raise CallerRefused(HTTPStatus.UNAUTHORIZED, "the access of this token has ended")
     if not exchange.answer.done():
         return Response(status_code=HTTPStatus.ACCEPTED)
+    if exchange.answer.cancelled():
+        return _gone("the service ends")
     try:
         return Response(await exchange.answer, media_type="application/json")
     except NoResponders as error:
-        return problem(HTTPStatus.GONE, str(error), remedy="resume the run in a new session")
+        return _gone(str(error))
     except TooLarge as error:
         large, remedy = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "pass large values by reference"
         return problem(large, str(error), value=f"{error.limit}", remedy=remedy)
     except BusError as error:
         return problem(HTTPStatus.GATEWAY_TIMEOUT, str(error), remedy="send it again later")
+
+
+def _gone(fact: str) -> Response:
+    return problem(HTTPStatus.GONE, fact, remedy="resume the run in a new session")

@@ -39,7 +39,7 @@ export default function OriginView({ params }: ViewProps) {
               { name: "value", cell: (row) => (row.kind === "write" ? <Value value={row.write.value} /> : <span class="dim">the value as of then</span>) },
               { name: "time", cell: (row) => <Time iso={row.kind === "write" ? row.write.time : `${row.reading.at}Z`} /> },
             ]} />
-            {!data.reads.length && <p class="note">No call of the run read the key with <code>board.get</code>. An agent may also have been shown it in its view.</p>}
+            {!data.reads.length && <p class="note">No call of the run read the key with <code>board.get</code> or in a transaction. An agent may also have been shown it in its view.</p>}
             <AsOf position={data.position} />
           </>
         );

@@ -158,7 +158,7 @@ function laidOut(all: Fact[], causes: Cause[], most: number): { nodes: Placed[];
       placed.set(cause.address, source);
       nodes.push(source.node);
     }
-    edges.push([source.node, target.node]);
+    if (source.level > target.level) edges.push([source.node, target.node]); // in one column the tree has it
   }
   const left = Math.min(column(2), ...nodes.slice(1).map((node) => node.x)) - WIDTH / 2 - 8;
   for (const node of nodes) node.x -= left;
