@@ -35,7 +35,7 @@ async def roll(
         option("Least age of the next generation before a stream is deleted.", "SECONDS", min=0),
     ] = KEEP_S,
 ) -> None:
-    """Begin the next generation of a log, and move sealed ones to the archive.
+    """Begin the next generation of a log, and archive the sealed ones.
 
     Seals the newest generation and opens the next; writers wait some milliseconds. With an archive
     (HANSARD_ARCHIVE) each sealed generation is stored there and verified, and its stream is deleted
