@@ -34,6 +34,8 @@ from hansard.broker.lease import ServerError as ServerError
 from hansard.broker.private_copy import NotCopied as NotCopied
 from hansard.bus.clock import MockedClock as MockedClock
 from hansard.bus.errors import AppendUnknown as AppendUnknown
+from hansard.bus.errors import ArchiveUnavailable as ArchiveUnavailable
+from hansard.bus.errors import BadArchive as BadArchive
 from hansard.bus.errors import BrokerError as BrokerError
 from hansard.bus.errors import BusError as BusError
 from hansard.bus.errors import Closed as Closed

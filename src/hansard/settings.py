@@ -69,6 +69,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
         durability: HANSARD_DURABILITY: `strict` (default) or `relaxed`, for the embedded broker.
         disk_wait_s: HANSARD_DISK_WAIT_S: how long, in seconds, a write waits for free space when
             the embedded broker's disk is full (600).
+        archive: HANSARD_ARCHIVE: where `hansard up` and `hansard tiers roll` store older commits: a
+            folder, or a URL such as `s3://bucket/folder` (never, if unset). Readers find it in the
+            record.
+        roll_commits: HANSARD_ROLL_COMMITS: number of commits on the broker after which `hansard up`
+            begins the next generation of the log (1000000; 0: never). Only with an archive.
+        roll_hours: HANSARD_ROLL_HOURS: age of the newest generation in hours after which it does so
+            (24; 0: never). Only with an archive.
+        archive_memory_mb: HANSARD_ARCHIVE_MEMORY_MB: most memory of a process for commits read from
+            the archive, in MiB (64).
+        archive_disk_mb: HANSARD_ARCHIVE_DISK_MB: most space in the data directory for commits read
+            from the archive, in MiB (1024; 0: none).
         nats_url: HANSARD_NATS_URL: an outside server or cluster, comma-separated; the embedded one
             if unset.
         nats_user: HANSARD_NATS_USER: the user to log in as there.
@@ -124,6 +135,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     workspace: str = "default"
     durability: str | None = None
     disk_wait_s: float = 600.0
+    archive: str | None = None
+    roll_commits: int = 1_000_000
+    roll_hours: float = 24.0
+    archive_memory_mb: int = 64
+    archive_disk_mb: int = 1024
     nats_url: str | None = None
     nats_user: str | None = None
     nats_password: str | None = None

@@ -16,8 +16,9 @@ import structlog
 
 import hansard
 from hansard.bus import subjects
+from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError, BusError, NotFound, ReplicaBehind
-from hansard.bus.jetstream import JetStreamLog, direct, open_log
+from hansard.bus.jetstream import JetStreamLog, direct, open_log, roll
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import api, described, is_authoritative, late_of
 from hansard.bus.jetstream.log import Figures, RawWorkspace
@@ -675,3 +676,43 @@ async def test_stops_and_kills(tmp_path: Path, evidence: Evidence):
     evidence.record("replicas.stops_and_kills", stale=len(trial.wrong), **trial.figures)
     assert not trial.wrong, trial.wrong[:20]
     assert taken == list(range(1, taken[-1] + 1))
+
+
+@pytest.mark.thorough(quick="bus/test_generations.py::test_followers_go_on_over_rolls")
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_no_stale_read_over_rolls(servers: Cluster, tmp_path: Path, replicas: int):
+    """What a client at one server appended is read at another, while the log is rolled."""
+    workspace = f"rolls-{replicas}"
+    logs = [
+        await servers.log(workspace, replicas=replicas, first=member) for member in servers.members
+    ]
+    admin = await Broker.open(servers.options("admin"))
+    over = asyncio.Event()
+
+    async def write(number: int) -> int:
+        stream, version = KeyStream("r1", f"k{number}"), 0
+        while not over.is_set():
+            version += 1
+            stored = await logs[number].append(append(stream, version))
+            for log in logs:
+                newest = await log.last(stream)
+                assert newest is not None
+                assert newest.position >= stored.position
+                assert len(await log.read(stream)) >= version
+        return version
+
+    writers = [asyncio.create_task(write(number)) for number in range(len(logs))]
+    archive = archive_at(workspace, str(tmp_path))
+    for _ in range(4):
+        await asyncio.sleep(0.5)
+        for writer in writers:
+            assert not writer.done(), writer.result()
+        done = await roll.tend(admin, workspace, None, archive, keep_s=0)
+        assert done.roll.sealed
+        assert done.deleted
+    over.set()
+    versions = await asyncio.gather(*writers)
+    whole = [each async for each in logs[0].follow(0, until=await logs[1].head())]
+    assert len(whole) == sum(versions)
+    async with closing(*logs):
+        await admin.close()

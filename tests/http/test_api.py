@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from pyarrow import ipc
 
+from hansard.bus.archive import archive_at
 from hansard.client import opening
 from hansard.client.listening import Address
 from hansard.service.http import app, metrics, records
@@ -222,7 +223,7 @@ async def test_the_document_describes_each_route(lab: Lab):
 
 
 @pytest.mark.slow
-async def test_readiness_and_figures(lab: Lab):
+async def test_readiness_and_figures(lab: Lab, tmp_path: Path):
     """Health needs no login; the figures need the operator's token."""
     await lab.record.prompts.add("tone", "Be brief.")
     await lab.http.post(lab.at("/sql"), json={"statement": "SELECT 1"})
@@ -231,6 +232,7 @@ async def test_readiness_and_figures(lab: Lab):
         answer = await lab.http.get(path, headers=bare)
         assert (answer.status_code, answer.json()["status"]) == (200, status)
     assert (await lab.http.get("/metrics", headers=bare)).status_code == 401
+    place = archive_at(lab.name, str(tmp_path / "archive")).place
     text = (await lab.http.get("/metrics")).text
     figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     head = await lab.record.workspace.log.head()
@@ -239,6 +241,10 @@ async def test_readiness_and_figures(lab: Lab):
     assert float(figures[f"hansard_published_lag_commits{here}"]) == 0
     assert float(figures[f"hansard_in_doubt_calls{here}"]) == 0
     assert float(figures["hansard_broker_memory_bytes"]) > 1_000_000
+    for tier in ("L1", "L2", "L3"):
+        of = f'{{archive="{place}",tier="{tier}"}}'
+        assert float(figures[f"hansard_archive_bytes{of}"]) == 0
+        assert float(figures[f"hansard_archive_hits_total{of}"]) == 0
     assert float(figures["hansard_append_seconds_count"]) >= 1
     route = 'method="POST",route="/api/v1/{workspace}/sql",status="200"'
     assert float(figures[f"hansard_http_request_seconds_count{{{route}}}"]) == 1

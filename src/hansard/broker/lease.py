@@ -484,6 +484,10 @@ class Host:
         except OSError as error:
             raise NotWritable(self._place.root, error) from error
 
+    def release(self, stream: str) -> None:
+        """Stop watching a stream's files, which may be deleted now."""
+        self._anchors.release(self._place.stream(stream))
+
     def check(self, stream: str) -> None:
         """Raise StoreGone unless the server's files are in place. Called after each write, since a
         server still acknowledges after its files were deleted. Raises NotWritable if the disk

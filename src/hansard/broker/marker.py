@@ -28,7 +28,7 @@ import msgspec
 from hansard.broker import process as server_process
 from hansard.broker.files import Credentials, Durability, ServerFiles
 from hansard.bus import marks, subjects
-from hansard.bus.marks import Extent, Kept, Mark, Newest
+from hansard.bus.marks import Extent, Kept, Mark, Newest, Whole
 
 LOOK_S = 1.0
 """Pause between two checks in seconds: how far a mark lags behind under a light load."""
@@ -191,33 +191,34 @@ class _Keeper:
         DecodeError.
         """
         streams = server.streams()
+        logs = server.logs(streams)
         marked = marks.workspaces(self._data_dir)
         changed: dict[str, Kept] = {}
         until_s = time.monotonic() + READ_S_MAX
-        for name, state in streams.items():
-            workspace = marks.workspace_of(name)
-            if workspace is None:
-                continue
+        for workspace, log in logs.items():
+            name, state = subjects.log_stream(workspace), log.extent
             known = self._known(workspace, name, there=workspace in marked)
             blobs = streams.get(subjects.blob_stream(workspace), Extent()).last
             is_read = known.lost is not None or known.mark.chained == state.last
             if is_read and server.compared.get(name) == (state, blobs):
                 continue
-            lost = marks.loss(known, state, blobs, server.newest(known.mark, state))
+            newest = server.newest(known.mark, log)
+            lost = marks.loss(log.checked(known), state, blobs, newest)
             server.compared[name] = state, blobs
             if lost is not None:
                 if known.lost is None:  # the mark stays unchanged: only it proves the loss
                     changed[workspace] = msgspec.structs.replace(known, lost=lost)
                     self.say(f"workspace {workspace!r}: {lost}; see 'hansard check'")
                 continue
-            mark = self._read(server, known.mark, state, until_s)
+            mark = self._read(server, known.mark, log, until_s)
             if (mark, blobs, None) != (known.mark, known.blobs, known.lost):
                 changed[workspace] = msgspec.structs.replace(
                     known, mark=mark, blobs=blobs, lost=None
                 )
         if changed:
             time.sleep(SETTLED_S)
-            self._write(changed, server.streams())
+            streams = server.streams()
+            self._write(changed, streams, server.logs(streams))
 
     def _known(self, workspace: str, stream: str, *, there: bool) -> Kept:
         known, late = self._kept.get(workspace), None
@@ -232,14 +233,18 @@ class _Keeper:
             self._kept[workspace] = known
         return known
 
-    def _read(self, server: _Server, mark: Mark, state: Extent, until_s: float) -> Mark:
+    def _read(self, server: _Server, mark: Mark, log: Whole, until_s: float) -> Mark:
         """Return the mark at the newest position, with its chain as far as the reading time
         allows.
         """
+        state = log.extent
         chained = Mark(mark.stream, mark.chained, 0, mark.chained, mark.chain, mark.before)
         while chained.position < state.last and time.monotonic() < until_s:
             before = chained.position
-            for position, subject, body in server.after(mark.stream, before):
+            stream = log.holding(before + 1)
+            if stream is None:
+                break  # only the archive has it
+            for position, subject, body in server.after(stream, before):
                 if position > state.last:
                     break
                 chained = chained.then(position, subject, body)
@@ -247,12 +252,15 @@ class _Keeper:
                 break  # nothing more is readable
         return msgspec.structs.replace(chained, position=state.last, count=state.messages)
 
-    def _write(self, changed: dict[str, Kept], streams: dict[str, Extent]) -> None:
+    def _write(
+        self, changed: dict[str, Kept], streams: dict[str, Extent], logs: dict[str, Whole]
+    ) -> None:
         """Write the marks that still hold. A folder that replaced ours gets none."""
         if not os.path.samestat(self._folder, self._data_dir.stat()):
             raise FileNotFoundError(errno.ENOENT, "another folder now", str(self._data_dir))
         for workspace, kept in changed.items():
-            state = streams.get(kept.mark.stream)
+            log = logs.get(workspace)
+            state = log.extent if log is not None else None
             blobs = streams.get(subjects.blob_stream(workspace), Extent()).last
             if kept.lost is None and (
                 state is None
@@ -276,6 +284,7 @@ class _Server:
         self._requests = 0
         self._usage: object = None
         self._streams: dict[str, Extent] = {}
+        self._archived: dict[str, tuple[int, int, int]] = {}
         self.compared: dict[str, tuple[Extent, int]] = {}
         """Logs that were last compared with their marks over this connection: the log's extent, and
         the end of its blobs.
@@ -314,14 +323,47 @@ class _Server:
                 break
         return extents
 
-    def newest(self, mark: Mark, state: Extent) -> Newest | None:
+    def logs(self, streams: dict[str, Extent]) -> dict[str, Whole]:
+        """Return the logs of all workspaces, over their generations."""
+        generations: dict[str, list[tuple[int, str]]] = {}
+        for name in streams:
+            log = marks.generation_of(name)
+            if log is not None:
+                generations.setdefault(log[0], []).append((log[1], name))
+        return {
+            workspace: Whole(
+                tuple((name, streams[name]) for _, name in sorted(names)),
+                *self._archive(workspace, streams),
+            )
+            for workspace, names in generations.items()
+        }
+
+    def _archive(self, workspace: str, streams: dict[str, Extent]) -> tuple[int, int]:
+        """Return the last position that the archive verified, and its number of messages."""
+        name = subjects.tiers_stream(workspace)
+        if name not in streams:
+            return 0, 0
+        read, end, messages = self._archived.get(workspace, (0, 0, 0))
+        while read < streams[name].last:
+            before = read
+            for position, _, body in self.after(name, read):
+                entry = msgspec.json.decode(body)
+                read, end = position, max(end, int(entry["last"]))
+                messages += int(entry["messages"])
+            if read == before:
+                break
+        self._archived[workspace] = read, end, messages
+        return end, messages
+
+    def newest(self, mark: Mark, log: Whole) -> Newest | None:
         """Return the message at a mark's `chained` position; None if it cannot be checked, or if
         the server has none there.
         """
-        if not mark.checkable or mark.chained > state.last:
+        stream = log.holding(mark.chained)
+        if not mark.checkable or mark.chained > log.extent.last or stream is None:
             return None
         headers, body = self._connection.answer(
-            self._ask(f"DIRECT.GET.{mark.stream}", {"seq": mark.chained})
+            self._ask(f"DIRECT.GET.{stream}", {"seq": mark.chained})
         )
         fields = _headers(headers)
         return None if fields is None else (fields["Nats-Subject"], body)

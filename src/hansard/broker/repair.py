@@ -68,8 +68,14 @@ async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
             if await jetstream_streams.config_of(broker, name) is None
         ]
     damaged = [name for name in missing if Witness.of(place.root).files(name) is not None]
-    if subjects.log_stream(workspace) in missing and not damaged:
+    logs = Witness.of(place.root).logs(workspace)
+    if subjects.log_stream(workspace) in missing and not damaged and not logs:
         raise NotFound(f"workspace {workspace!r}", f"no stream of it is in {str(place.store)!r}")
+    if damaged and len(logs) > 1:
+        raise ServerError(
+            f"the log of workspace {workspace!r} has generations ({', '.join(sorted(logs))}): "
+            "'hansard repair' cannot tell their seals; restore the broker's files from a backup"
+        )
     if not damaged:
         return []
     with tempfile.TemporaryDirectory("-hansard-repair", ignore_cleanup_errors=True) as folder:

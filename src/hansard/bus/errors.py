@@ -4,6 +4,7 @@
     ├── TooLarge            the caller: a commit does not fit even with its payloads as blobs
     ├── ReadOnly            the caller: the data directory can only be read
     ├── Contradiction       the caller: a stream or server exists with other settings
+    ├── BadArchive          the caller: the address of an archive is not usable
     ├── NotFound            the caller: a run, stream, blob or point does not exist
     ├── Conflict            a lost race: another commit has that version; carries the winner
     ├── Fenced              a lost race: another session holds a later epoch; never retried
@@ -12,7 +13,9 @@
     ├── Unreachable         the world: no connection to the broker
     │   ├── NotWritable     the world: the embedded broker's disk refuses writes (it is full)
     │   ├── Closed          the caller: the connection was closed
-    │   └── ReplicaBehind   the world: no replica that is up to date answered in time
+    │   ├── ReplicaBehind   the world: no replica that is up to date answered in time
+    │   └── ArchiveUnavailable
+    │                       the world: the object store of older positions does not answer
     └── BrokerError         the world: the broker answered with an error of its own
 
 A record that contradicts itself is `hansard.domain.errors.Corrupt`.
@@ -143,6 +146,12 @@ class Anchors:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stat = os.fstat(fd)
             self._held[path] = fd, (stat.st_dev, stat.st_ino)
+
+    def release(self, folder: Path) -> None:
+        """Hold a folder no longer; nothing if it is not held."""
+        held = self._held.pop(os.fspath(folder), None)
+        if held is not None:
+            os.close(held[0])
 
     def lost(self, folder: Path | str | None = None) -> str | None:
         """Describe how the folder, or any held one, was lost; None if it is in place.
@@ -432,6 +441,40 @@ class ReplicaBehind(Unreachable):
         self.stream = stream
         self.target = target
         self.reached = reached
+
+
+class ArchiveUnavailable(Unreachable):
+    """The object store with a log's older positions did not answer, or refused.
+
+    State: nothing was read or written there. New events are recorded as before.
+    Remedy: make the store reachable, and correct its credentials; then try again.
+
+    Attributes:
+        name: The object.
+    """
+
+    def __init__(self, url: str, action: str, name: str, why: str, remedy: str = "") -> None:
+        BusError.__init__(
+            self,
+            f"the archive at {url} could not {action} {name!r} ({why}): "
+            + (remedy or "check the store, its credentials and HANSARD_ARCHIVE, then try again"),
+        )
+        self.url = url
+        self.name = name
+
+
+class BadArchive(BusError):
+    """The address of an archive is not usable.
+
+    State: nothing was written.
+    Remedy: give a folder, or a URL of the kinds that the message lists.
+    """
+
+    def __init__(self, url: str, fact: str) -> None:
+        super().__init__(
+            f"HANSARD_ARCHIVE is {url!r}, {fact}: give a folder, or a URL such as "
+            "s3://bucket/folder, gs://bucket/folder, az://container/folder"
+        )
 
 
 class BrokerError(BusError):

@@ -102,6 +102,44 @@ class Extent(msgspec.Struct, frozen=True):
         return max(0, self.missing - (counted.position - counted.messages))
 
 
+class Whole(msgspec.Struct, frozen=True):
+    """A log over all its generations: those that have a stream, oldest first, and the extent of
+    all. The archive verified `archived` messages at positions up to `end`; their streams may be
+    deleted.
+    """
+
+    streams: tuple[tuple[str, Extent], ...] = ()
+    end: int = 0
+    archived: int = 0
+
+    @property
+    def extent(self) -> Extent:
+        """The extent of the whole log."""
+        extents = [extent for _, extent in self.streams]
+        if not self.end and len(extents) == 1:
+            return extents[0]
+        rest = [extent for extent in extents if extent.last > self.end]
+        return Extent(
+            1 if self.end else min((extent.first for extent in extents), default=0),
+            max((extent.last for extent in extents), default=self.end),
+            self.archived + sum(extent.messages for extent in rest),
+            max((extent.accepted for extent in extents), default=0),
+        )
+
+    def holding(self, position: int) -> str | None:
+        """Return the stream that can hold a position; None if only the archive does."""
+        names = [name for name, each in self.streams if each.messages and each.first <= position]
+        if names:
+            return names[-1]
+        return self.streams[0][0] if self.streams and position > self.end else None
+
+    def checked(self, kept: Kept) -> Kept:
+        """Return a mark without its digest if the server no longer has the message to check."""
+        if kept.mark.checkable and self.holding(kept.mark.chained) is None:
+            return msgspec.structs.replace(kept, mark=msgspec.structs.replace(kept.mark, chain=""))
+        return kept
+
+
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     """The extent of a log when it was read: `count` messages up to `position`.
 
@@ -237,6 +275,17 @@ def files_of(store: Path, stream: str) -> Path | None:
     return next((each for each in _folders(store, stream) if any(_sizes(each / "msgs"))), None)
 
 
+def generation_of(stream: str) -> tuple[str, int] | None:
+    """Return the workspace of whose log a stream is a generation, and its number; None for any
+    other stream.
+    """
+    name, _, number = stream.removeprefix("hansard_").rpartition("_")
+    if number.isdecimal() and (workspace := workspace_of(f"hansard_{name}")) is not None:
+        return workspace, int(number)
+    workspace = workspace_of(stream)
+    return (workspace, 0) if workspace is not None else None
+
+
 def workspace_of(stream: str) -> str | None:
     """Return the workspace whose log a stream is; None for any other stream."""
     match = _LOG.fullmatch(stream)
@@ -247,10 +296,10 @@ def workspace_of(stream: str) -> str | None:
 
 def _workspaces(store: Path) -> Iterator[str]:
     """Yield the workspaces with messages in the store."""
-    for folder in _folders(store):
-        workspace = workspace_of(folder.name)
-        if workspace is not None and any(_sizes(folder / "msgs")):
-            yield workspace
+    folders = ((generation_of(folder.name), folder) for folder in _folders(store))
+    yield from dict.fromkeys(
+        log[0] for log, folder in folders if log is not None and any(_sizes(folder / "msgs"))
+    )
 
 
 def _folders(store: Path, stream: str | None = None) -> Iterator[Path]:
@@ -296,6 +345,16 @@ class Witness(msgspec.Struct, frozen=True):
     def files(self, stream: str) -> Path | None:
         """Return the folder that holds messages of a stream."""
         return files_of(self.data_dir / "nats", stream)
+
+    def logs(self, workspace: str) -> dict[str, Path]:
+        """Return the folders that hold messages of a log's generations, by stream."""
+        first = subjects.log_stream(workspace)
+        folders = _folders(self.data_dir / "nats")
+        return {
+            each.name: each
+            for each in folders
+            if each.name.split("_")[:2] == first.split("_") and any(_sizes(each / "msgs"))
+        }
 
     def hidden(self, workspace: str, stream: str, folder: Path) -> Corrupt:
         """Return the error for a stream that the server does not offer though its messages are on

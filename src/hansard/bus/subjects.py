@@ -156,6 +156,23 @@ def parse(text: str) -> tuple[StreamId, int]:
     return stream, number
 
 
+def is_name(pattern: str) -> bool:
+    """Return whether a filter matches one subject only."""
+    return "*" not in pattern and ">" not in pattern
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a subject matches a filter: `*` is one token, a final `>` one or more."""
+    if pattern == text or is_name(pattern):
+        return pattern == text
+    target, tokens = pattern.split("."), text.split(".")
+    if target[-1] == ">" and len(tokens) >= len(target):
+        target, tokens = target[:-1], tokens[: len(target) - 1]
+    return len(target) == len(tokens) and all(
+        token in ("*", has) for token, has in zip(target, tokens, strict=True)
+    )
+
+
 def live(text: str) -> str:
     """Return the subject on which the stream republishes what it accepted under `text`."""
     return f"live.{text}"
@@ -164,6 +181,45 @@ def live(text: str) -> str:
 def log_stream(workspace: str) -> str:
     """Return the name of the JetStream stream with a workspace's commits."""
     return f"hansard_log-{workspace}"
+
+
+def generation_stream(workspace: str, number: int) -> str:
+    """Return the name of the JetStream stream of a generation of the log. No workspace's name has
+    an underscore, so that it is not the log of another workspace.
+    """
+    return f"{log_stream(workspace)}_{number}" if number else log_stream(workspace)
+
+
+def generation_prefix(number: int) -> str:
+    """Return the prefix under which a generation is written: its stream stores `w.3.x` as `x`."""
+    return f"w.{number}." if number else ""
+
+
+def later_generations(workspace: str) -> str:
+    """Return the filter for the subjects on which all generations but the first listen."""
+    return f"w.*.{workspace_prefix(workspace)}.>"
+
+
+def rolled(workspace: str) -> str:
+    """Return the subject of the notice that the open generation was sealed; it is not stored."""
+    return f"hansard_rolled.{workspace}"
+
+
+def tiers_stream(workspace: str) -> str:
+    """Return the name of the JetStream stream with one message for each archived generation."""
+    return f"hansard_tiers-{workspace}"
+
+
+def guard_stream(workspace: str) -> str:
+    """Return the name of the JetStream stream that keeps the subjects of an archived generation 0
+    from being used again.
+    """
+    return f"hansard_guard-{workspace}"
+
+
+def tiers_subject(workspace: str, generation: int | str) -> str:
+    """Return the subject of an archived generation; "*" for all."""
+    return f"hansard_tiers.{workspace}.{generation}"
 
 
 def blob_stream(workspace: str) -> str:

@@ -97,6 +97,7 @@ SECTIONS = {
         "health": ("status", "Show whether 'hansard up' is watching, and what it found."),
         "check": ("status", "Verify a whole workspace."),
         "repair": ("status", "Restore lost metadata of a workspace's streams."),
+        "tiers": ("tiers", "Move older commits of a log to the archive."),
         "rebuild": ("status", "Rebuild the workspace's tables from its log."),
         "roles": ("roles", "Set, show and explain what each role may see and do."),
         "principals": ("roles", "List principals and their tokens; revoke access."),
@@ -112,7 +113,7 @@ its modules (`declared`), since importing them takes 0.5 s.
 
 GROUPS = {
     *("run", "agent", "mcp", "conversation", "memory", "experiment", "prompt", "price"),
-    *("actions", "experience", "reuse", "roles"),
+    *("actions", "experience", "reuse", "roles", "tiers"),
 }
 
 

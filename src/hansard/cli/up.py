@@ -34,6 +34,7 @@ from hansard.domain.choices import counted
 from hansard.domain.errors import BadValue, HansardError, import_extra
 from hansard.inspect.answer import masked
 from hansard.inspect.status import BrokerStatus, CorruptLine, LogEntry, logged
+from hansard.service.rolling import rolling
 from hansard.service.running import (
     Watcher,
     broker_status,
@@ -370,7 +371,8 @@ class _One:
             head = (await raw.extent()).last
             unserved = partial(self.shows.trouble, kind="service")
             reflects = reflecting(self._settings, self._command, self._print_reflection)
-            async with served(self._settings, self._broker, unserved) as serves, reflects:
+            rolls = rolling(self._settings, self._broker, self._print_roll)
+            async with served(self._settings, self._broker, unserved) as serves, reflects, rolls:
                 line = {"workspace": self.name, "position": head, "service": serves}
                 self.begun.set_result((line, raw.server_version))
                 await self._shown.wait()
@@ -393,6 +395,9 @@ class _One:
 
     def _print_reflection(self, text: str) -> None:
         self.shows.trouble(f"workspace {self.name!r}: {text}", kind="memory")
+
+    def _print_roll(self, text: str) -> None:
+        self.shows.trouble(f"workspace {self.name!r}: {text}", kind="tiers")
 
     async def _follow(self, raw: RawWorkspace, after: int) -> None:
         """Print one line per commit."""

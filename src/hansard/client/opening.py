@@ -22,6 +22,7 @@ from hansard.agents.workspace import Workspace
 from hansard.broker import private_copy
 from hansard.broker.files import Durability, Login
 from hansard.broker.lease import Host
+from hansard.bus import archive
 from hansard.bus.clock import Clock, demand_real_clock
 from hansard.bus.errors import NotFound
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
@@ -86,6 +87,9 @@ async def find_broker(settings: Settings) -> Broker:
     Raises MockedClock, and SettingsError if replicas are requested of the embedded one.
     """
     demand_real_clock()
+    mib, folder = archive.MIB, data_dir_of(settings) / "archive-cache"
+    sizes = settings.archive_memory_mb * mib, settings.archive_disk_mb * mib
+    archive.configure(archive.Caches(folder, *sizes))
     if settings.nats_url:
         return await _outside(settings)
     if (settings.nats_replicas or 1) > 1:

@@ -3,6 +3,8 @@
 A resend is safe because a subject accepts one message forever, and a condition that no longer holds
 never holds again: whatever happens to an earlier attempt, the commit is stored at most once, and
 the message on its subject shows whose it is.
+
+Long because one loop of attempts, over conflicts, unknown outcomes and generations, is one concept.
 """
 
 from __future__ import annotations
@@ -37,21 +39,22 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
     BATCH_MESSAGES_MAX,
     Direct,
-    Known,
     RetryBudget,
     publish,
     publish_all,
 )
+from hansard.bus.jetstream.generations import Messages, Open, View, newest_of
 from hansard.bus.jetstream.wire import (
     EXPECTED_SEQUENCE,
     EXPECTED_SUBJECT,
     FIRST,
     HEADER_LINE,
     ORIGIN,
-    Message,
     NoAnswer,
+    NoResponders,
     NotSent,
     Rejected,
+    Sealed,
     acknowledged,
     block,
 )
@@ -66,11 +69,24 @@ from hansard.bus.log import (
     VersionFree,
 )
 from hansard.bus.portal import own_task
+from hansard.bus.sources import Message
+from hansard.domain.ids import StreamId
 
 # ---------------------------------------------------------------- sending
 #
 # On a server that syncs every message, each ack costs an fsync; an atomic batch costs about 4 ms
 # and one fsync whatever its size. So a few callers publish in parallel, and many share a batch.
+
+SEALED_ENDS_MAX = 10_000
+"""Most streams of which the newest version in sealed generations is remembered; then all are
+looked up again.
+"""
+
+FINISH_AFTER_S = 1.0
+"""Time that a writer waits for the next generation before it opens it itself, in seconds."""
+
+EXPECT_NOTHING = 0
+"""Condition in the open generation for what is in a sealed one."""
 
 SINGLES_MAX = 8
 """Most single publishes in flight in strict mode: the server syncs them one after the other anyway.
@@ -90,19 +106,17 @@ GROUP_BYTES_MAX = 4 * 1024 * 1024
 
 
 class _Waiting(msgspec.Struct):
+    open: Open
     subject: str
     body: bytes
     future: asyncio.Future[int | None]
 
 
 class Committer:
-    """Publishes commits of one process to the log that `known` describes. Callers outside use only
-    `send`.
-    """
+    """Publishes commits of one process to a log. Callers outside use only `send`."""
 
-    def __init__(self, broker: Broker, known: Known, *, group: bool) -> None:
+    def __init__(self, broker: Broker, *, group: bool) -> None:
         self._broker = broker
-        self._known = known
         self._group = group
         self._waiting: deque[_Waiting] = deque()
         self._singles = 0
@@ -110,33 +124,33 @@ class Committer:
         self._scheduled = False
         self._crowded = False
 
-    async def send(self, subject: str, body: bytes, headers: bytes) -> int:
-        """Publish one commit once; return its position.
+    async def send(self, open_: Open, subject: str, body: bytes, headers: bytes) -> int:
+        """Publish one commit once to a generation, under the subject there; return its position.
 
         Raises Rejected (nothing stored), NoAnswer (unknown), NoResponders. Cancelling it leaves the
         outcome unknown; other commits are not affected.
         """
         if not self._group or headers is not FIRST:
-            return (await publish(self._broker, subject, body, headers, self._known)).seq
+            return (await publish(self._broker, subject, body, headers, open_.known)).seq
         if self._singles >= SINGLES_MAX or self._waiting or self._crowded:
-            position = await self._queue(subject, body)
+            position = await self._queue(open_, subject, body)
             if position is not None:
                 return position
         else:
             self._singles += 1
         try:
-            return (await publish(self._broker, subject, body, headers, self._known)).seq
+            return (await publish(self._broker, subject, body, headers, open_.known)).seq
         finally:
             self._singles -= 1
             if self._waiting:
                 self._schedule()
 
-    async def _queue(self, subject: str, body: bytes) -> int | None:
+    async def _queue(self, open_: Open, subject: str, body: bytes) -> int | None:
         """Wait for a place in a batch (returns a position) or a turn to send alone (None: one of
         `_singles`).
         """
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(subject, body, future))
+        self._waiting.append(_Waiting(open_, subject, body, future))
         self._schedule()
         try:
             return await future
@@ -175,7 +189,9 @@ class Committer:
             entry.future.set_result(None)
 
     def _take(self) -> list[_Waiting]:
-        """Take the commits for the next batch: at most one per stream, or the batch would fail."""
+        """Take the commits for the next batch, all for one generation of the log: at most one per
+        stream, or the batch would fail.
+        """
         most = min(GROUP_MAX, max(GROUP_WHOLE_MAX, len(self._waiting) // 2))
         group: list[_Waiting] = []
         later: list[_Waiting] = []
@@ -186,7 +202,7 @@ class Committer:
             if entry.future.done():
                 continue
             stream = entry.subject.rpartition(".")[0]
-            if stream in streams:
+            if stream in streams or (group and entry.open is not group[0].open):
                 later.append(entry)
                 continue
             streams.add(stream)
@@ -204,7 +220,8 @@ class Committer:
         try:
             while group:
                 messages = [(entry.subject, entry.body, FIRST) for entry in group]
-                sending = own_task(publish_all(self._broker, messages, self._known))
+                known = group[0].open.known
+                sending = own_task(publish_all(self._broker, messages, known))
                 await asyncio.sleep(0)
                 if settle is not None:
                     settle()
@@ -255,6 +272,9 @@ class AppendTimes:
 
 APPEND_TIMES = AppendTimes()
 
+_MOVED = (Sealed, NoResponders)
+"""Errors of a publish to a generation that is not the open one, or of a server that starts."""
+
 
 class _Entry(msgspec.Struct):
     append: Append
@@ -276,6 +296,11 @@ class _Attempts:
         self._budget = RetryBudget(broker, began)
         self._entry = entry
         self.unknown = False
+
+    @property
+    def waited_s(self) -> float:
+        """Time since the first attempt, in seconds."""
+        return self._budget.waited_s
 
     async def again(self, error: NoAnswer | _Refusal) -> None:
         """Return when it is time to send again. Raises AppendUnknown, Unreachable, BrokerError,
@@ -322,18 +347,21 @@ class Appender:
         self,
         workspace: str,
         writes: Broker,
-        reads: Direct,
+        messages: Messages,
         *,
         group: bool,
     ) -> None:
         """`group`: waiting commits share batches (see `Committer`)."""
         self._workspace = workspace
-        self._stream = subjects.log_stream(workspace)
         self._writes = writes
-        self._known = reads.known.of(self._stream)
-        self._points = Direct(writes, reads.known)
-        self._direct = reads
-        self._committer = Committer(writes, self._known, group=group)
+        self._generations = messages.generations
+        self._points = Direct(writes, messages.direct.known)
+        self._direct = messages.direct
+        self._committer = Committer(writes, group=group)
+        self._finishing: asyncio.Task[None] | None = None
+        self._held = ""
+        """The stream whose files the embedded server's host watches."""
+        self._sealed_ends: dict[tuple[int, StreamId], int] = {}  # read by any thread
         self._blocking = Blocking(writes)
 
     async def _sound(self) -> None:
@@ -341,24 +369,30 @@ class Appender:
 
     def append_here(self, append: Append) -> Stored | None:
         """See `AppendsHere.append_here`."""
-        entry = self._entry(append)
-        if entry.headers is not FIRST:
+        entry, view = self._entry(append), self._generations.view
+        opened = view.open
+        if entry.headers is not FIRST or opened is None:
             return None
+        if view.older:
+            end = self._sealed_ends.get((opened.number, append.stream))
+            if end is None or append.commit.version <= end:
+                return None
         began = time.monotonic()
-        above = self._known.position
+        above = opened.known.position
+        subject = opened.subject(entry.subject)
         try:
-            answer = self._blocking.publish(entry.subject, entry.body, entry.headers)
+            answer = self._blocking.publish(subject, entry.body, entry.headers)
             if answer is None:
                 return None
             position = acknowledged(answer, above).seq
-            self._known.claim(position)
+            opened.known.claim(position)
         except (Rejected, NotSent):
             return None  # the loop gets the same error, and handles it
         except NoAnswer as error:
             commit, waited_s = append.commit, time.monotonic() - began
             raise AppendUnknown(append.stream, commit.version, commit.id, waited_s) from error
         APPEND_TIMES.add(time.monotonic() - began)
-        return self._logged(self._stored(position, [entry]))[0]
+        return self._logged(self._stored(position, [entry], opened))[0]
 
     async def append(self, append: Append) -> Stored:
         """Append one commit. The returned `stamp` is 0: an acknowledgement does not carry it."""
@@ -390,13 +424,22 @@ class Appender:
         if tried_s is not None:
             attempts = _Attempts(self._writes, entries[0], began)
             attempts.unknown = True
+        opened: Open | None = None
         while True:
             try:
-                first = await self._send(entries)
+                opened, sealed = await self._cleared(entries, attempts)
+                if sealed:
+                    return self._logged(_settled(entries, sealed))
+                first = await self._send(entries, opened)
+            except _MOVED as error:
+                attempts = attempts or _Attempts(self._writes, entries[0], began)
+                await attempts.again(await self._moved(error, attempts))
             except (Rejected, BrokerError) as error:
                 attempts = attempts or _Attempts(self._writes, entries[0], began)
+                if opened is None:
+                    raise
                 with attempts.looking():
-                    existing = await self._judge(entries, error, unknown=attempts.unknown)
+                    existing = await self._judge(entries, error, opened, unknown=attempts.unknown)
                 if existing is not None:
                     return self._logged(existing)
                 await attempts.again(error)
@@ -405,25 +448,128 @@ class Appender:
                 await attempts.again(error)
             else:
                 APPEND_TIMES.add(time.monotonic() - began)
-                return self._logged(self._stored(first, entries))
+                return self._logged(self._stored(first, entries, opened))
 
-    async def _send(self, entries: list[_Entry]) -> int:
+    async def _send(self, entries: list[_Entry], opened: Open) -> int:
         """Send one commit, or several in one batch; return the first position."""
-        if len(entries) == 1:
-            [entry] = entries
-            return await self._committer.send(entry.subject, entry.body, entry.headers)
-        messages = [(entry.subject, entry.body, entry.headers) for entry in entries]
-        return await publish_all(self._writes, messages, self._known)
+        messages = [
+            (opened.subject(entry.subject), entry.body, self._headers_in(opened, entry))
+            for entry in entries
+        ]
+        if len(messages) == 1:
+            return await self._committer.send(opened, *messages[0])
+        return await publish_all(self._writes, messages, opened.known)
 
-    def _stored(self, first: int, entries: list[_Entry]) -> list[Stored]:
+    # ------------------------------------------------------------ generations
+
+    async def _cleared(
+        self, entries: Sequence[_Entry], attempts: _Attempts | None
+    ) -> tuple[Open, dict[str, Stored]]:
+        """Return the open generation, and what sealed ones hold on the subjects of some commits.
+
+        A sealed generation is final: what it does not hold was never written there. So after this
+        the open one alone decides. Raises Conflict for a condition that does not hold, Sealed if no
+        generation is open now.
+        """
+        view = self._generations.view
+        if view.open is not None and not view.older:
+            return view.open, {}
+        sealed: dict[str, Stored] = {}
+        with attempts.looking() if attempts is not None else contextlib.nullcontext():
+            view = await self._generations.current()
+            opened = view.open
+            if opened is None:
+                raise Sealed
+            for entry in entries:
+                stored = await self._in_sealed(view, opened, entry)
+                if stored is not None:
+                    sealed[entry.subject] = stored
+                else:
+                    await self._check_sealed(view, opened, entry)
+        return opened, sealed
+
+    async def _in_sealed(self, view: View, opened: Open, entry: _Entry) -> Stored | None:
+        """Return the commit of sealed generations at the version of another, if there is one. The
+        newest version there is looked up once a stream.
+        """
+        append, key = entry.append, (opened.number, entry.append.stream)
+        end, newest = self._sealed_ends.get(key), None
+        if end is None:
+            prefix = subjects.prefix(self._workspace, append.stream)
+            newest = await newest_of(view.older, f"{prefix}.*")
+            last = self._decode(newest).commit if newest is not None else None
+            end = last.version + len(last.events) - 1 if last is not None else 0
+            if len(self._sealed_ends) >= SEALED_ENDS_MAX:
+                self._sealed_ends = {}
+            self._sealed_ends[key] = end
+        if append.commit.version > end:
+            return None
+        message = await newest_of(view.older, entry.subject) or newest
+        if message is None:  # inside a commit of several events: its newest is the winner
+            prefix = subjects.prefix(self._workspace, append.stream)
+            message = await newest_of(view.older, f"{prefix}.*")
+        return self._decode(message) if message is not None else None
+
+    async def _check_sealed(self, view: View, opened: Open, entry: _Entry) -> None:
+        """Raise Conflict if a condition on what sealed generations hold is not met."""
+        expected = entry.append.expected
+        if isinstance(expected, VersionFree):
+            return
+        target = expected.position if isinstance(expected, StreamAt | LivesAt) else 0
+        if target >= opened.first:
+            return
+        newest = await newest_of(view.older, self._watched(expected))
+        if (newest.position if newest is not None else 0) != target:
+            raise Conflict(
+                entry.append.stream,
+                entry.append.commit.version,
+                self._decode(newest) if newest is not None else None,
+            )
+
+    async def _moved(self, error: NoAnswer | Rejected, attempts: _Attempts) -> NoAnswer | Rejected:
+        """Look for the next generation, and return the error to report if there is none in time. A
+        roll that was interrupted is finished after a moment.
+        """
+        self._generations.suspect()
+        with contextlib.suppress(BusError):
+            view = await self._generations.current()
+            if view.open is not None and view.open.stream != self._held:
+                self._release()  # a client that never read had no notice of the roll
+            late = view.open is None and attempts.waited_s >= FINISH_AFTER_S
+            if late and (self._finishing is None or self._finishing.done()):
+                self._finishing = own_task(self._finish_roll())
+        return error if isinstance(error, NoResponders) else Sealed()
+
+    async def _finish_roll(self) -> None:
+        """Open the next generation, if this client may. Raises nothing."""
+
+    def _release(self) -> None:
+        """Stop watching the files of a generation that was sealed: they are deleted in time."""
+        host, held = self._writes.options.host, self._held
+        if host is not None and held:
+            self._held = ""
+            host.release(held)
+
+    def _headers_in(self, opened: Open, entry: _Entry) -> bytes:
+        """Return an entry's headers in a generation: of what is in sealed ones it holds nothing."""
+        expected = entry.append.expected
+        if isinstance(expected, StreamAt | LivesAt) and 0 < expected.position < opened.first:
+            return self._rendered(entry.append, EXPECT_NOTHING)
+        return entry.headers
+
+    def _stored(self, first: int, entries: list[_Entry], opened: Open) -> list[Stored]:
         """Return the acknowledged commits, without a time: an acknowledgement carries none. From
         now on every read reaches them. Raises StoreGone if the server's files are gone.
         """
         host = self._writes.options.host
         if host is not None:
-            host.check(self._stream)
+            if self._held != opened.stream:
+                self._release()
+                host.hold(opened.stream)
+                self._held = opened.stream
+            host.check(opened.stream)
         last = entries[-1]
-        self._known.note(first + len(entries) - 1, last.subject, len(last.body))
+        opened.known.note(first + len(entries) - 1, last.subject, len(last.body))
         return [
             Stored(
                 position,
@@ -465,21 +611,26 @@ class Appender:
             raise ReadOnly(self._writes.options.copy_of)
         append, body = enveloped(append)
         subject = f"{subjects.prefix(self._workspace, append.stream)}.{append.commit.version}"
-        headers = self._headers(append.expected)
+        return _Entry(append, subject, body, self._rendered(append))
+
+    def _rendered(self, append: Append, position: int | None = None) -> bytes:
+        """Return the headers of an append; `position` replaces that of its condition."""
+        headers = self._headers(append.expected, position)
         if append.copied is not None:
             fields = msgspec.json.encode(append.copied.origin).decode()
             headers = headers[:-2] + block({ORIGIN: fields})[len(HEADER_LINE) :]
-        return _Entry(append, subject, body, headers)
+        return headers
 
-    def _headers(self, expected: Expected) -> bytes:
+    def _headers(self, expected: Expected, instead: int | None) -> bytes:
         match expected:
             case VersionFree():
                 return FIRST
             case NothingUnder() | NotYet():
                 return block({EXPECTED_SEQUENCE: "0", EXPECTED_SUBJECT: self._watched(expected)})
             case StreamAt(_, position) | LivesAt(position):
+                target = str(position if instead is None else instead)
                 watched = self._watched(expected)
-                return block({EXPECTED_SEQUENCE: str(position), EXPECTED_SUBJECT: watched})
+                return block({EXPECTED_SEQUENCE: target, EXPECTED_SUBJECT: watched})
             case _:
                 assert_never(expected)
 
@@ -497,13 +648,18 @@ class Appender:
             case _:
                 assert_never(expected)
 
-    async def _check(self, entry: _Entry, error: _Refusal) -> None:
+    async def _check(self, entry: _Entry, error: _Refusal, opened: Open) -> None:
         """Raise Conflict if an append's condition does not hold."""
         expected = entry.append.expected
         if isinstance(expected, VersionFree):
             return
         target = expected.position if isinstance(expected, StreamAt | LivesAt) else 0
-        newest = await self._points.last(self._stream, self._watched(expected))
+        pattern = self._watched(expected)
+        try:
+            newest = await self._points.last(opened.stream, pattern)
+        except NoResponders:
+            return  # it was archived meanwhile: the next attempt finds out
+        newest = newest or await newest_of(self._generations.view.older, pattern)
         if (newest.position if newest else 0) != target:
             winner = self._decode(newest) if newest else None
             raise _conflict(entry.append, winner) from error
@@ -518,29 +674,33 @@ class Appender:
         return entries
 
     async def _existing(
-        self, entries: list[_Entry], error: _Refusal, *, unknown: bool
+        self, entries: list[_Entry], error: _Refusal, opened: Open, *, unknown: bool
     ) -> dict[str, Stored]:
         """Return the commits on the subjects of rejected ones. Raises BrokerError for a final
         rejection, unless an earlier attempt may have stored them (`unknown`).
         """
         if _is_final(error) and not unknown:
             raise _refused(entries[0], error) from error
-        if len(entries) == 1:
-            message = await self._points.last(self._stream, entries[0].subject)
-            messages = [message] if message is not None else []
-        else:
-            messages = await self._direct.named(self._stream, [each.subject for each in entries])
+        names = [entry.subject for entry in entries]
+        try:
+            if len(names) == 1:
+                message = await self._points.last(opened.stream, names[0])
+                messages = [message] if message is not None else []
+            else:
+                messages = await self._direct.named(opened.stream, names)
+        except NoResponders:
+            return {}  # it was archived meanwhile: the next attempt finds out
         return {message.subject: self._decode(message) for message in messages}
 
     async def _judge(
-        self, entries: list[_Entry], error: _Refusal, *, unknown: bool
+        self, entries: list[_Entry], error: _Refusal, opened: Open, *, unknown: bool
     ) -> list[Stored] | None:
         """Return the same stored of an earlier attempt; None if nothing explains the rejection
         (yet). `unknown`: an earlier attempt may have stored them.
 
         Raises Conflict for the first that lost, or BrokerError for a final rejection.
         """
-        stored = await self._existing(entries, error, unknown=unknown)
+        stored = await self._existing(entries, error, opened, unknown=unknown)
         own = [
             stored[entry.subject]
             for entry in entries
@@ -552,7 +712,7 @@ class Appender:
             if entry.subject in stored:
                 raise _conflict(entry.append, stored[entry.subject]) from error
             if not _is_final(error):
-                await self._check(entry, error)
+                await self._check(entry, error, opened)
         if _is_final(error):
             raise _refused(entries[0], error) from error
         return None
@@ -575,16 +735,25 @@ class Appender:
     async def _bulk(self, entries: list[_Entry]) -> int:
         """Store those commits of a batch that are not stored yet; return how many were new."""
         attempts = _Attempts(self._writes, entries[0])
+        opened: Open | None = None
         lost: Conflict | None = None
         missing, new = entries, len(entries)
         while missing:
             try:
-                first = await self._send(missing)
+                opened, sealed = await self._cleared(missing, attempts)
+                if sealed:
+                    missing, lost = await self._missing(missing, sealed, lost)
+                    new = new if attempts.unknown else len(missing)
+                    continue
+                first = await self._send(missing, opened)
+            except _MOVED as error:
+                await attempts.again(await self._moved(error, attempts))
             except (Rejected, BrokerError) as error:
+                if opened is None:
+                    raise
                 with attempts.looking():
-                    missing, lost = await self._missing(
-                        missing, error, lost, unknown=attempts.unknown
-                    )
+                    commits = await self._existing(missing, error, opened, unknown=attempts.unknown)
+                    missing, lost = await self._missing(missing, commits, lost, error, opened)
                 if not attempts.unknown:
                     new = len(missing)
                 if missing:
@@ -592,35 +761,52 @@ class Appender:
             except NoAnswer as error:
                 await attempts.again(error)
             else:
-                self._stored(first, missing)
+                self._stored(first, missing, opened)
                 break
         if lost is not None:
             raise lost
         return new
 
     async def _missing(
-        self, entries: list[_Entry], error: _Refusal, lost: Conflict | None, *, unknown: bool
+        self,
+        entries: list[_Entry],
+        commits: dict[str, Stored],
+        lost: Conflict | None,
+        error: _Refusal | None = None,
+        opened: Open | None = None,
     ) -> tuple[list[_Entry], Conflict | None]:
-        """Return the commits still to be stored, up to the first that cannot be, and its Conflict.
-        `unknown`: an earlier attempt may have stored them.
+        """Return the commits still to be stored, given those on their subjects, up to the first
+        that cannot be, and its Conflict. `error` is that of an attempt, in a generation.
 
         Raises BrokerError if some are missing and the rejection is final.
         """
-        commits = await self._existing(entries, error, unknown=unknown)
         missing: list[_Entry] = []
         for entry in entries:
             existing = commits.get(entry.subject)
             if existing is None:
-                if _is_final(error):
+                if error is not None and _is_final(error):
                     raise _refused(entries[0], error) from error
                 try:
-                    await self._check(entry, error)
+                    if error is not None and opened is not None:
+                        await self._check(entry, error, opened)
                 except Conflict as conflict:
                     return _before(missing, entry), conflict
                 missing.append(entry)
             elif existing.commit.id != entry.append.commit.id:
                 return _before(missing, entry), _conflict(entry.append, existing)
         return missing, lost
+
+
+def _settled(entries: Sequence[_Entry], sealed: dict[str, Stored]) -> list[Stored]:
+    """Return commits that an earlier attempt stored. Raises Conflict for the first that lost."""
+    for entry in entries:
+        stored = sealed.get(entry.subject)
+        if stored is not None and stored.commit.id != entry.append.commit.id:
+            raise _conflict(entry.append, stored)
+    if len(sealed) < len(entries):  # a transaction is in one generation, so it is not this one
+        entry = next(each for each in entries if each.subject in sealed)
+        raise _conflict(entry.append, sealed[entry.subject])
+    return [sealed[entry.subject] for entry in entries]
 
 
 def _with_single_conditions(appends: Sequence[Append]) -> list[Append]:

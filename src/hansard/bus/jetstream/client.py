@@ -85,6 +85,9 @@ class Host(Protocol):
         that.
         """
 
+    def release(self, stream: str) -> None:
+        """Stop watching a stream's files, which may be deleted now."""
+
     def check(self, stream: str) -> None:
         """Raise StoreGone or NotWritable if the files are gone or the disk refuses writes."""
 

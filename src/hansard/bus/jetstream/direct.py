@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from hansard.bus import subjects
 from hansard.bus.errors import (
     BrokerError,
     BusError,
@@ -24,7 +25,6 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.wire import (
     HEADER_LINE,
     Ack,
-    Message,
     NoAnswer,
     NoResponders,
     TooMany,
@@ -34,6 +34,7 @@ from hansard.bus.jetstream.wire import (
     stored,
 )
 from hansard.bus.loggers import logger
+from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 
 # JetStream requests over a connection: publish, publish all or none, administer.
@@ -75,8 +76,10 @@ class Known(msgspec.Struct):
 
     `position` is the newest that was acknowledged to this client, read by it, or reported by the
     stream's leader. `marker` is the subject of a message that exists as long as the stream.
-    `alone`: its server is no cluster, so its answers are complete. `requested_s` is when `replicas`
-    and `alone` were requested, by the monotonic clock. `note` and `reach` may be called from any
+    `alone`: its server is no cluster, so its answers are complete. `may_go`: it is a generation of
+    a log, which is deleted once it is archived: a missing responder is reported at once.
+    `requested_s` is when `replicas` and `alone` were requested, by the monotonic clock. `note` and
+    `reach` may be called from any
     thread, the rest from the loop's.
     """
 
@@ -87,6 +90,7 @@ class Known(msgspec.Struct):
     alone: bool = False
     requested_s: float = float("-inf")
     lock: Any = msgspec.field(default_factory=threading.Lock)
+    may_go: bool = False
     claimed: set[int] = msgspec.field(default_factory=set)
     claimed_before: set[int] = msgspec.field(default_factory=set)
 
@@ -277,6 +281,7 @@ BATCH_MESSAGES_MAX = 1_000
 JETSTREAM_OFF = 503
 """No responders: JetStream is off for this account, or not started yet."""
 
+STREAM_NOT_FOUND = 10059
 LEADERLESS = frozenset({10008, 10118})
 """Errors of a cluster without a leader, or of a stream whose servers are all offline; retried
 within the timeout.
@@ -501,7 +506,7 @@ class Direct:
         began = time.monotonic()
         while True:
             floor = known.position
-            info = await self.again(lambda: api(self.broker, f"STREAM.INFO.{stream}", body))
+            info = await self.again(lambda: api(self.broker, f"STREAM.INFO.{stream}", body), stream)
             known.learn(info)
             last = int(info["state"]["last_seq"])
             if is_authoritative(info) and last >= floor:
@@ -511,19 +516,28 @@ class Direct:
                 raise Corrupt(f"stream {stream!r}", LOST.format(last=last, known=floor))
             await self._pause(stream, floor, last, began, info)
 
+    async def info_of(self, stream: str) -> dict[str, Any] | None:
+        """Return STREAM.INFO as `info` does; None if there is no such stream."""
+        try:
+            return await self.info(stream)
+        except BrokerError as error:
+            if error.code == STREAM_NOT_FOUND:
+                return None
+            raise
+
     async def names(self, stream: str, pattern: str) -> tuple[list[str], int]:
         """Return all subjects that match, and the position up to which they are complete."""
-        subjects: list[str] = []
+        matching: list[str] = []
         head: int | None = None
         for _ in range(SUBJECT_PAGES_MAX):
-            info = await self.info(stream, {"subjects_filter": pattern, "offset": len(subjects)})
+            info = await self.info(stream, {"subjects_filter": pattern, "offset": len(matching)})
             if head is None:
                 head = int(info["state"]["last_seq"])
             page = info["state"].get("subjects") or {}
-            subjects += page
-            if not page or len(subjects) >= info.get("total", 0):
+            matching += page
+            if not page or len(matching) >= info.get("total", 0):
                 break
-        return subjects, head or 0
+        return matching, head or 0
 
     # ------------------------------------------------------------ messages
 
@@ -598,7 +612,7 @@ class Direct:
             known.note(message.position, message.subject, len(message.body))
         if known.replicas <= 1 or (message is not None and message.position >= target):
             return message
-        if message is not None and _is_name(subject):
+        if message is not None and subjects.is_name(subject):
             return message  # a subject without wildcards is written once
         after = message.position if message is not None else 0
         try:
@@ -644,7 +658,7 @@ class Direct:
     ) -> tuple[list[Message], int]:
         """Return all pages of one answer, and the position that it reaches; 0 if unknown."""
         began = time.monotonic()
-        if marker and any(_matches(each, marker) for each in filters):
+        if marker and any(subjects.matches(each, marker) for each in filters):
             marker = ""
         question: dict[str, Any] = {"multi_last": [*filters, marker] if marker else list(filters)}
         if start:
@@ -706,7 +720,7 @@ class Direct:
         async def once() -> tuple[bytes, bytes]:
             return await self.broker.request(subject, body, timeout_s=self._try_s(stream, began))
 
-        headers, data = await self.again(once)
+        headers, data = await self.again(once, stream)
         code, text = status(headers)
         if code == STATUS_NONE:
             return None
@@ -738,7 +752,7 @@ class Direct:
 
         async with self._turns:
             began = time.monotonic()
-            return await self.again(once)
+            return await self.again(once, stream)
 
     def _try_s(self, stream: str, began: float) -> float:
         """Return how long to wait for the first message of an answer requested since `began`, in
@@ -749,8 +763,10 @@ class Direct:
             try_s = min(try_s, max(REPLICA_TRY_S, (time.monotonic() - began) / 4))
         return try_s
 
-    async def again(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request while the broker gives no answer: a read may be repeated."""
+    async def again(self, ask: Callable[[], Awaitable[T]], stream: str) -> T:
+        """Repeat a request while the broker gives no answer: a read may be repeated. Raises
+        NoResponders at once if the stream may have been deleted.
+        """
         until = time.monotonic() + READ_WAIT_S
         while True:
             try:
@@ -762,26 +778,11 @@ class Direct:
                 if error.code not in LEADERLESS or time.monotonic() >= until:
                     raise
             except NoAnswer as error:
+                if isinstance(error, NoResponders) and self.known.of(stream).may_go:
+                    raise
                 if time.monotonic() >= until:
                     raise Unreachable(self.broker.url, str(error)) from error
             await asyncio.sleep(BEHIND_PAUSE_S)
-
-
-def _is_name(pattern: str) -> bool:
-    """Return whether a pattern matches one subject only."""
-    return "*" not in pattern and ">" not in pattern
-
-
-def _matches(pattern: str, subject: str) -> bool:
-    """Return whether a subject matches a pattern."""
-    if pattern == subject or _is_name(pattern):
-        return pattern == subject
-    target, tokens = pattern.split("."), subject.split(".")
-    if target[-1] == ">" and len(tokens) >= len(target):
-        target, tokens = target[:-1], tokens[: len(target) - 1]
-    return len(target) == len(tokens) and all(
-        question in ("*", has) for question, has in zip(target, tokens, strict=True)
-    )
 
 
 def _number(subject: str) -> int:

@@ -11,6 +11,7 @@ import functools
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, assert_never
 
 import msgspec
@@ -23,10 +24,16 @@ from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream._append import Appender
 from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
 from hansard.bus.jetstream.client import Broker, BrokerOptions
-from hansard.bus.jetstream.direct import Direct, api, late_of, leader_of, replicas_of
-from hansard.bus.jetstream.push import Push
-from hansard.bus.jetstream.streams import STREAM_NOT_FOUND
-from hansard.bus.jetstream.wire import Message, TooMany
+from hansard.bus.jetstream.direct import (
+    STREAM_NOT_FOUND,
+    Direct,
+    api,
+    late_of,
+    leader_of,
+    replicas_of,
+)
+from hansard.bus.jetstream.generations import Generations, Messages, Survey, survey
+from hansard.bus.jetstream.wire import TooMany
 from hansard.bus.log import (
     Append,
     AtPosition,
@@ -38,9 +45,10 @@ from hansard.bus.log import (
     UpTo,
 )
 from hansard.bus.loggers import logger
-from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, loss
+from hansard.bus.marks import ACCEPTED, OUTSIDE_REMEDY, Extent, Newest, Witness, loss
 from hansard.bus.reads import ReadValidator, is_stream
-from hansard.domain.errors import Corrupt
+from hansard.bus.sources import Message
+from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.ids import KeyStream, RunStream, StreamId, workspace_name
 
 # Reading commits: one stream, several, a run; the newest state or one at a point.
@@ -66,14 +74,13 @@ WILDCARDS_MAX = 200
 class Reader:
     """The reading half of a `JetStreamLog`."""
 
-    def __init__(self, workspace: str, direct: Direct, *, screened: bool = False) -> None:
+    def __init__(self, workspace: str, messages: Messages, *, screened: bool = False) -> None:
         """`screened`: return stand-ins for commits that do not fit (`hansard.bus.reads`), and leave
         out subjects of no stream; otherwise a commit that cannot be decoded is Corrupt, and others
         are returned as stored.
         """
         self._workspace = workspace
-        self._stream = subjects.log_stream(workspace)
-        self._direct = direct
+        self._messages = messages
         self._screened = screened
         self._validator = ReadValidator(workspace, self._lives) if screened else None
 
@@ -146,7 +153,7 @@ class Reader:
     async def _wholes(self, streams: Sequence[StreamId], target: int | None) -> list[Stored]:
         """Return all commits of some streams by position, in one request. Raises TooMany."""
         patterns = [f"{subjects.prefix(self._workspace, stream)}.*" for stream in streams]
-        return self._decoded(await self._direct.many(self._stream, patterns, target))
+        return self._decoded(await self._messages.many(patterns, target))
 
     async def read_run(self, run: str, up_to: UpTo = None) -> list[Stored]:
         """See `EventLog.read_run`: the names first (2,000 in 5 to 8 ms), then 1,000 at a time."""
@@ -163,7 +170,7 @@ class Reader:
     async def _matching(self, pattern: str, up_to: UpTo) -> list[Stored]:
         cut = await self.cut(up_to)
         names, head = await self.names(pattern)
-        messages = await self._direct.named(self._stream, names, head)
+        messages = await self._messages.named(names, head)
         commits: list[Stored] = []
         async with Slices() as slices:
             for message in messages:
@@ -181,7 +188,7 @@ class Reader:
 
     async def at(self, position: int) -> Stored:
         """Return the commit at a position. Raises NotFound."""
-        message = await self._direct.at(self._stream, position) if position > 0 else None
+        message = await self._messages.at(position) if position > 0 else None
         if message is None:
             raise NotFound(f"position {position}", f"the log ends at {await self.head()}")
         return (await self.as_read([self._decode(message)]))[0]
@@ -203,7 +210,7 @@ class Reader:
                 stream, _ = subjects.parse(name)  # Corrupt after a foreign write
                 if isinstance(stream, kind):
                     runs[stream.run] = None
-        for message in await self._direct.named(self._stream, digested, head):
+        for message in await self._messages.named(digested, head):
             digested_stream = self._decode(message).stream
             if isinstance(digested_stream, kind):
                 runs[digested_stream.run] = None
@@ -211,8 +218,7 @@ class Reader:
 
     async def head(self) -> int:
         """See `EventLog.head`."""
-        state = (await self._direct.info(self._stream))["state"]
-        return int(state["last_seq"])
+        return await self._messages.head()
 
     async def end(self, up_to: UpTo) -> int:
         """Return the position where a read up to a point ends."""
@@ -232,14 +238,14 @@ class Reader:
                 return position
             case AtTime(stamp):
                 head = await self.head()  # first: if none is later, all up to it are earlier
-                later = await self._direct.since(self._stream, stamp, head)
+                later = await self._messages.since(stamp, head)
                 return later.position - 1 if later is not None else head
             case _:
                 assert_never(up_to)
 
     async def names(self, pattern: str) -> tuple[list[str], int]:
         """Return all subjects that match, and a position up to which they are complete."""
-        matches, head = await self._direct.names(self._stream, pattern)
+        matches, head = await self._messages.names(pattern)
         return await self._of_streams(matches) if self._screened else matches, head
 
     @staticmethod
@@ -256,7 +262,7 @@ class Reader:
 
     async def _required(self, cut: int | None) -> int:
         """Return the position that a read must reach."""
-        return await self._direct.required(self._stream) if cut is None else cut
+        return await self._messages.required() if cut is None else cut
 
     def _decode(self, message: Message) -> Stored:
         return message.screened() if self._screened else message.commit()
@@ -268,11 +274,11 @@ class Reader:
 
     async def _newest(self, pattern: str, target: int | None) -> Message | None:
         """Return the newest message of a stream or a run."""
-        newest = await self._direct.last(self._stream, pattern, target)
+        newest = await self._messages.last(pattern, target)
         if newest is None or not self._screened or is_stream(newest.subject):
             return newest
         names, head = await self.names(pattern)
-        messages = await self._direct.named(self._stream, names, head)
+        messages = await self._messages.named(names, head)
         return max(messages, key=lambda message: message.position, default=None)
 
     async def _commits(
@@ -282,7 +288,7 @@ class Reader:
         prefix = subjects.prefix(self._workspace, stream)
         if after == 0 and (to is None or to > HEAD_VERSIONS_MAX):
             try:
-                messages = await self._direct.many(self._stream, [f"{prefix}.*"], target)
+                messages = await self._messages.many([f"{prefix}.*"], target)
             except TooMany:
                 pass
             else:
@@ -299,7 +305,7 @@ class Reader:
         else:
             listed = [(int(n.rpartition(".")[2]), n) for n in (await self.names(f"{prefix}.*"))[0]]
             names = [name for version, name in sorted(listed) if after < version <= end]
-        raw_commits = await self._direct.named(self._stream, names, target)
+        raw_commits = await self._messages.named(names, target)
         return _by_version(self._decoded(raw_commits), to)
 
 
@@ -337,8 +343,8 @@ GAPS_SHOWN_MAX = 5
 """Most gaps in the positions that an error names; `hansard check` lists all."""
 
 
-async def refuse_loss(direct: Direct, workspace: str) -> Extent:
-    """Return the extent of a workspace's log; empty if there is none yet.
+async def refuse_loss(direct: Direct, workspace: str) -> Survey:
+    """Return the generations of a workspace's log; none if there is no log yet.
 
     Raises Corrupt if the server does not offer a stream whose messages are on the disk, if the log
     lost positions at its head, in the middle or at its end, or if it is not the one that its mark
@@ -346,28 +352,48 @@ async def refuse_loss(direct: Direct, workspace: str) -> Extent:
     """
     witness = direct.broker.options.witness
     kept = witness.kept(workspace) if witness is not None else None
-    log, blob = subjects.log_stream(workspace), subjects.blob_stream(workspace)
-    log_info, blob_info = await asyncio.gather(_info(direct, log), _info(direct, blob))
+    blob, info = subjects.blob_stream(workspace), functools.partial(_info, direct)
+    at: Survey
+    at, blob_info = await asyncio.gather(survey(direct, workspace, info), info(blob))
     if witness is not None:
-        for name, info in ((log, log_info), (blob, blob_info)):
-            folder = witness.files(name) if info is None else None
-            if folder is not None:
-                raise witness.hidden(workspace, name, folder)
-    extent = Extent.of(log_info) if log_info is not None else Extent()
+        hidden, until_s = _hidden(witness, workspace, at), time.monotonic() + MADE_S_MAX
+        while hidden is not None and time.monotonic() < until_s:  # it may be opened just now
+            await asyncio.sleep(MADE_POLL_S)
+            at = await survey(direct, workspace, info)
+            hidden = _hidden(witness, workspace, at)
+        folder = witness.files(blob) if blob_info is None else None
+        hidden = hidden or ((blob, folder) if folder is not None else None)
+        if hidden is not None:
+            raise witness.hidden(workspace, *hidden)
+    extent = at.whole.extent
     blobs = Extent.of(blob_info).last if blob_info is not None else 0
     newest: Newest | None = None
     if kept is not None and kept.mark.checkable and kept.mark.chained <= extent.last:
-        newest = await _message(direct, log, kept.mark.chained)
+        kept, log = at.whole.checked(kept), at.whole.holding(kept.mark.chained)
+        newest = await _message(direct, log, kept.mark.chained) if log is not None else None
     if loss(kept, extent, blobs, newest) is None:
-        return extent
-    gaps = await _gaps(direct, log, extent) if extent.missing else ""
+        return at
+    gaps = await _gaps(direct, at) if extent.missing else ""
+    stream = at.streams[-1].stream if at.streams else subjects.log_stream(workspace)
     remedy = (
         witness.remedy(workspace)
         if witness is not None
-        else OUTSIDE_REMEDY.format(stream=log, key=ACCEPTED, missing=extent.missing)
+        else OUTSIDE_REMEDY.format(stream=stream, key=ACCEPTED, missing=extent.missing)
     )
     fact = loss(kept, extent, blobs, newest, gaps)
     raise Corrupt(f"workspace {workspace!r}", f"{fact}. {remedy}")
+
+
+def _hidden(witness: Witness, workspace: str, at: Survey) -> tuple[str, Path] | None:
+    """Return a generation whose messages are on the disk though the server does not offer it, and
+    the archive does not have it.
+    """
+    if len(at.streams) == 1 and not at.archived and not at.streams[0].is_sealed:
+        return None  # the only generation of a log that was never rolled
+    known = {each.stream for each in at.streams}
+    known |= {subjects.generation_stream(workspace, each.generation) for each in at.archived}
+    names = witness.logs(workspace)
+    return next(((name, names[name]) for name in sorted(names) if name not in known), None)
 
 
 async def _info(direct: Direct, name: str) -> dict[str, Any] | None:
@@ -397,11 +423,16 @@ async def _message(direct: Direct, name: str, position: int) -> Newest | None:
     return None if message is None else (message.subject, message.body)
 
 
-async def _gaps(direct: Direct, name: str, extent: Extent) -> str:
-    """Describe the first missing positions of a stream, for people."""
-    info = await direct.info(name, {"deleted_details": True})
-    head = range(1, min(extent.first, extent.last + 1))
-    runs = _runs([*head, *(info["state"].get("deleted") or [])])
+async def _gaps(direct: Direct, at: Survey) -> str:
+    """Describe the first missing positions of a log, for people."""
+    missing: list[int] = []
+    end = at.archived[-1].last if at.archived else 0
+    for each in at.streams:
+        state = (await direct.info(each.stream, {"deleted_details": True}))["state"]
+        missing += range(end + 1, min(state["first_seq"], state["last_seq"] + 1))
+        missing += state.get("deleted") or []
+        end = max(end, state["last_seq"])
+    runs = _runs(missing)
     shown = [f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in runs[:GAPS_SHOWN_MAX]]
     return ", ".join(shown) + (" and more" if len(runs) > GAPS_SHOWN_MAX else "")
 
@@ -420,7 +451,7 @@ def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
 PAGES_MAX = 1_000
 """Bound of the loops over the server's lists in pages (of 1,024 streams, 100,000 subjects)."""
 
-_LOG = re.compile(r"hansard_log-(?P<workspace>.+)")
+_LOG = re.compile(r"hansard_log-(?P<workspace>[^_]+)(?:_\d+)?")
 _BLOB = re.compile(r"hansard_blob\.[^.]+\.(?P<sha256>[0-9a-f]{64})\.(?P<chunk>\d+)")
 
 
@@ -456,20 +487,25 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 async def _pushed(
-    push: Push, after: int, until: int | None, refuse: Callable[[], Awaitable[object]] | None
-) -> AsyncGenerator[list[Message]]:
-    """Yield the messages that arrive together, up to the end of the read; `refuse` is called at a
-    jump in the positions, and raises if that is a loss.
+    messages: Messages,
+    pattern: str,
+    after: int,
+    until: int | None,
+    refuse: Callable[[], Awaitable[object]] | None,
+) -> AsyncGenerator[tuple[list[Message], int]]:
+    """Yield the messages that arrive together, up to the end of the read, with the newest position
+    that the server reported; `refuse` is called at a jump in the positions, and raises if that is a
+    loss.
     """
-    async with contextlib.aclosing(push.chunks()) as chunks:
-        async for chunk in chunks:
+    async with contextlib.aclosing(messages.pushed(after, until, pattern)) as chunks:
+        async for chunk, head in chunks:
             last = chunk[-1].position
             if refuse is not None and last != after + len(chunk):
                 await refuse()
             after = last
-            messages = [each for each in chunk if until is None or each.position <= until]
-            if messages:
-                yield messages
+            inside = [each for each in chunk if until is None or each.position <= until]
+            if inside:
+                yield inside, head
             if until is not None and last >= until:
                 return
 
@@ -482,6 +518,7 @@ class RawWorkspace:
         self._broker = broker
         self._damaged = damaged
         self._direct = Direct(broker)
+        self._messages = Messages(self._direct, Generations(workspace, self._direct))
         self._blobs = JetStreamBlobs(workspace, broker, self._direct)
 
     @classmethod
@@ -507,29 +544,30 @@ class RawWorkspace:
         return self._broker.server_version
 
     async def figures(self) -> list[Figures]:
-        """Return the log, blob and snapshot streams that exist."""
+        """Return the log, over all its generations, and the blob and snapshot streams that
+        exist.
+        """
         streams: list[Figures] = []
+        at = await survey(self._direct, self.workspace)
+        if at.streams:
+            whole = _figures(subjects.log_stream(self.workspace), at.streams[-1].info)
+            extent, infos = at.whole.extent, [each.info["state"] for each in at.streams]
+            streams.append(
+                msgspec.structs.replace(
+                    whole,
+                    messages=extent.messages,
+                    bytes=sum(state["bytes"] for state in infos),
+                    first=extent.first,
+                    deleted=sum(state.get("num_deleted", 0) for state in infos),
+                )
+            )
         for name in (
-            subjects.log_stream(self.workspace),
             subjects.blob_stream(self.workspace),
             subjects.snapshot_stream(self.workspace),
         ):
-            info = await self._info(name)
+            info = await self._direct.info_of(name)
             if info is not None:
-                state = info["state"]
-                streams.append(
-                    Figures(
-                        name,
-                        state["messages"],
-                        state["bytes"],
-                        state["first_seq"],
-                        state["last_seq"],
-                        state.get("num_deleted", 0),
-                        replicas_of(info),
-                        leader_of(info),
-                        late_of(info),
-                    )
-                )
+                streams.append(_figures(name, info))
         return streams
 
     async def workspaces(self) -> list[str]:
@@ -540,14 +578,13 @@ class RawWorkspace:
             names += page.get("streams") or []
             if not page.get("streams") or len(names) >= page.get("total", 0):
                 break
-        return sorted(m["workspace"] for name in names if (m := _LOG.fullmatch(name)) is not None)
+        return sorted({m["workspace"] for name in names if (m := _LOG.fullmatch(name)) is not None})
 
     async def extent(self) -> Extent:
         """Return the log's first and newest position and its number of messages; all 0 if it does
         not exist.
         """
-        info = await self._info(subjects.log_stream(self.workspace))
-        return Extent() if info is None else Extent.of(info)
+        return (await survey(self._direct, self.workspace)).whole.extent
 
     async def chunks(
         self, after: int = 0, *, until: int | None = None
@@ -559,12 +596,10 @@ class RawWorkspace:
         if until is not None and until <= after:
             return
         pattern = f"{subjects.workspace_prefix(self.workspace)}.>"
-        name = subjects.log_stream(self.workspace)
-        push = Push(self._broker, name, pattern, after, until=until)
         refuse = None if self._damaged else self.refuse_loss
-        async with contextlib.aclosing(_pushed(push, after, until, refuse)) as chunks:
-            async for chunk in chunks:
-                head = max(push.position + push.pending, chunk[-1].position)
+        pushed = _pushed(self._messages, pattern, after, until, refuse)
+        async with contextlib.aclosing(pushed) as chunks:
+            async for chunk, head in chunks:
                 yield Chunk([*chunk], head)
 
     async def follow(
@@ -582,21 +617,20 @@ class RawWorkspace:
         """Return the next messages of the log after a position, at most so many and 8 MB,
         undecoded; unreadable ones are left out. Nothing is sent in advance.
         """
-        stream = subjects.log_stream(self.workspace)
-        return [*await self._direct.following(stream, after + 1, count)]
+        return [*await self._messages.following(after + 1, count)]
 
     async def past(self, stream: StreamId) -> list[Stored]:
         """Return a stream's own commits, by version; unreadable ones are stand-ins. Raises Corrupt
         if one is missing.
         """
-        reader = Reader(self.workspace, Direct(self._broker), screened=True)
+        reader = Reader(self.workspace, self._messages, screened=True)
         return await reader.streams([stream])
 
     async def blob_chunks(self) -> dict[str, set[int]]:
         """Return the existing chunks of each blob, by the hash of the whole."""
         chunks: dict[str, set[int]] = {}
         name = subjects.blob_stream(self.workspace)
-        if await self._info(name) is not None:
+        if await self._direct.info_of(name) is not None:
             for subject in (await self._direct.names(name, ">"))[0]:
                 parts = _BLOB.fullmatch(subject)
                 if parts is not None:
@@ -614,11 +648,8 @@ class RawWorkspace:
     async def contradictions(self) -> list[str]:
         """List differences between the streams' settings and those that Hansard requires."""
         items: list[str] = []
-        for item in (
-            jetstream_streams.log_config(self.workspace),
-            jetstream_streams.blob_config(self.workspace),
-            jetstream_streams.snapshot_config(self.workspace),
-        ):
+        at = await survey(self._direct, self.workspace)
+        for item in jetstream_streams.configs(self.workspace, at):
             existing = await jetstream_streams.config_of(self._broker, item["name"])
             if existing is None:
                 items.append(f"stream {item['name']!r} does not exist")
@@ -633,14 +664,20 @@ class RawWorkspace:
         """Close the connection."""
         await self._broker.close()
 
-    async def _info(self, name: str) -> dict[str, Any] | None:
-        """Return the stream's state as its leader reports it."""
-        try:
-            return await self._direct.info(name)
-        except BrokerError as error:
-            if error.code == jetstream_streams.STREAM_NOT_FOUND:
-                return None
-            raise
+
+def _figures(name: str, info: dict[str, Any]) -> Figures:
+    state = info["state"]
+    return Figures(
+        name,
+        state["messages"],
+        state["bytes"],
+        state["first_seq"],
+        state["last_seq"],
+        state.get("num_deleted", 0),
+        replicas_of(info),
+        leader_of(info),
+        late_of(info),
+    )
 
 
 _log = logger(__name__)
@@ -662,8 +699,12 @@ class JetStreamLog(Reader, Appender):
         *,
         screened: bool = False,
         made: bool = False,
+        at: Survey | None = None,
+        admin: BrokerOptions | None = None,
     ) -> None:
-        """`screened` as in `Reader`."""
+        """`screened` as in `Reader`; `at` are the generations of the log as looked up before;
+        `admin` may open the next one if a roll was interrupted.
+        """
         self.workspace = workspace
         """The workspace's name."""
         self.durability = durability
@@ -673,16 +714,37 @@ class JetStreamLog(Reader, Appender):
         self._reads = reads
         direct = Direct(reads, gate=self._sound)
         self._ungated = Direct(reads, direct.known)
-        self._unchecked: asyncio.Task[Extent] | None = None
+        self._unchecked: asyncio.Task[Survey] | None = None
         """The comparison with the mark since the last reconnect, until it succeeded."""
         reads.on_reconnect(self._check_again)
+        generations = Generations(workspace, self._ungated)
+        if at is not None:
+            generations.prime(at)
+        messages = Messages(direct, generations)
+        Reader.__init__(self, workspace, messages, screened=screened)
+        Appender.__init__(self, workspace, writes, messages, group=durability == "strict")
+        generations.on_notice = self._release
+        self._admin = admin
         if writes.options.host is not None:
-            for name in (subjects.log_stream(workspace), subjects.blob_stream(workspace)):
-                writes.options.host.hold(name)
-        Reader.__init__(self, workspace, direct, screened=screened)
-        Appender.__init__(self, workspace, writes, direct, group=durability == "strict")
+            writes.options.host.hold(subjects.blob_stream(workspace))
+            if generations.view.open is not None:
+                self._held = generations.view.open.stream
+                writes.options.host.hold(self._held)
         self.blobs = JetStreamBlobs(workspace, writes, direct)
         self.snapshots = JetStreamSnapshots(workspace, writes, direct)
+
+    async def _finish_roll(self) -> None:
+        """Open the next generation as `admin`."""
+        if self._admin is None:
+            return
+        try:
+            broker = await Broker.open(named(self._admin, "roll"))
+            try:
+                await jetstream_streams.ensure(broker, self._workspace)
+            finally:
+                await broker.close()
+        except HansardError as error:
+            _log.warning("roll not finished", workspace=self._workspace, why=str(error))
 
     def append_here(self, append: Append) -> Stored | None:
         """See `AppendsHere.append_here`."""
@@ -706,19 +768,18 @@ class JetStreamLog(Reader, Appender):
             pattern = subjects.all_of_kind(self._workspace, of.name)
         else:
             pattern = _pattern(self._workspace, of)
-        name = subjects.log_stream(self._workspace)
-        push = Push(self._reads, name, pattern, after, until=until)
         refuse = functools.partial(refuse_loss, self._ungated, self._workspace)
-        following = _pushed(push, after, until, refuse if of is None else None)
+        following = _pushed(self._messages, pattern, after, until, refuse if of is None else None)
+        position = after
         async with contextlib.aclosing(following) as chunks:
-            async for chunk in chunks:
-                newest = chunk[-1]  # later reads must not return an older state
-                self._known.note(newest.position, newest.subject, len(newest.body))
+            async for chunk, _ in chunks:
+                position = chunk[-1].position
                 for message in chunk:
                     for stored in await self.as_read(self._decoded([message])):
                         yield stored
-        if of is None and until is not None and push.position < until:
-            raise Corrupt(f"stream {name!r}", f"positions {push.position + 1} to {until} are gone")
+        if of is None and until is not None and position < until:
+            fact = f"positions {position + 1} to {until} are gone"
+            raise Corrupt(f"stream {subjects.log_stream(self._workspace)!r}", fact)
 
     def _check_again(self) -> None:
         """Compare the log with its mark again: another server may answer now, or the same one after
@@ -728,7 +789,7 @@ class JetStreamLog(Reader, Appender):
         self._unchecked = asyncio.get_running_loop().create_task(checking)
         self._unchecked.add_done_callback(self._checked)
 
-    def _checked(self, checking: asyncio.Task[Extent]) -> None:
+    def _checked(self, checking: asyncio.Task[Survey]) -> None:
         if checking.cancelled() or checking is not self._unchecked:
             return
         error = checking.exception()
@@ -754,8 +815,9 @@ class JetStreamLog(Reader, Appender):
 
     async def close(self) -> None:
         """Close the connections; commits in flight then have an unknown outcome."""
-        if self._unchecked is not None:
-            self._unchecked.cancel()
+        for task in (self._unchecked, self._finishing):
+            if task is not None:
+                task.cancel()
         await self._committer.close()
         await self._blocking.close()
         await self._writes.close()
@@ -787,14 +849,14 @@ async def open_log(
     workspace_name(workspace)
     writes = await Broker.open(named(runtime, "writes") if reading is None else runtime)
     try:
-        await refuse_loss(Direct(writes), workspace)
+        at = await refuse_loss(Direct(writes), workspace)
         created = False
-        if not await jetstream_streams.present(writes, workspace, replicas):
+        if not await jetstream_streams.present(writes, workspace, replicas, at):
             if reading is not None:
                 await reading(RawWorkspace(workspace, writes))
             administrator = await Broker.open(named(admin or runtime, "setup"))
             try:
-                await jetstream_streams.ensure(administrator, workspace, replicas)
+                at = await jetstream_streams.ensure(administrator, workspace, replicas)
             finally:
                 await administrator.close()
             created = True
@@ -806,7 +868,16 @@ async def open_log(
         await writes.close()
         raise
     try:
-        return JetStreamLog(workspace, durability, writes, reads, screened=screened, made=created)
+        return JetStreamLog(
+            workspace,
+            durability,
+            writes,
+            reads,
+            screened=screened,
+            made=created,
+            at=at,
+            admin=admin,
+        )
     except BusError:
         await writes.close()
         await reads.close()

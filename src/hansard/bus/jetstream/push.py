@@ -29,9 +29,10 @@ from hansard.bus.jetstream.direct import (
     is_authoritative,
     replicas_of,
 )
-from hansard.bus.jetstream.wire import Message, NoAnswer, header, origin
+from hansard.bus.jetstream.wire import NoAnswer, header, origin
 from hansard.bus.log import Origin
 from hansard.bus.loggers import logger
+from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 
 CHUNK_MESSAGES_MAX = 256
@@ -46,6 +47,9 @@ RETRY_S = 0.25
 
 IDLE_S = 0.25
 """Time without a message before a reader with an end checks for more, in seconds."""
+
+RETRY_SEALED_S = 0.02
+"""The same at the end of a sealed stream, which is final."""
 
 END_CONFIRMATIONS = 4
 """Number of times in a row that the end must be confirmed with several replicas: a former leader
@@ -108,12 +112,19 @@ class Push:
         self._seen_s = 0.0
         self._generation = 0
         self._until = until
+        self._end: int | None = None
         self._answered_s = 0.0
         self._is_logged = False
         self._undelivered: int | None = None
         self._undelivered_since_s = 0.0
         self._confirmations = 0
         self._short_s = 0.0
+
+    def end_at(self, position: int) -> None:
+        """End at the last position of the stream, which was sealed."""
+        self._end = position
+        self._until = position if self._until is None else min(self._until, position)
+        self._notify()
 
     async def chunks(self) -> AsyncGenerator[list[Message], None]:
         """Yield lists of up to 256 messages, in order. Raises BrokerError, Corrupt; with an end
@@ -136,6 +147,8 @@ class Push:
                 if not self._buffer:
                     if self._error is not None:
                         raise self._error
+                    if self._end is not None and self.position >= self._end:
+                        return
                     if self._broken is not None:
                         if stop is not None:
                             await stop()
@@ -213,7 +226,7 @@ class Push:
         Raises Corrupt if the server does not deliver a message that it has (ReplicaBehind with
         several replicas), Unreachable.
         """
-        await asyncio.wait({wake}, timeout=IDLE_S)
+        await asyncio.wait({wake}, timeout=IDLE_S if self._end is None else RETRY_SEALED_S)
         if wake.done():
             return False
         try:

@@ -11,7 +11,14 @@ import msgspec
 from hansard.bus import subjects
 from hansard.bus.errors import BrokerError, BusError, Contradiction
 from hansard.bus.jetstream.client import Broker, BrokerOptions
-from hansard.bus.jetstream.direct import api
+from hansard.bus.jetstream.direct import (
+    REPLICAS_KNOWN_S,
+    STREAM_NOT_FOUND,
+    Direct,
+    api,
+    replicas_of,
+)
+from hansard.bus.jetstream.generations import Survey, survey
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.loggers import logger
 
@@ -102,7 +109,9 @@ PAYLOAD_BYTES_MIN = 640 * 1024
 headers.
 """
 
-STREAM_NOT_FOUND = 10059
+OPEN_TRIES_MAX = 5
+"""Most attempts to open a generation, over connections that break."""
+
 NAME_IN_USE = 10058
 """Error code: another process created the stream at the same time."""
 
@@ -146,6 +155,37 @@ def log_config(workspace: str) -> dict[str, Any]:
     }
 
 
+def generation_config(workspace: str, number: int, first: int) -> dict[str, Any]:
+    """Return the settings of a generation of the log whose first position is `first`."""
+    if not number:
+        return log_config(workspace)
+    everything = f"{subjects.workspace_prefix(workspace)}.>"
+    published = subjects.generation_prefix(number) + everything
+    return log_config(workspace) | {
+        "name": subjects.generation_stream(workspace, number),
+        "subjects": [published],
+        "subject_transform": {"src": published, "dest": everything},
+        "first_seq": first,
+    }
+
+
+def guard_config(workspace: str) -> dict[str, Any]:
+    """Return the settings of the stream that keeps the subjects of an archived generation 0, and
+    takes no message: no program of an earlier version can make an empty log there.
+    """
+    return log_config(workspace) | {"name": subjects.guard_stream(workspace), "max_msg_size": 1}
+
+
+def tiers_config(workspace: str) -> dict[str, Any]:
+    """Return the settings of the list of archived generations: nothing in it is overwritten."""
+    return log_config(workspace) | {
+        "name": subjects.tiers_stream(workspace),
+        "subjects": [subjects.tiers_subject(workspace, "*")],
+        "allow_atomic": False,
+        "republish": None,
+    }
+
+
 def blob_config(workspace: str) -> dict[str, Any]:
     """Return the settings for large payloads, by the hash of their bytes. A purge erases one;
     nothing is overwritten.
@@ -172,9 +212,27 @@ def snapshot_config(workspace: str) -> dict[str, Any]:
     }
 
 
-async def present(broker: Broker, workspace: str, replicas: int | None = None) -> bool:
+def configs(workspace: str, at: Survey) -> list[dict[str, Any]]:
+    """Return the settings of the streams that a workspace needs: of its log, the open generation,
+    or the next one if none is open.
+    """
+    number, first = 0, 1
+    if at.archived:
+        number, first = at.archived[-1].generation + 1, at.archived[-1].last + 1
+    if at.streams:
+        newest = at.streams[-1]
+        number, first = newest.number, newest.first
+        if newest.is_sealed:
+            number, first = number + 1, newest.last + 1
+    log = generation_config(workspace, number, first)
+    return [log, blob_config(workspace), snapshot_config(workspace)]
+
+
+async def present(
+    broker: Broker, workspace: str, replicas: int | None = None, at: Survey | None = None
+) -> bool:
     """Return whether all streams of a workspace exist; warn of those with fewer replicas than
-    requested.
+    requested. `at` are the generations of its log, if known.
 
     Raises Contradiction for one that is not ours.
     """
@@ -183,9 +241,9 @@ async def present(broker: Broker, workspace: str, replicas: int | None = None) -
             f"the server at {broker.url}",
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
-    configs = _configs(workspace)
-    settings = await asyncio.gather(*(config_of(broker, item["name"]) for item in configs))
-    for item, existing in zip(configs, settings, strict=True):
+    items = configs(workspace, at or await survey(Direct(broker), workspace))
+    settings = await asyncio.gather(*(config_of(broker, item["name"]) for item in items))
+    for item, existing in zip(items, settings, strict=True):
         if existing is None:
             return False
         compare(item, existing)
@@ -203,16 +261,61 @@ def fewer(name: str, has: int, request: int) -> str:
     )
 
 
-async def ensure(broker: Broker, workspace: str, replicas: int | None = None) -> None:
-    """Create the missing streams of a workspace with so many replicas (None: the server's default).
-    Needs rights to administer. Raises Contradiction naming each setting that differs, BrokerError,
-    NotWritable.
+async def ensure(broker: Broker, workspace: str, replicas: int | None = None) -> Survey:
+    """Create the missing streams of a workspace with so many replicas (None: the server's default),
+    and return the generations of its log. Needs rights to administer. Raises Contradiction naming
+    each setting that differs, BrokerError, NotWritable.
     """
-    for item in _configs(workspace):
+    at = await survey(Direct(broker), workspace)
+    if at.streams and at.streams[-1].is_sealed:
+        at = await open_next(broker, workspace, replicas)
+    for item in configs(workspace, at):
         if await config_of(broker, item["name"]) is None:
             await create(broker, item, replicas)
-    if not await present(broker, workspace):
+    at = await survey(Direct(broker), workspace)
+    if not await present(broker, workspace, at=at):
         raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
+    return at
+
+
+async def open_next(broker: Broker, workspace: str, replicas: int | None = None) -> Survey:
+    """Open the generation after a sealed one, unless another process does; return the generations.
+
+    The notice goes out first, over the same connection: no reader may take the sealed generation
+    for the newest once the next accepts commits. In a cluster it takes another way than the answers
+    to reads, so that those that need not ask the leader are waited for.
+
+    The request is sent once, over the connection that the generations were looked up on. A server
+    closes that of a process that was suspended, before it deletes a generation (see
+    `roll.KEEP_S`). So a process that continues later does not create one that is long archived.
+    Raises BrokerError, NoAnswer, Unreachable.
+    """
+    for _ in range(OPEN_TRIES_MAX):
+        reconnects: list[None] = []
+        forget = broker.on_reconnect(lambda: reconnects.append(None))  # noqa: B023 -- removed in this turn
+        try:
+            at = await survey(Direct(broker), workspace)
+            if not at.streams or not at.streams[-1].is_sealed:
+                return at
+            newest = at.streams[-1]
+            await broker.send(subjects.rolled(workspace), b"")
+            if newest.info.get("cluster", {}).get("name"):
+                await asyncio.sleep(2 * REPLICAS_KNOWN_S)
+            config = configs(workspace, at)[0]
+            config |= {"num_replicas": replicas or replicas_of(newest.info)}
+            if not reconnects:
+                subject, body = (
+                    f"$JS.API.STREAM.CREATE.{config['name']}",
+                    msgspec.json.encode(config),
+                )
+                _, data = await broker.request(subject, body, b"", broker.options.request_timeout_s)
+                error = msgspec.json.decode(data).get("error")
+                if error is not None and error.get("err_code") != NAME_IN_USE:
+                    code = error.get("err_code") or error.get("code", 0)
+                    raise BrokerError(subject, code, error.get("description", ""))
+        finally:
+            forget()
+    raise BrokerError("opening the next generation", 0, "the connection broke each time")
 
 
 async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -> None:
@@ -235,10 +338,6 @@ def _hindered(broker: Broker) -> BusError | None:
     """
     host = broker.options.host
     return None if host is None else host.obstacle() or host.look()
-
-
-def _configs(workspace: str) -> list[dict[str, Any]]:
-    return [log_config(workspace), blob_config(workspace), snapshot_config(workspace)]
 
 
 async def config_of(broker: Broker, name: str) -> dict[str, Any] | None:

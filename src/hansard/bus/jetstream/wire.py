@@ -13,10 +13,9 @@ from typing import Protocol
 
 import msgspec
 
-from hansard.bus import reads, subjects
-from hansard.bus.commits import stored_from
 from hansard.bus.errors import BusError
-from hansard.bus.log import Origin, RawMessage, Stored
+from hansard.bus.log import Origin
+from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
@@ -36,6 +35,9 @@ def block(headers: dict[str, str]) -> bytes:
 FIRST = block({EXPECTED_SEQUENCE: "0"})
 """The header of an ordinary commit: its subject has no message yet."""
 
+SEALED = 10109
+"""`err_code` for: this generation of the log accepts no message any more."""
+
 STORE_FAILED = 10077
 LOST_RACE = frozenset({10071, 10164})
 """`err_code`s for: another message exists, or a condition does not hold."""
@@ -52,27 +54,6 @@ _SECONDS_KEPT_MAX = 1_024
 _seconds: dict[bytes, int] = {}
 _ORIGIN = ORIGIN.encode()
 _origin = msgspec.json.Decoder(Origin)
-
-
-class Message(RawMessage, frozen=True, gc=False):
-    """A message of a stream, with the decoding of one of the log's."""
-
-    def commit(self) -> Stored:
-        """Decode a message of the log to a commit. Raises Corrupt."""
-        if self.fault is not None:
-            raise self.fault
-        return stored_from(self.position, self.stamp, self.subject, self.body, self.origin)
-
-    def screened(self) -> Stored:
-        """Decode as `commit` does, with a stand-in for a commit that does not fit
-        (`hansard.bus.reads`). Raises Corrupt only if the subject is no stream's.
-        """
-        if self.fault is not None:
-            stream, version = subjects.parse(self.subject)
-            other = reads.stand_in(self.subject, version, 1, self.stamp, self.fault.fact)
-            return Stored(self.position, self.stamp, stream, other, self.body)
-        stream, commit = reads.read(self.subject, self.body, self.stamp)
-        return Stored(self.position, self.stamp, stream, commit, self.body, self.origin)
 
 
 class Receiver(Protocol):
@@ -131,6 +112,17 @@ class Rejected(BusError):
         return self.lost_race or self.code in UNFINISHED
 
 
+class Sealed(Rejected):
+    """The open generation was sealed, and the next one is not open yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            SEALED,
+            "the newest generation of the log is sealed, and the next one was not opened: its roll "
+            "was interrupted; finish it with 'hansard tiers roll'",
+        )
+
+
 class Reply:
     """Receives the answer to one request."""
 
@@ -186,6 +178,8 @@ def acknowledged(data: bytes, above: int = 0) -> Ack:
     except msgspec.DecodeError as error:
         raise NoAnswer(f"not an acknowledgement: {data[:80]!r}") from error
     if ack.error is not None:
+        if ack.error.err_code == SEALED:
+            raise Sealed
         raise Rejected(ack.error.err_code or ack.error.code, ack.error.description)
     first = ack.seq - (ack.count or 1) + 1
     if first <= above:

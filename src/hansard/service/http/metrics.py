@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
-from hansard.bus import subjects
+from hansard.bus import archive, subjects
 from hansard.bus.errors import Unreachable
 from hansard.bus.jetstream import APPEND_TIMES
 from hansard.bus.jetstream.log import RawWorkspace
@@ -179,6 +179,7 @@ def _families(
             if value is not None:
                 family.add_metric([each.name], value)
         yield family
+    yield from _tiers(core)
     yield _append_times(core)
     about = "Answered requests, and the seconds until their answers began"
     labels = ["route", "method", "status"]
@@ -186,6 +187,32 @@ def _families(
     for of, (count, sum_s) in app.requests.counts.items():
         requests.add_metric([*of], count, sum_s)
     yield requests
+
+
+_TIERS = (
+    ("bytes", "Bytes that a tier of the archive holds; of L3, that were fetched", "Gauge"),
+    ("bytes_max", "Most bytes of a tier; 0: no bound", "Gauge"),
+    ("oldest_s", "Seconds since the oldest content of a tier was used or read", "Gauge"),
+    ("hits", "Reads that a tier answered; of L3, requests", "Counter"),
+    ("misses", "Reads that a tier did not answer", "Counter"),
+    ("evictions", "Parts, or segments of L2, that a tier dropped", "Counter"),
+)
+"""Field, description and kind of each figure of a tier."""
+
+
+def _tiers(core: Any) -> Iterator[Any]:
+    """Yield the figures of the archives that this process has opened."""
+    tiers = [
+        (place, tier, figures)
+        for place, each in archive.opened().items()
+        for tier, figures in each.figures().items()
+    ]
+    for field, about, kind in _TIERS if tiers else ():
+        family = getattr(core, f"{kind}MetricFamily")
+        metric = family(f"hansard_archive_{field}", about, labels=["archive", "tier"])
+        for place, tier, figures in tiers:
+            metric.add_metric([place, tier], getattr(figures, field))
+        yield metric
 
 
 def _append_times(core: Any) -> Any:

@@ -1,0 +1,453 @@
+"""Reading the archive: parts of segments through two caches, memory (L1) and disk (L2).
+
+L1 has decoded parts, bounded in bytes, for an hour each; L2 has the bytes of parts, in one sparse
+file for each segment, bounded and for a day. Both drop what was used least recently. Every part is
+compared with its digest whenever it is read: a damaged file of L2 is read again from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+from cachetools import TTLCache
+
+from hansard.bus.archive.segment import (
+    MESSAGE_BYTES,
+    Footer,
+    Frame,
+    Manifest,
+    Part,
+    Places,
+    StreamIndex,
+    decode_footer,
+    digest,
+    frame_of,
+    unpack,
+)
+from hansard.bus.archive.store import ObjectStore
+from hansard.bus.errors import ArchiveUnavailable
+from hansard.bus.file_lock import replace_private
+from hansard.bus.loggers import logger
+from hansard.domain.errors import Corrupt
+
+MEMORY_S = 3_600.0
+"""Lifetime of decoded parts in L1, in seconds."""
+
+DISK_S = 86_400.0
+"""Time after which a segment that was not used leaves L2, in seconds."""
+
+SWEEP_S = 60.0
+"""Time between two checks of the bounds of L2, in seconds; also after each 32 MB written."""
+
+SWEEP_BYTES = 32 * 1024 * 1024
+
+GAP_BYTES_MAX = 64 * 1024
+"""Parts with so many bytes between them are requested as one."""
+
+RANGE_BYTES_MAX = 8 * 1024 * 1024
+"""Most bytes of one range."""
+
+_places = msgspec.msgpack.Decoder(Places)
+_page = msgspec.msgpack.Decoder(list[StreamIndex])
+_manifest = msgspec.json.Decoder(Manifest)
+_log = logger(__name__)
+
+T = TypeVar("T")
+
+
+class TierFigures(msgspec.Struct):
+    """The use of one tier since the process began; `oldest_s` is the age of its oldest content."""
+
+    bytes: int = 0
+    bytes_max: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    oldest_s: float = 0.0
+
+
+class Tiers:
+    """The store of an archive and its two caches, for all logs of a process; from any thread."""
+
+    def __init__(self, store: ObjectStore, cache: Path, memory_bytes: int, disk_bytes: int) -> None:
+        """`cache` is the folder of L2, which other processes may share."""
+        self.store = store
+        self.memory = _Memory(memory_bytes)
+        self.disk = _Disk(cache, disk_bytes, digest(store.url.encode()).hex())
+        self.fetched = TierFigures()
+        self._fetches: dict[Hashable, asyncio.Task[None]] = {}
+
+    def known(self, workspace: str) -> list[Manifest]:
+        """Return the manifests that this machine has read before: they never change."""
+        manifests: list[Manifest] = []
+        for path in self.disk.index(workspace).glob("*.json"):
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                manifests.append(_manifest.decode(path.read_bytes()))
+        return manifests
+
+    async def manifest(self, name: str) -> Manifest:
+        """Read a manifest from the store, and keep it on the disk with the footer of its segment: a
+        new stream can then be begun while the store is away, since they show that the segment does
+        not have it. Raises ArchiveUnavailable, Corrupt.
+        """
+        body = await self.store.get(name)
+        try:
+            manifest = _manifest.decode(body or b"")
+        except msgspec.DecodeError as error:
+            fact = f"it is no manifest of a segment ({error}): restore it from a copy"
+            raise Corrupt(f"archive object {name!r}", fact) from error
+        self.disk.keep(manifest, body or b"")
+        await self.footer(manifest)
+        return manifest
+
+    async def footer(self, segment: Manifest) -> Footer:
+        """Return the footer of a segment."""
+        where = f"archive object {segment.object!r}"
+        return (
+            await self._decoded(
+                segment, [segment.footer_part], lambda data: decode_footer(data, where)
+            )
+        )[0]
+
+    async def frames(
+        self, segment: Manifest, frames: Sequence[Part], *, keep: bool = True
+    ) -> list[Frame]:
+        """Return some frames; they enter the caches unless a whole segment is read (`keep`)."""
+        return await self._decoded(segment, frames, frame_of, keep=keep)
+
+    async def places(self, segment: Manifest, part: Part) -> Places:
+        """Return the places of a block."""
+        return (await self._decoded(segment, [part], lambda data: _places.decode(unpack(data))))[0]
+
+    async def pages(self, segment: Manifest, pages: Sequence[Part]) -> list[list[StreamIndex]]:
+        """Return some pages of the index."""
+        return await self._decoded(segment, pages, lambda data: _page.decode(unpack(data)))
+
+    async def _decoded(
+        self,
+        segment: Manifest,
+        parts: Sequence[Part],
+        decode: Callable[[bytes], T],
+        *,
+        keep: bool = True,
+    ) -> list[T]:
+        """Return decoded parts of a segment, from the nearest tier that has each."""
+        contents: dict[int, T] = {}
+        missing: list[Part] = []
+        for part in parts:
+            content = self.memory.get((segment.object, part.offset))
+            if content is None:
+                missing.append(part)
+            else:
+                contents[part.offset] = cast("T", content)
+        if missing:
+            sound = await self._bytes(segment, missing, keep=keep)
+            for part in missing:
+                content = contents[part.offset] = decode(sound[part.offset])
+                if not keep:
+                    continue
+                self.memory.put((segment.object, part.offset), content, _size(content, part))
+        return [contents[part.offset] for part in parts]
+
+    async def _bytes(
+        self, segment: Manifest, parts: Sequence[Part], *, keep: bool
+    ) -> dict[int, bytes]:
+        """Return the bytes of parts, from the disk or the store. A part that is being fetched for
+        another reader is waited for.
+        """
+        sound = self.disk.read(segment, parts)
+        missing = [part for part in parts if part.offset not in sound]
+        if not missing:
+            return sound
+        if not keep:
+            await self._fetch(segment, missing, sound, keep=False)
+            return sound
+        loop = id(asyncio.get_running_loop())
+        tasks: set[asyncio.Task[None]] = set()
+        new: list[Part] = []
+        for part in missing:
+            task = self._fetches.get((loop, segment.object, part.offset))
+            if task is None:
+                new.append(part)
+            else:
+                tasks.add(task)
+        fetched: dict[int, bytes] = {}
+        if new:
+            task = asyncio.create_task(self._fetch(segment, new, fetched))
+            tasks.add(task)
+            keys = [(loop, segment.object, part.offset) for part in new]
+            self._fetches |= dict.fromkeys(keys, task)
+            task.add_done_callback(lambda _: [self._fetches.pop(key, None) for key in keys])
+        await asyncio.gather(*(asyncio.shield(task) for task in tasks))
+        sound |= fetched
+        rest = [part for part in missing if part.offset not in sound]
+        if rest:
+            sound |= self.disk.read(segment, rest)
+        rest = [part for part in missing if part.offset not in sound]
+        if rest:  # the other reader's disk did not keep them
+            await self._fetch(segment, rest, sound)
+        return sound
+
+    async def _fetch(
+        self,
+        segment: Manifest,
+        parts: Sequence[Part],
+        into: dict[int, bytes],
+        *,
+        keep: bool = True,
+    ) -> None:
+        """Fetch parts from the store. Raises ArchiveUnavailable, Corrupt."""
+        where = f"archive object {segment.object!r}"
+        ranges = _joined(parts)
+        try:
+            bodies = await self.store.ranges(segment.object, ranges)
+        except ArchiveUnavailable:
+            size = await self.store.size(segment.object)
+            if size is None or size >= segment.size:
+                raise
+            fact = f"it has {size:,} bytes, not {segment.size:,}: restore it from a copy"
+            raise Corrupt(where, fact) from None
+        if bodies is None:
+            remedy = "it was deleted from the store: restore it there"
+            raise Corrupt(where, f"it does not exist; {remedy}")
+        self.fetched.hits += len(ranges)
+        self.fetched.bytes += sum(map(len, bodies))
+        for part in parts:
+            (start, _), body = next(
+                (each, body)
+                for each, body in zip(ranges, bodies, strict=True)
+                if each[0] <= part.offset < each[0] + each[1]
+            )
+            data = body[part.offset - start : part.offset - start + part.size]
+            if not part.check(data):
+                short = f", and only {len(data):,} are there" if len(data) < part.size else ""
+                fact = (
+                    f"{part.size:,} bytes from {part.offset:,} on are not those written{short}: "
+                    "restore the object from a copy of the store"
+                )
+                raise Corrupt(where, fact)
+            into[part.offset] = data
+        if keep:
+            self.disk.write(segment, [(part.offset, into[part.offset]) for part in parts])
+
+    def figures(self) -> dict[str, TierFigures]:
+        """Return the use of the tiers: `L1`, `L2`, and `L3` (bytes and requests from the store)."""
+        return {"L1": self.memory.figures(), "L2": self.disk.figures(), "L3": self.fetched}
+
+
+def _joined(parts: Sequence[Part]) -> list[tuple[int, int]]:
+    """Return the ranges to request for parts: those near to each other as one."""
+    ranges: list[tuple[int, int]] = []
+    for part in sorted(parts, key=lambda each: each.offset):
+        if ranges:
+            start, size = ranges[-1]
+            whole = part.offset + part.size - start
+            if part.offset - (start + size) <= GAP_BYTES_MAX and whole <= RANGE_BYTES_MAX:
+                ranges[-1] = (start, max(size, whole))
+                continue
+        ranges.append((part.offset, part.size))
+    return ranges
+
+
+def _size(content: object, part: Part) -> int:
+    """Return about how many bytes decoded content takes in memory."""
+    match content:
+        case dict():
+            frame = cast("Frame", content)
+            messages = itertools.chain.from_iterable(frame.values())
+            return sum(len(message.body) + MESSAGE_BYTES for message in messages)
+        case [StreamIndex(), *_]:
+            streams = cast("list[StreamIndex]", content)
+            return sum(400 + 40 * len(stream.versions) for stream in streams)
+        case Places(stamps=stamps):
+            return 44 * len(stamps)
+        case Footer() as footer:
+            return 250 * (len(footer.frames) + len(footer.blocks) + len(footer.pages)) + len(
+                footer.runs
+            )
+        case _:
+            return 4 * part.size
+
+
+class _Memory:
+    """L1."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._lock = threading.Lock()
+        self._figures = TierFigures(bytes_max=bytes_max)
+        self._cache = _Counting(bytes_max, self._figures)
+
+    def get(self, key: Hashable) -> object | None:
+        with self._lock:
+            entry = self._cache.get(key)
+            if entry is None:
+                self._figures.misses += 1
+                return None
+            self._figures.hits += 1
+            return cast("object", entry[0])
+
+    def put(self, key: Hashable, content: object, size: int) -> None:
+        """Keep content; not if it is larger than the whole tier."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._cache[key] = (content, size, time.monotonic())
+
+    def figures(self) -> TierFigures:
+        with self._lock:
+            self._cache.expire()
+            oldest = min((entry[2] for entry in self._cache.values()), default=time.monotonic())
+            return msgspec.structs.replace(
+                self._figures,
+                bytes=int(self._cache.currsize),
+                oldest_s=time.monotonic() - oldest,
+            )
+
+
+class _Counting(TTLCache[Any, Any]):
+    """An LRU cache with a lifetime that counts evictions."""
+
+    def __init__(self, bytes_max: int, figures: TierFigures) -> None:
+        super().__init__(bytes_max, MEMORY_S, getsizeof=lambda entry: entry[1])
+        self._of = figures
+
+    def popitem(self) -> tuple[Any, Any]:
+        self._of.evictions += 1
+        return super().popitem()
+
+
+class _Disk:
+    """L2: the parts of a segment are at their own offsets in a sparse file."""
+
+    def __init__(self, folder: Path, bytes_max: int, store: str) -> None:
+        self._folder = folder
+        self._store = store
+        self._max = bytes_max
+        self._figures = TierFigures(bytes_max=bytes_max)
+        self._lock = threading.Lock()
+        self._swept_s = 0.0
+        self._written = 0
+        self._warned = False
+
+    def read(self, segment: Manifest, parts: Sequence[Part]) -> dict[int, bytes]:
+        """Return the parts that the file has, by offset."""
+        sound: dict[int, bytes] = {}
+        footer = segment.footer_part
+        if footer in parts:
+            with contextlib.suppress(OSError):
+                data = self._footer(segment).read_bytes()
+                if footer.check(data):
+                    sound[footer.offset] = data
+                    self._figures.hits += 1
+            parts = [part for part in parts if part.offset not in sound]
+            if not parts:
+                return sound
+        try:
+            fd = os.open(self._path(segment), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._figures.misses += len(parts)
+            return sound
+        try:
+            for part in parts:
+                data = os.pread(fd, part.size, part.offset)
+                if part.check(data):
+                    sound[part.offset] = data
+            if sound:
+                os.utime(fd)
+        except OSError as error:
+            self._warn(error)
+        finally:
+            os.close(fd)
+        missing = sum(part.offset not in sound for part in parts)
+        self._figures.hits += len(parts) - missing
+        self._figures.misses += missing
+        return sound
+
+    def write(self, segment: Manifest, parts: Sequence[tuple[int, bytes]]) -> None:
+        """Keep parts; a disk that refuses them is logged, and costs time only."""
+        if not self._max:
+            return
+        footer = segment.footer_part.offset
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for offset, data in parts:
+                if offset == footer and self.index(segment.workspace).exists():
+                    replace_private(self._footer(segment), data)
+            fd = os.open(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                for offset, data in parts:
+                    os.pwrite(fd, data, offset)
+            finally:
+                os.close(fd)
+            self._written += sum(len(data) for _, data in parts)
+            self._sweep()
+        except OSError as error:
+            self._warn(error)
+
+    def index(self, workspace: str) -> Path:
+        """Return the folder of manifests and footers, which are kept beyond the bounds: about
+        0.3 % of the segments' bytes.
+        """
+        return self._folder / "index" / self._store / workspace
+
+    def keep(self, segment: Manifest, body: bytes) -> None:
+        """Keep a manifest."""
+        path = self.index(segment.workspace) / f"{segment.first:020d}.json"
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_private(path, body)
+        except OSError as error:
+            self._warn(error)
+
+    def figures(self) -> TierFigures:
+        files = self._files()
+        oldest = min((used for used, _, _ in files), default=time.time())
+        return msgspec.structs.replace(
+            self._figures,
+            bytes=sum(size for _, size, _ in files),
+            oldest_s=max(0.0, time.time() - oldest),
+        )
+
+    def _sweep(self) -> None:
+        """Delete the files used least recently beyond the bounds."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._swept_s < SWEEP_S and self._written < min(SWEEP_BYTES, self._max // 8):
+                return
+            self._swept_s, self._written = now, 0
+        files = sorted(self._files())
+        held = sum(size for _, size, _ in files)
+        for used, size, path in files:
+            if held <= self._max and time.time() - used < DISK_S:
+                break
+            path.unlink(missing_ok=True)
+            self._figures.evictions += 1
+            held -= size
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """Return the files with the time of their last use and the bytes that they take."""
+        files: list[tuple[float, int, Path]] = []
+        with contextlib.suppress(FileNotFoundError):
+            for path in self._folder.glob("*.segment"):
+                with contextlib.suppress(FileNotFoundError):
+                    stat = path.stat()
+                    files.append((stat.st_mtime, stat.st_blocks * 512, path))
+        return files
+
+    def _footer(self, segment: Manifest) -> Path:
+        return self.index(segment.workspace) / f"{segment.first:020d}.footer"
+
+    def _path(self, segment: Manifest) -> Path:
+        return self._folder / f"{segment.sha256}.segment"
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning("the cache of the archive is not used", why=str(error))

@@ -1,0 +1,588 @@
+"""The generations of a workspace's log, presented as one log.
+
+A workspace that was never rolled has generation 0 alone, and its reads cost nothing more. A client
+learns of a roll by a notice that the roller publishes after it sealed the open generation and
+before it opens the next. On a single server every subscriber's connection has the notice before
+the answer to any request that was sent after a commit of the next generation was acknowledged. So a
+read that ends without a notice has missed nothing. Reads of a stream with several replicas ask its
+leader first, whose answer shows the seal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from hansard.bus import subjects
+from hansard.bus.errors import BrokerError, Unreachable
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import (
+    BEHIND_PAUSE_S,
+    JETSTREAM_OFF,
+    PAGE_BYTES_MAX,
+    READ_WAIT_S,
+    STREAM_NOT_FOUND,
+    Direct,
+    Known,
+    api,
+)
+from hansard.bus.jetstream.push import Push
+from hansard.bus.jetstream.wire import NoResponders
+from hansard.bus.marks import Extent, Whole
+from hansard.bus.portal import own_task
+from hansard.bus.sources import Archived, Message, Source
+from hansard.domain.errors import Corrupt
+
+PAGES_MAX = 1_000
+"""Bound of the loop over the server's pages of 1,024 stream names."""
+
+_GONE = frozenset({STREAM_NOT_FOUND, JETSTREAM_OFF})
+"""Errors of a stream that was deleted, or of a server that starts."""
+
+T = TypeVar("T")
+Info = dict[str, Any]
+_archived = msgspec.json.Decoder(Archived)
+
+
+class NoLog(BrokerError):
+    """The workspace has no log."""
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A generation with a stream: the state of the stream as its server reports it."""
+
+    number: int
+    stream: str
+    info: Info
+
+    @property
+    def is_sealed(self) -> bool:
+        """True if it accepts no message any more."""
+        return bool(self.info["config"].get("sealed"))
+
+    @property
+    def first(self) -> int:
+        """The first position that it can hold."""
+        return max(1, int(self.info["config"].get("first_seq", 1)))
+
+    @property
+    def last(self) -> int:
+        """The last position that it holds; `first - 1` if it is empty."""
+        return int(self.info["state"]["last_seq"])
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """All generations: those with a stream, and those that the archive has verified, both oldest
+    first. One may be in both, until its stream is deleted.
+    """
+
+    streams: list[Generation]
+    archived: list[Archived]
+
+    @property
+    def whole(self) -> Whole:
+        """The log over all generations; one in the archive counts as the archive verified it."""
+        return Whole(
+            tuple((each.stream, Extent.of(each.info)) for each in self.streams),
+            max((each.last for each in self.archived), default=0),
+            sum(each.messages for each in self.archived),
+        )
+
+
+Inform = Callable[[str], Awaitable[Info | None]]
+"""Returns a stream's STREAM.INFO; None if there is none."""
+
+
+async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -> Survey:
+    """Return the generations of a workspace's log; none if it does not exist. One request for a log
+    that was never rolled.
+    """
+    inform = inform or direct.info_of
+    name = subjects.log_stream(workspace)
+    first = await inform(name)
+    if first is not None and not first["config"].get("sealed"):
+        return Survey([Generation(0, name, first)], [])
+    numbers = await _later(direct.broker, workspace)
+    names = [subjects.generation_stream(workspace, number) for number in numbers]
+    infos = await asyncio.gather(*(inform(each) for each in names))
+    # Last, since a generation is listed there before its stream is deleted.
+    entries = await archived(direct, workspace)
+    streams = [
+        Generation(number, stream, info)
+        for number, stream, info in zip([0, *numbers], [name, *names], [first, *infos], strict=True)
+        if info is not None
+    ]
+    for each in streams[:-1]:
+        if not each.is_sealed:
+            fact = (
+                f"generation {each.number} accepts commits though generation "
+                f"{streams[-1].number} is newer: it was made again, or restored without its seal; "
+                f"see what it has with 'nats stream view {each.stream}', and delete it"
+            )
+            raise Corrupt(f"workspace {workspace!r}", fact)
+    return Survey(streams, entries)
+
+
+async def _later(broker: Broker, workspace: str) -> list[int]:
+    """Return the numbers of the generations but the first that have a stream, oldest first."""
+    names: list[str] = []
+    for _ in range(PAGES_MAX):
+        filters = {"subject": subjects.later_generations(workspace), "offset": len(names)}
+        page = await api(broker, "STREAM.NAMES", filters)
+        names += page.get("streams") or []
+        if not page.get("streams") or len(names) >= page.get("total", 0):
+            break
+    before = f"{subjects.log_stream(workspace)}_"
+    return sorted(int(name.removeprefix(before)) for name in names if name.startswith(before))
+
+
+async def archived(direct: Direct, workspace: str) -> list[Archived]:
+    """Return the generations that the archive has verified, oldest first."""
+    stream = subjects.tiers_stream(workspace)
+    if await direct.info_of(stream) is None:
+        return []
+    names, _ = await direct.names(stream, subjects.tiers_subject(workspace, "*"))
+    messages = await direct.named(stream, names)
+    entries = [_archived.decode(message.body) for message in messages]
+    return sorted(entries, key=lambda each: each.generation)
+
+
+class SealedStream:
+    """A `Source`: the stream of a sealed generation."""
+
+    def __init__(self, direct: Direct, generation: Generation) -> None:
+        self._direct = direct
+        self._stream = generation.stream
+        self.first, self.last = generation.first, generation.last
+        direct.known.of(self._stream).may_go = True
+
+    async def many(self, filters: Sequence[str]) -> list[Message]:
+        """See `Source.many`."""
+        return await self._direct.many(self._stream, filters, self._target)
+
+    async def named(self, names: Sequence[str]) -> list[Message]:
+        """See `Source.named`."""
+        return await self._direct.named(self._stream, names, self._target)
+
+    async def names(self, pattern: str) -> list[str]:
+        """See `Source.names`."""
+        return (await self._direct.names(self._stream, pattern))[0]
+
+    async def newest(self, pattern: str) -> Message | None:
+        """See `Source.newest`."""
+        return await self._direct.last(self._stream, pattern, self._target)
+
+    async def at(self, position: int) -> Message | None:
+        """See `Source.at`."""
+        return await self._direct.at(self._stream, position)
+
+    async def since(self, stamp: int) -> Message | None:
+        """See `Source.since`."""
+        return await self._direct.since(self._stream, stamp, self._target)
+
+    async def chunks(
+        self, after: int, until: int, pattern: str
+    ) -> AsyncGenerator[list[Message], None]:
+        """See `Source.chunks`."""
+        if self.last < self.first:
+            return
+        push = Push(self._direct.broker, self._stream, pattern, after, until=until)
+        async with contextlib.aclosing(push.chunks()) as chunks:
+            async for chunk in chunks:
+                yield [message for message in chunk if message.position <= until]
+                if chunk[-1].position >= until:
+                    return
+
+    @property
+    def _target(self) -> int:
+        return self.last if self.last >= self.first else 0
+
+
+class Open(msgspec.Struct, frozen=True):
+    """The generation that accepts messages."""
+
+    number: int
+    stream: str
+    first: int
+    prefix: str
+    known: Known
+
+    def subject(self, stored: str) -> str:
+        """Return the subject under which to publish what is stored as `stored`."""
+        return self.prefix + stored
+
+
+class View(msgspec.Struct, frozen=True):
+    """The log as last looked up: sealed generations, oldest first; the open one, None in the moment
+    between the seal and the next generation; the last position of each sealed one, by stream.
+    """
+
+    older: tuple[Source, ...]
+    open: Open | None
+    ends: dict[str, int] = {}
+
+    @property
+    def end(self) -> int:
+        """The last position of the sealed generations."""
+        return self.older[-1].last if self.older else 0
+
+    def covering(self, after: int) -> Source | None:
+        """Return the first sealed generation with positions after a position."""
+        return next((each for each in self.older if each.last > after), None)
+
+
+class Generations:
+    """One client's knowledge of the generations of a log, over all its connections."""
+
+    def __init__(self, workspace: str, direct: Direct) -> None:
+        """`direct` is on the connection of the reads, and must not wait for a comparison."""
+        self.workspace = workspace
+        self._direct = direct
+        self.view = View((), self._opened(0, subjects.log_stream(workspace), 1))
+        self.is_stale = True
+        self._signs = 0
+        self._lock = asyncio.Lock()
+        self._listening: Callable[[], Awaitable[None]] | None = None
+        self._rolls: set[Callable[[], None]] = set()
+        self.on_notice: Callable[[], None] = _nothing
+        """Called with each notice of a roll."""
+        direct.broker.on_reconnect(self._reconnected)
+        self._is_new = True  # the connection
+
+    def prime(self, at: Survey) -> None:
+        """Begin with generations that were looked up on another connection."""
+        if at.streams:
+            self.view = self._seen(at)
+
+    def on_roll(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Register a call at each sign of a roll; return the function that removes it."""
+        self._rolls.add(call)
+        return lambda: self._rolls.discard(call)
+
+    def suspect(self) -> None:
+        """Look the generations up again before the next read."""
+        self.is_stale = True
+        self._signs += 1
+        for call in [*self._rolls]:
+            call()
+
+    async def current(self) -> View:
+        """Return the generations, looked up if there was a sign of a roll. Raises BrokerError,
+        NoResponders, Unreachable.
+        """
+        if self.is_stale:
+            async with self._lock:
+                if self.is_stale:
+                    await self._look_up()
+        return self.view
+
+    async def _look_up(self) -> None:
+        if self._is_new:
+            before, subject = self._signs, subjects.rolled(self.workspace)
+            if self._listening is not None:
+                await self._listening()
+            self._listening = await self._direct.broker.listen(subject, self._hear)
+            self._is_new = self._signs != before  # else it was made again meanwhile
+        signs = self._signs
+        self.view = self._seen(await survey(self._direct, self.workspace))
+        # Only now: another read must not take the earlier view while this one is looked up.
+        self.is_stale = self._signs != signs or self.view.open is None
+
+    def _seen(self, at: Survey) -> View:
+        newest = at.streams[-1] if at.streams else None
+        if newest is None and not at.archived:
+            name = subjects.log_stream(self.workspace)
+            raise NoLog(f"reading {name!r}", STREAM_NOT_FOUND, "stream not found")
+        is_open = newest is not None and not newest.is_sealed
+        sealed = at.streams[:-1] if is_open else at.streams
+        gone = [each for each in at.archived if not sealed or each.last < sealed[0].first]
+        older: list[Source] = [*_archives(self.workspace, gone)]
+        older += [SealedStream(self._direct, each) for each in sealed]
+        ends = {subjects.generation_stream(self.workspace, e.generation): e.last for e in gone}
+        ends |= {each.stream: each.last for each in sealed}
+        if newest is None or not is_open:
+            return View(tuple(older), None, ends)
+        if newest.number == 0 and self.view.open is not None and self.view.open.number == 0:
+            return self.view  # unchanged
+        return View(tuple(older), self._opened(newest.number, newest.stream, newest.first), ends)
+
+    def _opened(self, number: int, stream: str, first: int) -> Open:
+        known = self._direct.known.of(stream)
+        known.may_go = True
+        return Open(number, stream, first, subjects.generation_prefix(number), known)
+
+    def _hear(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receive
+        self.on_notice()
+        self.suspect()
+
+    def _reconnected(self) -> None:
+        self._is_new = True
+        self.suspect()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _archives(workspace: str, entries: Iterable[Archived]) -> list[Source]:
+    """Return the archives that hold generations, oldest first."""
+    sources: list[Source] = []
+    for place, some in itertools.groupby(entries, key=lambda each: each.place):
+        from hansard.bus.archive import archive_at  # noqa: PLC0415 -- an optional package
+
+        sources.append(archive_at(workspace, place).source([*some]))
+    return sources
+
+
+class Messages:
+    """Reads of all generations through one connection; targets as in `Direct`."""
+
+    def __init__(self, direct: Direct, generations: Generations) -> None:
+        self.direct = direct
+        self.generations = generations
+
+    async def _read(self, ask: Callable[[View], Awaitable[T]]) -> T:
+        """Return the answer of a read that was not overtaken by a roll."""
+        generations, until_s = self.generations, 0.0
+        while True:
+            view = generations.view
+            try:
+                if generations.is_stale:
+                    view = await generations.current()
+                answer = await ask(view)
+            except (NoResponders, BrokerError) as error:
+                if isinstance(error, NoLog) or _code(error) not in _GONE:
+                    raise
+                generations.suspect()
+                until_s = until_s or time.monotonic() + READ_WAIT_S
+                if time.monotonic() >= until_s:
+                    raise Unreachable(self.direct.broker.url, str(error)) from error
+                await asyncio.sleep(BEHIND_PAUSE_S)
+                continue
+            if not generations.is_stale or view.open is None:
+                return answer
+
+    async def required(self) -> int:
+        """Return the position that a read of the newest state must reach."""
+
+        async def ask(view: View) -> int:
+            return view.end if view.open is None else await self.direct.required(view.open.stream)
+
+        return await self._read(ask)
+
+    async def head(self) -> int:
+        """Return the newest position."""
+
+        async def ask(view: View) -> int:
+            if view.open is None:
+                return view.end
+            return int((await self.direct.info(view.open.stream))["state"]["last_seq"])
+
+        return await self._read(ask)
+
+    async def many(self, filters: Sequence[str], target: int | None = None) -> list[Message]:
+        """Return all messages that match a filter, by position. Raises as `Direct.many`."""
+
+        async def ask(view: View) -> list[Message]:
+            messages: list[Message] = []
+            for source in view.older:
+                messages += await source.many(filters)
+            if view.open is not None:
+                messages += await self.direct.many(view.open.stream, filters, target)
+            return messages
+
+        return await self._read(ask)
+
+    async def named(self, names: Sequence[str], target: int | None = None) -> list[Message]:
+        """Return the messages on these subjects, unordered."""
+
+        async def ask(view: View) -> list[Message]:
+            messages: list[Message] = []
+            if view.open is not None:
+                messages = await self.direct.named(view.open.stream, names, target)
+            for source in reversed(view.older):
+                has = {message.subject for message in messages}
+                left = [name for name in names if name not in has]
+                messages += await source.named(left) if left else []
+            return messages
+
+        return await self._read(ask)
+
+    async def names(self, pattern: str) -> tuple[list[str], int]:
+        """Return all subjects that match, and the position up to which they are complete."""
+
+        async def ask(view: View) -> tuple[list[str], int]:
+            names: list[str] = []
+            for source in view.older:
+                names += await source.names(pattern)
+            if view.open is None:
+                return names, view.end
+            live, head = await self.direct.names(view.open.stream, pattern)
+            return names + live, head
+
+        return await self._read(ask)
+
+    async def last(self, pattern: str, target: int | None = None) -> Message | None:
+        """Return the newest message on a subject, wildcards allowed."""
+
+        async def ask(view: View) -> Message | None:
+            message: Message | None = None
+            if view.open is not None:
+                message = await self.direct.last(view.open.stream, pattern, target)
+            return message or await newest_of(view.older, pattern)
+
+        return await self._read(ask)
+
+    async def at(self, position: int) -> Message | None:
+        """Return the message at a position."""
+
+        async def ask(view: View) -> Message | None:
+            source = view.covering(position - 1)
+            if source is not None:
+                return await source.at(position)
+            return (
+                await self.direct.at(view.open.stream, position) if view.open is not None else None
+            )
+
+        return await self._read(ask)
+
+    async def since(self, stamp: int, head: int) -> Message | None:
+        """Return the first message after a time (ns since 1970, UTC), up to position `head`."""
+
+        async def ask(view: View) -> Message | None:
+            for source in view.older:
+                message = await source.since(stamp)
+                if message is not None:
+                    return message
+            if view.open is None:
+                return None
+            return await self.direct.since(view.open.stream, stamp, head)
+
+        return await self._read(ask)
+
+    async def following(self, first: int, count: int) -> list[Message]:
+        """Return at most so many messages from a position on, fewer if they are large."""
+
+        async def ask(view: View) -> list[Message]:
+            source = view.covering(first - 1)
+            if source is None:
+                if view.open is None:
+                    return []
+                return await self.direct.following(view.open.stream, first, count)
+            messages: list[Message] = []
+            last = min(source.last, first + count - 1)
+            chunks = source.chunks(first - 1, last, f"hansard.{self.workspace}.>")
+            async with contextlib.aclosing(chunks):
+                async for chunk in chunks:
+                    messages += chunk
+                    if sum(len(message.body) for message in messages) > PAGE_BYTES_MAX:
+                        break
+            return messages
+
+        return await self._read(ask)
+
+    @property
+    def workspace(self) -> str:
+        """The workspace's name."""
+        return self.generations.workspace
+
+    async def pushed(
+        self, after: int, until: int | None, pattern: str
+    ) -> AsyncGenerator[tuple[list[Message], int], None]:
+        """Yield the messages after a position that match a filter, as they arrive, each list with
+        the newest position that the server reported; ends as `Push` does.
+        """
+        while until is None or after < until:
+            view = await self._read(_itself)
+            source = view.covering(after)
+            if source is not None:
+                end = source.last if until is None else min(until, source.last)
+                chunks = source.chunks(after, end, pattern)
+                try:
+                    async with contextlib.aclosing(chunks):
+                        async for chunk in chunks:
+                            after = chunk[-1].position
+                            yield chunk, max(view.end, after)
+                except (NoResponders, BrokerError) as error:
+                    self._went(error)
+                    continue
+                after = end
+            elif view.open is None:
+                await asyncio.sleep(BEHIND_PAUSE_S)
+            else:
+                live = self._live(view.open, after, until, pattern)
+                async with contextlib.aclosing(live):
+                    async for chunk, head in live:
+                        after = chunk[-1].position
+                        yield chunk, head
+                sealed = self.generations.view.ends.get(view.open.stream)
+                if sealed is None:
+                    return  # nothing more is there, up to the end of the read
+                after = max(after, sealed)
+
+    async def _live(
+        self, generation: Open, after: int, until: int | None, pattern: str
+    ) -> AsyncGenerator[tuple[list[Message], int], None]:
+        """Yield what the open generation pushes, to its end if it is sealed."""
+        push = Push(self.direct.broker, generation.stream, pattern, after, until=until)
+        looking: asyncio.Task[None] | None = None
+
+        async def look() -> None:
+            """End the reader with its generation."""
+            view = await self._read(_itself)
+            end = view.ends.get(generation.stream)
+            if end is not None:
+                push.end_at(end)
+
+        def rolled() -> None:
+            nonlocal looking
+            if looking is None or looking.done():
+                looking = own_task(look())
+
+        forget = self.generations.on_roll(rolled)
+        try:
+            rolled()  # it may have been sealed before the registration
+            async with contextlib.aclosing(push.chunks()) as chunks:
+                async for chunk in chunks:
+                    newest = chunk[-1]  # later reads must not return an older state
+                    generation.known.note(newest.position, newest.subject, len(newest.body))
+                    yield chunk, max(push.position + push.pending, chunk[-1].position)
+                    if until is not None and chunk[-1].position >= until:
+                        return
+        except (NoResponders, BrokerError) as error:
+            self._went(error)
+            if generation.stream not in (await self.generations.current()).ends:
+                raise
+        finally:
+            forget()
+            if looking is not None:
+                looking.cancel()
+
+    def _went(self, error: Exception) -> None:
+        """Note that a stream was deleted; raise any other error."""
+        if _code(error) not in _GONE:
+            raise error
+        self.generations.suspect()
+
+
+def _code(error: Exception) -> int:
+    return error.code if isinstance(error, BrokerError) else JETSTREAM_OFF
+
+
+async def _itself(view: View) -> View:
+    return view
+
+
+async def newest_of(older: Sequence[Source], pattern: str) -> Message | None:
+    """Return the newest message of sealed generations that matches a filter."""
+    for source in reversed(older):
+        message = await source.newest(pattern)
+        if message is not None:
+            return message
+    return None

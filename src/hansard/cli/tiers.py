@@ -1,0 +1,236 @@
+"""Commands `hansard tiers`: move older commits of a log to the archive, and read them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from hansard.broker import private_copy
+from hansard.bus.archive import archive_at
+from hansard.bus.errors import NotFound
+from hansard.bus.jetstream.client import Broker as Connection
+from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.generations import Survey, survey
+from hansard.bus.jetstream.roll import KEEP_S, Tended
+from hansard.bus.sources import Archived
+from hansard.cli import output
+from hansard.cli.common import Commands, argument, flag, option
+from hansard.cli.opening import answering, published, settings
+from hansard.cli.output import Column, Hint, Part
+from hansard.client.opening import check_data_dir, data_dir_of, find_broker
+from hansard.domain.errors import CallerError
+from hansard.inspect.answer import Answer
+from hansard.service.rolling import tend
+from hansard.settings import Settings
+
+tiers = Commands()
+
+
+@tiers.command("roll")
+async def roll(
+    keep: Annotated[
+        float,
+        option("Least age of the next generation before a stream is deleted.", "SECONDS", min=0),
+    ] = KEEP_S,
+) -> None:
+    """Begin the next generation of a log, and archive the sealed ones.
+
+    Seals the newest generation and opens the next; writers wait some milliseconds. With an archive
+    (HANSARD_ARCHIVE) each sealed generation is stored there and verified, and its stream is deleted
+    once the next is 10 minutes old. Finishes a roll that was interrupted. 'hansard up' does the
+    same by age and number of commits.
+    """
+    config = settings()
+    private_copy.refuse(data_dir_of(config))
+    broker = await find_broker(config)
+    try:
+        result = await tend(config, broker, None, keep_s=keep)
+    finally:
+        await broker.release()
+    if config.archive is not None:
+        await _store_rows(config, config.archive)
+    output.show(result, _render(result, config.archive))
+
+
+def _render(result: Tended, archive: str | None) -> list[Part]:
+    lines = result.lines() or ["the newest generation is empty: nothing to roll"]
+    if result.waiting:
+        numbers = ", ".join(map(str, result.waiting))
+        why = (
+            f"until the next one is {KEEP_S / 60:.0f} minutes old and the broker's mark has read it"
+            if archive
+            else "since no archive is named (HANSARD_ARCHIVE)"
+        )
+        lines.append(f"generation {numbers} stays on the broker {why}")
+    return [Hint(line) for line in lines]
+
+
+class Tier(msgspec.Struct, frozen=True):
+    """One place of a part of the log: positions `first` to `last`, its commits and bytes."""
+
+    tier: str
+    where: str
+    first: int
+    last: int
+    commits: int
+    bytes: int
+
+
+class TierReport(Answer):
+    """Where the commits of a log are, and the cache on this machine's disk."""
+
+    workspace: str
+    tiers: list[Tier]
+    cache_bytes: int
+    cache_bytes_max: int
+    cache_oldest_s: float
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the parts of the log, then the cache."""
+        for each in self.tiers:
+            yield msgspec.structs.asdict(each)
+        yield {
+            "cache": self.workspace,
+            "bytes": self.cache_bytes,
+            "bytes_max": self.cache_bytes_max,
+            "oldest_s": round(self.cache_oldest_s, 1),
+        }
+
+
+_TIERS = (
+    Column("tier"),
+    Column("positions"),
+    Column("commits", right=True),
+    Column("size", right=True),
+    Column("where", whole=True),
+)
+
+
+@tiers.command("show")
+async def show() -> None:
+    """Show where the commits of the log are, and the cache of the archive.
+
+    'live' is the stream that is written, 'sealed' one that is not archived or not deleted yet,
+    'archive' the object store. Hits and evictions of a running service are in its /metrics.
+    """
+    config = settings()
+    at = await _survey(config)
+    if not at.streams and not at.archived:
+        raise NotFound(f"workspace {config.workspace!r}", "'hansard status' lists the workspaces")
+    report = await _report(config, at)
+    rows = [
+        (
+            each.tier,
+            f"{each.first:,} to {each.last:,}" if each.commits else f"from {each.first:,}",
+            f"{each.commits:,}",
+            output.size(each.bytes),
+            each.where,
+        )
+        for each in report.tiers
+    ]
+    cache = (
+        f"cache on this disk: {output.size(report.cache_bytes)} of at most "
+        f"{output.size(report.cache_bytes_max)}, the oldest used {report.cache_oldest_s:,.0f} s ago"
+    )
+    output.show(report, [output.table(_TIERS, rows), Hint(cache)])
+
+
+@tiers.command("sql")
+async def sql(
+    statement: Annotated[str, argument("SQL", "One statement that reads.")],
+    only_archive: Annotated[
+        bool, flag("--only-archive", "Leave out the tables of this machine.")
+    ] = False,
+) -> None:
+    """Query the archive's Parquet files and the live tables as one.
+
+    Each table of 'hansard sql --tables' is one view over both; views and macros are left out. The
+    Parquet files are copied to a temporary folder first.
+    """
+    config = settings()
+    place = config.archive or next((each.place for each in await _archived(config)), None)
+    if place is None:
+        raise CallerError(
+            f"workspace {config.workspace!r} has no archived generation, and HANSARD_ARCHIVE names "
+            "no archive: set it, or use 'hansard sql'"
+        )
+    from hansard.projections.archived import query
+
+    archive = archive_at(config.workspace, place)
+    if only_archive:
+        names, rows = await query(archive, None, statement)
+    else:
+        async with published(None) as tables:
+            names, rows = await query(archive, tables.path, statement)
+    answer = _Rows([dict(zip(names, row, strict=True)) for row in rows])
+    cells = [[output.cell(output.cut(str(value))) for value in row] for row in rows]
+    output.show(answer, [output.table([Column(name) for name in names], cells)])
+
+
+class _Rows(Answer):
+    """The rows of an answer."""
+
+    rows: list[dict[str, Any]]
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows."""
+        yield from self.rows
+
+
+async def _survey(config: Settings) -> Survey:
+    """Return the generations of the log. Raises NotFound."""
+    check_data_dir(config)
+    broker = await find_broker(config)
+    try:
+        connection = await Connection.open(broker.runtime)
+        try:
+            return await survey(Direct(connection), config.workspace)
+        finally:
+            await connection.close()
+    finally:
+        await broker.release()
+
+
+async def _archived(config: Settings) -> Sequence[Archived]:
+    return (await _survey(config)).archived
+
+
+async def _report(config: Settings, at: Survey) -> TierReport:
+    """Collect the figures of the tiers. Raises ArchiveUnavailable, Corrupt."""
+    tiers_: list[Tier] = []
+    cache = None
+    for each in at.archived:
+        archive = archive_at(config.workspace, each.place)
+        cache = archive.tiers.figures()["L2"]
+        size = sum(part.size for part in await archive.segments_of([each]))
+        tiers_.append(Tier("archive", each.place, each.first, each.last, each.messages, size))
+    for stream in at.streams:
+        state = stream.info["state"]
+        tier = "sealed" if stream.is_sealed else "live"
+        tiers_.append(
+            Tier(tier, stream.stream, stream.first, stream.last, state["messages"], state["bytes"])
+        )
+    return TierReport(
+        config.workspace,
+        tiers_,
+        cache.bytes if cache is not None else 0,
+        config.archive_disk_mb * 1024 * 1024,
+        cache.oldest_s if cache is not None else 0.0,
+    )
+
+
+async def _store_rows(config: Settings, place: str) -> None:
+    """Store the rows of all archived generations as Parquet."""
+    from hansard.projections.archived import store_all_tables
+
+    entries = await _archived(config)
+    if entries:
+        async with answering() as reader:
+            stored = await store_all_tables(archive_at(config.workspace, place), reader, entries)
+        for each in stored:
+            rows = sum(each.tables.values())
+            output.hint(
+                f"{rows:,} rows of positions {each.first:,} to {each.last:,} are in Parquet"
+            )

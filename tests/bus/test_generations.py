@@ -1,0 +1,219 @@
+"""A log of several generations reads, follows and decides as one that was never rolled."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hansard.bus.archive import archive_at
+from hansard.bus.errors import BrokerError, Conflict
+from hansard.bus.jetstream import JetStreamLog, roll, streams
+from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import api
+from hansard.bus.jetstream.log import RawWorkspace
+from hansard.bus.log import LivesAt, NothingUnder, NotYet, StreamAt
+from hansard.domain.errors import Corrupt
+from hansard.domain.ids import AgentStream, KeyStream, RunStream
+from tests.bus.brokers import Nats, append, running, until
+
+ONE, TWO, LIFE = KeyStream("r1", "one"), KeyStream("r1", "two"), RunStream("r1")
+
+
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    """Yield one server for these tests, each of which has a workspace of its own."""
+    with running(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+async def rolled(nats: Nats, workspace: str, place: Path | None = None) -> roll.Tended:
+    """Roll, and with a place archive and delete what was sealed."""
+    admin = await Broker.open(nats.options("admin"))
+    try:
+        archive = archive_at(workspace, str(place)) if place is not None else None
+        return await roll.tend(admin, workspace, None, archive, keep_s=0)
+    finally:
+        await admin.close()
+
+
+async def everything(log: JetStreamLog) -> list[Any]:
+    """Return the answers of all reads of a log."""
+    head = await log.head()
+    return [
+        head,
+        [await log.at(position) for position in range(1, head + 1)],
+        await log.read(ONE),
+        await log.read(ONE, after=1, to=3),
+        await log.read_streams([TWO, ONE]),
+        await log.read_run("r1"),
+        await log.read_boards("r1"),
+        await log.last(ONE),
+        await log.last(LIFE),
+        sorted(await log.runs()),
+        [stored async for stored in log.follow(0, until=head)],
+        [stored async for stored in log.follow(1, until=head, of=ONE)],
+    ]
+
+
+async def test_reads_are_equal_before_and_after_a_roll(nats: Nats, tmp_path: Path):
+    """From sealed streams and from the archive, by a client that is open and by a new one."""
+    log, other = await nats.log("equal"), await nats.log("equal")
+    await log.append(append(LIFE))
+    for version in (1, 2):
+        await log.append(append(ONE, version))
+    await log.append(append(TWO, events=3))
+    before = await everything(log)
+    assert (await rolled(nats, "equal")).roll.first == 5
+    assert await everything(other) == before
+    done = await rolled(nats, "equal", tmp_path)
+    assert done.deleted == [0]
+    assert (await log.append(append(ONE, 3))).position == 5
+    after = await everything(other)
+    assert after[1][:4] == before[1]
+    fresh = await nats.log("equal")
+    assert await everything(fresh) == after
+    raw = await RawWorkspace.open(nats.options(), "equal")
+    assert (await raw.extent()).missing == 0
+    assert [each.position async for each in raw.follow(0, until=5)] == [1, 2, 3, 4, 5]
+    workspaces = await raw.workspaces()
+    assert "equal" in workspaces
+    assert not any("_" in name for name in workspaces)
+    for each in (log, other, fresh, raw):
+        await each.close()
+
+
+async def test_a_writer_meets_the_true_version(nats: Nats, tmp_path: Path):
+    """A version and a condition in a sealed generation count, also once the archive has it."""
+    log, behind = await nats.log("true"), await nats.log("true")
+    await log.append(append(LIFE))
+    await log.append_all([append(ONE), append(TWO, events=2)])
+    await log.append(append(AgentStream("r1", "role", "a1")))
+    for place in (None, tmp_path):
+        await rolled(nats, "true", place)
+        for wrong in (
+            append(ONE, 1),
+            append(TWO, 2),  # inside a commit of two events
+            append(ONE, 2, expected=StreamAt(TWO, 1)),
+            append(ONE, 2, expected=NotYet(TWO, 1)),
+            append(ONE, 2, expected=LivesAt(0)),
+            append(AgentStream("r1", "other", "a1"), expected=NothingUnder("r1", "a1")),
+        ):
+            with pytest.raises(Conflict):
+                await behind.append(wrong)
+    right = append(ONE, 2, expected=StreamAt(TWO, 3))
+    await behind.append(right)
+    again = await behind.append_again(right, 0.0)
+    assert again.commit.id == right.commit.id
+    await log.append(append(TWO, 3, expected=LivesAt(1)))
+    await rolled(nats, "true")
+    assert await log.append_bulk([right, append(ONE, 3)]) == 1
+    with pytest.raises(Conflict):
+        await log.append_bulk([append(ONE, 3)])
+    assert [each.commit.version for each in await behind.read(ONE)] == [1, 2, 3]
+    await log.close()
+    await behind.close()
+
+
+async def test_followers_go_on_over_rolls(nats: Nats, tmp_path: Path):
+    """Each commit once and in order, also of one stream, while generations are deleted."""
+    log, other = await nats.log("follows"), await nats.log("follows")
+    all_, one = list[int](), list[int]()
+
+    async def follow(of: KeyStream | None, into: list[int]) -> None:
+        async for stored in other.follow(0, of=of):
+            into.append(stored.position)  # noqa: PERF401 -- it never ends
+
+    following = [asyncio.create_task(follow(None, all_)), asyncio.create_task(follow(ONE, one))]
+    for version in range(1, 7):
+        await log.append(append(ONE, version))
+        await log.append(append(TWO, version))
+        await rolled(nats, "follows", tmp_path)
+
+    async def arrived() -> bool:
+        return len(all_) >= 12 and len(one) >= 6
+
+    await until(arrived)
+    assert (all_, one) == ([*range(1, 13)], [*range(1, 12, 2)])
+    for task in following:
+        task.cancel()
+    await log.close()
+    await other.close()
+
+
+async def test_a_log_that_was_never_rolled_costs_no_request_more(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+):
+    """One request a read and a write; its streams are those of earlier versions."""
+    log = await nats.log("plain")
+    await log.append(append(ONE))
+    await log.read(ONE)
+    sent: list[str] = []
+    send = Broker.send
+
+    async def counted(broker: Broker, subject: str, *rest: Any) -> None:
+        sent.append(subject)
+        await send(broker, subject, *rest)
+
+    monkeypatch.setattr(Broker, "send", counted)
+    for ask in (log.read(ONE), log.last(ONE), log.at(1), log.head(), log.append(append(ONE, 2))):
+        before = len(sent)
+        await ask
+        assert len(sent) == before + 1
+    assert sent[-1] == "hansard.plain.run.r1.board.one.2"
+    names = (await api(log._reads, "STREAM.NAMES", {"subject": ">"}))["streams"]
+    assert sorted(name for name in names if name.endswith("plain")) == [
+        f"hansard_{kind}-plain" for kind in ("blob", "log", "snap")
+    ]
+    await log.close()
+
+
+async def test_an_interrupted_roll_is_finished_by_a_writer(nats: Nats):
+    """After a second the writer opens the next generation itself."""
+    log = await nats.log("half")
+    await log.append(append(ONE))
+    admin = await Broker.open(nats.options("admin"))
+    config = streams.log_config("half") | {"sealed": True}
+    await api(admin, "STREAM.UPDATE.hansard_log-half", config)
+    assert (await log.append(append(ONE, 2))).position == 2
+    assert (await streams.config_of(admin, "hansard_log-half_1")) is not None
+    await admin.close()
+    await log.close()
+
+
+async def test_no_old_generation_is_used_again(nats: Nats, tmp_path: Path):
+    """Its subjects stay taken; one that is made again is reported."""
+    log = await nats.log("again")
+    await log.append(append(ONE))
+    await rolled(nats, "again", tmp_path)
+    await log.append(append(ONE, 2))
+    await rolled(nats, "again", tmp_path)
+    admin = await Broker.open(nats.options("admin"))
+    with pytest.raises(BrokerError, match="overlap"):
+        await api(admin, "STREAM.CREATE.hansard_log-again", streams.log_config("again"))
+    await api(admin, "STREAM.CREATE.hansard_log-again_1", streams.generation_config("again", 1, 2))
+    with pytest.raises(Corrupt, match="generation 1 accepts commits"):
+        await nats.log("again")
+    await admin.close()
+    await log.close()
+
+
+async def test_a_policy_is_due_by_commits_and_age(nats: Nats):
+    """An empty generation is never due."""
+    log = await nats.log("due")
+    admin = await Broker.open(nats.options("admin"))
+
+    async def rolls(policy: roll.Policy) -> bool:
+        return (await roll.roll(admin, "due", policy)).sealed
+
+    assert not await rolls(roll.Policy(commits=0, age_s=0))
+    for version in (1, 2):
+        await log.append(append(ONE, version))
+    assert not await rolls(roll.Policy(commits=3, age_s=3_600))
+    assert not await rolls(roll.Policy())
+    assert await rolls(roll.Policy(commits=2))
+    await log.append(append(ONE, 3))
+    assert await rolls(roll.Policy(age_s=0))
+    await admin.close()
+    await log.close()
