@@ -270,6 +270,7 @@ async def test_closing_also_closes_a_connection_whose_thread_was_interrupted(
     log = await nats.log()
     await connected(log)
     connection = log._blocking._socket
+    assert connection is not None
     assert log._blocking._lock.acquire(blocking=False)
     await log.close()
     assert connection.fileno() == -1
