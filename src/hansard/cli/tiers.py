@@ -20,6 +20,7 @@ from hansard.cli.common import Commands, argument, flag, option
 from hansard.cli.opening import answering, published, settings
 from hansard.cli.output import Column, Hint, Part
 from hansard.client.opening import check_data_dir, data_dir_of, find_broker
+from hansard.domain.choices import counted
 from hansard.domain.errors import CallerError
 from hansard.inspect.answer import Answer
 from hansard.service.rolling import tend
@@ -230,7 +231,6 @@ async def _store_rows(config: Settings, place: str) -> None:
         async with answering() as reader:
             stored = await store_all_tables(archive_at(config.workspace, place), reader, entries)
         for each in stored:
-            rows = sum(each.tables.values())
-            output.hint(
-                f"{rows:,} rows of positions {each.first:,} to {each.last:,} are in Parquet"
-            )
+            rows = counted(sum(each.tables.values()), "row")
+            positions = f"{each.first:,} to {each.last:,}"
+            output.hint(f"stored {rows} of positions {positions} in the archive as Parquet")
