@@ -80,8 +80,8 @@ class S3:
 
     @property
     def url(self) -> str:
-        """The address of an archive."""
-        return "s3://archive/tests"
+        """The address of an archive; another one for each server, since a process opens it once."""
+        return f"s3://archive/tests-{self.port}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -145,6 +145,7 @@ class Fault:
         self.slow_s = 0.0
         self.port = 0
         self._server: asyncio.Server | None = None
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -154,9 +155,13 @@ class Fault:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+        for each in self._writers:
+            each.transport.abort()
+        await asyncio.sleep(0.1)  # they close in the next turn of the loop
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, and close."""
+        self._writers.append(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             size = _length(head)
@@ -174,6 +179,7 @@ class Fault:
 
     async def _relayed(self, head: bytes, body: bytes) -> bytes:
         up, out = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(out)
         first, _, rest = head.partition(b"\r\n")
         lines = [
             line for line in rest.split(b"\r\n") if not line.lower().startswith(b"connection:")
