@@ -11,7 +11,8 @@ from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError, Conflict
 from hansard.bus.jetstream import JetStreamLog, roll, streams
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import api
+from hansard.bus.jetstream.direct import Direct, api
+from hansard.bus.jetstream.generations import Generations, survey
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import LivesAt, NothingUnder, NotYet, StreamAt
 from hansard.domain.errors import Corrupt
@@ -140,6 +141,61 @@ async def test_followers_go_on_over_rolls(nats: Nats, tmp_path: Path):
         task.cancel()
     await log.close()
     await other.close()
+
+
+async def test_a_slow_follower_reads_the_rest_from_the_archive(nats: Nats, tmp_path: Path):
+    """Its generation is sealed, archived and deleted before the server sent it all of that."""
+    log, other = await nats.log("slow"), await nats.log("slow")
+    await log.append_bulk([append(ONE, version) for version in range(1, 6_001)])
+    following = other.follow(0, until=6_001)
+    positions = [(await anext(following)).position]
+    assert (await rolled(nats, "slow", tmp_path)).deleted == [0]
+    await log.append(append(ONE, 6_001))
+    positions += [stored.position async for stored in following]
+    assert positions == [*range(1, 6_002)]
+    await log.close()
+    await other.close()
+
+
+async def test_generations_deleted_during_a_look_up_are_not_skipped(nats: Nats, tmp_path: Path):
+    """The first was still on the server when it was looked up, the second not any more."""
+    log = await nats.log("during")
+    for version in (1, 2, 3):
+        await log.append(append(ONE, version))
+        if version < 3:
+            await rolled(nats, "during")
+    admin = await Broker.open(nats.options("admin"))
+    direct = Direct(admin)
+    await roll.store_sealed(admin, "during", archive_at("during", str(tmp_path)))
+
+    async def inform(name: str) -> Any:
+        if name == "hansard_log-during_1":
+            await roll.delete_archived(admin, "during", keep_s=0)
+        return await direct.info_of(name)
+
+    at = await survey(direct, "during", inform)
+    assert [each.number for each in at.streams] == [0, 2]
+    generations = Generations("during", direct)
+    generations.prime(at)
+    second = generations.view.covering(1)
+    assert second is not None
+    assert [m.position async for c in second.chunks(1, 2, "hansard.during.>") for m in c] == [2]
+    await admin.close()
+    await log.close()
+
+
+async def test_a_follower_may_begin_while_the_broker_is_away(tmp_path: Path):
+    """It waits for it, also if it is the first read of its client."""
+    with running(tmp_path) as server:
+        log = await server.log("away")
+        await log.append(append(ONE))
+        server.kill()
+        following = log.follow(0)
+        first = asyncio.ensure_future(anext(following))
+        assert not (await asyncio.wait({first}, timeout=0.5))[0]
+        server.start()
+        assert (await first).position == 1
+        await log.close()
 
 
 async def test_a_log_that_was_never_rolled_costs_no_request_more(

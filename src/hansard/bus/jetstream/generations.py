@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.errors import BrokerError, Unreachable
+from hansard.bus.errors import BrokerError, BusError, Unreachable
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
     BEHIND_PAUSE_S,
@@ -32,8 +32,9 @@ from hansard.bus.jetstream.direct import (
     Known,
     api,
 )
-from hansard.bus.jetstream.push import Push
+from hansard.bus.jetstream.push import LOG_AFTER_S, NO_ANSWER_S_MAX, RETRY_S, Push, passes
 from hansard.bus.jetstream.wire import NoResponders
+from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent, Whole
 from hansard.bus.portal import own_task
 from hansard.bus.sources import Archived, Message, Source
@@ -47,6 +48,7 @@ _GONE = frozenset({STREAM_NOT_FOUND, JETSTREAM_OFF})
 
 T = TypeVar("T")
 Info = dict[str, Any]
+_log = logger(__name__)
 _archived = msgspec.json.Decoder(Archived)
 
 
@@ -300,8 +302,11 @@ class Generations:
             name = subjects.log_stream(self.workspace)
             raise NoLog(f"reading {name!r}", STREAM_NOT_FOUND, "stream not found")
         is_open = newest is not None and not newest.is_sealed
-        sealed = at.streams[:-1] if is_open else at.streams
-        gone = [each for each in at.archived if not sealed or each.last < sealed[0].first]
+        # A stream deleted during the look-up is missing between others: all before it go, too.
+        has = {each.number for each in at.streams}
+        end = max((e.generation for e in at.archived if e.generation not in has), default=-1)
+        sealed = [s for s in (at.streams[:-1] if is_open else at.streams) if s.number > end]
+        gone = [each for each in at.archived if each.generation <= end]
         older: list[Source] = [*_archives(self.workspace, gone)]
         older += [SealedStream(self._direct, each) for each in sealed]
         ends = {subjects.generation_stream(self.workspace, e.generation): e.last for e in gone}
@@ -499,7 +504,7 @@ class Messages:
         the newest position that the server reported; ends as `Push` does.
         """
         while until is None or after < until:
-            view = await self._read(_itself)
+            view = await self._patient(until)
             source = view.covering(after)
             if source is not None:
                 end = source.last if until is None else min(until, source.last)
@@ -517,14 +522,35 @@ class Messages:
                 await asyncio.sleep(BEHIND_PAUSE_S)
             else:
                 live = self._live(view.open, after, until, pattern)
-                async with contextlib.aclosing(live):
-                    async for chunk, head in live:
-                        after = chunk[-1].position
-                        yield chunk, head
+                try:
+                    async with contextlib.aclosing(live):
+                        async for chunk, head in live:
+                            after = chunk[-1].position
+                            yield chunk, head
+                except (NoResponders, BrokerError) as error:
+                    self._went(error)
+                    if view.open.stream not in (await self._patient(until)).ends:
+                        raise
+                    continue  # what was not read yet is in the archive
                 sealed = self.generations.view.ends.get(view.open.stream)
                 if sealed is None:
                     return  # nothing more is there, up to the end of the read
                 after = max(after, sealed)
+
+    async def _patient(self, until: int | None) -> View:
+        """Return the generations; a broker that does not answer is waited for as by `Push`."""
+        began_s, is_logged = time.monotonic(), False
+        while True:
+            try:
+                return await self._read(_itself)
+            except BusError as error:
+                waited_s = time.monotonic() - began_s
+                if not passes(error) or (until is not None and waited_s >= NO_ANSWER_S_MAX):
+                    raise
+                if until is None and waited_s >= LOG_AFTER_S and not is_logged:
+                    is_logged = True
+                    _log.warning("waiting for the broker", log=self.workspace, why=str(error))
+            await asyncio.sleep(RETRY_S)
 
     async def _live(
         self, generation: Open, after: int, until: int | None, pattern: str
@@ -535,7 +561,7 @@ class Messages:
 
         async def look() -> None:
             """End the reader with its generation."""
-            view = await self._read(_itself)
+            view = await self._patient(None)
             end = view.ends.get(generation.stream)
             if end is not None:
                 push.end_at(end)
@@ -555,10 +581,6 @@ class Messages:
                     yield chunk, max(push.position + push.pending, chunk[-1].position)
                     if until is not None and chunk[-1].position >= until:
                         return
-        except (NoResponders, BrokerError) as error:
-            self._went(error)
-            if generation.stream not in (await self.generations.current()).ends:
-                raise
         finally:
             forget()
             if looking is not None:
