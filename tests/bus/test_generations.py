@@ -12,9 +12,10 @@ from hansard.bus.errors import BrokerError, Conflict
 from hansard.bus.jetstream import JetStreamLog, roll, streams
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct, api
-from hansard.bus.jetstream.generations import Generations, survey
+from hansard.bus.jetstream.generations import Generations, SealedStream, survey
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import LivesAt, NothingUnder, NotYet, StreamAt
+from hansard.bus.marks import ACCEPTED, Extent
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream
 from tests.bus.brokers import Nats, append, running, until
@@ -251,6 +252,58 @@ async def test_no_old_generation_is_used_again(nats: Nats, tmp_path: Path):
     await api(admin, "STREAM.CREATE.hansard_log-again_1", streams.generation_config("again", 1, 2))
     with pytest.raises(Corrupt, match="generation 1 accepts commits"):
         await nats.log("again")
+    await admin.close()
+    await log.close()
+
+
+async def test_a_late_writer_passes_a_guard_that_is_not_sealed_yet(nats: Nats, tmp_path: Path):
+    """The process that made the guard was killed before it sealed it."""
+    log, late = await nats.log("guarded"), await nats.log("guarded")
+    await log.append(append(ONE))
+    await rolled(nats, "guarded", tmp_path)
+    admin = await Broker.open(nats.options("admin"))
+    await api(admin, "STREAM.DELETE.hansard_guard-guarded")
+    await streams.create(admin, streams.guard_config("guarded"), None)
+    assert (await late.append(append(ONE, 2))).position == 2
+    for each in (admin, log, late):
+        await each.close()
+
+
+async def test_accepted_losses_stay_accepted_after_a_roll(nats: Nats):
+    """They are noted at the stream, and count over all generations."""
+    log = await nats.log("accepted")
+    await log.append(append(ONE))
+    admin = await Broker.open(nats.options("admin"))
+    config = streams.log_config("accepted") | {"metadata": {ACCEPTED: "2"}}
+    await api(admin, "STREAM.UPDATE.hansard_log-accepted", config)
+    await rolled(nats, "accepted")
+    at = await survey(Direct(admin), "accepted")
+    assert Extent.of(at.streams[-1].info).accepted == 2
+    await admin.close()
+    await log.close()
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_no_stream_is_deleted_whose_archive_is_incomplete(
+    nats: Nats, tmp_path: Path, is_listed: bool
+):
+    """The store lost an object after it was read back, by this process or an earlier one."""
+    workspace = f"lost-{is_listed}".lower()
+    log = await nats.log(workspace)
+    await log.append(append(ONE))
+    await rolled(nats, workspace)
+    admin = await Broker.open(nats.options("admin"))
+    direct, archive = Direct(admin), archive_at(workspace, str(tmp_path))
+    if is_listed:
+        await roll.store_sealed(admin, workspace, archive)
+    else:
+        at = await survey(direct, workspace)
+        await archive.store(0, SealedStream(direct, at.streams[0]))
+    (segment,) = await archive.tiers.store.names(f"{workspace}/segments")
+    await archive.tiers.store.delete(segment)
+    with pytest.raises(Corrupt, match="restore"):
+        await rolled(nats, workspace, tmp_path)
+    assert await streams.config_of(admin, f"hansard_log-{workspace}") is not None
     await admin.close()
     await log.close()
 

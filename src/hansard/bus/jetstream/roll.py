@@ -13,6 +13,7 @@ import time
 import msgspec
 
 from hansard.bus import subjects
+from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream import streams
 from hansard.bus.jetstream.client import Broker
@@ -120,7 +121,8 @@ async def delete_archived(
     """Delete the streams of generations that the archive has verified; return their numbers.
 
     A stream is kept until the next generation is `keep_s` old, and until the broker's mark has
-    digested it, since that reads the server alone.
+    digested it, since that reads the server alone. Raises ArchiveUnavailable and Corrupt, and keeps
+    it, if the archive does not have all of its objects now.
     """
     at = await survey(Direct(admin), workspace)
     known = {each.generation: each for each in at.archived}
@@ -135,6 +137,7 @@ async def delete_archived(
         if kept is not None and generation.first - 1 <= kept.mark.chained < generation.last:
             break
         _compare(generation, entry)
+        await archive_at(workspace, entry.place).demand_stored(entry)
         try:
             await api(admin, f"STREAM.DELETE.{generation.stream}")
         except BrokerError as error:

@@ -21,6 +21,7 @@ from hansard.bus.jetstream.direct import (
 from hansard.bus.jetstream.generations import Survey, survey
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.loggers import logger
+from hansard.bus.marks import ACCEPTED
 
 # Durability of an outside server or cluster, as far as its settings are visible.
 #
@@ -303,6 +304,8 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
                 await asyncio.sleep(2 * REPLICAS_KNOWN_S)
             config = configs(workspace, at)[0]
             config |= {"num_replicas": replicas or replicas_of(newest.info)}
+            accepted = at.whole.extent.accepted  # counts over all generations
+            config |= {"metadata": {ACCEPTED: str(accepted)}} if accepted else {}
             if not reconnects:
                 subject, body = (
                     f"$JS.API.STREAM.CREATE.{config['name']}",
