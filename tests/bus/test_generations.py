@@ -111,9 +111,11 @@ async def test_a_writer_meets_the_true_version(nats: Nats, tmp_path: Path):
     await log.append(append(TWO, 3, expected=LivesAt(1)))
     await rolled(nats, "true")
     assert await log.append_bulk([right, append(ONE, 3)]) == 1
+    with pytest.raises(Conflict):  # all before it are stored
+        await log.append_bulk([append(ONE, 4), append(TWO, 4, expected=LivesAt(0))])
     with pytest.raises(Conflict):
         await log.append_bulk([append(ONE, 3)])
-    assert [each.commit.version for each in await behind.read(ONE)] == [1, 2, 3]
+    assert [each.commit.version for each in await behind.read(ONE)] == [1, 2, 3, 4]
     await log.close()
     await behind.close()
 
@@ -267,6 +269,34 @@ async def test_a_late_writer_passes_a_guard_that_is_not_sealed_yet(nats: Nats, t
     assert (await late.append(append(ONE, 2))).position == 2
     for each in (admin, log, late):
         await each.close()
+
+
+async def test_generation_0_can_at_no_moment_be_made_again(
+    nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As by a program of an earlier version, for which the log would begin then."""
+    log, late = await nats.log("moment"), await nats.log("moment")
+    await log.append(append(ONE))
+    subjects: list[str] = []
+
+    async def interrupted(admin: Broker, subject: str, body: dict[str, Any] | None = None) -> Any:
+        answer = await api(admin, subject, body)
+        subjects.append(subject)
+        with pytest.raises(BrokerError, match=r"overlap|in use"):
+            await api(admin, "STREAM.CREATE.hansard_log-moment", streams.log_config("moment"))
+        version = len(subjects) + 1
+        assert (await late.append(append(ONE, version))).position == version
+        assert len(await log.read(ONE)) == version
+        return answer
+
+    monkeypatch.setattr(roll, "api", interrupted)
+    await rolled(nats, "moment", tmp_path)
+    assert [each.rpartition(".")[0] for each in subjects] == [
+        *["STREAM.UPDATE"] * 3,
+        "STREAM.DELETE",
+    ]
+    await log.close()
+    await late.close()
 
 
 async def test_accepted_losses_stay_accepted_after_a_roll(nats: Nats):

@@ -138,6 +138,8 @@ async def delete_archived(
             break
         _compare(generation, entry)
         await archive_at(workspace, entry.place).demand_stored(entry)
+        if not generation.number:
+            await _guard(admin, workspace, generation)
         try:
             await api(admin, f"STREAM.DELETE.{generation.stream}")
         except BrokerError as error:
@@ -145,16 +147,18 @@ async def delete_archived(
                 raise
         deleted.append(generation.number)
         _log.info("generation deleted", workspace=workspace, generation=generation.number)
-    if 0 in known and (not at.streams or at.streams[0].number or 0 in deleted):
-        await _guard(admin, workspace)
     return deleted
 
 
-async def _guard(admin: Broker, workspace: str) -> None:
-    """Keep the subjects of a deleted generation 0 by a stream that is empty and sealed."""
+async def _guard(admin: Broker, workspace: str, generation: Generation) -> None:
+    """Keep the subjects of generation 0 by a stream that is empty and sealed, before it is deleted:
+    at no moment may a program of an earlier version make an empty log there.
+    """
     name, config = subjects.guard_stream(workspace), streams.guard_config(workspace)
     existing = await streams.config_of(admin, name)
     if existing is None:
+        aside = streams.aside_config(workspace, generation.info["config"])
+        await api(admin, f"STREAM.UPDATE.{generation.stream}", aside)
         await streams.create(admin, config, None)
     if existing is None or not existing.get("sealed"):
         await api(admin, f"STREAM.UPDATE.{name}", config | {"sealed": True})

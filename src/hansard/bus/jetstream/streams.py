@@ -177,6 +177,16 @@ def guard_config(workspace: str) -> dict[str, Any]:
     return log_config(workspace) | {"name": subjects.guard_stream(workspace), "max_msg_size": 1}
 
 
+def aside_config(workspace: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a sealed generation 0 that leaves its subjects to the guard; what it
+    stores keeps its names.
+    """
+    everything = f"{subjects.workspace_prefix(workspace)}.>"
+    published = f"w.0.{everything}"
+    transform = {"src": published, "dest": everything}
+    return config | {"subjects": [published], "subject_transform": transform}
+
+
 def tiers_config(workspace: str) -> dict[str, Any]:
     """Return the settings of the list of archived generations: nothing in it is overwritten."""
     return log_config(workspace) | {
