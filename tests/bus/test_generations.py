@@ -201,6 +201,29 @@ async def test_a_follower_may_begin_while_the_broker_is_away(tmp_path: Path):
         await log.close()
 
 
+async def test_a_login_without_the_notice_reads_the_newest_state(tmp_path: Path):
+    """An outside broker's login may listen to few subjects: its reads look first."""
+    server = Nats(tmp_path)
+    server.forbid("hansard_rolled.>")
+    server.start()
+    try:
+        log, reader = await server.log("deaf"), await server.log("deaf")
+        await log.append(append(ONE))
+        assert len(await reader.read(ONE)) == 1
+        following = reader.follow(0)
+        positions = [(await anext(following)).position]
+        for version in (2, 3):
+            await rolled(server, "deaf")
+            await log.append(append(ONE, version))
+            assert len(await reader.read(ONE)) == version
+            positions.append((await asyncio.wait_for(anext(following), 20)).position)
+        assert positions == [1, 2, 3]
+        await log.close()
+        await reader.close()
+    finally:
+        server.kill()
+
+
 async def test_a_log_that_was_never_rolled_costs_no_request_more(
     nats: Nats, monkeypatch: pytest.MonkeyPatch
 ):

@@ -43,6 +43,9 @@ from hansard.domain.errors import Corrupt
 PAGES_MAX = 1_000
 """Bound of the loop over the server's pages of 1,024 stream names."""
 
+DEAF_POLL_S = 1.0
+"""Pause between two look-ups of a follower whose login may not listen to notices, in seconds."""
+
 _GONE = frozenset({STREAM_NOT_FOUND, JETSTREAM_OFF})
 """Errors of a stream that was deleted, or of a server that starts."""
 
@@ -256,6 +259,8 @@ class Generations:
         """Called with each notice of a roll."""
         direct.broker.on_reconnect(self._reconnected)
         self._is_new = True  # the connection
+        self.is_deaf = False
+        """True if the login may not listen to the notices: then each read looks first."""
 
     def prime(self, at: Survey) -> None:
         """Begin with generations that were looked up on another connection."""
@@ -289,12 +294,14 @@ class Generations:
             before, subject = self._signs, subjects.rolled(self.workspace)
             if self._listening is not None:
                 await self._listening()
+            self._direct.broker.unheard.discard(subject)
             self._listening = await self._direct.broker.listen(subject, self._hear)
             self._is_new = self._signs != before  # else it was made again meanwhile
         signs = self._signs
         self.view = self._seen(await survey(self._direct, self.workspace))
+        self.is_deaf = subjects.rolled(self.workspace) in self._direct.broker.unheard
         # Only now: another read must not take the earlier view while this one is looked up.
-        self.is_stale = self._signs != signs or self.view.open is None
+        self.is_stale = self.is_deaf or self._signs != signs or self.view.open is None
 
     def _seen(self, at: Survey) -> View:
         newest = at.streams[-1] if at.streams else None
@@ -370,7 +377,7 @@ class Messages:
                     raise Unreachable(self.direct.broker.url, str(error)) from error
                 await asyncio.sleep(BEHIND_PAUSE_S)
                 continue
-            if not generations.is_stale or view.open is None:
+            if not generations.is_stale or generations.is_deaf or view.open is None:
                 return answer
 
     async def required(self) -> int:
@@ -561,10 +568,13 @@ class Messages:
 
         async def look() -> None:
             """End the reader with its generation."""
-            view = await self._patient(None)
-            end = view.ends.get(generation.stream)
-            if end is not None:
-                push.end_at(end)
+            while True:
+                end = (await self._patient(None)).ends.get(generation.stream)
+                if end is not None:
+                    push.end_at(end)
+                if end is not None or not self.generations.is_deaf:
+                    return
+                await asyncio.sleep(DEAF_POLL_S)
 
         def rolled() -> None:
             nonlocal looking
