@@ -11,9 +11,11 @@ from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError, Conflict
 from hansard.bus.jetstream import JetStreamLog, roll, streams
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import api
+from hansard.bus.jetstream.direct import Direct, api
+from hansard.bus.jetstream.generations import Generations, SealedStream, survey
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import LivesAt, NothingUnder, NotYet, StreamAt
+from hansard.bus.marks import ACCEPTED, Extent
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream
 from tests.bus.brokers import Nats, append, running, until
@@ -109,9 +111,11 @@ async def test_a_writer_meets_the_true_version(nats: Nats, tmp_path: Path):
     await log.append(append(TWO, 3, expected=LivesAt(1)))
     await rolled(nats, "true")
     assert await log.append_bulk([right, append(ONE, 3)]) == 1
+    with pytest.raises(Conflict):  # all before it are stored
+        await log.append_bulk([append(ONE, 4), append(TWO, 4, expected=LivesAt(0))])
     with pytest.raises(Conflict):
         await log.append_bulk([append(ONE, 3)])
-    assert [each.commit.version for each in await behind.read(ONE)] == [1, 2, 3]
+    assert [each.commit.version for each in await behind.read(ONE)] == [1, 2, 3, 4]
     await log.close()
     await behind.close()
 
@@ -140,6 +144,84 @@ async def test_followers_go_on_over_rolls(nats: Nats, tmp_path: Path):
         task.cancel()
     await log.close()
     await other.close()
+
+
+async def test_a_slow_follower_reads_the_rest_from_the_archive(nats: Nats, tmp_path: Path):
+    """Its generation is sealed, archived and deleted before the server sent it all of that."""
+    log, other = await nats.log("slow"), await nats.log("slow")
+    await log.append_bulk([append(ONE, version) for version in range(1, 6_001)])
+    following = other.follow(0, until=6_001)
+    positions = [(await anext(following)).position]
+    assert (await rolled(nats, "slow", tmp_path)).deleted == [0]
+    await log.append(append(ONE, 6_001))
+    positions += [stored.position async for stored in following]
+    assert positions == [*range(1, 6_002)]
+    await log.close()
+    await other.close()
+
+
+async def test_generations_deleted_during_a_look_up_are_not_skipped(nats: Nats, tmp_path: Path):
+    """The first was still on the server when it was looked up, the second not any more."""
+    log = await nats.log("during")
+    for version in (1, 2, 3):
+        await log.append(append(ONE, version))
+        if version < 3:
+            await rolled(nats, "during")
+    admin = await Broker.open(nats.options("admin"))
+    direct = Direct(admin)
+    await roll.store_sealed(admin, "during", archive_at("during", str(tmp_path)))
+
+    async def inform(name: str) -> Any:
+        if name == "hansard_log-during_1":
+            await roll.delete_archived(admin, "during", keep_s=0)
+        return await direct.info_of(name)
+
+    at = await survey(direct, "during", inform)
+    assert [each.number for each in at.streams] == [0, 2]
+    generations = Generations("during", direct)
+    generations.prime(at)
+    second = generations.view.covering(1)
+    assert second is not None
+    assert [m.position async for c in second.chunks(1, 2, "hansard.during.>") for m in c] == [2]
+    await admin.close()
+    await log.close()
+
+
+async def test_a_follower_may_begin_while_the_broker_is_away(tmp_path: Path):
+    """It waits for it, also if it is the first read of its client."""
+    with running(tmp_path) as server:
+        log = await server.log("away")
+        await log.append(append(ONE))
+        server.kill()
+        following = log.follow(0)
+        first = asyncio.ensure_future(anext(following))
+        assert not (await asyncio.wait({first}, timeout=0.5))[0]
+        server.start()
+        assert (await first).position == 1
+        await log.close()
+
+
+async def test_a_login_without_the_notice_reads_the_newest_state(tmp_path: Path):
+    """An outside broker's login may listen to few subjects: its reads look first."""
+    server = Nats(tmp_path)
+    server.forbid("hansard_rolled.>")
+    server.start()
+    try:
+        log, reader = await server.log("deaf"), await server.log("deaf")
+        await log.append(append(ONE))
+        assert len(await reader.read(ONE)) == 1
+        following = reader.follow(0)
+        positions = [(await anext(following)).position]
+        for version in (2, 3):
+            await rolled(server, "deaf")
+            await log.append(append(ONE, version))
+            assert len(await reader.read(ONE)) == version
+            positions.append((await asyncio.wait_for(anext(following), 20)).position)
+        assert positions == [1, 2, 3]
+        await log.close()
+        await reader.close()
+    finally:
+        server.kill()
 
 
 async def test_a_log_that_was_never_rolled_costs_no_request_more(
@@ -195,6 +277,86 @@ async def test_no_old_generation_is_used_again(nats: Nats, tmp_path: Path):
     await api(admin, "STREAM.CREATE.hansard_log-again_1", streams.generation_config("again", 1, 2))
     with pytest.raises(Corrupt, match="generation 1 accepts commits"):
         await nats.log("again")
+    await admin.close()
+    await log.close()
+
+
+async def test_a_late_writer_passes_a_guard_that_is_not_sealed_yet(nats: Nats, tmp_path: Path):
+    """The process that made the guard was killed before it sealed it."""
+    log, late = await nats.log("guarded"), await nats.log("guarded")
+    await log.append(append(ONE))
+    await rolled(nats, "guarded", tmp_path)
+    admin = await Broker.open(nats.options("admin"))
+    await api(admin, "STREAM.DELETE.hansard_guard-guarded")
+    await streams.create(admin, streams.guard_config("guarded"), None)
+    assert (await late.append(append(ONE, 2))).position == 2
+    for each in (admin, log, late):
+        await each.close()
+
+
+async def test_generation_0_can_at_no_moment_be_made_again(
+    nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As by a program of an earlier version, for which the log would begin then."""
+    log, late = await nats.log("moment"), await nats.log("moment")
+    await log.append(append(ONE))
+    subjects: list[str] = []
+
+    async def interrupted(admin: Broker, subject: str, body: dict[str, Any] | None = None) -> Any:
+        answer = await api(admin, subject, body)
+        subjects.append(subject)
+        with pytest.raises(BrokerError, match=r"overlap|in use"):
+            await api(admin, "STREAM.CREATE.hansard_log-moment", streams.log_config("moment"))
+        version = len(subjects) + 1
+        assert (await late.append(append(ONE, version))).position == version
+        assert len(await log.read(ONE)) == version
+        return answer
+
+    monkeypatch.setattr(roll, "api", interrupted)
+    await rolled(nats, "moment", tmp_path)
+    assert [each.rpartition(".")[0] for each in subjects] == [
+        *["STREAM.UPDATE"] * 3,
+        "STREAM.DELETE",
+    ]
+    await log.close()
+    await late.close()
+
+
+async def test_accepted_losses_stay_accepted_after_a_roll(nats: Nats):
+    """They are noted at the stream, and count over all generations."""
+    log = await nats.log("accepted")
+    await log.append(append(ONE))
+    admin = await Broker.open(nats.options("admin"))
+    config = streams.log_config("accepted") | {"metadata": {ACCEPTED: "2"}}
+    await api(admin, "STREAM.UPDATE.hansard_log-accepted", config)
+    await rolled(nats, "accepted")
+    at = await survey(Direct(admin), "accepted")
+    assert Extent.of(at.streams[-1].info).accepted == 2
+    await admin.close()
+    await log.close()
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_no_stream_is_deleted_whose_archive_is_incomplete(
+    nats: Nats, tmp_path: Path, is_listed: bool
+):
+    """The store lost an object after it was read back, by this process or an earlier one."""
+    workspace = f"lost-{is_listed}".lower()
+    log = await nats.log(workspace)
+    await log.append(append(ONE))
+    await rolled(nats, workspace)
+    admin = await Broker.open(nats.options("admin"))
+    direct, archive = Direct(admin), archive_at(workspace, str(tmp_path))
+    if is_listed:
+        await roll.store_sealed(admin, workspace, archive)
+    else:
+        at = await survey(direct, workspace)
+        await archive.store(0, SealedStream(direct, at.streams[0]))
+    (segment,) = await archive.tiers.store.names(f"{workspace}/segments")
+    await archive.tiers.store.delete(segment)
+    with pytest.raises(Corrupt, match="restore"):
+        await rolled(nats, workspace, tmp_path)
+    assert await streams.config_of(admin, f"hansard_log-{workspace}") is not None
     await admin.close()
     await log.close()
 

@@ -148,6 +148,7 @@ class WorkspaceArchive:
                         new.append(message)
                     elif message.position >= following.last:
                         self._demand_same(following, chain, message.position)
+                        await self._demand_sound(following)
                         following = None
                 if writing is not None and new:
                     await asyncio.to_thread(writing.writer.extend, new)
@@ -172,6 +173,29 @@ class WorkspaceArchive:
                 f"another log of the name {self.workspace!r}; set HANSARD_ARCHIVE to a new folder"
             )
             raise Corrupt(f"the archive at {self.place}", fact)
+
+    async def _demand_sound(self, stored: Manifest) -> None:
+        """Raise Corrupt unless a segment that an earlier process stored is whole."""
+        data = await self.tiers.store.get(stored.object)
+        if data is None or hashlib.sha256(data).hexdigest() != stored.sha256:
+            fact = f"it has {len(data or b''):,} bytes, or others than the {stored.size:,} stored"
+            remedy = "restore it from a copy, or set HANSARD_ARCHIVE to a new folder"
+            raise Corrupt(f"archive object {stored.object!r} at {self.place}", f"{fact}: {remedy}")
+
+    async def demand_stored(self, generation: Archived) -> None:
+        """Raise Corrupt unless the store still has all objects of a generation, in their sizes:
+        before its stream is deleted, some time after it was read back.
+        """
+        segments = await self.segments_of([generation])
+        sizes = await self.tiers.store.names(self.workspace)
+        for each in segments:
+            manifest = f"{self.workspace}/log/{each.first:020d}.json"
+            if sizes.get(each.object) != each.size or manifest not in sizes:
+                fact = (
+                    f"it no longer has the whole of positions {each.first:,} to {each.last:,}; the "
+                    "stream is kept: restore its objects, also for readers"
+                )
+                raise Corrupt(f"the archive at {self.place}", fact)
 
     async def _finish(self, writing: _Writing, chain: str) -> bool:
         """Store a written segment, read it back, and create its manifest; return False if another

@@ -138,13 +138,14 @@ class ObjectStore:
 
     async def _create(self, name: str, data: bytes) -> bool:
         def put() -> bool:
+            is_new = True
             try:
                 self._obstore.put(self._store, name, data, mode="create")
             except self._errors.AlreadyExistsError:
-                return False
-            if self.is_folder:
+                is_new = False
+            if self.is_folder:  # also one whose process was killed before it did
                 _sync(self._folder / name)
-            return True
+            return is_new
 
         return bool(await self._call("write", name, put))
 

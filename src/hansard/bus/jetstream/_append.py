@@ -746,6 +746,12 @@ class Appender:
                     new = new if attempts.unknown else len(missing)
                     continue
                 first = await self._send(missing, opened)
+            except Conflict as conflict:  # a condition on what sealed generations hold
+                of = (conflict.stream, conflict.version)
+                keys = [(each.append.stream, each.append.commit.version) for each in missing]
+                index, lost = keys.index(of), conflict
+                missing = _before(missing[:index], missing[index])
+                new = new if attempts.unknown else len(missing)
             except _MOVED as error:
                 await attempts.again(await self._moved(error, attempts))
             except (Rejected, BrokerError) as error:

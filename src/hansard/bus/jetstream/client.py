@@ -167,6 +167,7 @@ nats-server 2.15 also refuses logins that do not change.
 """
 
 _DENIED = re.compile(r'permissions violation for publish to "([^"]+)"')
+_UNHEARD = re.compile(r'permissions violation for subscription to "([^"]+)"', re.IGNORECASE)
 
 _MESSAGE = re.compile(rb"(?:MSG|(HMSG)) +(\S+) +(\d+) +(?:(\S+) +)?(?(1)(\d+) +)(\d+)\r\n")
 """The line before a message: its subject, subscription, reply subject, and the sizes of its headers
@@ -452,6 +453,8 @@ class Broker:
         self._closing = False
         self._refused: asyncio.Future[BusError] | None = None
         self._refusals = 0
+        self.unheard: set[str] = set()
+        """Subjects that the login may not listen to, as far as it tried."""
         self._last_error = "no answer"
         self._revival: asyncio.Task[None] | None = None
         self._healing: asyncio.Task[None] | None = None
@@ -768,6 +771,9 @@ class Broker:
             refusal = self._refusal(error)
             if refusal is not None:
                 self._refused.set_result(refusal)
+        unheard = _UNHEARD.search(self._last_error)
+        if unheard is not None:
+            self.unheard.add(unheard[1])
         denied = _DENIED.search(text)
         if denied is not None:
             for receiver in list(self._receivers.values()):

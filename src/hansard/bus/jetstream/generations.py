@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.errors import BrokerError, Unreachable
+from hansard.bus.errors import BrokerError, BusError, Unreachable
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
     BEHIND_PAUSE_S,
@@ -32,8 +32,9 @@ from hansard.bus.jetstream.direct import (
     Known,
     api,
 )
-from hansard.bus.jetstream.push import Push
+from hansard.bus.jetstream.push import LOG_AFTER_S, NO_ANSWER_S_MAX, RETRY_S, Push, passes
 from hansard.bus.jetstream.wire import NoResponders
+from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent, Whole
 from hansard.bus.portal import own_task
 from hansard.bus.sources import Archived, Message, Source
@@ -42,11 +43,15 @@ from hansard.domain.errors import Corrupt
 PAGES_MAX = 1_000
 """Bound of the loop over the server's pages of 1,024 stream names."""
 
+DEAF_POLL_S = 1.0
+"""Pause between two look-ups of a follower whose login may not listen to notices, in seconds."""
+
 _GONE = frozenset({STREAM_NOT_FOUND, JETSTREAM_OFF})
 """Errors of a stream that was deleted, or of a server that starts."""
 
 T = TypeVar("T")
 Info = dict[str, Any]
+_log = logger(__name__)
 _archived = msgspec.json.Decoder(Archived)
 
 
@@ -254,6 +259,8 @@ class Generations:
         """Called with each notice of a roll."""
         direct.broker.on_reconnect(self._reconnected)
         self._is_new = True  # the connection
+        self.is_deaf = False
+        """True if the login may not listen to the notices: then each read looks first."""
 
     def prime(self, at: Survey) -> None:
         """Begin with generations that were looked up on another connection."""
@@ -287,12 +294,14 @@ class Generations:
             before, subject = self._signs, subjects.rolled(self.workspace)
             if self._listening is not None:
                 await self._listening()
+            self._direct.broker.unheard.discard(subject)
             self._listening = await self._direct.broker.listen(subject, self._hear)
             self._is_new = self._signs != before  # else it was made again meanwhile
         signs = self._signs
         self.view = self._seen(await survey(self._direct, self.workspace))
+        self.is_deaf = subjects.rolled(self.workspace) in self._direct.broker.unheard
         # Only now: another read must not take the earlier view while this one is looked up.
-        self.is_stale = self._signs != signs or self.view.open is None
+        self.is_stale = self.is_deaf or self._signs != signs or self.view.open is None
 
     def _seen(self, at: Survey) -> View:
         newest = at.streams[-1] if at.streams else None
@@ -300,8 +309,11 @@ class Generations:
             name = subjects.log_stream(self.workspace)
             raise NoLog(f"reading {name!r}", STREAM_NOT_FOUND, "stream not found")
         is_open = newest is not None and not newest.is_sealed
-        sealed = at.streams[:-1] if is_open else at.streams
-        gone = [each for each in at.archived if not sealed or each.last < sealed[0].first]
+        # A stream deleted during the look-up is missing between others: all before it go, too.
+        has = {each.number for each in at.streams}
+        end = max((e.generation for e in at.archived if e.generation not in has), default=-1)
+        sealed = [s for s in (at.streams[:-1] if is_open else at.streams) if s.number > end]
+        gone = [each for each in at.archived if each.generation <= end]
         older: list[Source] = [*_archives(self.workspace, gone)]
         older += [SealedStream(self._direct, each) for each in sealed]
         ends = {subjects.generation_stream(self.workspace, e.generation): e.last for e in gone}
@@ -365,7 +377,7 @@ class Messages:
                     raise Unreachable(self.direct.broker.url, str(error)) from error
                 await asyncio.sleep(BEHIND_PAUSE_S)
                 continue
-            if not generations.is_stale or view.open is None:
+            if not generations.is_stale or generations.is_deaf or view.open is None:
                 return answer
 
     async def required(self) -> int:
@@ -499,7 +511,7 @@ class Messages:
         the newest position that the server reported; ends as `Push` does.
         """
         while until is None or after < until:
-            view = await self._read(_itself)
+            view = await self._patient(until)
             source = view.covering(after)
             if source is not None:
                 end = source.last if until is None else min(until, source.last)
@@ -517,14 +529,35 @@ class Messages:
                 await asyncio.sleep(BEHIND_PAUSE_S)
             else:
                 live = self._live(view.open, after, until, pattern)
-                async with contextlib.aclosing(live):
-                    async for chunk, head in live:
-                        after = chunk[-1].position
-                        yield chunk, head
+                try:
+                    async with contextlib.aclosing(live):
+                        async for chunk, head in live:
+                            after = chunk[-1].position
+                            yield chunk, head
+                except (NoResponders, BrokerError) as error:
+                    self._went(error)
+                    if view.open.stream not in (await self._patient(until)).ends:
+                        raise
+                    continue  # what was not read yet is in the archive
                 sealed = self.generations.view.ends.get(view.open.stream)
                 if sealed is None:
                     return  # nothing more is there, up to the end of the read
                 after = max(after, sealed)
+
+    async def _patient(self, until: int | None) -> View:
+        """Return the generations; a broker that does not answer is waited for as by `Push`."""
+        began_s, is_logged = time.monotonic(), False
+        while True:
+            try:
+                return await self._read(_itself)
+            except BusError as error:
+                waited_s = time.monotonic() - began_s
+                if not passes(error) or (until is not None and waited_s >= NO_ANSWER_S_MAX):
+                    raise
+                if until is None and waited_s >= LOG_AFTER_S and not is_logged:
+                    is_logged = True
+                    _log.warning("waiting for the broker", log=self.workspace, why=str(error))
+            await asyncio.sleep(RETRY_S)
 
     async def _live(
         self, generation: Open, after: int, until: int | None, pattern: str
@@ -535,10 +568,13 @@ class Messages:
 
         async def look() -> None:
             """End the reader with its generation."""
-            view = await self._read(_itself)
-            end = view.ends.get(generation.stream)
-            if end is not None:
-                push.end_at(end)
+            while True:
+                end = (await self._patient(None)).ends.get(generation.stream)
+                if end is not None:
+                    push.end_at(end)
+                if end is not None or not self.generations.is_deaf:
+                    return
+                await asyncio.sleep(DEAF_POLL_S)
 
         def rolled() -> None:
             nonlocal looking
@@ -555,10 +591,6 @@ class Messages:
                     yield chunk, max(push.position + push.pending, chunk[-1].position)
                     if until is not None and chunk[-1].position >= until:
                         return
-        except (NoResponders, BrokerError) as error:
-            self._went(error)
-            if generation.stream not in (await self.generations.current()).ends:
-                raise
         finally:
             forget()
             if looking is not None:

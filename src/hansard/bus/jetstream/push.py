@@ -191,7 +191,7 @@ class Push:
                 await self._create(inbox)
             except BusError as error:
                 await stop()
-                if not _passes(error):
+                if not passes(error):
                     raise
                 _log.debug("consumer not made", stream=self._stream, why=str(error))
                 self._tolerate(error)
@@ -238,7 +238,7 @@ class Push:
                 return False
             undelivered = await self._next()
         except BusError as error:
-            if not _passes(error):
+            if not passes(error):
                 raise
             self._tolerate(error)
             return False
@@ -392,7 +392,7 @@ class Push:
             self._wake.set_result(None)
 
 
-def _passes(error: BusError) -> bool:
+def passes(error: BusError) -> bool:
     """Return whether an error is of a broker that is offline or starting."""
     if isinstance(error, BrokerError):
         return error.code in TRANSIENT

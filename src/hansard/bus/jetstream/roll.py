@@ -13,6 +13,7 @@ import time
 import msgspec
 
 from hansard.bus import subjects
+from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream import streams
 from hansard.bus.jetstream.client import Broker
@@ -120,7 +121,8 @@ async def delete_archived(
     """Delete the streams of generations that the archive has verified; return their numbers.
 
     A stream is kept until the next generation is `keep_s` old, and until the broker's mark has
-    digested it, since that reads the server alone.
+    digested it, since that reads the server alone. Raises ArchiveUnavailable and Corrupt, and keeps
+    it, if the archive does not have all of its objects now.
     """
     at = await survey(Direct(admin), workspace)
     known = {each.generation: each for each in at.archived}
@@ -135,6 +137,9 @@ async def delete_archived(
         if kept is not None and generation.first - 1 <= kept.mark.chained < generation.last:
             break
         _compare(generation, entry)
+        await archive_at(workspace, entry.place).demand_stored(entry)
+        if not generation.number:
+            await _guard(admin, workspace, generation)
         try:
             await api(admin, f"STREAM.DELETE.{generation.stream}")
         except BrokerError as error:
@@ -142,16 +147,18 @@ async def delete_archived(
                 raise
         deleted.append(generation.number)
         _log.info("generation deleted", workspace=workspace, generation=generation.number)
-    if 0 in known and (not at.streams or at.streams[0].number or 0 in deleted):
-        await _guard(admin, workspace)
     return deleted
 
 
-async def _guard(admin: Broker, workspace: str) -> None:
-    """Keep the subjects of a deleted generation 0 by a stream that is empty and sealed."""
+async def _guard(admin: Broker, workspace: str, generation: Generation) -> None:
+    """Keep the subjects of generation 0 by a stream that is empty and sealed, before it is deleted:
+    at no moment may a program of an earlier version make an empty log there.
+    """
     name, config = subjects.guard_stream(workspace), streams.guard_config(workspace)
     existing = await streams.config_of(admin, name)
     if existing is None:
+        aside = streams.aside_config(workspace, generation.info["config"])
+        await api(admin, f"STREAM.UPDATE.{generation.stream}", aside)
         await streams.create(admin, config, None)
     if existing is None or not existing.get("sealed"):
         await api(admin, f"STREAM.UPDATE.{name}", config | {"sealed": True})

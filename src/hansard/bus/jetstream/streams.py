@@ -21,6 +21,7 @@ from hansard.bus.jetstream.direct import (
 from hansard.bus.jetstream.generations import Survey, survey
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.loggers import logger
+from hansard.bus.marks import ACCEPTED
 
 # Durability of an outside server or cluster, as far as its settings are visible.
 #
@@ -176,6 +177,16 @@ def guard_config(workspace: str) -> dict[str, Any]:
     return log_config(workspace) | {"name": subjects.guard_stream(workspace), "max_msg_size": 1}
 
 
+def aside_config(workspace: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a sealed generation 0 that leaves its subjects to the guard; what it
+    stores keeps its names.
+    """
+    everything = f"{subjects.workspace_prefix(workspace)}.>"
+    published = f"w.0.{everything}"
+    transform = {"src": published, "dest": everything}
+    return config | {"subjects": [published], "subject_transform": transform}
+
+
 def tiers_config(workspace: str) -> dict[str, Any]:
     """Return the settings of the list of archived generations: nothing in it is overwritten."""
     return log_config(workspace) | {
@@ -303,6 +314,8 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
                 await asyncio.sleep(2 * REPLICAS_KNOWN_S)
             config = configs(workspace, at)[0]
             config |= {"num_replicas": replicas or replicas_of(newest.info)}
+            accepted = at.whole.extent.accepted  # counts over all generations
+            config |= {"metadata": {ACCEPTED: str(accepted)}} if accepted else {}
             if not reconnects:
                 subject, body = (
                     f"$JS.API.STREAM.CREATE.{config['name']}",

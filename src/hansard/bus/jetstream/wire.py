@@ -38,6 +38,11 @@ FIRST = block({EXPECTED_SEQUENCE: "0"})
 SEALED = 10109
 """`err_code` for: this generation of the log accepts no message any more."""
 
+TOO_LARGE = 10054
+"""`err_code` for: larger than the stream's limit. Only the guard of a deleted generation has one
+(`streams.guard_config`); it is sealed a moment after it was made.
+"""
+
 STORE_FAILED = 10077
 LOST_RACE = frozenset({10071, 10164})
 """`err_code`s for: another message exists, or a condition does not hold."""
@@ -178,7 +183,7 @@ def acknowledged(data: bytes, above: int = 0) -> Ack:
     except msgspec.DecodeError as error:
         raise NoAnswer(f"not an acknowledgement: {data[:80]!r}") from error
     if ack.error is not None:
-        if ack.error.err_code == SEALED:
+        if ack.error.err_code in (SEALED, TOO_LARGE):
             raise Sealed
         raise Rejected(ack.error.err_code or ack.error.code, ack.error.description)
     first = ack.seq - (ack.count or 1) + 1
