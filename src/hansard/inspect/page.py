@@ -35,6 +35,7 @@ from hansard.domain.board import (
     ValuePut,
     form,
 )
+from hansard.domain.choices import counted
 from hansard.domain.decider import By, Quarantined, evolve
 from hansard.domain.errors import Corrupt, Refused
 from hansard.domain.events import Event, Recorded
@@ -259,7 +260,7 @@ class _WithoutTexts:
                 is_word = not is_content and (name in _STRUCTURE or value in self._words)
                 return value if is_word else self._mark(value)
             case {"$blob": {"size": int() as size}} | {"$parts": {"size": int() as size}}:
-                return f"[redacted, {size:,} bytes]"
+                return f"[redacted, {counted(size, 'byte')}]"
             case {"$append": _}:
                 return []
             case dict():
@@ -276,7 +277,7 @@ class _WithoutTexts:
         if not text:
             return text
         made = blake2b(text.encode("utf-8", "surrogatepass"), key=self._key, digest_size=3)
-        return f"[redacted {made.hexdigest()}, {len(text):,} characters]"
+        return f"[redacted {made.hexdigest()}, {counted(len(text), 'character')}]"
 
 
 class _Builder:
