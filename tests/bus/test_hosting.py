@@ -66,12 +66,14 @@ async def test_an_abandoned_start_leaves_no_user(use, data_dir):
 
 def test_nor_does_one_whose_loop_is_closed_before_the_server_is_there(data_dir: Path):
     """Only the thread itself is left then, without a loop to call back."""
+    others = set(threading.enumerate())  # the idle ones of other loops do not end
     loop = asyncio.new_event_loop()
     loop.run_until_complete(cancelled_once_it_starts(opened(data_dir), data_dir))
     loop.close()
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - others:
         if thread.name.startswith("asyncio_"):
             thread.join(START_S)
+            assert not thread.is_alive()
     assert is_over(data_dir)
 
 
