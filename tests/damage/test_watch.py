@@ -26,12 +26,21 @@ from tests.faults._warm import python
 
 pytestmark = pytest.mark.slow
 
+UP = """
+import runpy
+import hansard.service.running
+
+hansard.service.running.COMPARE_S, hansard.service.running.READ_PAUSE = 0.5, 1
+runpy.run_module("hansard", run_name="__main__", alter_sys=True)
+"""
+"""`hansard`, which watches with shorter pauses."""
+
 
 @contextmanager
 def up(home: Path) -> Iterator[subprocess.Popen[str]]:
     """`hansard up` as a process of its own, which watches the workspace already."""
     process = subprocess.Popen(
-        [python(), "-m", "hansard", "up", "--json"],
+        [python(), "-c", UP, "up", "--json"],
         env=environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
