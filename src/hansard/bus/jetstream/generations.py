@@ -377,7 +377,9 @@ class Messages:
                     raise Unreachable(self.direct.broker.url, str(error)) from error
                 await asyncio.sleep(BEHIND_PAUSE_S)
                 continue
-            if not generations.is_stale or generations.is_deaf or view.open is None:
+            if view.open is not None and view.open.known.sealed:
+                generations.suspect()  # the leader shows what a notice on its way will tell
+            elif not generations.is_stale or generations.is_deaf or view.open is None:
                 return answer
 
     async def required(self) -> int:
