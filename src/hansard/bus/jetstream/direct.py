@@ -77,8 +77,8 @@ class Known(msgspec.Struct):
     `position` is the newest that was acknowledged to this client, read by it, or reported by the
     stream's leader. `marker` is the subject of a message that exists as long as the stream.
     `alone`: its server is no cluster, so its answers are complete. `may_go`: it is a generation of
-    a log, which is deleted once it is archived: a missing responder is reported at once. `sealed`: it
-    accepts no message any more.
+    a log, which is deleted once it is archived: a missing responder is reported at once. `sealed`:
+    it takes no message any more.
     `requested_s` is when `replicas` and `alone` were requested, by the monotonic clock. `note` and
     `reach` may be called from any
     thread, the rest from the loop's.
