@@ -131,12 +131,12 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
                 f"see what it has with 'nats stream view {each.stream}', and delete it"
             )
             raise Corrupt(f"workspace {workspace!r}", fact)
-    for each, following in zip(streams, streams[1:], strict=False):
+    for each, following in itertools.pairwise(streams):
         if each.last >= following.first:
             fact = (
                 f"generation {each.number} has messages up to position {each.last:,}, though "
-                f"generation {following.number} begins at {following.first:,}: the broker completed "
-                "a batch in it after it was sealed. Nothing is deleted; see both with 'nats stream "
+                f"{following.number} begins at {following.first:,}: the broker completed a "
+                "batch in it after it was sealed. Nothing is deleted; see both with 'nats stream "
                 f"view {each.stream}'"
             )
             raise Corrupt(f"workspace {workspace!r}", fact)
