@@ -716,3 +716,29 @@ async def test_no_stale_read_over_rolls(servers: Cluster, tmp_path: Path, replic
     assert len(whole) == sum(versions)
     async with closing(*logs):
         await admin.close()
+
+
+@pytest.mark.thorough(quick="bus/test_generations.py::test_followers_go_on_over_rolls")
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_the_leader_shows_a_roll_whose_notice_is_late(servers: Cluster, replicas: int):
+    """The connection between two servers may hang: the notice is not heard here at all."""
+    workspace, stream = f"late-{replicas}", KeyStream("r1", "k")
+    logs = [
+        await servers.log(workspace, replicas=replicas, first=member) for member in servers.members
+    ]
+    await logs[0].append(append(stream, 1))
+    for log in logs:
+        await log.last(stream)
+        stop = log._generations._listening
+        assert stop is not None
+        await stop()
+    admin = await Broker.open(servers.options("admin"))
+    await roll.roll(admin, workspace)
+    await logs[0].append(append(stream, 2))
+    for log in logs[1:]:
+        newest = await log.last(stream)
+        assert newest is not None
+        assert newest.commit.version == 2
+        assert len(await log.read(stream)) == 2
+    async with closing(*logs):
+        await admin.close()

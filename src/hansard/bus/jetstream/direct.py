@@ -77,7 +77,8 @@ class Known(msgspec.Struct):
     `position` is the newest that was acknowledged to this client, read by it, or reported by the
     stream's leader. `marker` is the subject of a message that exists as long as the stream.
     `alone`: its server is no cluster, so its answers are complete. `may_go`: it is a generation of
-    a log, which is deleted once it is archived: a missing responder is reported at once.
+    a log, which is deleted once it is archived: a missing responder is reported at once. `sealed`:
+    it takes no message any more.
     `requested_s` is when `replicas` and `alone` were requested, by the monotonic clock. `note` and
     `reach` may be called from any
     thread, the rest from the loop's.
@@ -91,6 +92,7 @@ class Known(msgspec.Struct):
     requested_s: float = float("-inf")
     lock: Any = msgspec.field(default_factory=threading.Lock)
     may_go: bool = False
+    sealed: bool = False
     claimed: set[int] = msgspec.field(default_factory=set)
     claimed_before: set[int] = msgspec.field(default_factory=set)
 
@@ -129,6 +131,7 @@ class Known(msgspec.Struct):
     def learn(self, info: dict[str, Any]) -> None:
         """Take in an answer to STREAM.INFO: the number of replicas and the cluster."""
         self.replicas = replicas_of(info)
+        self.sealed = bool(info["config"].get("sealed"))
         self.alone = not _cluster(info).get("name")
         self.requested_s = time.monotonic()
 

@@ -131,6 +131,15 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
                 f"see what it has with 'nats stream view {each.stream}', and delete it"
             )
             raise Corrupt(f"workspace {workspace!r}", fact)
+    for each, following in itertools.pairwise(streams):
+        if each.last >= following.first:
+            fact = (
+                f"generation {each.number} has messages up to position {each.last:,}, though "
+                f"{following.number} begins at {following.first:,}: the broker completed a "
+                "batch in it after it was sealed. Nothing is deleted; see both with 'nats stream "
+                f"view {each.stream}'"
+            )
+            raise Corrupt(f"workspace {workspace!r}", fact)
     return Survey(streams, entries)
 
 
@@ -377,7 +386,9 @@ class Messages:
                     raise Unreachable(self.direct.broker.url, str(error)) from error
                 await asyncio.sleep(BEHIND_PAUSE_S)
                 continue
-            if not generations.is_stale or generations.is_deaf or view.open is None:
+            if view.open is not None and view.open.known.sealed:
+                generations.suspect()  # the leader shows what a notice on its way will tell
+            elif not generations.is_stale or generations.is_deaf or view.open is None:
                 return answer
 
     async def required(self) -> int:
