@@ -1,7 +1,8 @@
 """Roll a log again and again, and be killed at one of its requests.
 
-Given: the server's port, the workspace, the address of the archive, how many requests to send to
-the broker and the store before it is killed (0: never), and how often to roll.
+Given: the server's port, the workspace, the address of the archive, the request to be killed at,
+and how often to roll. The request is a number of requests to the broker and the store (0: never),
+or the first one whose subject or object's name has this text.
 """
 
 import asyncio
@@ -16,19 +17,20 @@ from hansard.bus.jetstream import BrokerOptions, roll
 from hansard.bus.jetstream.client import Broker
 
 
-async def main(port: str, workspace: str, folder: str, requests: int, rolls: int) -> None:
+async def main(port: str, workspace: str, folder: str, at: str, rolls: int) -> None:
     """Tend the log."""
     options = BrokerOptions(
         urls=(f"nats://127.0.0.1:{port}",), user="admin", password="admin", name="roller"
     )
     admin = await Broker.open(options)
-    left = requests
+    left = int(at) if at.isdigit() else 0
 
     def counted(request: Any) -> Any:
         async def call(*arguments: Any, **more: Any) -> Any:
             nonlocal left
             left -= 1
-            if left == 0:
+            texts = [each for each in arguments if isinstance(each, str)]
+            if left == 0 or (not at.isdigit() and any(at in each for each in texts)):
                 os.kill(os.getpid(), signal.SIGKILL)
             return await request(*arguments, **more)
 
@@ -42,5 +44,5 @@ async def main(port: str, workspace: str, folder: str, requests: int, rolls: int
 
 
 if __name__ == "__main__":
-    port, workspace, folder, *numbers = sys.argv[1:]
-    asyncio.run(main(port, workspace, folder, int(numbers[0]), int(numbers[1])))
+    port, workspace, folder, at, rolls = sys.argv[1:]
+    asyncio.run(main(port, workspace, folder, at, int(rolls)))
