@@ -270,6 +270,24 @@ def test_a_repair_hides_no_loss(files: Files, cli: Call):
 
 
 @pytest.mark.slow
+def test_a_repair_of_a_rolled_log_is_refused(files: Files, cli: Call):
+    """The refusal names the stream and the remedy, and changes nothing; blobs are repaired."""
+    rolled = cli("tiers", "roll")
+    assert rolled.code == 0, rolled.err
+    stopped(files.home)
+    BLOBS[-1].do(files)
+    assert cli("repair").code == 0
+    stopped(files.home)
+    flip(files.stream() / "meta.inf", 3)
+    damaged = contents(files.stream())
+    refused = cli("repair")
+    assert refused.code == 2
+    assert "the broker does not offer 'hansard_log-lab' of it" in refused.err
+    assert "from a backup, then run 'hansard check'" in refused.err
+    assert contents(files.stream()) == damaged
+
+
+@pytest.mark.slow
 def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
     """With every stream offered and a block missing, it names the loss and the remedy."""
     BLOCKS[1].do(files)

@@ -26,7 +26,8 @@ from hansard.bus.errors import BrokerError, NotFound, NotWritable
 from hansard.bus.file_lock import PRIVATE_DIR
 from hansard.bus.jetstream import streams as jetstream_streams
 from hansard.bus.jetstream.client import Broker, BrokerOptions
-from hansard.bus.jetstream.direct import api
+from hansard.bus.jetstream.direct import Direct, api
+from hansard.bus.jetstream.generations import survey
 from hansard.bus.marks import Witness
 
 BACKUPS = "repaired"
@@ -58,23 +59,29 @@ class RestoredStream(msgspec.Struct, frozen=True, tag_field="kind", tag="restore
 async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
     """Restore the metadata of a workspace's streams that have messages and are not offered.
 
-    Raises NotFound, NotWritable, ServerError, Unreachable, BrokerError.
+    Raises NotFound, NotWritable, ServerError, Unreachable, BrokerError, Corrupt.
     """
     place = ServerFiles(data_dir.resolve())  # noqa: ASYNC240 -- as `Host.open` does, once
+    log, logs = subjects.log_stream(workspace), Witness.of(place.root).logs(workspace)
     async with _administrator(place.root) as broker:
         missing = [
             name
-            for name in _names(workspace)
+            for name in dict.fromkeys([*_names(workspace), *sorted(logs)])
             if await jetstream_streams.config_of(broker, name) is None
         ]
+        at = await survey(Direct(broker), workspace)
+    is_rolled = bool(at.archived or {*logs, *(each.stream for each in at.streams)} - {log})
     damaged = [name for name in missing if Witness.of(place.root).files(name) is not None]
-    logs = Witness.of(place.root).logs(workspace)
-    if subjects.log_stream(workspace) in missing and not damaged and not logs:
+    if log in missing and not damaged and not is_rolled:
         raise NotFound(f"workspace {workspace!r}", f"no stream of it is in {str(place.store)!r}")
-    if damaged and len(logs) > 1:
+    generations = [name for name in damaged if name in logs]
+    if generations and is_rolled:
         raise ServerError(
-            f"the log of workspace {workspace!r} has generations ({', '.join(sorted(logs))}): "
-            "'hansard repair' cannot tell their seals; restore the broker's files from a backup"
+            f"the log of workspace {workspace!r} was rolled, and the broker does not offer "
+            f"{', '.join(map(repr, generations))} of it; 'hansard repair' restores the log only of "
+            "a workspace that was never rolled, because a damaged file does not say which "
+            f"generation is sealed. Restore {str(place.store)!r} from a backup, then run "
+            "'hansard check'"
         )
     if not damaged:
         return []
