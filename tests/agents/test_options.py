@@ -5,6 +5,7 @@ import shlex
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +93,16 @@ def test_an_absent_server_is_reported_within_three_seconds():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(1)
-        for address in (f"127.0.0.1:{silent.getsockname()[1]}", "127.0.0.1:1"):
+
+        def connect(address: str) -> float:
             began = time.monotonic()
             with pytest.raises(hansard.Unreachable, match=address):
                 hansard.connect("lab", nats=f"nats://{address}")
-            assert time.monotonic() - began < 6  # three, and a busy machine
+            return time.monotonic() - began
+
+        with ThreadPoolExecutor() as threads:
+            addresses = (f"127.0.0.1:{silent.getsockname()[1]}", "127.0.0.1:1")
+            assert max(threads.map(connect, addresses)) < 6  # three, and a busy machine
 
 
 PROGRAM = """

@@ -34,6 +34,7 @@ def test_runs_of_no_experiment_are_listed_as_not_checked(home: Path, tmp_path: P
     assert {"models", "selection", "copies", "times", "failures", "scores", "costs"} <= blind
 
 
+@pytest.mark.thorough(quick="test_every_topic_is_either_checked_or_not")
 def test_one_of_what_was_checked_is_singular(home: Path):
     """The audit counts one call with effects, and one decision by a threshold."""
     place = Audited(home, "singular")

@@ -194,6 +194,7 @@ def test_a_program_writes_nothing_that_goes_away(copied: Path, temporary: Path):
     until(lambda: not left(temporary))
 
 
+@pytest.mark.thorough(quick="test_nothing_is_written_that_goes_away")
 def test_a_kill_leaves_no_copy(copied: Path, temporary: Path):
     """The server that uses the copy removes it; one without a server goes at the next use."""
     half = temporary / f"{private_copy.PREFIX}half"

@@ -74,7 +74,7 @@ def test_a_program_and_a_command_keep_out_what_the_setting_names(
     assert stored_secrets(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_a_program_and_a_command_keep_out_what_the_setting_names")
 def test_the_service_keeps_out_what_its_own_setting_names(tmp_path: Path, shell: Call) -> None:
     """A restricted agent that redacts nothing sends a secret of the service's."""
     home, file = tmp_path / "data", tmp_path / "ada.json"

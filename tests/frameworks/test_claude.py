@@ -240,7 +240,7 @@ async def test_a_call_waits_for_its_approval_or_is_called_again(
     assert ("completed", "toolu_2") in await rows(data_dir, workspace, "status, call_id")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_an_outcome_after_a_restart_of_the_listener_settles_its_call")
 def test_a_killed_listener_leaves_a_doubt_that_the_late_outcome_settles(
     data_dir: Path, workspace: str
 ) -> None:

@@ -86,6 +86,9 @@ def test_a_killed_agent_resumes_with_one_effect(
     assert count > 6
 
 
+@pytest.mark.thorough(
+    quick="frameworks/test_pydantic_ai.py::test_a_mail_whose_outcome_is_unknown_is_not_sent_again"
+)
 @pytest.mark.parametrize("verdict", ["happened", "did_not_happen"])
 def test_a_cut_effect_waits_for_a_person(
     shell: Run, record: hansard.Record, provider: Provider, tmp_path: Path, verdict: str

@@ -69,11 +69,11 @@ def demand_outputs(outputs: dict[str, list[str]]) -> None:
 
 @pytest.mark.slow
 async def test_sdks_get_the_same_answers_from_the_record(house: House, provider: Provider):
-    """Each client path: plain and as a stream, gzip or not, with the provider gone afterwards."""
-    calls = [f"{path}:{('m', 'gzip')[number % 2]}" for number, path in enumerate(LEAN)]
+    """Each SDK: plain and as a stream, gzip or not, with the provider gone afterwards."""
+    calls = ("openai-async:gzip", "anthropic:m", "google:gzip")
     outputs = await recorded_and_replayed(house, provider, *calls)
     demand_outputs(outputs)
-    assert len(outputs) == len(LEAN)
+    assert len(outputs) == len(calls)
 
 
 @pytest.mark.thorough(quick="test_sdks_get_the_same_answers_from_the_record")

@@ -76,6 +76,7 @@ def until(holds) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("stop", [3, 15], ids=["in the search", "in the comparison"])
 def test_an_interrupt_ends_an_optimization_at_once(record, data_dir, workspace, tmp_path, stop):
     """An interrupt ends an optimisation within seconds; resumed it pays for nothing twice."""
@@ -102,6 +103,9 @@ def test_an_interrupt_ends_an_optimization_at_once(record, data_dir, workspace, 
     assert optimizing.alias() == 3
 
 
+@pytest.mark.thorough(
+    quick="prompts/test_optimizing.py::test_an_error_of_an_evaluation_loses_no_answer"
+)
 def test_an_error_of_an_evaluation_costs_no_answer(record, data_dir, workspace, tmp_path):
     """The error names the remedy; the next run evaluates only cases without an answer."""
     optimizing = Optimizing(

@@ -40,6 +40,9 @@ def test_a_killed_promotion_moves_the_alias_once(
     evidence.record("prompts.promote.kills", kills=kills, rounds=next(versions) - 2)
 
 
+@pytest.mark.thorough(
+    quick="prompts/test_interrupts.py::test_an_interrupt_ends_an_optimization_at_once"
+)
 @pytest.mark.long
 def test_a_killed_optimisation_is_gone_on_with(record, data_dir, workspace, rounds, evidence):
     """A killed optimisation resumes to the result of an undisturbed one."""

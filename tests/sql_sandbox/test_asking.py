@@ -64,7 +64,7 @@ async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFile
         pool = door._pool
         assert pool is not None
         pid = pool._idle[-1].pid
-        asking = asyncio.ensure_future(door.ask(BURN, Limits(wall_s=6, cpu_s=30)))
+        asking = asyncio.ensure_future(door.ask(BURN, Limits(wall_s=4, cpu_s=30)))
         own = os.getpriority(os.PRIO_PROCESS, 0)
         while (nice := os.getpriority(os.PRIO_PROCESS, pid)) == own:
             await asyncio.sleep(0.01)
@@ -76,7 +76,7 @@ async def test_who_gave_way_and_gets_nothing_comes_as_others_do(place: TableFile
             assert not asking.done(), "only root may take it back"
         assert os.geteuid() or os.getpriority(os.PRIO_PROCESS, pid) == own
         with pytest.raises(
-            TooCostly, match=r"6 s and had a core for \d\.\d s of that, the machine"
+            TooCostly, match=r"4 s and had a core for \d\.\d s of that, the machine"
         ):
             await asking
 

@@ -52,7 +52,7 @@ LOSSES = {
 }
 
 
-QUICK = ("tasks of one arm", "trials", "open runs")
+QUICK = ("trials", "open runs")
 
 CASES = [
     pytest.param(

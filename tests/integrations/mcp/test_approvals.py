@@ -70,7 +70,7 @@ async def test_a_client_over_http_that_offers_elicitation_is_asked(setup, comman
         approve = len(questions) == 1
         return ElicitResult(action="accept", content={"approve": approve})
 
-    options = ("--rules", rules, "--timeout", 5, "--http", "0")
+    options = ("--rules", rules, "--timeout", 3, "--http", "0")
     async with (
         listening(setup) as (url, _),
         served(setup, setup.proxy("--url", url, *options, server=False)) as (address, _),
@@ -119,7 +119,7 @@ async def test_a_waiting_call_over_http_is_answered(setup: Setup, command: Comma
     """In both directions over HTTP as over pipes: call again, and after the grant the result."""
     from mcp import Client  # noqa: PLC0415 -- see the support's
 
-    options = ("--rules", rules, "--timeout", 3, "--http", "0")
+    options = ("--rules", rules, "--timeout", 1, "--http", "0")
     async with (
         listening(setup) as (url, _),
         served(setup, setup.proxy("--url", url, *options, server=False)) as (address, _),

@@ -259,7 +259,7 @@ def numbers(notifications: list[dict[str, Any]]) -> list[int]:
     return [each["params"]["data"]["number"] for each in notifications if "method" in each]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough(quick="test_who_says_much_waits_and_nothing_is_lost_or_reordered")
 async def test_a_server_over_pipes_waits_for_its_client(setup: Setup, command: Commands):
     """A server over pipes waits for its reader; nothing is lost, and order is kept."""
     kept = Kept(setup.sent)
@@ -311,7 +311,7 @@ async def test_an_end_is_an_end_where_nobody_reads(setup: Setup, end: str):
     await kept.is_gone()
 
 
-@pytest.mark.thorough(quick="test_a_server_over_pipes_waits_for_its_client")
+@pytest.mark.thorough(quick="test_who_says_much_waits_and_nothing_is_lost_or_reordered")
 async def test_several_servers_wait_for_their_client(setup: Setup):
     """A server that floods does not delay another; each one's order is kept."""
     kept = [Kept(setup.sent.with_name(name)) for name in ("a", "b")]
@@ -372,7 +372,7 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", sent
 
 
-@pytest.mark.thorough(quick="test_a_server_over_pipes_waits_for_its_client")
+@pytest.mark.thorough(quick="test_a_client_over_http_that_reads_late_gets_its_answer")
 async def test_a_server_over_http_waits_for_its_client(setup: Setup):
     """The server's stream is read no faster than its client reads, and is passed on whole."""
     many = 20_000
