@@ -165,12 +165,12 @@ class Fault:
         await asyncio.gather(*closed, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request, and close."""
+        """Answer one request, and close; ended by `__aexit__`, which the server must not see."""
         self._writers.append(writer)
         task = asyncio.current_task()
         assert task is not None
         self._tasks.append(task)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             head = await reader.readuntil(b"\r\n\r\n")
             size = _length(head)
             body = await reader.readexactly(size) if size else b""
