@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from playwright.async_api import Route
 
 from tests.cli.support import Runs
 from tests.web.support import Tab
@@ -69,8 +72,14 @@ async def test_a_run_is_read_by_keys(tab: Tab, runs: Runs):
     await at_event(tab, 1)
     await press(tab, "ArrowRight", "ArrowRight", "ArrowLeft")
     await at_event(tab, 2)
-    await press(tab, "j", "j", "k")
+    start = await tab.page.evaluate(POINT)
+    await press(tab, "j")
+    await tab.until(f"{POINT} !== {start!r}")
     before = await tab.page.evaluate(POINT)
+    await press(tab, "j")
+    await tab.until(f"{POINT} !== {before!r}")
+    await press(tab, "k")
+    await tab.until(f"{POINT} === {before!r}")
     await press(tab, "[")
     await tab.page.wait_for_selector("#changes")
     await press(tab, "End")
@@ -101,6 +110,25 @@ async def test_a_run_is_read_by_keys(tab: Tab, runs: Runs):
     await press(tab, "j", "j", "k", "Enter")
     await tab.page.wait_for_url("**/runs/*at=*")
     assert (await tab.text("#workflow")).strip()
+
+
+async def test_a_key_before_the_list_is_kept_until_it_is_there(tab: Tab, runs: Runs):
+    """`j` while the answer is on its way goes to the first item as soon as there is one."""
+    del runs
+    await tab.open("/runs")
+    answered = asyncio.Event()
+
+    async def late(route: Route) -> None:
+        await answered.wait()
+        await route.continue_()
+
+    await tab.page.route("**/api/v1/*/audit*", late)
+    await press(tab, "g", "a")
+    await tab.page.wait_for_selector("#content h1:text-is('Audit')")
+    await tab.page.wait_for_selector("#content .note.waiting")
+    await press(tab, "j")
+    answered.set()
+    await tab.until("document.activeElement.closest('#content .card') !== null")
 
 
 async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: Runs):

@@ -60,7 +60,13 @@ async def stored(home: Path, run: str, *payloads: bytes) -> None:
 async def shown(tab: Tab, run: str, message: int) -> None:
     """Open a run at one of its messages, and show the message's payload."""
     await tab.open(f"/runs/{run}")
-    await tab.page.locator("#tree .row.message").nth(message).click()
+    row = tab.page.locator("#tree .row.message").nth(message)
+    await row.click()
+    await row.and_(tab.page.locator(".current")).wait_for()
+    await tab.until(
+        "document.querySelector('#address').textContent.startsWith("
+        "document.querySelector('#where .mono').textContent)"
+    )
     await tab.page.evaluate(HELD)
     await tab.page.click("#event .more >> text=Show its content")
 

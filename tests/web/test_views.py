@@ -13,12 +13,14 @@ from playwright.async_api import TimeoutError as Late
 
 import hansard
 from hansard.ext.worker.requests import Work
-from tests.cli.support import WORKSPACE, Runs
+from tests.cli.support import WORKSPACE, Runs, in_doubt
 from tests.faults._warm import python
 from tests.web.data import Examples
 from tests.web.support import DESK, HEIGHT, PHONE, TOO_WIDE, Tab, Tabs
 
 PRESSES_MAX = 5
+AT_REST_S = 0.5
+"""Time after which the address has followed the page."""
 
 in_thread = asyncio.to_thread
 """Calls of the sync record, which are refused in a running loop."""
@@ -265,9 +267,12 @@ async def test_a_message_is_changed_from_its_event(
     await tab.open("/runs/order-17")
     await tab.page.locator("[role=treeitem]", has_text="Pay lost orders").first.click()
     await tab.page.get_by_role("link", name="Change the message and go on").click()
+    await asyncio.sleep(AT_REST_S)
+    assert re.search(r"/change\?edit=[0-9.]+$", tab.page.url), "the point went into the address"
     await tab.page.locator("textarea").fill("Pay nothing back.")
     await tab.page.get_by_role("button", name="Make the fork").click()
     await tab.page.wait_for_selector(".card")
+    await tab.page.wait_for_url("**fork=*")  # it follows the page at rest
     fork = re.search(r"fork=([0-9a-f-]+)", tab.page.url)
     assert fork is not None
     forked = (await in_thread(record.state, fork[1])).life.forked
@@ -292,6 +297,8 @@ async def test_approvals_and_doubts_are_answered_on_record(
     tab: Tab, record: hansard.Record, runs: Runs
 ):
     """A grant, a denial and a settlement of the page are on record, with their reasons."""
+    del runs
+    run = await in_thread(in_doubt, record, "undecided")
     await tab.open("/inbox")
     waiting = {
         each.approval.id: each.approval.request for each in await in_thread(record.approvals.list)
@@ -311,14 +318,14 @@ async def test_approvals_and_doubts_are_answered_on_record(
         if each.approval.id in waiting
     }
     assert {("granted", "read it"), ("denied", "too early")} <= answers
-    doubt = tab.page.locator("section:has(#doubts) .card", has_text=runs.doubt[-8:])
+    doubt = tab.page.locator("section:has(#doubts) .card", has_text=run[-8:])
     await doubt.get_by_role("button", name="It happened").click()
     assert "State the result" in await doubt.inner_text()
     await doubt.get_by_label("Result").fill('{"id": 7}')
     await doubt.get_by_label("Reason").fill("the server's log")
     await doubt.get_by_role("button", name="It happened").click()
     await doubt.wait_for(state="detached")
-    [step] = (await in_thread(record.state, runs.doubt)).agent("sender").steps.values()
+    [step] = (await in_thread(record.state, run)).agent("sender").steps.values()
     assert step.status.value == "completed"
 
 

@@ -72,14 +72,30 @@ export function useCommands(list: Command[], isFrame = false): void {
 
 // The links and buttons of a view's lists, one after the other.
 const ITEMS = "tbody :is(a, button), .hits div > a:first-child, .findings a, .card, .tree :is(summary, a), a.node";
+const WAITING = "#content .note.waiting";
+let stopWaiting = (): void => undefined;
 export function focusItem(step: 1 | -1): void {
+  stopWaiting();
   const items = [...document.querySelectorAll<HTMLElement>(`#content :is(${ITEMS})`)].filter((each) => each.checkVisibility());
+  if (!items.length && document.querySelector(WAITING)) return whenShown(() => focusItem(step));
   const here = document.activeElement;
   const at = items.findLastIndex((each) => each === here || each.contains(here));
   const next = at < 0 ? (step > 0 ? items[0] : items.at(-1)) : items[Math.max(0, Math.min(items.length - 1, at + step))];
   if (next?.matches(".card")) next.tabIndex = -1;
   next?.focus();
   next?.scrollIntoView({ block: "nearest" });
+}
+
+// Once no answer is waited for, unless another key or a click is first.
+function whenShown(run: () => void): void {
+  const stop = new AbortController();
+  const observer = new MutationObserver(() => document.querySelector(WAITING) === null && run());
+  observer.observe(document.body, { childList: true, subtree: true });
+  stopWaiting = () => {
+    observer.disconnect();
+    stop.abort();
+  };
+  for (const event of ["keydown", "pointerdown"]) addEventListener(event, () => stopWaiting(), { capture: true, signal: stop.signal });
 }
 
 export function focusField(): void {

@@ -43,6 +43,7 @@ export function address(to: string, values: Query = {}): string {
 
 export function go(to: string, values: Query = {}, { replace = false } = {}): void {
   const next = address(to, values);
+  settle();
   if (replace) history.replaceState(null, "", next);
   else history.pushState(null, "", next);
   place.value = read();
@@ -53,6 +54,17 @@ const ADDRESS_MS = 400; // browsers limit the rate of changes of the address
 let timer = 0;
 let pending: Query = {};
 
+// Write the pending query before another address follows: the timer would add it to that one.
+function settle(): void {
+  if (timer) history.replaceState(null, "", address(place.value.path, pending));
+  drop();
+}
+
+function drop(): void {
+  clearTimeout(timer);
+  timer = 0;
+}
+
 // Change some of the query and keep the rest; an empty value removes one. The address follows at rest.
 export function setQuery(changes: Query): void {
   const next: Record<string, string> = { ...place.value.query };
@@ -62,8 +74,8 @@ export function setQuery(changes: Query): void {
   }
   place.value = { ...place.value, query: next };
   pending = next;
-  clearTimeout(timer);
-  timer = window.setTimeout(() => history.replaceState(null, "", address(place.value.path, pending)), ADDRESS_MS);
+  drop();
+  timer = window.setTimeout(settle, ADDRESS_MS);
 }
 
 function followLinks(event: MouseEvent): void {
@@ -72,13 +84,17 @@ function followLinks(event: MouseEvent): void {
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (home || !link.pathname.startsWith("/ws/")) return;
   event.preventDefault();
-  history.pushState(null, "", link.href);
+  const { href } = link; // before the pending query is written, against which a part of one is read
+  settle();
+  history.pushState(null, "", href);
   place.value = read();
   scrollTo(0, 0);
 }
 
 export function listen(): void {
-  addEventListener("popstate", () => (place.value = read()));
-  addEventListener("hashchange", () => (place.value = read()));
+  for (const event of ["popstate", "hashchange"]) addEventListener(event, () => {
+    drop();
+    place.value = read();
+  });
   document.addEventListener("click", followLinks);
 }
