@@ -25,6 +25,7 @@ from hansard import AsyncRecord, connect, connect_async
 from hansard import settings as configuration
 from hansard.bus.errors import BusError
 from hansard.service.http.logins import listeners
+from tests.faults._warm import python
 
 ROOT = Path(__file__).parents[1]
 START_S_MAX = 60
@@ -252,7 +253,7 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
     env["HANSARD_DATA_DIR"] = str(tmp_path)
 
     def healthy() -> int:
-        command = [sys.executable, "-m", program, *arguments]
+        command = [python(), "-m", program, *arguments]
         return subprocess.run(command, env=env, capture_output=True, check=False).returncode
 
     assert healthy() == 1
@@ -262,7 +263,7 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
         for each in worker["command"]
     ]
     process = subprocess.Popen(
-        [sys.executable, "-m", program, *words],
+        [python(), "-m", program, *words],
         env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -19,6 +19,7 @@ import pytest
 import hansard
 from hansard.demo.story import DELAY_MS_MAX, WORKSPACE, moment
 from hansard.demo.team import BYTES_MIN, functions_of
+from tests.agents.forked import python as forked_python
 from tests.exchange.support import exported, lines_of
 from tests.schemas import check_commit
 
@@ -31,13 +32,13 @@ SEED = 7
 SMALL = """
 import runpy, sys, sysconfig
 
-folder, found = sys.argv.pop(1), sysconfig.get_path
+sys.executable, folder, found = sys.argv.pop(1), sys.argv.pop(1), sysconfig.get_path
 sysconfig.get_path = lambda name, *given: folder if name == "stdlib" else found(name, *given)
 sys.argv.insert(1, "demo")
 runpy.run_module("hansard", run_name="__main__", alter_sys=True)
 """
-"""The demo over a folder of its own modules; reading and measuring modules takes most of its
-time.
+"""The demo over a folder of its own modules, with forked processes; reading and measuring modules
+takes most of its time.
 """
 SMALLEST, LARGE, LARGE_BYTES = 34, 4, 80_000
 """Modules of that folder: the least number, and large ones whose text goes to a blob."""
@@ -170,7 +171,9 @@ def small_facts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts
     large = [each for each in named if each[0] > LARGE_BYTES][:LARGE]
     for _, name in (*named[:SMALLEST], *large):
         shutil.copy(STDLIB / f"{name}.py", modules)
-    facts = _demo_facts(folder, SEED, [sys.executable, "-P", "-c", SMALL, str(modules)])
+    facts = _demo_facts(
+        folder, SEED, [sys.executable, "-P", "-c", SMALL, forked_python(), str(modules)]
+    )
     _assert_story(facts, folder)
     return facts
 

@@ -218,7 +218,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in folder.glob("meta.*")}
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("damage", named(METADATA))
 def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
     """The refusal names `hansard repair`, which restores the workspace and keeps a copy."""

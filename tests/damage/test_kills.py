@@ -3,8 +3,10 @@
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import structlog
 
 import hansard
+from hansard.broker import lease
 from hansard.broker.lease import peek
 from hansard.bus import marks
 from tests.cli.support import Call, Ran, environment, ran
@@ -118,6 +121,34 @@ def test_an_honest_log_is_never_called_damaged(durability, home, tmp_path, cli, 
         stopped(home)
 
 
+SUPERVISOR = """
+import runpy
+from hansard.broker import marker
+
+marker.AGAIN_S = 1.0
+runpy.run_module("hansard.broker.supervisor", run_name="__main__", alter_sys=True)
+"""
+"""The supervisor, which starts a killed keeper again after a second instead of ten."""
+
+
+class _Sys:
+    """A substitute for the `sys` of `lease`."""
+
+    def __init__(self, executable: Path) -> None:
+        self.executable = str(executable)
+
+
+@pytest.fixture
+def _restarted_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start that supervisor for a data directory."""
+    script = tmp_path / "python"
+    code = shlex.quote(SUPERVISOR)
+    script.write_text(f'#!/bin/sh\nshift 3\nexec {sys.executable} -P -c {code} "$@"\n')
+    script.chmod(0o700)
+    monkeypatch.setattr(lease, "sys", _Sys(script))
+
+
+@pytest.mark.usefixtures("_restarted_soon")
 def test_a_mark_follows_the_log(home: Path, cli: Call):
     """A mark follows within a second, and its keeper is restarted after a kill."""
     with hansard.connect(workspace=WORKSPACE, data_dir=home) as record:

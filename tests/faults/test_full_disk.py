@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from hansard.bus.file_lock import Unwritable
 from hansard.bus.jetstream import BrokerOptions, JetStreamLog, open_log
 from hansard.bus.log import Stored
 from hansard.bus.portal import portal
+from hansard.client import opening
 from hansard.client.credentials import drafting
 from hansard.domain.agent import CheckpointSaved
 from hansard.domain.ids import AgentStream, KeyStream
@@ -73,6 +75,13 @@ def call_there(
             capsys, monkeypatch, ["--data-dir", data_dir, "-w", "lab", *arguments]
         )
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def _short_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients wait for an answer for half a second instead of five."""
+    short = partial(BrokerOptions, request_timeout_s=0.5)
+    monkeypatch.setattr(opening, "BrokerOptions", short)
 
 
 def until(holds: Callable[[], object], what: str, within_s: float = NOTICED_S) -> None:
@@ -243,6 +252,7 @@ def test_a_step_whose_outcome_finds_no_room_waits_for_it(disk: Disk):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_short_requests")
 def test_a_step_whose_outcome_finds_no_room_in_time_is_in_doubt(disk: Disk):
     """An agent learns in bounded time that its record is unknown; the effect is not repeated."""
     data_dir = disk.folder / "data"
@@ -333,6 +343,7 @@ def test_credentials_that_find_no_room_are_given_later(disk: Disk):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_short_requests")
 def test_the_status_says_what_hinders(disk: Disk, call_there):
     """`status` reports the fact and the path of a refused write until there is room."""
     assert call_there("status", "--json").lines[0]["hindered"] is None

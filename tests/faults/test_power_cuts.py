@@ -102,6 +102,9 @@ def test_what_was_acknowledged_under_strict_outlives_a_power_cut(disk, tmp_path,
     )
 
 
+@pytest.mark.thorough(
+    quick="bus/test_hosting.py::test_new_metadata_is_synced_before_the_first_commit"
+)
 def test_a_new_workspace_under_relaxed_is_there_after_a_power_cut(disk, tmp_path):
     """A new workspace survives a power cut with what was acknowledged a second before."""
     writers = Writers(disk, tmp_path, "relaxed")

@@ -10,6 +10,7 @@ import pytest
 
 import hansard
 from hansard.bus.jetstream import push
+from hansard.client import opening
 from hansard.client.opening import reading_raw
 from hansard.inspect import tables
 from hansard.inspect.tables import answering
@@ -108,6 +109,7 @@ def ask(
 def test_no_answer_of_a_part_of_the_log(server, place, tmp_path, monkeypatch):
     """A lost broker is an error with both positions; a whole answer is kept and noted later."""
     monkeypatch.setattr(push, "NO_ANSWER_S_MAX", 1.0)
+    monkeypatch.setattr(opening, "OUTSIDE_CONNECT_TIMEOUT_S", 0.5)
     settings = settings_of(server, tmp_path)
     with pytest.raises(PartialTables, match=r"hold [\d,]+ of [\d,]+ positions") as lost:
         ask(place, settings, server)
