@@ -108,8 +108,11 @@ async def test_one_thread_at_a_time(nats: Nats):
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("ends", ["late", "killed"])
-async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(nats: Nats, ends: str):
+async def test_no_answer_is_unknown_and_the_same_commit_is_sent_again(
+    nats: Nats, ends: str, monkeypatch: pytest.MonkeyPatch
+):
     """After a short wait the loop sends the same commit again, and it is stored once."""
+    monkeypatch.setattr(blocking, "RETRY_S", 0.2)
     log = await nats.log(request_timeout_s=0.2)
     await connected(log)
     nats.freeze()
@@ -179,15 +182,15 @@ async def test_what_may_be_stored_is_never_reported_as_unstored(nats: Nats):
 
 @pytest.mark.slow
 async def test_a_connection_that_nobody_uses_is_held(tmp_path, monkeypatch):
-    """The server pings every second, and ends a connection after two unanswered pings."""
+    """The server pings often, and ends a connection after two unanswered pings."""
     monkeypatch.setattr(blocking, "POLL_S", 0.05)
     nats = Nats(tmp_path)
-    nats.configure("max_payload", "ping_interval: 1s\nping_max: 2\nmax_payload")
+    nats.configure("max_payload", "ping_interval: 200ms\nping_max: 2\nmax_payload")
     nats.start()
     try:
         log = await nats.log()
         first = await connected(log)
-        await asyncio.sleep(5)
+        await asyncio.sleep(1.5)
         again = await here(log, append(ALICE, 2))
         assert again is not None
         assert again.position == first.position + 1
