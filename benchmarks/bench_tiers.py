@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from benchmarks import _world
 from benchmarks._report import Findings, say, sized, summary
 from benchmarks._world import World
@@ -178,6 +180,7 @@ async def measure(found: Findings) -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hansard-bench-")))
         server = stack.enter_context(s3_server(folder))
+        server.lead(stack.enter_context(pytest.MonkeyPatch.context()))
         async with _world.world("relaxed") as place:
             streams = await filled(place, server.url, sized(200_000, 4_000), found)
             reads = sized(1_000, 30)

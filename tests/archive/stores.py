@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 import obstore
+import pytest
 from obstore.store import S3Store
 
 KEY, SECRET = "archivist", "not-a-secret"
@@ -38,7 +38,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class S3:
-    """An S3 server; `url` names a bucket of it, once `environment` is set."""
+    """An S3 server; `url` names a bucket of it, in an environment that leads to the server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,15 +83,12 @@ class S3:
         """The address of an archive; another one for each server, since a process opens it once."""
         return f"s3://archive/tests-{self.port}"
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables that lead to the server."""
-        return {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
-        }
+    def lead(self, patch: pytest.MonkeyPatch, port: int | None = None) -> None:
+        """Let the environment lead to the server, or to a proxy at another port."""
+        patch.setenv("AWS_ACCESS_KEY_ID", KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        patch.setenv("AWS_REGION", "us-east-1")
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port or self.port}")
 
     def start(self) -> None:
         """Start it, and return once it answers."""
@@ -119,19 +116,17 @@ class S3:
 
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[S3]:
-    """Run an S3 server, with its variables in the environment."""
+    """Run an S3 server."""
     server = S3(folder)
-    before = dict(os.environ)
-    os.environ.update(server.environment)
     server.start()
     try:
-        store = S3Store("archive", client_options={"allow_http": True})
-        obstore.put(store, "made", b"")  # it makes the bucket
+        with pytest.MonkeyPatch.context() as patch:
+            server.lead(patch)
+            store = S3Store("archive", client_options={"allow_http": True})
+            obstore.put(store, "made", b"")  # it makes the bucket
         yield server
     finally:
         server.kill()
-        os.environ.clear()
-        os.environ.update(before)
 
 
 class Fault:

@@ -20,24 +20,10 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.roll import tend
 from hansard.bus.log import AtPosition, AtTime
 from hansard.domain.errors import Corrupt
-from tests.archive.stores import s3_server
 from tests.cli.planting import options
 from tests.cli.support import Runs, make_runs, team
 
 WORKSPACE = "rolled"
-
-
-@pytest.fixture(scope="module", params=["folder", "s3"])
-def place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """Return the address of an archive in each kind of store."""
-    folder = tmp_path_factory.mktemp("store")
-    if request.param == "folder":
-        yield str(folder / "archive")
-        return
-    with s3_server(folder) as server:
-        yield server.url
 
 
 def roll(home: Path, place: str | None) -> tuple[int, list[int]]:

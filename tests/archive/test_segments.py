@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import re
 import shutil
@@ -24,7 +25,7 @@ from hansard.bus.errors import ArchiveUnavailable, BadArchive
 from hansard.bus.log import Origin
 from hansard.bus.sources import Archived, Message, Source
 from hansard.domain.errors import Corrupt
-from tests.archive.stores import START_S, Fault, s3_server
+from tests.archive.stores import S3, START_S, Fault, s3_server
 
 WORKSPACE = "w"
 RUNS = 300
@@ -116,17 +117,6 @@ MESSAGES = log(COUNT)
 WHOLE = Listed(MESSAGES, 1, COUNT)
 
 
-@pytest.fixture(scope="module", params=["folder", "s3"])
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of an archive in each kind of store."""
-    folder = tmp_path_factory.mktemp("store")
-    if request.param == "folder":
-        yield str(folder / "archive")
-        return
-    with s3_server(folder) as server:
-        yield server.url
-
-
 @pytest.fixture
 def small_segments() -> Iterator[None]:
     """Let a generation take several segments, and a segment several blocks and pages."""
@@ -148,9 +138,9 @@ async def filled(url: str, cache: Path) -> tuple[WorkspaceArchive, list[Archived
 
 
 @pytest.mark.usefixtures("small_segments")
-async def test_an_archived_log_answers_each_read_as_before(url: str, tmp_path: Path) -> None:
+async def test_an_archived_log_answers_each_read_as_before(place: str, tmp_path: Path) -> None:
     """Every read of the port, over several segments, equals that of a plain list."""
-    archive, generations = await filled(url, tmp_path)
+    archive, generations = await filled(place, tmp_path)
     assert [each.messages for each in generations] == [4_998, 4_000]
     assert len(await archive.segments(1, COUNT)) >= 4
     source: Source = archive.source(generations)
@@ -195,9 +185,9 @@ async def test_an_archived_log_answers_each_read_as_before(url: str, tmp_path: P
 
 
 @pytest.mark.usefixtures("small_segments")
-async def test_two_processes_may_archive_one_generation(url: str, tmp_path: Path) -> None:
+async def test_two_processes_may_archive_one_generation(place: str, tmp_path: Path) -> None:
     """Both end with the same generation, and each position is in one segment only."""
-    both = [opened(url, tmp_path, "v") for _ in range(2)]
+    both = [opened(place, tmp_path, "v") for _ in range(2)]
     messages = [
         msgspec.structs.replace(m, subject=m.subject.replace(".w.", ".v.", 1))
         for m in MESSAGES[:3_000]
@@ -205,7 +195,7 @@ async def test_two_processes_may_archive_one_generation(url: str, tmp_path: Path
     source = Listed(messages, 1, 3_002)
     one, two = await asyncio.gather(*(each.store(0, source) for each in both))
     assert one == two
-    segments = await opened(url, tmp_path, "v").segments(1, 3_002)
+    segments = await opened(place, tmp_path, "v").segments(1, 3_002)
     assert sum(each.count for each in segments) == len(messages)
     assert segments[-1].last == 3_002
 
@@ -351,7 +341,7 @@ async def test_a_store_that_does_not_answer_is_named(
     ],
 )
 async def test_a_faulty_s3_never_gives_wrong_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3, faults: tuple[str, ...]
 ) -> None:
     """While the server is killed, slow, answers 503, cuts or flips bytes: storing and reading fail
     with an error of the archive in bounded time, and succeed once it is well again.
@@ -360,10 +350,11 @@ async def test_a_faulty_s3_never_gives_wrong_answers(
     monkeypatch.setattr("hansard.bus.archive.store.REQUEST_S", 1.0)
     monkeypatch.setattr("hansard.bus.archive.store.RETRY_S", 2.0)
     pattern = f"hansard.{WORKSPACE}.run.r7.>"
-    with s3_server(tmp_path) as server:
+    own = s3_server(tmp_path) if "killed" in faults else contextlib.nullcontext(s3)
+    with own as server:
         async with Fault(server.port) as fault:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{fault.port}")
-            store = ObjectStore(server.url)
+            server.lead(monkeypatch, fault.port)
+            store = ObjectStore(f"{server.url}-faulty")
             for mode in faults:
                 fault.mode, fault.slow_s = mode, 3.0
                 if mode == "killed":

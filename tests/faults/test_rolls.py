@@ -216,7 +216,10 @@ async def test_roller_and_broker_are_killed_at_every_step(nats: Nats, tmp_path: 
 
 
 @pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
-async def test_a_roller_is_killed_at_each_request_to_s3(nats: Nats, tmp_path: Path):
+async def test_a_roller_is_killed_at_each_request_to_s3(
+    nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """The same with a real S3 server as the archive."""
     with s3_server(tmp_path) as server:
+        server.lead(monkeypatch)
         assert await killed_at(nats, server.url, [*range(8, 32, 2)], broker=False) >= 8
