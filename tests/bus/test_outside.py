@@ -14,6 +14,7 @@ import trustme
 
 import hansard
 from hansard.broker.lease import find_binary
+from hansard.client import opening
 
 START_S = 60.0
 SEED = b"SUAM2DO3RN6LIHJFVEUTDAKGHFNSWEVMCGBYSYDL6JPNOVDKTL7YTXSJPI"
@@ -123,8 +124,9 @@ def test_a_refused_login_is_reported_at_once(outside):
 
 
 @pytest.mark.slow
-def test_an_unreachable_server_is_reported_with_the_url():
+def test_an_unreachable_server_is_reported_with_the_url(monkeypatch):
     """The error names the address and the remedy, after a bounded wait."""
+    monkeypatch.setattr(opening, "OUTSIDE_CONNECT_TIMEOUT_S", 0.5)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import hansard
+from hansard.broker import repair
 from hansard.broker.lease import join
 from hansard.bus import marks
 from hansard.domain.errors import Corrupt
@@ -299,13 +300,16 @@ def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
 
 
 @pytest.mark.slow
-def test_a_repair_changes_nothing_that_is_sound_or_in_use(files: Files, cli: Call):
+def test_a_repair_changes_nothing_that_is_sound_or_in_use(
+    files: Files, cli: Call, monkeypatch: pytest.MonkeyPatch
+):
     """A repair without work reports that; it is refused for a broker in use or outside."""
     before = contents(files.stream())
     assert "nothing to repair" in cli("repair").out
     stopped(files.home)
     STREAM[0].do(files)
-    with join(files.home):
+    with join(files.home), monkeypatch.context() as patch:
+        patch.setattr(repair, "ENDED_S", 0.5)
         refused = cli("repair")
         assert refused.code == 2
         assert "other processes use the data directory" in refused.err

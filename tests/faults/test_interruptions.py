@@ -130,7 +130,7 @@ def interrupt_all(record: hansard.Record, name: str, begin: int, stride: int) ->
 @pytest.mark.parametrize("name", list(WORK))
 def test_an_interruption_at_some_points(record: hansard.Record, name: str) -> None:
     """After an exception at one of some points the session goes on, equal to its record."""
-    assert interrupt_all(record, name, 7, 37) > POINTS_MIN
+    assert interrupt_all(record, name, 7, 61) > POINTS_MIN
 
 
 @pytest.mark.thorough(quick="test_an_interruption_at_some_points")
