@@ -67,6 +67,7 @@ async def edit(workspace, text):
     await imports.change(workspace, "org", {"notes.md": f"{text}\n".encode()}, by="ann")
 
 
+@pytest.mark.fast(cases=1, slow=0)
 @pytest.mark.parametrize("ones", [range(0), range(450, FILES)], ids=["new", "the last stand"])
 def test_a_commit_of_many_files_that_was_killed_on_the_way_is_made_whole(
     repository, workspace, ones

@@ -158,7 +158,11 @@ def wait(*given):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
-    [("compact", "org", "--apply"), ("compact", "org", "--propose"), ("reflect", "org")],
+    [
+        ("compact", "org", "--apply"),
+        pytest.param(("compact", "org", "--propose"), marks=pytest.mark.thorough),
+        ("reflect", "org"),
+    ],
     ids=" ".join,
 )
 def test_one_interrupt_ends_a_command_while_its_function_is_at_work(
