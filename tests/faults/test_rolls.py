@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from hansard.bus.errors import Conflict
+from hansard.bus.errors import BusError, Conflict
 from hansard.bus.jetstream import JetStreamLog
+from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.log import Stored, StreamAt
 from hansard.domain.ids import KeyStream, StreamId
 from tests.archive.stores import s3_server
 from tests.bus.brokers import Nats, append, running, until
+from tests.bus.test_generations import rolled as roll_once
 
 PROGRAM = Path(__file__).parent / "programs/roller.py"
 WRITER = Path(__file__).parent / "programs/roll_writer.py"
@@ -223,3 +225,47 @@ async def test_a_roller_is_killed_at_each_request_to_s3(
     with s3_server(tmp_path) as server:
         server.lead(monkeypatch)
         assert await killed_at(nats, server.url, [*range(8, 32, 2)], broker=False) >= 8
+
+
+@pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
+async def test_a_broker_killed_in_batches_stores_each_commit_once(nats: Nats, tmp_path: Path):
+    """Two clients load the same commits in batches, while the log rolls and the broker is killed.
+
+    A server completes a batch at its start that it had half written, but not in a sealed stream.
+    """
+    loaded = asyncio.Event()
+    items = [append(SHARED[i % len(SHARED)], i // len(SHARED) + 1) for i in range(18_000)]
+
+    async def load(log: JetStreamLog) -> None:
+        for start in range(0, len(items), 300):
+            for _ in range(50):
+                with contextlib.suppress(BusError, NoAnswer):
+                    await log.append_bulk(items[start : start + 300])
+                    break
+            else:
+                pytest.fail(f"the batch at {start} was refused 50 times")
+
+    async def roll() -> None:
+        while not loaded.is_set():
+            await asyncio.sleep(0.05)
+            with contextlib.suppress(BusError, NoAnswer):
+                await roll_once(nats, "bulk", tmp_path / "archive")
+
+    async def kill() -> None:
+        chance = random.Random(1)
+        while not loaded.is_set():
+            await asyncio.sleep(0.1 + chance.random() * 0.4)
+            nats.kill()
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(nats.start)
+
+    logs = [await nats.log("bulk") for _ in range(2)]
+    beside = [asyncio.create_task(each) for each in (roll(), kill())]
+    await asyncio.gather(*map(load, logs))
+    loaded.set()
+    await asyncio.gather(*beside)
+    log = await nats.log("bulk")
+    ids = [stored.commit.id async for stored in log.follow(0, until=await log.head())]
+    assert Counter(ids) == Counter(item.commit.id for item in items)
+    for each in (*logs, log):
+        await each.close()

@@ -128,7 +128,8 @@ async def test_a_key_before_the_list_is_kept_until_it_is_there(tab: Tab, runs: R
     await tab.page.wait_for_selector("#content .note.waiting")
     await press(tab, "j")
     answered.set()
-    await tab.until("document.activeElement.closest('#content .card') !== null")
+    await tab.page.wait_for_selector("#content .card:focus-within, #content .card:focus")
+    assert await tab.page.locator("#content .card:focus, #content .card :focus").count() == 1
 
 
 async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: Runs):

@@ -195,6 +195,11 @@ def generation_prefix(number: int) -> str:
     return f"w.{number}." if number else ""
 
 
+def closed_prefix(number: int) -> str:
+    """Return the prefix on which a generation listens before it is sealed: nobody writes there."""
+    return f"w.{number}-closed"
+
+
 def later_generations(workspace: str) -> str:
     """Return the filter for the subjects on which all generations but the first listen."""
     return f"w.*.{workspace_prefix(workspace)}.>"

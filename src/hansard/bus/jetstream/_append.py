@@ -38,6 +38,7 @@ from hansard.bus.jetstream.blocking import Blocking
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
     BATCH_MESSAGES_MAX,
+    STREAM_NOT_FOUND,
     Direct,
     RetryBudget,
     publish,
@@ -480,12 +481,17 @@ class Appender:
             opened = view.open
             if opened is None:
                 raise Sealed
-            for entry in entries:
-                stored = await self._in_sealed(view, opened, entry)
-                if stored is not None:
-                    sealed[entry.subject] = stored
-                else:
-                    await self._check_sealed(view, opened, entry)
+            try:
+                for entry in entries:
+                    stored = await self._in_sealed(view, opened, entry)
+                    if stored is not None:
+                        sealed[entry.subject] = stored
+                    else:
+                        await self._check_sealed(view, opened, entry)
+            except BrokerError as error:
+                if error.code != STREAM_NOT_FOUND:
+                    raise
+                raise NoResponders(opened.stream) from error  # one was deleted: look again
         return opened, sealed
 
     async def _in_sealed(self, view: View, opened: Open, entry: _Entry) -> Stored | None:
@@ -535,7 +541,8 @@ class Appender:
             view = await self._generations.current()
             if view.open is not None and view.open.stream != self._held:
                 self._release()  # a client that never read had no notice of the roll
-            late = view.open is None and attempts.waited_s >= FINISH_AFTER_S
+            closed = view.open is None or isinstance(error, NoResponders)
+            late = closed and attempts.waited_s >= FINISH_AFTER_S
             if late and (self._finishing is None or self._finishing.done()):
                 self._finishing = own_task(self._finish_roll())
         return error if isinstance(error, NoResponders) else Sealed()

@@ -1,4 +1,7 @@
-"""Direct Get (ADR-31): reading stored messages by name, position or time, many in one request."""
+"""Direct Get (ADR-31): reading stored messages by name, position or time, many in one request.
+
+Long because its requests and the positions that they must reach are one concept.
+"""
 
 from __future__ import annotations
 

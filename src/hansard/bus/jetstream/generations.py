@@ -43,6 +43,9 @@ from hansard.domain.errors import Corrupt
 PAGES_MAX = 1_000
 """Bound of the loop over the server's pages of 1,024 stream names."""
 
+SURVEYS_MAX = 3
+"""Most look-ups of generations of which one reports an earlier end than the next one's begin."""
+
 DEAF_POLL_S = 1.0
 """Pause between two look-ups of a follower whose login may not listen to notices, in seconds."""
 
@@ -60,16 +63,25 @@ class NoLog(BrokerError):
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """A generation with a stream: the state of the stream as its server reports it."""
+    """A generation with a stream: the state of the stream as its server reports it, but for
+    `hidden` messages beyond the generation's end.
+    """
 
     number: int
     stream: str
     info: Info
+    hidden: int = 0
 
     @property
     def is_sealed(self) -> bool:
         """True if it accepts no message any more."""
         return bool(self.info["config"].get("sealed"))
+
+    @property
+    def is_closed(self) -> bool:
+        """True if it is sealed, or has left its subjects to be."""
+        first = str(next(iter(self.info["config"].get("subjects") or []), ""))
+        return self.is_sealed or first.startswith(f"{subjects.closed_prefix(self.number)}.")
 
     @property
     def first(self) -> int:
@@ -109,6 +121,21 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
     that was never rolled.
     """
     inform = inform or direct.info_of
+    at = Survey([], [])
+    for _ in range(SURVEYS_MAX):
+        at = await _survey(direct, workspace, inform)
+        if not any(
+            each.last < after.first - 1 and each.number + 1 == after.number
+            for each, after in itertools.pairwise(at.streams)
+        ):
+            break  # else one was reported before a restart of its server, the next after it
+    pairs = itertools.pairwise(at.streams)
+    streams = [*(_ended(each, after) for each, after in pairs), *at.streams[-1:]]
+    return Survey(streams, at.archived)
+
+
+async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
+    """Return the generations as the server reports them one after the other."""
     name = subjects.log_stream(workspace)
     first = await inform(name)
     if first is not None and not first["config"].get("sealed"):
@@ -131,16 +158,23 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
                 f"see what it has with 'nats stream view {each.stream}', and delete it"
             )
             raise Corrupt(f"workspace {workspace!r}", fact)
-    for each, following in itertools.pairwise(streams):
-        if each.last >= following.first:
-            fact = (
-                f"generation {each.number} has messages up to position {each.last:,}, though "
-                f"{following.number} begins at {following.first:,}: the broker completed a "
-                "batch in it after it was sealed. Nothing is deleted; see both with 'nats stream "
-                f"view {each.stream}'"
-            )
-            raise Corrupt(f"workspace {workspace!r}", fact)
     return Survey(streams, entries)
+
+
+def _ended(generation: Generation, following: Generation) -> Generation:
+    """Return a sealed generation without the messages beyond its end.
+
+    Its end is where the next one begins. A server that was killed in a batch may complete the batch
+    after a later start, although the stream is sealed. Nobody had an acknowledgement of it, and its
+    sender looks for it in the generations and sends it again.
+    """
+    hidden = generation.last - (following.first - 1)
+    if hidden <= 0:
+        return generation
+    state = generation.info["state"]
+    ended = {"last_seq": following.first - 1, "messages": state["messages"] - hidden}
+    info = generation.info | {"state": state | ended}
+    return msgspec.structs.replace(generation, info=info, hidden=hidden)
 
 
 async def _later(broker: Broker, workspace: str) -> list[int]:
@@ -174,23 +208,44 @@ class SealedStream:
         self._direct = direct
         self._stream = generation.stream
         self.first, self.last = generation.first, generation.last
+        self._hidden = generation.hidden
         direct.known.of(self._stream).may_go = True
 
     async def many(self, filters: Sequence[str]) -> list[Message]:
         """See `Source.many`."""
-        return await self._direct.many(self._stream, filters, self._target)
+        return self._within(await self._direct.many(self._stream, filters, self._target))
 
     async def named(self, names: Sequence[str]) -> list[Message]:
         """See `Source.named`."""
-        return await self._direct.named(self._stream, names, self._target)
+        return self._within(await self._direct.named(self._stream, names, self._target))
 
     async def names(self, pattern: str) -> list[str]:
         """See `Source.names`."""
-        return (await self._direct.names(self._stream, pattern))[0]
+        try:
+            names, _ = await self._direct.names(self._stream, pattern)
+        except BrokerError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            raise NoResponders(self._stream) from error  # as for any read of a deleted stream
+        if not self._hidden:
+            return names
+        hidden: set[str] = set()
+        position, end = self.last + 1, self.last + self._hidden
+        while position <= end:
+            messages = await self._direct.following(self._stream, position, end - position + 1)
+            if not messages:
+                break
+            hidden |= {message.subject for message in messages}
+            position = messages[-1].position + 1
+        return [name for name in names if name not in hidden]
 
     async def newest(self, pattern: str) -> Message | None:
         """See `Source.newest`."""
-        return await self._direct.last(self._stream, pattern, self._target)
+        newest = await self._direct.last(self._stream, pattern, self._target)
+        if newest is None or newest.position <= self.last:
+            return newest
+        messages = await self.named(await self.names(pattern))
+        return max(messages, key=lambda message: message.position, default=None)
 
     async def at(self, position: int) -> Message | None:
         """See `Source.at`."""
@@ -198,7 +253,8 @@ class SealedStream:
 
     async def since(self, stamp: int) -> Message | None:
         """See `Source.since`."""
-        return await self._direct.since(self._stream, stamp, self._target)
+        message = await self._direct.since(self._stream, stamp, self._target)
+        return message if message is not None and message.position <= self.last else None
 
     async def chunks(
         self, after: int, until: int, pattern: str
@@ -212,6 +268,9 @@ class SealedStream:
                 yield [message for message in chunk if message.position <= until]
                 if chunk[-1].position >= until:
                     return
+
+    def _within(self, messages: list[Message]) -> list[Message]:
+        return [message for message in messages if message.position <= self.last]
 
     @property
     def _target(self) -> int:
@@ -595,8 +654,16 @@ class Messages:
         forget = self.generations.on_roll(rolled)
         try:
             rolled()  # it may have been sealed before the registration
+            end: int | None = None
             async with contextlib.aclosing(push.chunks()) as chunks:
-                async for chunk in chunks:
+                async for pushed in chunks:
+                    if end is None:
+                        is_stale = self.generations.is_stale
+                        view = await self._patient(until) if is_stale else self.generations.view
+                        end = view.ends.get(generation.stream)
+                    chunk = [each for each in pushed if end is None or each.position <= end]
+                    if not chunk:
+                        return
                     newest = chunk[-1]  # later reads must not return an older state
                     generation.known.note(newest.position, newest.subject, len(newest.body))
                     yield chunk, max(push.position + push.pending, chunk[-1].position)

@@ -1,8 +1,8 @@
 """Rolling a log: seal its open generation and open the next; archive sealed ones and delete them.
 
 Each step may be repeated, and is finished by whichever process finds it half done: any writer with
-the rights of an administrator, `hansard up`, or 'hansard tiers roll'. The order is seal, notice,
-create; and for each sealed generation, oldest first: store, verify, list, delete.
+the rights of an administrator, `hansard up`, or 'hansard tiers roll'. The order is close, seal,
+notice, create; and for each sealed generation, oldest first: store, verify, list, delete.
 """
 
 from __future__ import annotations
@@ -82,10 +82,9 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
         raise BrokerError(f"rolling {workspace!r}", STREAM_NOT_FOUND, "it has no log")
     newest, began, sealed = at.streams[-1], time.monotonic(), False
     if not newest.is_sealed and newest.last >= newest.first:
-        sealed = policy is None or policy.is_due(newest)
+        sealed = newest.is_closed or policy is None or policy.is_due(newest)
         if sealed:
-            config = newest.info["config"] | {"sealed": True}
-            await api(admin, f"STREAM.UPDATE.{newest.stream}", config)
+            await streams.seal(admin, workspace, newest)
     if sealed or newest.is_sealed:
         at = await streams.open_next(admin, workspace)
     waited_s = time.monotonic() - began if sealed else 0.0

@@ -18,7 +18,7 @@ from hansard.bus.jetstream.direct import (
     api,
     replicas_of,
 )
-from hansard.bus.jetstream.generations import Survey, survey
+from hansard.bus.jetstream.generations import Generation, Survey, survey
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED
@@ -109,6 +109,12 @@ PAYLOAD_BYTES_MIN = 640 * 1024
 """Smallest message limit that the server must allow, in bytes: a blob's chunk of 512 KiB with its
 headers.
 """
+
+QUIET_S = 0.05
+"""Time without a new message after which a closed generation is sealed, in seconds."""
+
+QUIET_TRIES_MAX = 100
+"""Most looks at a closed generation; a server never has so many messages left to store."""
 
 OPEN_TRIES_MAX = 5
 """Most attempts to open a generation, over connections that break."""
@@ -233,7 +239,7 @@ def configs(workspace: str, at: Survey) -> list[dict[str, Any]]:
     if at.streams:
         newest = at.streams[-1]
         number, first = newest.number, newest.first
-        if newest.is_sealed:
+        if newest.is_closed:
             number, first = number + 1, newest.last + 1
     log = generation_config(workspace, number, first)
     return [log, blob_config(workspace), snapshot_config(workspace)]
@@ -278,7 +284,7 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
     each setting that differs, BrokerError, NotWritable.
     """
     at = await survey(Direct(broker), workspace)
-    if at.streams and at.streams[-1].is_sealed:
+    if at.streams and at.streams[-1].is_closed:
         at = await open_next(broker, workspace, replicas)
     for item in configs(workspace, at):
         if await config_of(broker, item["name"]) is None:
@@ -287,6 +293,28 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
     if not await present(broker, workspace, at=at):
         raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
     return at
+
+
+async def seal(broker: Broker, workspace: str, generation: Generation) -> None:
+    """Seal a generation for ever. Raises BrokerError, NoAnswer, Unreachable.
+
+    It leaves its subjects first, and has to be quiet then: a batch that a killed server had half
+    written is completed at its start, but not in a sealed stream.
+    """
+    config = generation.info["config"]
+    if not generation.is_closed:
+        # The transform stays: messages on their way are stored under their names.
+        everything = f"{subjects.workspace_prefix(workspace)}.>"
+        config |= {"subjects": [f"{subjects.closed_prefix(generation.number)}.{everything}"]}
+        await api(broker, f"STREAM.UPDATE.{generation.stream}", config)
+    last = None
+    for _ in range(QUIET_TRIES_MAX):
+        before, info = last, await api(broker, f"STREAM.INFO.{generation.stream}")
+        last = info["state"]["last_seq"]
+        if last == before:
+            break
+        await asyncio.sleep(QUIET_S)
+    await api(broker, f"STREAM.UPDATE.{generation.stream}", config | {"sealed": True})
 
 
 async def open_next(broker: Broker, workspace: str, replicas: int | None = None) -> Survey:
@@ -306,9 +334,12 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
         forget = broker.on_reconnect(lambda: reconnects.append(None))  # noqa: B023 -- removed in this turn
         try:
             at = await survey(Direct(broker), workspace)
-            if not at.streams or not at.streams[-1].is_sealed:
+            if not at.streams or not at.streams[-1].is_closed:
                 return at
             newest = at.streams[-1]
+            if not newest.is_sealed:  # a roll was interrupted
+                await seal(broker, workspace, newest)
+                continue
             await broker.send(subjects.rolled(workspace), b"")
             if newest.info.get("cluster", {}).get("name"):
                 await asyncio.sleep(2 * REPLICAS_KNOWN_S)
