@@ -18,7 +18,7 @@ import hansard
 from hansard.bus import subjects
 from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError, BusError, NotFound, ReplicaBehind
-from hansard.bus.jetstream import JetStreamLog, direct, open_log, roll
+from hansard.bus.jetstream import JetStreamLog, direct, open_log, roll, streams
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import api, described, is_authoritative, late_of
 from hansard.bus.jetstream.log import Figures, RawWorkspace
@@ -741,4 +741,79 @@ async def test_the_leader_shows_a_roll_whose_notice_is_late(servers: Cluster, re
         assert newest.commit.version == 2
         assert len(await log.read(stream)) == 2
     async with closing(*logs):
+        await admin.close()
+
+
+@pytest.mark.thorough(quick="bus/test_generations.py::test_followers_go_on_over_rolls")
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_a_follower_goes_on_over_a_roll_without_its_notice(servers: Cluster, replicas: int):
+    """A client that follows, and reads nothing else, looks for a roll now and then."""
+    workspace, stream = f"deaf-{replicas}", KeyStream("r1", "k")
+    writer = await servers.log(workspace, replicas=replicas, first=servers.members[0])
+    reader = await servers.log(workspace, replicas=replicas, first=servers.members[1])
+    taken: list[int] = []
+    following = asyncio.create_task(follow(reader, taken))
+    await writer.append(append(stream, 1))
+    await reached(taken, 1)
+    stop = reader._generations._listening
+    assert stop is not None
+    await stop()
+    admin = await Broker.open(servers.options("admin"))
+    await roll.roll(admin, workspace)
+    await writer.append(append(stream, 2))
+    await reached(taken, 2)
+    following.cancel()
+    async with closing(writer, reader):
+        await admin.close()
+
+
+@pytest.mark.thorough(quick="bus/test_generations.py::test_followers_go_on_over_rolls")
+@pytest.mark.parametrize("moment", ["before", "amid"])
+async def test_a_log_is_not_rolled_while_a_server_is_stopped(
+    servers: Cluster, monkeypatch: pytest.MonkeyPatch, moment: str
+):
+    """A server that does not hear of the roll may lead the old generation later, and accept what a
+    client sends that did not hear of it either.
+    """
+    first, stream = await servers.log(moment), KeyStream("r1", "k")
+    name = subjects.log_stream(moment)
+    await first.append(append(stream, 1))
+    leader, follower = await parted(servers, name)
+    patient = {"request_timeout_s": 60.0, "append_timeout_s": 90.0}
+    apart = await servers.log(moment, first=follower, **patient)
+    await apart.append(append(stream, 2))
+    admin = await Broker.open(servers.options("admin", first=leader))
+    late: list[asyncio.Task[Stored]] = []
+
+    async def stopped() -> None:
+        follower.freeze()
+        late.append(asyncio.create_task(apart.append(append(KeyStream("r2", "late"), 1))))
+        await asyncio.sleep(direct.LEASE_S + 2)
+
+    async def amid(broker: Broker, subject: str, body: dict[str, Any] | None = None) -> Any:
+        answer = await api(broker, subject, body)
+        if subject.startswith("STREAM.UPDATE.") and not late:
+            await stopped()
+        return answer
+
+    if moment == "before":
+        await stopped()
+    else:
+        monkeypatch.setattr(streams, "api", amid)
+    with pytest.raises(BrokerError, match="does not follow it: start it"):
+        await roll.roll(admin, moment)
+    assert (await first.append(append(stream, 3))).position == 3
+    follower.go_on()
+    stored = await late[0]
+    assert (await first.at(stored.position)).commit.id == stored.commit.id
+
+    async def rolls() -> bool:
+        with contextlib.suppress(BrokerError):
+            return (await roll.roll(admin, moment)).sealed
+        return False
+
+    await brokers.until(rolls, 60)
+    assert (await apart.append(append(stream, 4))).position == stored.position + 1
+    assert len(await first.read(stream)) == 4
+    async with closing(first, apart):
         await admin.close()

@@ -178,6 +178,17 @@ def late_of(info: dict[str, Any]) -> list[str]:
     ]
 
 
+def silent_of(info: dict[str, Any], since_s: float) -> list[str]:
+    """Return a stream's servers that its leader has not heard from for `since_s` seconds; it hears
+    from each every second.
+    """
+    return [
+        str(peer.get("name"))
+        for peer in _peers(info)
+        if peer.get("offline") or int(peer.get("active", 0)) > since_s * _NS
+    ]
+
+
 def is_authoritative(info: dict[str, Any]) -> bool:
     """Return whether an answer to STREAM.INFO is from the stream's leader, which recently heard
     from a quorum.

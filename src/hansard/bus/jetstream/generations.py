@@ -31,6 +31,7 @@ from hansard.bus.jetstream.direct import (
     Direct,
     Known,
     api,
+    replicas_of,
 )
 from hansard.bus.jetstream.push import LOG_AFTER_S, NO_ANSWER_S_MAX, RETRY_S, Push, passes
 from hansard.bus.jetstream.wire import NoResponders
@@ -46,8 +47,16 @@ PAGES_MAX = 1_000
 SURVEYS_MAX = 3
 """Most look-ups of generations of which one reports an earlier end than the next one's begin."""
 
+SURVEY_PAUSE_S = 1.0
+"""Pause after a replica reported a generation as open that is sealed, in seconds: it has led the
+stream since a moment ago, and does not know of the seal yet.
+"""
+
 DEAF_POLL_S = 1.0
 """Pause between two look-ups of a follower whose login may not listen to notices, in seconds."""
+
+CLUSTER_POLL_S = 5.0
+"""The same in a cluster, whose servers lose a notice while they do not reach each other."""
 
 _GONE = frozenset({STREAM_NOT_FOUND, JETSTREAM_OFF})
 """Errors of a stream that was deleted, or of a server that starts."""
@@ -121,14 +130,25 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
     that was never rolled.
     """
     inform = inform or direct.info_of
-    at = Survey([], [])
+    at, reopened = Survey([], []), list[Generation]()
     for _ in range(SURVEYS_MAX):
         at = await _survey(direct, workspace, inform)
-        if not any(
+        reopened = [each for each in at.streams[:-1] if not each.is_sealed]
+        if not reopened and not any(
             each.last < after.first - 1 and each.number + 1 == after.number
             for each, after in itertools.pairwise(at.streams)
         ):
             break  # else one was reported before a restart of its server, the next after it
+        if any(replicas_of(each.info) > 1 for each in reopened):
+            await asyncio.sleep(SURVEY_PAUSE_S)
+    if reopened:
+        number, newest = reopened[0].number, at.streams[-1].number
+        fact = (
+            f"generation {number} accepts commits though generation {newest} is newer: it was made "
+            "again, or restored without its seal; see what it has with 'nats stream view "
+            f"{reopened[0].stream}', and delete it"
+        )
+        raise Corrupt(f"workspace {workspace!r}", fact)
     pairs = itertools.pairwise(at.streams)
     streams = [*(_ended(each, after) for each, after in pairs), *at.streams[-1:]]
     return Survey(streams, at.archived)
@@ -150,14 +170,6 @@ async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
         for number, stream, info in zip([0, *numbers], [name, *names], [first, *infos], strict=True)
         if info is not None
     ]
-    for each in streams[:-1]:
-        if not each.is_sealed:
-            fact = (
-                f"generation {each.number} accepts commits though generation "
-                f"{streams[-1].number} is newer: it was made again, or restored without its seal; "
-                f"see what it has with 'nats stream view {each.stream}', and delete it"
-            )
-            raise Corrupt(f"workspace {workspace!r}", fact)
     return Survey(streams, entries)
 
 
@@ -619,7 +631,7 @@ class Messages:
         began_s, is_logged = time.monotonic(), False
         while True:
             try:
-                return await self._read(_itself)
+                return await self._read(self._confirmed)
             except BusError as error:
                 waited_s = time.monotonic() - began_s
                 if not passes(error) or (until is not None and waited_s >= NO_ANSWER_S_MAX):
@@ -628,6 +640,12 @@ class Messages:
                     is_logged = True
                     _log.warning("waiting for the broker", log=self.workspace, why=str(error))
             await asyncio.sleep(RETRY_S)
+
+    async def _confirmed(self, view: View) -> View:
+        """Return the view; in a cluster query the leader of its open generation for a seal."""
+        if view.open is not None and not view.open.known.alone:
+            await self.direct.required(view.open.stream)
+        return view
 
     async def _live(
         self, generation: Open, after: int, until: int | None, pattern: str
@@ -642,9 +660,9 @@ class Messages:
                 end = (await self._patient(None)).ends.get(generation.stream)
                 if end is not None:
                     push.end_at(end)
-                if end is not None or not self.generations.is_deaf:
+                if end is not None or (generation.known.alone and not self.generations.is_deaf):
                     return
-                await asyncio.sleep(DEAF_POLL_S)
+                await asyncio.sleep(CLUSTER_POLL_S if not self.generations.is_deaf else DEAF_POLL_S)
 
         def rolled() -> None:
             nonlocal looking
@@ -683,10 +701,6 @@ class Messages:
 
 def _code(error: Exception) -> int:
     return error.code if isinstance(error, BrokerError) else JETSTREAM_OFF
-
-
-async def _itself(view: View) -> View:
-    return view
 
 
 async def newest_of(older: Sequence[Source], pattern: str) -> Message | None:

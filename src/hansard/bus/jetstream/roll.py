@@ -17,7 +17,7 @@ from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream import streams
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import STREAM_NOT_FOUND, Direct, api, publish
+from hansard.bus.jetstream.direct import LEASE_S, STREAM_NOT_FOUND, Direct, api, publish, silent_of
 from hansard.bus.jetstream.generations import (
     Generation,
     SealedStream,
@@ -84,7 +84,11 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
     if not newest.is_sealed and newest.last >= newest.first:
         sealed = newest.is_closed or policy is None or policy.is_due(newest)
         if sealed:
-            await streams.seal(admin, workspace, newest)
+            late = [] if newest.is_closed else silent_of(newest.info, LEASE_S)
+            if late or not await streams.seal(admin, workspace, newest):
+                servers = f"server {', '.join(late)}" if late else "a server"
+                fact = f"{servers} does not follow it: start it, or remove it from the stream"
+                raise BrokerError(f"rolling {newest.stream!r}", 0, fact)
     if sealed or newest.is_sealed:
         at = await streams.open_next(admin, workspace)
     waited_s = time.monotonic() - began if sealed else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Any
 
 import msgspec
@@ -16,10 +17,12 @@ from hansard.bus.jetstream.direct import (
     STREAM_NOT_FOUND,
     Direct,
     api,
+    late_of,
     replicas_of,
+    silent_of,
 )
 from hansard.bus.jetstream.generations import Generation, Survey, survey
-from hansard.bus.jetstream.wire import NoAnswer
+from hansard.bus.jetstream.wire import EXPECTED_LAST, NoAnswer, Rejected, acknowledged, block
 from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED
 
@@ -295,26 +298,56 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
     return at
 
 
-async def seal(broker: Broker, workspace: str, generation: Generation) -> None:
-    """Seal a generation for ever. Raises BrokerError, NoAnswer, Unreachable.
+async def seal(broker: Broker, workspace: str, generation: Generation) -> bool:
+    """Seal a generation for ever; return False if a replica is away, and it is open again. Raises
+    BrokerError, NoAnswer, Unreachable.
 
     It leaves its subjects first, and has to be quiet then: a batch that a killed server had half
-    written is completed at its start, but not in a sealed stream.
+    written is completed at its start, but not in a sealed stream. In a cluster the leader stores
+    what it has proposed also after the seal, so that its end is known only then. And a replica that
+    does not hear of the change could later lead the stream and accept commits again.
     """
-    config = generation.info["config"]
+    update = f"STREAM.UPDATE.{generation.stream}"
+    everything = f"{subjects.workspace_prefix(workspace)}.>"
+    closed = f"{subjects.closed_prefix(generation.number)}.{everything}"
+    config = generation.info["config"] | {"subjects": [closed]}
     if not generation.is_closed:
         # The transform stays: messages on their way are stored under their names.
-        everything = f"{subjects.workspace_prefix(workspace)}.>"
-        config |= {"subjects": [f"{subjects.closed_prefix(generation.number)}.{everything}"]}
-        await api(broker, f"STREAM.UPDATE.{generation.stream}", config)
-    last = None
+        await api(broker, update, config)
+    closed_s, late = time.monotonic(), list[str]()
+    last: int | None = None
+    proposed = await _proposed(broker, closed)
     for _ in range(QUIET_TRIES_MAX):
-        before, info = last, await api(broker, f"STREAM.INFO.{generation.stream}")
-        last = info["state"]["last_seq"]
-        if last == before:
+        before, info = last, await Direct(broker).info(generation.stream)
+        last = int(info["state"]["last_seq"])
+        late = late_of(info) + silent_of(info, time.monotonic() - closed_s)
+        if last == before and last >= proposed and not late:
             break
         await asyncio.sleep(QUIET_S)
-    await api(broker, f"STREAM.UPDATE.{generation.stream}", config | {"sealed": True})
+    if late:
+        opened = generation_config(workspace, generation.number, generation.first)["subjects"]
+        await api(broker, update, config | {"subjects": opened})
+        return False
+    await api(broker, update, config | {"sealed": True})
+    return True
+
+
+async def _proposed(broker: Broker, pattern: str) -> int:
+    """Return the last position that a stream's leader has given to a message, also if it is not
+    stored yet; 0 if there is no leader, since the next one leads only once it has stored all.
+
+    A message with an impossible condition is refused with that position, after all before it.
+    """
+    subject, impossible = pattern.replace(">", "end"), block({EXPECTED_LAST: str(2**53)})
+    try:
+        wait_s = broker.options.request_timeout_s
+        acknowledged((await broker.request(subject, b"", impossible, wait_s))[1])
+    except Rejected as error:
+        number = error.description.rpartition(" ")[2]
+        return int(number) if number.isdecimal() else 0
+    except NoAnswer:
+        pass
+    return 0
 
 
 async def open_next(broker: Broker, workspace: str, replicas: int | None = None) -> Survey:
@@ -341,7 +374,7 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
                 await seal(broker, workspace, newest)
                 continue
             await broker.send(subjects.rolled(workspace), b"")
-            if newest.info.get("cluster", {}).get("name"):
+            if newest.info.get("cluster", {}).get("name") and replicas_of(newest.info) == 1:
                 await asyncio.sleep(2 * REPLICAS_KNOWN_S)
             config = configs(workspace, at)[0]
             config |= {"num_replicas": replicas or replicas_of(newest.info)}

@@ -19,6 +19,7 @@ from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt
 
 EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 ORIGIN = "Hansard-Origin"
 """Header with the origin of a copied commit, as one line of JSON."""
