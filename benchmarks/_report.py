@@ -1,12 +1,13 @@
 """Measuring and reporting of a benchmark: one JSON line on stdout, words on stderr."""
 
+import asyncio
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from importlib import metadata
 from pathlib import Path
 from statistics import median, quantiles
@@ -108,6 +109,15 @@ class Findings(msgspec.Struct):
         """Report, under the question that the benchmark's docstring begins with."""
         question = (docstring or "").split("\n\n", 1)[0].replace("\n", " ")
         emit(question=question, results=self.results, ratios=self.ratios, goals=self.goals)
+
+
+def benchmark(
+    measure: Callable[[Findings], Coroutine[Any, Any, None]], docstring: str | None
+) -> None:
+    """Run a whole benchmark, and report its findings."""
+    found = Findings()
+    asyncio.run(measure(found))
+    found.emit(docstring)
 
 
 def machine() -> dict[str, str | int]:

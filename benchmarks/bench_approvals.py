@@ -10,14 +10,13 @@ sent less than 50, the answers to its own requests among them, whatever others w
 from __future__ import annotations
 
 import asyncio
-import sys
 from statistics import median
 
 import msgspec
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._requests import counted
 from benchmarks._runs import appended
 from hansard.agents.policy.approvals import Approvals, stream_of
@@ -141,13 +140,5 @@ async def measure(found: Findings) -> None:
             found.goals[f"{told} < {MESSAGES_MAX}"] = received < MESSAGES_MAX
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

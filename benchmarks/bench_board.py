@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from statistics import median
@@ -23,7 +22,7 @@ from nats.js.errors import APIError
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, say, sized
+from benchmarks._report import Findings, benchmark, say, sized
 from hansard.client.record import AsyncRecord
 from hansard.client.session import AsyncSession
 
@@ -177,13 +176,5 @@ async def measure(found: Findings) -> None:
         await nc.close()
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

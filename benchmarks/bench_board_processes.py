@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import nats
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, quick, say, sized
+from benchmarks._report import Findings, benchmark, quick, say, sized
 from benchmarks.bench_board import by_counter, by_version, raw_stream, raw_update, speeds
 
 PROCESSES = (8, 50)
@@ -146,13 +145,5 @@ async def measure(found: Findings) -> None:
         await nc.close()
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

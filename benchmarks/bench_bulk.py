@@ -9,8 +9,6 @@ raw.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from statistics import median
@@ -20,7 +18,7 @@ import msgspec
 from nats.aio.client import Client
 
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._world import EXPECT_FREE
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Known, publish_all
@@ -99,13 +97,5 @@ async def measure(found: Findings) -> None:
         found.goals[f"append_bulk >= 0.5 of {name} batches of 1,000"] = speed >= 0.5
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -27,7 +27,7 @@ from statistics import median
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._world import World
 from benchmarks.bench_size import stored
 from hansard.broker.lease import peek
@@ -317,13 +317,5 @@ async def measure(found: Findings) -> None:
     await memory(found)
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import _world
-from benchmarks._report import Findings, say, sized, summary
+from benchmarks._report import Findings, benchmark, say, sized, summary
 from benchmarks._world import WORKSPACE
 from benchmarks.bench_project import APPEND, log_of
 from hansard.bus.jetstream.log import RawWorkspace
@@ -242,13 +242,5 @@ async def measure(found: Findings) -> None:
         await log.close()
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

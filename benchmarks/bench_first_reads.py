@@ -10,14 +10,12 @@ and 10 ms.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from functools import partial
 from statistics import median
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._states import Recorded, first_reader, fresh, record_run
 from benchmarks.bench_state import Reads
 from hansard.client.record import AsyncRecord
@@ -83,13 +81,5 @@ async def newest(record: AsyncRecord, recorded: Recorded) -> None:
     assert state.version == version
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

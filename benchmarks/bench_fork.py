@@ -9,14 +9,13 @@ append, which a fork contains. Goal: under 5 ms.
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 import hansard
 from benchmarks import _report, _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._states import fresh, record_run
 
 BOUND_MS = 5.0
@@ -65,13 +64,5 @@ def forks_sync(
             )
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

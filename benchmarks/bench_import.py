@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks.bench_bulk import Message, raw_batches
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import RawMessage
@@ -194,13 +194,5 @@ def _round_trip(folder: Path, workspace: str, runs: list[str], file: Path) -> Ra
         exported.unlink()
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -10,7 +10,6 @@ more than 1.5 times at the 100th, in raw publishes; a state has all steps in it,
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ from statistics import median
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._states import fresh
 from benchmarks._world import World
 from benchmarks.bench_append import raw_block
@@ -125,13 +124,5 @@ async def measure(found: Findings) -> None:
         found.goals[f"{kind}: no growth (<= {GROWN_MAX})"] = grown <= GROWN_MAX
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -9,7 +9,6 @@ take turns. Goal: at most twice raw.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -22,7 +21,7 @@ from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
 from nats.aio.client import Client
 
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from hansard.bus import subjects
 from hansard.bus.jetstream import JetStreamLog
 from hansard.domain.ids import AgentStream
@@ -114,13 +113,5 @@ async def measure(found: Findings) -> None:
         await log.close()
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -8,8 +8,6 @@ machine do not count in it. Goal: after 20,000 at most 1.5 times after 200.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import time
 from collections.abc import Iterator
 from statistics import median
@@ -18,7 +16,7 @@ import msgspec
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._runs import appended
 from hansard.bus.log import Append
 from hansard.domain.team import MailSent
@@ -69,13 +67,5 @@ async def measure(found: Findings) -> None:
     )
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

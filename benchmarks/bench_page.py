@@ -14,9 +14,7 @@ its board and tasks add to it, and the slider with each of the panels that show 
 
 from __future__ import annotations
 
-import asyncio
 import random
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,7 +25,7 @@ import msgspec
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, say, sized, summary
+from benchmarks._report import Findings, benchmark, say, sized, summary
 from hansard.bus.commits import record
 from hansard.bus.file_lock import write_whole
 from hansard.bus.log import Append
@@ -365,13 +363,5 @@ async def measure(found: Findings) -> None:
         await in_browser(path, program, found)
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -10,7 +10,6 @@ Names of forms and numbers of calls may be given: `list 200`.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sys
 import time
@@ -22,7 +21,7 @@ import msgspec
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized
+from benchmarks._report import Findings, benchmark, sized
 from benchmarks.bench_size import on_disk, stored
 
 CALLS = (50, 200, 800)
@@ -188,13 +187,5 @@ async def measure(found: Findings) -> None:
         found.goals[f"{key}: at most {RATIO_MAX:g} times its text"] = ratio <= RATIO_MAX
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

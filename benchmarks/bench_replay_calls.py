@@ -9,7 +9,6 @@ call. Goals: at most 0.1 ms a call; at 10,000 at most 1.5 times the cost at 100 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -18,7 +17,7 @@ import msgspec
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, Measured, sized, summary
+from benchmarks._report import Findings, Measured, benchmark, sized, summary
 from benchmarks._world import World
 
 SIZES = (100, 1_000, 10_000)
@@ -123,13 +122,5 @@ async def measure(found: Findings) -> None:
         found.goals[f"replay linear (<= 1.5 of that per call), {client}"] = grown <= 1.5
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -8,14 +8,13 @@ at least half of raw.
 from __future__ import annotations
 
 import asyncio
-import sys
 from statistics import median
 
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from hansard.bus import subjects
 
 STREAMS = 200
@@ -74,13 +73,5 @@ async def measure(found: Findings) -> None:
     found.goals["full replay >= 0.5 of a raw ordered consumer"] = speed >= 0.5
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -8,8 +8,6 @@ most 13 times as long, and at most a request for a hundred runs.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Iterator
 from statistics import median
 
@@ -17,7 +15,7 @@ import msgspec
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._requests import counted
 from benchmarks._runs import appended
 from hansard.bus import subjects
@@ -104,13 +102,5 @@ async def measure(found: Findings) -> None:
     found.goals[goal] = requests <= 4 + many / RUNS_A_REQUEST_MIN
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -21,7 +21,7 @@ from statistics import median
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, say, sized, summary
+from benchmarks._report import Findings, benchmark, say, sized, summary
 from hansard import settings as configuration
 from hansard.client.common import AsyncCommonRecord
 from hansard.client.credentials import CredentialsRequest, make
@@ -161,13 +161,5 @@ async def measure(found: Findings) -> None:
         await reads(found, trusted, restricted)
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

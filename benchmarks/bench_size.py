@@ -10,8 +10,6 @@ call at 500 at most 1.25 times those at 100 (linear in N).
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ import msgspec
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized
+from benchmarks._report import Findings, benchmark, sized
 from benchmarks._world import World
 from hansard.bus import subjects
 from hansard.client.record import AsyncRecord
@@ -142,13 +140,5 @@ def growth(
     found.goals["growing prompts linear in N (<= 1.25 per call)"] = grown <= LINEAR_MAX
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

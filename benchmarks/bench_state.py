@@ -11,16 +11,14 @@ doubled from the smallest to the largest log.
 
 from __future__ import annotations
 
-import asyncio
 import random
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from statistics import median
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, say, sized, summary
+from benchmarks._report import Findings, benchmark, say, sized, summary
 from benchmarks._states import ARGUMENT_BYTES, Recorded, fresh, record_run
 from benchmarks._world import World
 from hansard.bus.log import EventLog
@@ -176,13 +174,5 @@ async def measure(found: Findings) -> None:
         found.goals[f"{name}: independent of the log (<= 2)"] = grown <= GROWN_MAX
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -9,10 +9,8 @@ equal; L1 under 0.1 ms, L2 under 1 ms, L3 under 50 ms (medians).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -22,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import _world
-from benchmarks._report import Findings, say, sized, summary
+from benchmarks._report import Findings, benchmark, say, sized, summary
 from benchmarks._world import World
 from hansard.broker.lease import peek
 from hansard.bus import archive, subjects
@@ -188,13 +186,5 @@ async def measure(found: Findings) -> None:
             await tiers(place, server.url, streams, found)
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -9,15 +9,13 @@ same size. Blocks of 20 take turns.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from statistics import median
 
 import msgspec
 
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from hansard.bus.errors import Conflict
 from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.log import Append, NotYet
@@ -92,13 +90,5 @@ async def measure(found: Findings) -> None:
     found.ratios["one batch / two publishes"] = median(ratios)
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

@@ -24,7 +24,7 @@ from typing import Any
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, say, sized, summary
+from benchmarks._report import Findings, benchmark, say, sized, summary
 from benchmarks.bench_http import TOKEN, WORKSPACE, served
 from benchmarks.bench_live import STREAMS, write
 from benchmarks.bench_page import ARGUMENTS, MOVE, _raw, _Stream
@@ -218,13 +218,5 @@ async def measure(report: Findings) -> None:
         await of_many_events(record, Path(place.folder), program, report)
 
 
-def main() -> int:
-    """Measure and report."""
-    report = Findings()
-    asyncio.run(measure(report))
-    report.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

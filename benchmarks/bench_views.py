@@ -10,8 +10,6 @@ view takes more than twice its unfiltered read, nor thrice where every value is 
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,7 @@ from statistics import median
 
 import hansard
 from benchmarks import _world
-from benchmarks._report import Findings, sized, summary
+from benchmarks._report import Findings, benchmark, sized, summary
 from benchmarks._states import fresh
 from hansard.agents.access import roles as views
 from hansard.bus.clock import Clock
@@ -183,13 +181,5 @@ async def measure(found: Findings) -> None:
         found.ratios["writer: served / derived"] = median(served) / median(derived)
 
 
-def main() -> int:
-    """Measure and report."""
-    found = Findings()
-    asyncio.run(measure(found))
-    found.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)

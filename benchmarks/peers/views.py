@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._report import Findings, quick, say, summary
+from benchmarks._report import Findings, benchmark, quick, say, summary
 from benchmarks.bench_page import ARGUMENTS
 from benchmarks.peers.__main__ import NAMED, PYTHON, ROOT
 from hansard.ext.browser import chromium
@@ -189,13 +189,5 @@ async def measure(report: Findings) -> None:
                     )
 
 
-def main() -> int:
-    """Measure and report."""
-    report = Findings()
-    asyncio.run(measure(report))
-    report.emit(__doc__)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    benchmark(measure, __doc__)
