@@ -6,12 +6,13 @@ places all over the list are scrolled to, each until the first task after its fr
 time that the page held the browser meanwhile; the memory of its JavaScript after garbage
 collection. Ratios are a peer's figure over Hansard's: above 1 is in Hansard's favour.
 
-`python -m benchmarks.peers.views [--quick] [--only SIDE]`; HANSARD_PEERS is a Python that has the
-peers, where it is not that of `make bench-peers`.
+`python -m benchmarks.peers.views [--quick] [--only SIDE] [--spans N]`; HANSARD_PEERS is a Python
+that has the peers, where it is not that of `make bench-peers`.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -21,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._report import Findings, benchmark, quick, say, summary
+from benchmarks._report import QUICK_FLAG, Findings, benchmark, say, summary
 from benchmarks.bench_page import ARGUMENTS
 from benchmarks.peers.__main__ import NAMED, PYTHON, ROOT
 from hansard.ext.browser import chromium
@@ -158,6 +159,7 @@ async def side(name: str, sizes: tuple[int, ...], program: str, report: Findings
                 key = f"{NAMED[name]}, {size:,} spans"
                 report.results[key] = {
                     "readable spans": facts["readable"],
+                    "until readable, s": facts["written_s"],
                     "shown, first, ms": first["shown_ms"],
                     "shown, again, ms": figures["shown_ms"],
                     "scroll": summary(figures["times"]) if figures.get("times") else None,
@@ -175,9 +177,13 @@ async def measure(report: Findings) -> None:
     """Measure each side, and note the ratios."""
     program = chromium.program(window=True)
     assert program is not None, "set HANSARD_BROWSER or install chromium"
-    sizes = (200,) if quick() else SPANS
-    names = [name for name in PYTHON if "--only" not in sys.argv or name in sys.argv]
-    sides = {name: await side(name, sizes, program, report) for name in names}
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(QUICK_FLAG, action="store_true", help="200 spans: to see that it works")
+    parser.add_argument("--only", choices=PYTHON, action="append", help="sides to measure")
+    parser.add_argument("--spans", type=int, action="append", help="sizes of the trace")
+    given = parser.parse_args()
+    sizes = tuple(given.spans or ((200,) if given.quick else SPANS))
+    sides = {name: await side(name, sizes, program, report) for name in given.only or list(PYTHON)}
     ours = sides.get("hansard", {})
     for name, theirs in sides.items():
         for size in theirs if name != "hansard" else ():

@@ -374,8 +374,12 @@ async def test_a_look_as_a_role_is_on_record(tab: Tab, record: hansard.Record, r
         answer = await tab.api("/sql", statement=statement)
         return int(answer["rows"][0][0])
 
-    before = await looks()
+    async def last() -> object:
+        return (await tab.api("/runs", text="shared"))["runs"][0]["last"]
+
+    before, end = await looks(), await last()
     await tab.open("/runs/shared/as/reviewer")
     view = await in_thread(record.roles.view, "shared", role="reviewer")
     assert f"{len(view.events)} events" in await tab.text()
     assert await looks() == before + 2  # the page's and this one's
+    assert await last() == end, "a look does not prolong the run"

@@ -31,6 +31,7 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import AtPosition, AtTime, Origin, RunStreams, Stored, UpTo
 from hansard.bus.reads import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.domain import payload
+from hansard.domain.access import ViewServed
 from hansard.domain.agent import AgentState, DecisionMade, MessageAdded
 from hansard.domain.board import (
     RESERVED,
@@ -628,9 +629,10 @@ class Run(msgspec.Struct, kw_only=True):
     A call with effects is in doubt until its outcome is on record; `unanswered` are those without
     any outcome, by agent. They are under way instead while the agent's process is known to be at
     work (`judge`). Figures of its agents are None if they could not be read, and `problem` has the
-    reason. `began` and `last` are as in `hansard run show`: a time and its clock, null if the
-    source of an import gives no time. `gone` are agents at work whose process has ended. `cost` (US
-    dollars) and `tokens` are sums of what calls and messages have on record, None if nothing is.
+    reason. `began` and `last` are a time and its clock, null if the source of an import gives no
+    time; a view that was served later is not the last. `gone` are agents at work whose process has
+    ended. `cost` (US dollars) and `tokens` are sums of what calls and messages have on record, None
+    if nothing is.
     """
 
     run: str
@@ -828,5 +830,7 @@ async def _summarize(workspace: Workspace, life: RunLife, *, is_long: bool) -> R
     made.cost = _used(states, ("cost",))
     tokens = _used(states, ("input_tokens", "output_tokens"))
     made.tokens = None if tokens is None else round(tokens)
-    made.last, made.position = last(own(life.run, commits)).time, commits[-1].position
+    ours = own(life.run, commits)
+    work = [each for each in ours if each.commit.events[-1].type != ViewServed.tag]
+    made.last, made.position = last(work or ours).time, commits[-1].position
     return made

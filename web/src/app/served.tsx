@@ -26,7 +26,7 @@ function Content({ source }: { source: Source }) {
       () => setProblem(new Problem(0, "A part of this page did not load", hit.view.title, "Reload the page: the server may have a newer version.")),
     );
   }, [key]);
-  if (!hit) return <Failed problem={new Problem(404, "No such view", path.value, `The views are: ${VIEWS.filter((view) => view.nav).map((view) => view.nav).join(", ")}.`)} />;
+  if (!hit) return <div class="view"><h1>No such view</h1><Failed problem={new Problem(404, "Not found", path.value, `The views are: ${VIEWS.filter((view) => view.nav).map((view) => view.nav).join(", ")}.`)} /></div>;
   if (problem) return <Failed problem={problem} again={() => location.reload()} />;
   const Part = loaded.get(key);
   if (!Part) return <Waiting />;

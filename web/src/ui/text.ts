@@ -67,6 +67,8 @@ export function preview(value: unknown, most = PREVIEW_CHARACTERS): string {
         write(item[i], depth + 1);
       }
       out += "]";
+    } else if (Array.isArray(item.$set)) {
+      write(item.$set, depth + 1);
     } else if (item.$blob) {
       out += `<${count(item.$blob.size ?? 0)} bytes>`;
     } else if (item.$append) {

@@ -107,7 +107,7 @@ function Row({ run, isCurrent, place }: { run: RunRow; isCurrent: boolean; place
 function Filters({ workflows, isRole, textRef }: { workflows: string[]; isRole: boolean; textRef: (node: HTMLInputElement | null) => void }) {
   const now = query.value;
   const timer = useRef(0);
-  const [isAll, setAll] = useState(FILTERS.slice(1).some((name) => name !== "status" && now[name]));
+  const [isAll, setAll] = useState(FILTERS.some((name) => name !== "status" && name !== "text" && now[name]));
   const field = (name: string, label: string, props: Record<string, unknown> = {}) => (
     <label class="field">
       <span>{label}</span>

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
 import { useRead } from "../../app/reads";
-import { Empty, Facts, Pill, Rec, Shown } from "../../ui/pieces";
+import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
 import { EventLink, Head, type Lines, RunLink, runPath, Table, useTitle, Value } from "./parts";
@@ -45,7 +45,7 @@ export default function BisectView({ params }: ViewProps) {
         <button type="submit" class="primary">Search</button>
         <datalist id="pointers">{names.map((each) => <option key={each} value={each} />)}</datalist>
       </form>
-      {isWhole ? <Shown read={read}>{(data) => <Searched run={run} lines={data.lines} />}</Shown> : <Empty>Choose a condition. A check that needs a program runs from a shell: <code>{`hansard bisect ${run} --check CMD`}</code></Empty>}
+      {state.problem && !isWhole ? <Failed problem={state.problem} again={state.reload} /> : isWhole ? <Shown read={read}>{(data) => <Searched run={run} lines={data.lines} />}</Shown> : <Empty>Choose a condition. A check that needs a program runs from a shell: <code>{`hansard bisect ${run} --check CMD`}</code></Empty>}
     </div>
   );
 }

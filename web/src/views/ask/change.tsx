@@ -38,7 +38,7 @@ export default function ChangeView({ params }: ViewProps) {
         <>
           <form class="filters" onSubmit={(event) => { event.preventDefault(); setQuery({ edit: draft.trim(), at: "" }); }}>
             <label class="field grow"><span>Values to change: calls as agent#number, messages and writes by their address, such as 1234.2; several with a comma</span><input class="mono" value={draft} onInput={(event) => setDraft(event.currentTarget.value)} /></label>
-            <label class="field"><span>Effects in the fork</span><select value={effects ?? (isEdited ? "models" : "shadow")} onChange={(event) => setQuery({ effects: event.currentTarget.value })}>{EFFECTS.map(([name, text]) => <option key={name} value={name}>{`${name}: ${text}`}</option>)}</select></label>
+            <label class="field grow"><span>Effects in the fork</span><select value={effects ?? (isEdited ? "models" : "shadow")} onChange={(event) => setQuery({ effects: event.currentTarget.value })}>{EFFECTS.map(([name, text]) => <option key={name} value={name}>{`${name}: ${text}`}</option>)}</select></label>
             <button type="submit" class="primary">Show the plan</button>
           </form>
           {isEdited || at ? <Shown read={read}>{(plan) => <Planned key={`${edit} ${prompt}`} plan={plan} at={at} />}</Shown>

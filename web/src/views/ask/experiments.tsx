@@ -42,13 +42,13 @@ export function ExperimentView({ params }: ViewProps) {
     <div class="page ask">
       <Head heading={<>Experiment <Rec text={name} /></>} note={<a href={address("/experiments")}>All experiments</a>} />
       <Shown read={about}>{(data) => <Plan {...data} />}</Shown>
-      <div class="filters">
+      {about.data && <div class="filters">
         <Field name="metric" label="Judge by" placeholder="the plan’s metrics" list={about.data?.metrics.map((each) => each.metric)} />
         <Field name="baseline" label="Compare with arm" placeholder="the first" list={about.data?.arms.map((each) => each.arm)} />
         <Field name="by" label="Also by label" placeholder="none" />
         <Choice name="missing" label="Trials without a value" options={[["", "as the plan says"], ["failure", "count as failures"], ["excluded", "are left out"], ["worst-case", "worst case"]]} />
-      </div>
-      <Shown read={report}>{(data) => <Compared data={data} />}</Shown>
+      </div>}
+      {about.data && <Shown read={report}>{(data) => <Compared data={data} />}</Shown>}
     </div>
   );
 }

@@ -28,6 +28,7 @@ export default function RoleView({ params }: ViewProps) {
         <Field name="at" label="At" placeholder="now" />
       </Head>
       {roles.data && !roles.data.length && <Empty>No role has rules, so there is no view to show: <code>hansard roles apply FILE</code> sets some.</Empty>}
+      {role && roles.data && !roles.data.includes(role) && <p class="note">No rules of this role are on record, or you may not see them.</p>}
       {role && roles.data?.length !== 0 && <Shown read={read}>{(view) => <View view={view} />}</Shown>}
     </div>
   );
@@ -39,7 +40,7 @@ function View({ view }: { view: any }) {
   return (
     <>
       <p role="status"><strong>{plural(events.length, "event")}</strong> of the run {events.length === 1 ? "is" : "are"} visible to the role{events.length ? ", with numbers of its own" : ": it sees nothing"}.</p>
-      {Object.keys(board).length > 0 && <><h2>Shared state</h2><dl class="facts card">{Object.entries(board).map(([key, entry]: [string, any]) => <div key={key}><dt><Rec text={key} /></dt><dd><Value value={entry.value ?? entry} />{entry.is_whole === false && <span class="dim">part of it is hidden</span>}</dd></div>)}</dl></>}
+      {Object.keys(board).length > 0 && <><h2>Shared state</h2><dl class="facts card">{Object.entries(board).map(([key, entry]: [string, any]) => <div key={key}><dt><Rec text={key} /></dt><dd><Value value={"value" in entry ? entry.value : entry} />{entry.is_whole === false && <span class="dim">part of it is hidden</span>}</dd></div>)}</dl></>}
       {Object.keys(agents).length > 0 && <><h2>Agents</h2><div class="chips">{Object.entries(agents).map(([name, agent]: [string, any]) => <Chip key={name}>{name} ({agent.role})</Chip>)}</div></>}
       {Array.isArray(context) && context.length > 0 && <><h2>{plural(context.length, "message")} of its context</h2><Value value={context} /></>}
       {events.length > 0 && <h2>Events</h2>}

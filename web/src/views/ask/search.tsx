@@ -27,8 +27,8 @@ export default function SearchView() {
       {!q.trim() ? <Empty>Enter words to search for.</Empty> : (
         <Shown read={read}>{(data) => (
           <>
-            <p class="note" role="status">
-              {data.hits.length ? `${plural(data.hits.length, "event")}, best match first${data.more ? `: the first ${data.limit} of more` : ""}.` : `No event ${filters} has these words in its texts, up to position ${data.position.toLocaleString("en-US")}.`}
+            <p class={data.hits.length ? "note" : "note empty"} role="status">
+              {data.hits.length ? `${plural(data.hits.length, "event")}, best match first${data.more ? `: the first ${data.limit} of more` : ""}.` : `No event${filters && ` ${filters}`} has these words in its texts.`}
             </p>
             <ol class="hits">
               {data.hits.map((hit) => (

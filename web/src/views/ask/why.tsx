@@ -88,7 +88,7 @@ function Graph({ facts, causes, run }: { facts: Fact[]; causes: Cause[]; run: st
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     const node = box.current?.querySelector<HTMLElement>(".node.decision");
-    if (node) box.current!.scrollTop = node.offsetTop - box.current!.clientHeight / 2;
+    if (node) box.current!.scrollTo(node.offsetLeft + (node.offsetWidth - box.current!.clientWidth) / 2, node.offsetTop + (node.offsetHeight - box.current!.clientHeight) / 2);
   }, [facts, most]);
   const { nodes, edges, size, more } = useMemo(() => laidOut(facts, causes, most), [facts, causes, most]);
   return (
