@@ -1,6 +1,7 @@
 """compose.yaml cannot be started without a container engine; all that it rests on can."""
 
 import asyncio
+import copy
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import msgspec
 import nats
 import pytest
 import yaml
+from nats.js.api import Placement
 from nats.js.errors import APIError
 
 from hansard import AsyncRecord, connect, connect_async
@@ -50,6 +52,22 @@ def compose() -> dict[str, Any]:
     """compose.yaml as a container engine would read it."""
     parsed: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
     return parsed
+
+
+@pytest.fixture(scope="module")
+def compose_cluster(compose) -> dict[str, Any]:
+    """compose.cluster.yaml over compose.yaml, merged as a container engine does."""
+    text = (ROOT / "compose.cluster.yaml").read_text(encoding="utf-8")
+    over: dict[str, Any] = yaml.safe_load(text)
+    merged: dict[str, Any] = copy.deepcopy(compose)
+    for name, service in over["services"].items():
+        base = merged["services"].setdefault(name, {})
+        environment = base.get("environment", {}) | service.get("environment", {})
+        volumes = {each.split(":")[1]: each for each in base.get("volumes", [])}
+        volumes |= {each.split(":")[1]: each for each in service.get("volumes", [])}
+        base |= service | {"environment": environment, "volumes": [*volumes.values()]}
+    merged["volumes"] |= over["volumes"]
+    return merged
 
 
 def _free_port() -> int:
@@ -117,25 +135,32 @@ def _expand(value: str, variables: dict[str, str]) -> str:
     return re.sub(r"\$\{(\w+)(?::\?[^}]*|:-([^}]*))?\}", text, value)
 
 
-def test_every_service_can_start_and_comes_back(compose):
+@pytest.mark.parametrize("which", ["compose", "compose_cluster"])
+def test_every_service_can_start_and_comes_back(request, which):
     """A service has an image or a Dockerfile that exists, and is restarted after a crash."""
-    assert set(compose["services"]) == {"nats", "nats-2", "nats-3", "worker"}
-    profiles = {name for name, service in compose["services"].items() if "profiles" in service}
-    assert profiles == {"nats-2", "nats-3"}
-    for name, service in compose["services"].items():
+    services = request.getfixturevalue(which)["services"]
+    brokers = {"nats"} if which == "compose" else {"nats", "nats-2", "nats-3"}
+    assert set(services) == brokers | {"worker"}
+    assert len({services[name]["image"] for name in brokers}) == 1
+    for name, service in services.items():
         assert ("image" in service) != ("build" in service), name
         if "build" in service:
             assert (ROOT / service["build"] / "Dockerfile").is_file()
         assert service["restart"] == "unless-stopped", name
 
 
-def test_every_volume_is_declared_or_a_file_of_the_repository(compose):
+@pytest.mark.parametrize("which", ["compose", "compose_cluster"])
+def test_every_volume_is_declared_or_a_file_of_the_repository(request, which):
     """No service loses its data with its container, and no mounted file is missing."""
+    compose = request.getfixturevalue(which)
+    stores: list[str] = []
     for name, service in compose["services"].items():
         assert service["volumes"], name
         for volume in service["volumes"]:
             source = volume.split(":")[0]
             assert source in compose["volumes"] or (ROOT / source).is_file(), volume
+            stores += [source] * (source in compose["volumes"])
+    assert sorted(stores) == sorted(compose["volumes"])
 
 
 def test_the_store_of_the_broker_is_its_volume(compose):
@@ -169,7 +194,7 @@ def test_the_configuration_asks_for_nothing_that_compose_does_not_give(compose):
     """Every variable of deploy/nats.conf is set by the service."""
     lines = (ROOT / "deploy" / "nats.conf").read_text(encoding="utf-8").splitlines()
     used = {name for line in lines for name in re.findall(r"[:] \$([A-Z_]+)", line.split("#")[0])}
-    assert used | {"HANSARD_NATS_NAME"} == set(compose["services"]["nats"]["environment"])
+    assert used == set(compose["services"]["nats"]["environment"])
 
 
 def test_every_copied_file_of_the_dockerfile_exists_and_reaches_the_build():
@@ -282,10 +307,14 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
 
 
 @pytest.mark.slow
-async def test_a_cluster_stores_each_commit_three_times(tmp_path):
-    """The configuration of the profile, with local ports; one server may be killed."""
-    routes = {name: _free_port() for name in ("nats", "nats-2", "nats-3")}
-    passwords = dict.fromkeys(PASSWORDS, '"secret"')
+async def test_a_cluster_stores_each_commit_three_times(compose_cluster, tmp_path):
+    """Started by hand with the files of compose.cluster.yaml; one server may be killed.
+
+    Replicas are in different zones, and an acknowledged commit is on disks: the worker knows it.
+    """
+    services = compose_cluster["services"]
+    routes = {name: _free_port() for name in services if name != "worker"}
+    passwords = dict.fromkeys(PASSWORDS, "secret")
     servers: dict[str, subprocess.Popen[bytes]] = {}
     ports = {name: _free_port() for name in routes}
     try:
@@ -298,22 +327,33 @@ async def test_a_cluster_stores_each_commit_three_times(tmp_path):
                 text = text.replace(f"nats://{other}:6222", f"nats://127.0.0.1:{at}")
             (folder / "cluster.conf").write_text(text)
             (folder / "nats.conf").write_text((ROOT / "deploy" / "nats.conf").read_text())
-            env = passwords | {
-                "HANSARD_NATS_NAME": name,
+            declared = services[name]["environment"]
+            env = {key: _expand(str(value), passwords) for key, value in declared.items()}
+            env |= {
                 "HANSARD_NATS_PORT": str(ports[name]),
                 "HANSARD_NATS_HTTP_PORT": str(_free_port()),
                 "HANSARD_NATS_STORE": str(folder / "store"),
             }
+            command = services[name]["command"]
+            assert command[0] == "--config"
             program = Path(sys.executable).parent / "nats-server"
             servers[name] = subprocess.Popen(  # noqa: ASYNC220 -- before anything waits
-                [program, "--config", folder / "cluster.conf", "--addr", "127.0.0.1"],
+                [program, "--config", folder / Path(command[1]).name, "--addr", "127.0.0.1"],
                 env=env,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-        url = ",".join(f"nats://runtime:secret@127.0.0.1:{port}" for port in ports.values())
+        declared = services["worker"]["environment"]
+        url = _expand(declared["HANSARD_NATS_URL"], passwords)
+        for name, port in ports.items():
+            assert url.count(f"@{name}:4222") == 1
+            url = url.replace(f"@{name}:4222", f"@127.0.0.1:{port}")
         options: dict[str, Any] = {"nats": url, "data_dir": tmp_path, "nats_replicas": 3}
+        options |= {"nats_system_user": "system", "nats_system_password": "secret"}
+        assert declared["HANSARD_NATS_REPLICAS"] == "3"
         async with asyncio.timeout(START_S_MAX), await _connected(options) as record:
+            assert record.workspace.log.durability == "strict"
+            await _refuses_one_zone(url.split(",")[0])
             async with record.run("w", agent="a", role="r") as session:
                 await session.message("user", "before")
                 servers["nats-3"].kill()
@@ -323,6 +363,22 @@ async def test_a_cluster_stores_each_commit_three_times(tmp_path):
         for server in servers.values():
             server.kill()
             server.wait()
+
+
+async def _refuses_one_zone(url: str) -> None:
+    """Check that two replicas of a stream are never in the same zone."""
+    client = await nats.connect(url)
+    try:
+        place = Placement(tags=["zone:b"])
+        one = await client.jetstream().add_stream(name="ONE", subjects=["one"], placement=place)
+        assert one.cluster is not None
+        assert one.cluster.leader == "nats-2"
+        with pytest.raises(APIError, match="no suitable peers"):
+            await client.jetstream().add_stream(
+                name="TWO", subjects=["two"], num_replicas=2, placement=place
+            )
+    finally:
+        await client.close()
 
 
 async def _connected(options: dict[str, Any]) -> AsyncRecord:

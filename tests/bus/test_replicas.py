@@ -779,7 +779,7 @@ async def test_a_log_is_not_rolled_while_a_server_is_stopped(
     name = subjects.log_stream(moment)
     await first.append(append(stream, 1))
     leader, follower = await parted(servers, name)
-    patient = {"request_timeout_s": 60.0, "append_timeout_s": 90.0}
+    patient: dict[str, Any] = {"request_timeout_s": 60.0, "append_timeout_s": 90.0}
     apart = await servers.log(moment, first=follower, **patient)
     await apart.append(append(stream, 2))
     admin = await Broker.open(servers.options("admin", first=leader))

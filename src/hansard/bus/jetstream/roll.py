@@ -17,7 +17,15 @@ from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError
 from hansard.bus.jetstream import streams
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import LEASE_S, STREAM_NOT_FOUND, Direct, api, publish, silent_of
+from hansard.bus.jetstream.direct import (
+    LEASE_S,
+    STREAM_NOT_FOUND,
+    Direct,
+    api,
+    publish,
+    replicas_of,
+    silent_of,
+)
 from hansard.bus.jetstream.generations import (
     Generation,
     SealedStream,
@@ -112,7 +120,7 @@ async def store_sealed(admin: Broker, workspace: str, archive: Archive) -> list[
         source = SealedStream(direct, generation)
         entry = await archive.store(generation.number, source)
         _compare(generation, entry)
-        await _list(admin, direct, workspace, entry)
+        await _list(admin, direct, workspace, entry, replicas_of(generation.info))
         new.append(entry)
         _log.info("generation archived", workspace=workspace, generation=generation.number)
     return new
@@ -162,7 +170,7 @@ async def _guard(admin: Broker, workspace: str, generation: Generation) -> None:
     if existing is None:
         aside = streams.aside_config(workspace, generation.info["config"])
         await api(admin, f"STREAM.UPDATE.{generation.stream}", aside)
-        await streams.create(admin, config, None)
+        await streams.create(admin, config, replicas_of(generation.info))
     if existing is None or not existing.get("sealed"):
         await api(admin, f"STREAM.UPDATE.{name}", config | {"sealed": True})
 
@@ -186,12 +194,14 @@ def _compare(generation: Generation, entry: Archived) -> None:
         )
 
 
-async def _list(admin: Broker, direct: Direct, workspace: str, entry: Archived) -> None:
-    """List a generation as archived, once."""
+async def _list(
+    admin: Broker, direct: Direct, workspace: str, entry: Archived, replicas: int
+) -> None:
+    """List a generation as archived, once; the list has as many replicas as the log."""
     stream = subjects.tiers_stream(workspace)
     config = streams.tiers_config(workspace)
     if await streams.config_of(admin, stream) is None:
-        await streams.create(admin, config, None)
+        await streams.create(admin, config, replicas)
     subject = subjects.tiers_subject(workspace, entry.generation)
     try:
         await publish(admin, subject, msgspec.json.encode(entry), FIRST, direct.known.of(stream))
