@@ -279,6 +279,18 @@ async def test_closing_also_closes_a_connection_whose_thread_was_interrupted(
     assert connection.fileno() == -1
 
 
+async def test_a_thread_interrupted_while_its_connection_is_made_stops_nobody(nats: Nats):
+    """The loop does not wait for the lock that such a thread holds for ever."""
+    log = await nats.log()
+    assert await here(log, append(ALICE, 1)) is None  # it asks for a connection
+    assert log._blocking._lock.acquire(blocking=False)
+    async with asyncio.timeout(WAIT_S):
+        while log._blocking._pending:  # noqa: ASYNC110 -- there is no event for it
+            await asyncio.sleep(0.01)
+    assert (await log.append(append(ALICE, 1))).position == 1
+    await log.close()
+
+
 async def test_connecting_that_is_cut_off_leaves_nothing_that_goes_on(nats: Nats):
     """A thread's connect that is cut off anywhere leaves no pending task of nats-py."""
     log = await nats.log()

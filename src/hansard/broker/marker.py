@@ -17,6 +17,7 @@ import errno
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Generator
 from datetime import UTC, datetime
@@ -93,19 +94,18 @@ class Marker:
         self._let_go()
         self._due_s, self._credentials = now_s + AGAIN_S, credentials
         try:
-            write_end, self._pipe = os.pipe()
+            self._pipe, theirs = (each.detach() for each in socket.socketpair())
             self._pid = os.fork()
         except OSError:  # no process or descriptor available: no reason to stop the server
             return AGAIN_S
         if self._pid:
-            os.close(write_end)
+            os.close(theirs)
+            os.read(self._pipe, 1)  # until it holds nothing of ours, which our death then releases
             return None
-        code = 1
         try:
-            run(_Keeper(self._place.root, self._durability.value), credentials, _alone(write_end))
-            code = 0
+            run(_Keeper(self._place.root, self._durability.value), credentials, _alone(theirs))
         finally:
-            os._exit(code)
+            os._exit(0)
 
     def end(self) -> None:
         """End it after one more check."""
@@ -131,8 +131,8 @@ class Marker:
 
 
 def _alone(pipe: int) -> int:
-    """Release everything inherited from the supervisor: its lock, users, signals. Return the pipe's
-    new number.
+    """Release everything inherited from the supervisor: its lock, users, signals; then report that
+    to it. Return the pipe's new number.
     """
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -140,6 +140,7 @@ def _alone(pipe: int) -> int:
     os.dup2(pipe, PIPE)
     os.closerange(PIPE + 1, _DESCRIPTORS_MAX)
     server_process.name_process("hansard-marker")
+    os.write(PIPE, b".")
     return PIPE
 
 
@@ -182,8 +183,7 @@ class _Keeper:
         if text == self._written:
             return
         self._written = text
-        now = time.strftime("%Y/%m/%d %H:%M:%S")
-        line = f"[{os.getpid()}] {now} [marks] {text}\n"
+        line = f"[{os.getpid()}] {time.strftime('%Y/%m/%d %H:%M:%S')} [marks] {text}\n"
         os.write(2, line.encode(errors="surrogateescape"))
 
     def look(self, server: _Server) -> None:

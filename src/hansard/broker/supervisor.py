@@ -341,8 +341,10 @@ class Supervisor:
             self._credentials.port, self._credentials.name, self._credentials.admin
         )
         if version is not None:
+            # First, so that no user of a killed supervisor finds another process at its FIFO.
+            pause_s = self._marker.keep(self._credentials, now)
             self._answered(self._server.pid, version, now)
-            return self._marker.keep(self._credentials, now)
+            return pause_s
         if now - self._launched_at > READY_TIMEOUT_S:
             _say(f"the server did not answer for {READY_TIMEOUT_S:.0f} s")
             self._server.kill()
@@ -494,8 +496,7 @@ def _give_up(place: ServerFiles, error: Exception) -> int:
 
 
 def _say(text: str) -> None:
-    now = time.strftime("%Y/%m/%d %H:%M:%S")
-    line = f"[{os.getpid()}] {now} [supervisor] {text}\n"
+    line = f"[{os.getpid()}] {time.strftime('%Y/%m/%d %H:%M:%S')} [supervisor] {text}\n"
     _write(line.encode(errors="surrogateescape"))
 
 

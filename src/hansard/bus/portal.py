@@ -128,8 +128,8 @@ class Arrival:
     def result(self) -> Any:
         """Wait for the result. Raises the error."""
         if not self._is_done:
-            self._gate.acquire()
-            self._gate.release()  # for the next waiting thread
+            with self._gate:  # open for the next waiting thread, whatever interrupts this one
+                pass
         if self._error is not None:
             raise self._error
         return self._value

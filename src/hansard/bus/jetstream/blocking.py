@@ -173,12 +173,13 @@ class Blocking:
             self._pending = False
         if opened is None:
             return
-        if self._closed:
+        # The loop never waits for the lock: an interrupted thread may not have released it.
+        if self._closed or not self._lock.acquire(blocking=False):
             opened[0].close()
             return
-        with self._lock:  # unused while there is no connection
-            self._socket, self._inbox = opened
-            self._used_s = time.monotonic()
+        self._socket, self._inbox = opened
+        self._used_s = time.monotonic()
+        self._lock.release()
         self._again()
 
     def _poll(self) -> None:
