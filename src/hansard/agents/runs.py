@@ -58,6 +58,7 @@ from hansard.domain.ids import AgentStream, RunStream, WorkspaceStream
 from hansard.domain.label import LOWEST, Label, join, parse, raised
 from hansard.domain.redaction import check_names
 from hansard.domain.run import (
+    SHARED,
     AgentJoined,
     Chain,
     EditedResult,
@@ -175,6 +176,8 @@ def label_texts(labels: Mapping[str, str], scrub: Scrub | None) -> dict[str, str
     fields: dict[str, str] = {}
     for key, label in labels.items():
         name = ids.name("label", key)
+        if name == SHARED:
+            raise BadValue(f"label {name!r}", "it marks copies of other workspaces", "rename it")
         if not isinstance(label, str):
             raise BadValue(f"label {name!r}", f"{label!r:.80}", "give a text")
         if values.plain(label) != label:
@@ -238,6 +241,7 @@ async def settle(
 
     view = await workspace.points.view(run)
     refuse_observed(run, view.life)
+    view.life.demand_own()
     step = await workspace.points.step_name(run, step)
     agent, target = find_step(view, step)
     if happened:
@@ -311,7 +315,9 @@ async def reopen(
         news = team.decide(state, command, 0)
         return Append(stream, workspace.commit(state.version + 1, actor, news)) if news else None
 
-    refuse_observed(run, await workspace.states.life(run))
+    life = await workspace.states.life(run)
+    refuse_observed(run, life)
+    life.demand_own()
     read = functools.partial(workspace.states.commits, stream)
     return await transact(read, reopened, workspace.log.append) is not None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -19,6 +19,8 @@ from hansard.domain.errors import BadValue
 from hansard.operations.declare import Operation, documented, of_record
 
 PLAIN = (str, int, float, bool)
+TEXTS = Sequence[str]
+"""Of these types a command takes words: one, and several."""
 
 
 def group(name: str) -> Any:
@@ -28,7 +30,7 @@ def group(name: str) -> Any:
         return None
     commands = Commands(name=name, help=f"Operations of the installed slice {name!r}.")
     for noun in extension.operations():
-        for operation in of_record(noun).values():
+        for operation in of_record(noun, also_trusted=True).values():
             name = operation.attribute.replace("_", "-")
             commands.command(name, help=documented(operation)[0])(_function(operation))
     commands.callback()(lambda: None)  # a group, also of one command
@@ -52,9 +54,13 @@ def _function(operation: Operation) -> Any:
     for each in own_parameters:
         text = texts.get(each.name, "") + (" As JSON." if each.name in as_json else "")
         kind = _plain(operation.hints[each.name]) or str
-        is_option = each.kind is each.KEYWORD_ONLY or each.default is not each.empty
-        mark = option(text) if is_option else argument(each.name.upper(), text)
-        default = each.default
+        is_last = kind == list[str] and each.kind is not each.KEYWORD_ONLY
+        is_option = each.kind is each.KEYWORD_ONLY or not (each.default is each.empty or is_last)
+        name, default = each.name.rstrip("_"), each.default
+        named = [f"--{name}"] * (name != each.name)  # such as `as_`, a word of the language
+        mark = option(text, None, *named) if is_option else argument(name.upper(), text)
+        if kind == list[str] and default is not each.empty:
+            default = list(default)
         if each.name in as_json and default is not each.empty:
             kind, default = kind | None, None
         parameters.append(each.replace(annotation=Annotated[kind, mark], default=default))
@@ -67,6 +73,8 @@ def _plain(hint: Any) -> Any:
     """Return the type of a parameter as a command takes it; None for one that it takes as JSON."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
+    if hint == TEXTS:
+        return list[str]
     if hint in PLAIN or ({*get_args(hint)} <= {*PLAIN, type(None)} and get_args(hint)):
         return hint
     return None

@@ -45,6 +45,10 @@ OBSERVED = "observed"
 """Label of a run that was made of what was seen of another program: no call of it was an intent,
 and it can be neither replayed nor resumed."""
 
+SHARED = "hansard.shared"
+"""Label of a copy of another workspace's run; its value is the origin. It can be read, replayed and
+forked, and nothing is written into it."""
+
 IMPORT_KIND = "import"
 """The kind of its stream; its id is a digest of the format and of the files' names."""
 
@@ -533,6 +537,15 @@ class RunState(Brief, State, kw_only=True):
         """True if the run was made of what was seen of another program (`OBSERVED`)."""
         return self.forked is None and self.labels.get(OBSERVED) == "true"
 
+    def demand_own(self) -> None:
+        """Raise Refused for a copy of another workspace's run."""
+        if self.forked is None and SHARED in self.labels and self.status is not RunStatus.UNKNOWN:
+            message = (
+                f"the run is a copy, shared by {self.labels[SHARED]}, and nothing is written into "
+                "it; fork it, and go on in the fork"
+            )
+            raise Refused(message)
+
     @property
     def missing(self) -> list[str]:
         """The agents that the run is open for: at work, or killed. Empty where it has ended."""
@@ -616,6 +629,7 @@ _ENDS: Mapping[type[Event], RunStatus] = {
 
 def decide(state: RunState, event: RunEvent) -> Sequence[RunEvent]:
     """Return the events of a statement; none where it changes nothing. Raises Refused."""
+    state.demand_own()
     match event:
         case RunStarted() | RunForked():
             if state.status is not RunStatus.UNKNOWN and not _may_fork(state, event):

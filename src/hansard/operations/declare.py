@@ -584,6 +584,12 @@ class Method(Generic[P, T]):
 class TrustedMethod(Method[P, T]):
     """A method that only trusted programs have. For type checkers, others do not have it."""
 
+    @functools.cached_property
+    def operation(self) -> Operation:
+        """Its declaration, for a command; no service answers it."""
+        declared = _Declared(free, Takes.LITTLE, shows=None, begins=False)
+        return _derived(self.full_name, self._owner, self.attribute, self.method, declared)
+
     if TYPE_CHECKING:
 
         @overload  # type: ignore[override]  # fewer clients
@@ -711,12 +717,16 @@ def operation(
     return declare
 
 
-def of_record(*nouns: type[Noun[Any]]) -> dict[str, Operation]:
-    """Return the operations of nouns, and of their parts, by name."""
+def of_record(*nouns: type[Noun[Any]], also_trusted: bool = False) -> dict[str, Operation]:
+    """Return the operations of nouns, and of their parts, by name; those that only a trusted
+    program has are for commands.
+    """
     operations: dict[str, Operation] = {}
     for noun in nouns:
         for each in (each for kind in noun.__mro__ for each in vars(kind).values()):
-            if isinstance(each, OperationMethod):
+            if isinstance(each, OperationMethod) or (
+                also_trusted and isinstance(each, TrustedMethod)
+            ):
                 operations[each.operation.name] = each.operation
             elif isinstance(each, Part):
                 operations |= of_record(each.kind)

@@ -411,7 +411,7 @@ async def publish(
     terms = terms.strip()
     if not 0 < len(terms) <= LICENSE_CHARACTERS_MAX:
         raise BadValue("license", f"{terms!r:.80}", "give an SPDX expression: Apache-2.0")
-    signer = _private(key) if key is not None else None
+    signer = private_key(key) if key is not None else None
     named = signer.public_key().public_bytes_raw().hex() if signer is not None else ""
     manifest = bundles.manifest(selected.version, selected.content, terms, named)
     bundles.demand_clean(manifest, selected.content)
@@ -490,7 +490,7 @@ def _verified(bundle: Bundle) -> VerifiedBundle:
 def _read_verified(path: Path, key: Path | None) -> Bundle:
     """Read and verify a bundle."""
     bundle = bundles.read(_bytes(path, BUNDLE_BYTES_MAX), str(path))
-    target = _public(key) if key is not None else ""
+    target = public_key(key) if key is not None else ""
     if target and bundle.manifest.key != target:
         signed = f"by the key {bundle.manifest.key:.64}" if bundle.manifest.key else "by no key"
         fact = f"it is signed {signed}, not by {target}"
@@ -501,14 +501,10 @@ def _read_verified(path: Path, key: Path | None) -> Bundle:
 
 
 def _demand_signed(bundle: Bundle, signature: Signature, where: str) -> None:
-    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
-    try:
-        public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key))
-        public.verify(bytes.fromhex(signature.signature), bundles.signed(bundle.manifest))
-    except (ValueError, _crypto("exceptions").InvalidSignature):
+    if not is_signed(signature.key, signature.signature, bundles.signed(bundle.manifest)):
         fact = f"the key {signature.key:.64} has not signed it"
         remedy = "it was changed after it was signed: get it again from its publisher"
-        raise BadValue(where, fact, remedy) from None
+        raise BadValue(where, fact, remedy)
 
 
 class InstalledBundle(msgspec.Struct, frozen=True, kw_only=True):
@@ -578,7 +574,18 @@ def _crypto(module: str) -> Any:
     return import_extra(f"cryptography.{module}", what, "cryptography", "experience")
 
 
-def _private(path: Path) -> Any:
+def is_signed(key: str, signature: str, data: bytes) -> bool:
+    """Return whether a public key, in hexadecimal as the signature, has signed some bytes."""
+    ed25519 = _crypto("hazmat.primitives.asymmetric.ed25519")
+    try:
+        public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+        public.verify(bytes.fromhex(signature), data)
+    except (ValueError, _crypto("exceptions").InvalidSignature):
+        return False
+    return True
+
+
+def private_key(path: Path) -> Any:
     """Read a private key. Raises BadValue, which reveals nothing of it."""
     raw = _bytes(path, KEY_BYTES_MAX)
     serialization = _crypto("hazmat.primitives.serialization")
@@ -593,7 +600,7 @@ def _private(path: Path) -> Any:
     return key
 
 
-def _public(path: Path) -> str:
+def public_key(path: Path) -> str:
     """Read a public key, as hexadecimal. Raises BadValue."""
     raw = _bytes(path, KEY_BYTES_MAX)
     serialization = _crypto("hazmat.primitives.serialization")

@@ -694,8 +694,18 @@ async def import_events(
     BadRecord if the watcher does, OSError, and the log's errors.
     """
     with seekable(path) as file:
-        work = _Import(workspace, str(path) if path else STDIN, watcher)
-        return await work.all_of(Lines(file, hint))
+        return await import_opened(workspace, file, str(path) if path else STDIN, watcher, hint)
+
+
+async def import_opened(
+    workspace: Workspace,
+    file: BinaryIO,
+    name: str,
+    watcher: Watcher,
+    hint: Callable[[bytes], str] = lambda _: "",
+) -> Tally:
+    """Import from the place of an open file on, as `import_events`; `name` is the one in errors."""
+    return await _Import(workspace, name, watcher).all_of(Lines(file, hint))
 
 
 class _Import:

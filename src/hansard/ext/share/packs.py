@@ -1,0 +1,474 @@
+"""Packs: signed files of runs as a role sees them, for other workspaces.
+
+The first line is the manifest with its Ed25519 signature (RFC 8032), the rest is a section of
+`hansard export`: the copies of the runs. The id of a pack is the SHA-256 of its signed manifest,
+which names the SHA-256 of the rest; its file is called `<id>.pack.jsonl`. A folder or bucket of
+such files is an index that `search` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hansard.agents.access import roles
+from hansard.agents.artifacts.experiences import is_signed, private_key, public_key
+from hansard.agents.exchange import reader, writer
+from hansard.agents.exchange.files import Bad, BadRecord
+from hansard.agents.exchange.writer import CommitLine, Damaged, Header
+from hansard.bus.archive.store import ObjectStore
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive, revive_all
+from hansard.domain import ids
+from hansard.domain.choices import moment
+from hansard.domain.errors import BadValue
+from hansard.domain.events import Commit
+from hansard.domain.fingerprint import canonical
+from hansard.domain.ids import RunStream, WorkspaceStream, run_of
+from hansard.domain.payload import blobs_named
+from hansard.domain.run import SHARED, RunStarted
+from hansard.ext.share import (
+    FORMAT,
+    PACK,
+    Manifest,
+    PackAdded,
+    PackedRun,
+    PackMade,
+    PackWithdrawn,
+    copies,
+)
+from hansard.extending import C_co, Noun, trusted
+from hansard.inspect.answer import find_run
+
+SUFFIX, NOTICE = ".pack.jsonl", ".withdrawn.json"
+
+PACK_BYTES_MAX = 256 * 1024 * 1024
+"""Largest pack; it is held in memory."""
+
+MANIFEST_BYTES_MAX = 256 * 1024
+"""Longest first line of a pack."""
+
+
+class _First(msgspec.Struct, frozen=True, tag_field="kind", tag="hansard-pack"):
+    """The first line of a pack."""
+
+    manifest: Manifest
+    signature: str
+
+
+class PackReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A pack that was made, verified, added or withdrawn.
+
+    Attributes:
+        pack: Its id.
+        file: Its place.
+        manifest: Its manifest.
+        commits: Its commits.
+        new: Those that were not here before.
+        left_out: Lines of the view that the copies lack, by kind.
+    """
+
+    pack: str
+    file: str
+    manifest: Manifest
+    commits: int = 0
+    new: int = 0
+    left_out: dict[str, int] = {}
+
+
+class FoundPack(msgspec.Struct, frozen=True, kw_only=True):
+    """A pack of an index. `problem` is the reason why it cannot be added here; empty for none."""
+
+    name: str = ""
+    number: int = 0
+    workspace: str = ""
+    role: str = ""
+    license: str = ""
+    description: str = ""
+    key: str = ""
+    file: str
+    problem: str = ""
+
+
+class _Strict:
+    """Stops an import at the first fault."""
+
+    def read(self, count: int) -> None:
+        """Ignore the progress."""
+
+    def bad(self, bad: Bad) -> None:
+        """Stop. Raises BadRecord."""
+        raise BadRecord(bad)
+
+
+class Packs(Noun[C_co], noun="pack"):
+    """Signed packs of runs."""
+
+    @trusted
+    async def make(  # noqa: PLR0913 -- each is an option of the command
+        self,
+        folder: str,
+        runs: Sequence[str],
+        *,
+        name: str,
+        as_: str,
+        license_: str,
+        key: str,
+        to: Sequence[str] = (),
+        until: str = "",
+        also: Sequence[str] = (),
+        description: str = "",
+        by: str = OS_USER,
+        reason: str = "",
+    ) -> PackReport:
+        """Make a signed pack of runs as a role sees them, in a folder or bucket.
+
+        Nothing changes if the role sees what it saw when the newest pack of this name was made.
+
+        Args:
+            folder: A folder, or the URL of a bucket: s3://, gs:// or az://.
+            runs: The runs: ids, unique prefixes of them, or 'last'.
+            name: Its name.
+            as_: The role; it needs rules.
+            license_: Its license: an SPDX expression, or words.
+            key: File of the private Ed25519 key that signs it (PEM).
+            to: A workspace that may add it; any, if none is named.
+            until: The time from which on it is refused, ISO 8601.
+            also: A prompt or a memory space that the role sees whole: prompt/greeting, memory/org.
+            description: What it is for.
+            by: The author on record.
+            reason: The reason on record.
+
+        Raises:
+            NotFound: There is no such run.
+            BadValue: The role has no rules or sees nothing of a run; an argument is malformed.
+            ExtraMissing: The extras `experience` and `archive` are not installed.
+        """
+        workspace, store = self._workspace, ObjectStore(folder)
+        rules, _ = await roles.rules_at(workspace.states, as_, None)
+        if rules is None:
+            raise BadValue("as", f"role {as_!r:.80} has no rules", "hansard roles apply FILE")
+        if not license_.strip():
+            raise BadValue("license", "it is empty", "give an SPDX expression: Apache-2.0")
+        signer = private_key(Path(key))
+        public = signer.public_key().public_bytes_raw().hex()
+        masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
+        named = dict.fromkeys([await find_run(workspace, run) for run in runs])
+        made = [await copies.copied(workspace, run, as_, rules, public, masks) for run in named]
+        more = [await copies.also(workspace, each, rules, masks) for each in dict.fromkeys(also)]
+        section = await self._section([*made, *more])
+        known = (await self._known(public))[PackMade]
+        numbers = [each.manifest.number for each in known.values() if each.manifest.name == name]
+        manifest = Manifest(
+            format=FORMAT,
+            name=ids.name("pack", name),
+            number=max(numbers, default=0),
+            workspace=workspace.log.workspace,
+            role=as_,
+            runs={each.run: PackedRun(each.of, each.shown) for each in made},
+            also=tuple(each.of for each in more),
+            to=tuple(sorted(map(ids.workspace_name, to))),
+            until=moment("until", until).isoformat() if until else "",
+            license=license_.strip(),
+            description=description,
+            size=len(section),
+            sha256=hashlib.sha256(section).hexdigest(),
+            key=public,
+        )
+        if manifest.pack not in known:
+            manifest = msgspec.structs.replace(manifest, number=manifest.number + 1)
+        first = msgspec.json.encode(_First(manifest, signer.sign(manifest.signed).hex()))
+        if len(first) >= MANIFEST_BYTES_MAX or len(section) > PACK_BYTES_MAX:
+            raise BadValue("runs", f"{len(section):,} bytes", "make several packs of fewer runs")
+        because = workspace.text(reason)
+        await self._record(
+            public, PackMade(pack=manifest.pack, manifest=manifest, because=because), by
+        )
+        await store.create(f"{manifest.pack}{SUFFIX}", first + b"\n" + section)
+        return PackReport(
+            pack=manifest.pack,
+            file=f"{folder.rstrip('/')}/{manifest.pack}{SUFFIX}",
+            manifest=manifest,
+            commits=sum(len(each.commits) for each in (*made, *more)),
+            left_out=sum((each.left_out for each in made), Counter[str]()),
+        )
+
+    async def _section(self, made: Sequence[copies.Copy]) -> bytes:
+        out = io.BytesIO()
+        section = writer.Section(self._workspace.blobs, out.write)
+        names = [each.run for each in made if each.run]
+        section.line(Header(0, writer.FORMAT, names, names, []))
+        for each in made:
+            for blob in each.blobs:
+                await self._workspace.blobs.put(blob)
+            for line in each.commits:
+                await section.named(blobs_named(line.body.encode()))
+                section.line(msgspec.structs.replace(line, n=section.number))
+        section.end(sum(len(each.commits) for each in made))
+        return out.getvalue()
+
+    @trusted
+    async def verify(self, file: str, *, key: str = "") -> PackReport:
+        """Verify that a pack may be added here; add nothing.
+
+        Args:
+            file: The pack: its file or URL, or FOLDER/NAME for the newest of a name.
+            key: File of the publisher's public key (PEM); needed until a pack of it was added.
+
+        Raises:
+            BadValue: It is cut, changed or forged, signed by another or unknown key, for other
+                workspaces, expired, withdrawn, or older than a pack of its name that was added.
+        """
+        report, *_ = await self._verified(file, key)
+        return report
+
+    @trusted
+    async def add(self, file: str, *, key: str = "", by: str = OS_USER) -> PackReport:
+        """Add the runs of a pack: they can be read, replayed and forked.
+
+        Adding it again changes nothing; an addition that was killed is completed so.
+
+        Args:
+            file: The pack: its file or URL, or FOLDER/NAME for the newest of a name.
+            key: File of the publisher's public key (PEM); needed until a pack of it was added.
+            by: The author on record.
+
+        Raises:
+            BadValue: As `verify`; nothing was added.
+        """
+        report, section = await self._verified(file, key)
+        manifest, opened = report.manifest, io.BytesIO(section)
+        try:
+            tally = await reader.import_opened(self._workspace, opened, file, _Strict())
+        except BadRecord as bad:
+            raise BadValue(file, bad.bad.reason, "add it to another workspace") from bad
+        await self._record(manifest.key, PackAdded(pack=manifest.pack, manifest=manifest), by)
+        return msgspec.structs.replace(report, new=tally.new)
+
+    @trusted
+    async def withdraw(
+        self, file: str, *, key: str, by: str = OS_USER, reason: str = ""
+    ) -> PackReport:
+        """Withdraw a pack, by a signed notice beside it.
+
+        Nobody adds it from then on. Copies that were added before stay: a log is never rewritten.
+
+        Args:
+            file: The pack: its file or URL, or FOLDER/NAME for the newest of a name.
+            key: File of the private key that signed it (PEM).
+            by: The author on record.
+            reason: The reason, in the notice and on record.
+
+        Raises:
+            BadValue: The pack is damaged, or was signed by another key.
+        """
+        store, file, raw = await self._open(file)
+        manifest, _ = _read(raw, file)
+        signer = private_key(Path(key))
+        public = signer.public_key().public_bytes_raw().hex()
+        if manifest.key != public:
+            raise BadValue(file, f"it is signed by {manifest.key}, not by {public}", "give its key")
+        because = self._workspace.text(reason)
+        await self._record(public, PackWithdrawn(pack=manifest.pack, because=because), by)
+        await store.create(
+            f"{manifest.pack}{NOTICE}", signer.sign(_end_of(manifest)).hex().encode()
+        )
+        return PackReport(pack=manifest.pack, file=file, manifest=manifest)
+
+    @trusted
+    async def search(self, folder: str, words: Sequence[str] = ()) -> list[FoundPack]:
+        """List the packs of a folder or bucket whose manifests hold all words.
+
+        Args:
+            folder: A folder, or the URL of a bucket.
+            words: Words of a name, description, license, role, workspace or run.
+        """
+        store = ObjectStore(folder)
+        found: list[FoundPack] = []
+        for name, size in (await store.names("")).items():
+            if not name.endswith(SUFFIX):
+                continue
+            file = f"{folder.rstrip('/')}/{name}"
+            (head,) = await store.ranges(name, [(0, min(size, MANIFEST_BYTES_MAX))]) or [b""]
+            try:
+                manifest = _manifest(head.partition(b"\n")[0], name)
+            except BadValue as error:
+                found.append(FoundPack(file=file, problem=str(error)))
+                continue
+            text = canonical(msgspec.to_builtins(manifest)).decode().casefold()
+            if all(word.casefold() in text for word in words):
+                problem = " ".join(await self._problem(manifest, store))
+                names = (each for each in FoundPack.__struct_fields__ if hasattr(manifest, each))
+                fields = {each: getattr(manifest, each) for each in names}
+                found.append(FoundPack(**fields, file=file, problem=problem))
+        return sorted(found, key=lambda each: (each.name, -each.number))
+
+    async def _known(self, key: str) -> dict[type[Any], dict[str, Any]]:
+        """Return what is on record here of a publisher's packs, by type of event and pack."""
+        commits = await self._workspace.log.read(WorkspaceStream(PACK, key))
+        events: list[Any] = revive_all(each.commit for each in commits)
+        kinds = (PackMade, PackAdded, PackWithdrawn)
+        return {kind: {e.pack: e for e in events if isinstance(e, kind)} for kind in kinds}
+
+    async def _record(self, key: str, event: PackMade | PackAdded | PackWithdrawn, by: str) -> None:
+        """Record an event of a publisher's pack, once."""
+        if event.pack not in (await self._known(key))[type(event)]:
+            await self._workspace.repository.append(WorkspaceStream(PACK, key), by, event)
+
+    async def _open(self, file: str) -> tuple[ObjectStore, str, bytes]:
+        """Return the folder or bucket of a pack, its place, and its bytes: of a file, or of the
+        newest pack of a name. Raises BadValue.
+        """
+        folder, _, name = file.rpartition("/")
+        packs: Any = self
+        if _is_folder(folder := folder or "."):
+            store = ObjectStore(folder)
+            raw = await store.get(name)
+            found = [each for each in await packs.search(folder) if each.name == name != ""]
+            if raw is None and len({each.key for each in found}) > 1:
+                raise BadValue(file, "several publishers have packs of this name", "name a file")
+            if raw is None and found:
+                file = found[0].file
+                raw = await store.get(file.rpartition("/")[2])
+            if raw is not None:
+                return store, file, raw
+        remedy = "name a file, or FOLDER/NAME; 'hansard pack search FOLDER' lists them"
+        raise BadValue(file, "there is no such pack", remedy)
+
+    async def _problem(self, manifest: Manifest, store: ObjectStore) -> tuple[str, ...]:
+        """Return why a signed pack cannot be added here, and the remedy; nothing if it can.
+
+        A notice of its withdrawal is recorded.
+        """
+        known, here = await self._known(manifest.key), self._workspace.log.workspace
+        notice = (await store.get(f"{manifest.pack}{NOTICE}") or b"").decode("ascii", "replace")
+        if notice and is_signed(manifest.key, notice, _end_of(manifest)):
+            await self._record(manifest.key, event := PackWithdrawn(pack=manifest.pack), OS_USER)
+            known[PackWithdrawn][event.pack] = event
+        if manifest.pack in known[PackWithdrawn]:
+            return "its publisher withdrew it:", "use a newer one"
+        if manifest.to and here not in manifest.to:
+            return f"it is for {', '.join(manifest.to)}, not for {here}:", f"request one for {here}"
+        if manifest.until and self._workspace.clock.now() >= datetime.fromisoformat(manifest.until):
+            return f"it ended at {manifest.until}:", "request a newer one"
+        added = [each.manifest for each in known[PackAdded].values()]
+        last = max((each.number for each in added if each.name == manifest.name), default=0)
+        if manifest.number < last and manifest.pack not in known[PackAdded]:
+            return f"it is number {manifest.number}, and number {last} was added:", "use the newer"
+        return ()
+
+    async def _verified(self, file: str, key: str) -> tuple[PackReport, bytes]:
+        """Return a pack that may be added. Raises BadValue."""
+        store, file, raw = await self._open(file)
+        manifest, section = _read(raw, file)
+        expected = public_key(Path(key)) if key else manifest.key
+        if manifest.key != expected:
+            fact = f"it is signed by {manifest.key}, not by {expected}"
+            raise BadValue(file, fact, "add it only if you trust that key")
+        known = await self._known(manifest.key)
+        if not key and not known[PackMade] and not known[PackAdded]:
+            fact = f"its publisher {manifest.key} is not known here"
+            raise BadValue(file, fact, "give the publisher's public key: --key FILE")
+        if problem := await self._problem(manifest, store):
+            raise BadValue(file, problem[0].rstrip(":"), problem[1])
+        try:
+            commits = await self._checked(manifest, section)
+        except Damaged as error:
+            raise BadValue(file, str(error), "get another pack from its publisher") from error
+        report = PackReport(pack=manifest.pack, file=file, manifest=manifest, commits=commits)
+        return report, section
+
+    async def _checked(self, manifest: Manifest, raw: bytes) -> int:
+        """Check a pack's section; return the number of its commits. Raises Damaged."""
+        lines, section = (
+            reader.Lines(io.BytesIO(raw), lambda _: ""),
+            reader.Section(self._workspace),
+        )
+        while not section.is_complete and (item := lines.next()) is not None:
+            _demand_own(manifest, item[1])
+            await section.take(*item)
+        if not section.is_complete or lines.next() is not None:
+            raise Damaged("it does not end where its section does")
+        return section.tally.commits
+
+
+def _demand_own(manifest: Manifest, line: writer.Line) -> None:
+    """Raise Damaged for a line of anything but the copies that a manifest names: its publisher
+    writes into no other run.
+    """
+    if isinstance(line, Header) and set(line.carries) != manifest.runs.keys():
+        raise Damaged("its runs are not those of the manifest")
+    if not isinstance(line, CommitLine):
+        return
+    run, origin = run_of(line.stream), (manifest.workspace, manifest.role)
+    of = manifest.runs.get(run or "")
+    if line.origin.log != manifest.workspace:
+        raise Damaged(f"a commit is from workspace {line.origin.log}, not {manifest.workspace}")
+    if of is None or run is None:
+        if run is not None or str(line.stream) not in manifest.also:
+            raise Damaged(f"a commit is of {run or line.stream}, which the manifest does not name")
+        return
+    if run != copies.id_of(manifest.key, *origin, of.run, of.shown):
+        raise Damaged(f"run {run} is no copy of its publisher's")
+    if isinstance(line.stream, RunStream) and line.version == 1:
+        first = revive(msgspec.json.decode(line.body, type=Commit).events[0])
+        label = copies.origin_of(*origin, of.run)
+        if not isinstance(first, RunStarted) or first.labels.get(SHARED) != label:
+            raise Damaged(f"run {run} is not marked as a copy of {label}")
+
+
+# ------------------------------------------------------------ files
+
+
+def _end_of(manifest: Manifest) -> bytes:
+    """Return what a publisher signs to withdraw a pack."""
+    return f"{FORMAT} withdrawn\n{manifest.pack}".encode()
+
+
+def _is_folder(folder: str) -> bool:
+    return "://" in folder or Path(folder).is_dir()
+
+
+def _read(raw: bytes, file: str) -> tuple[Manifest, bytes]:
+    """Return the manifest and the section of a pack: signed, and whole. Raises BadValue."""
+    head, _, section = raw.partition(b"\n")
+    manifest = _manifest(head, file.rpartition("/")[2])
+    sha256 = hashlib.sha256(section).hexdigest()
+    if (len(section), sha256) != (manifest.size, manifest.sha256):
+        fact = f"its content is {len(section):,} bytes with SHA-256 {sha256}, not {manifest.sha256}"
+        raise BadValue(file, fact, "it was cut or changed after it was signed: get it again")
+    return manifest, section
+
+
+def _manifest(line: bytes, name: str) -> Manifest:
+    """Return the manifest of a pack's first line, signed by the key that it names. Raises
+    BadValue.
+    """
+    first: _First = _decoded(line, _First, name)
+    manifest = first.manifest
+    if manifest.format != FORMAT:
+        fact = f"its format is {manifest.format!r:.80}, not {FORMAT!r}"
+        raise BadValue(name, fact, "read it with the version of Hansard that wrote it")
+    signed = is_signed(manifest.key, first.signature, manifest.signed)
+    if not signed or msgspec.json.encode(first) != line:
+        fact = f"the key {manifest.key:.64} has not signed it"
+        raise BadValue(name, fact, "it is forged, or was changed: get it from its publisher")
+    if name.endswith(SUFFIX) and name != f"{manifest.pack}{SUFFIX}":
+        fact = f"it is pack {manifest.pack}, under another name"
+        raise BadValue(name, fact, "get the pack of this name from its publisher")
+    return manifest
+
+
+def _decoded(raw: bytes, kind: type[Any], where: str) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fact = f"it is no pack, or damaged ({error})"
+        raise BadValue(where, fact, "give a file that 'hansard pack make' wrote") from None
