@@ -32,7 +32,7 @@ from hansard.bus.log import Append
 from hansard.domain import agent as agents
 from hansard.domain import run as runs
 from hansard.domain import steps
-from hansard.domain.events import Event
+from hansard.domain.events import Actor, Event
 from hansard.domain.ids import AgentStream, RunStream
 from hansard.domain.steps import Effects
 from hansard.ext.browser import chromium
@@ -66,10 +66,10 @@ def appends(count: int) -> Iterator[Append]:
     letters = random.Random(7)
     names = [f"agent-{number}" for number in range(AGENTS)]
     life = _Stream(RunStream(RUN), names[0])
-    yield life.commit(
-        runs.RunStarted(workflow="many events"),
-        *(runs.AgentJoined(agent=name, role="hands") for name in names),
-    )
+    yield life.commit(runs.RunStarted(workflow="many events"))
+    for name in names:  # each by itself: what others say of an agent is ignored
+        life.actor = Actor(name)
+        yield life.commit(runs.AgentJoined(agent=name, role="hands"))
     streams = [_Stream(AgentStream(RUN, "hands", name), name) for name in names]
     begun = agents.SessionBegan
     for stream, name in zip(streams, names, strict=True):

@@ -1,13 +1,15 @@
 """A real browser, and pages of ours that it opens from disk."""
 
+import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, Playwright, async_playwright
 
 from benchmarks.bench_page import ARGUMENTS
 from hansard.ext.browser import browser as looking
@@ -23,6 +25,25 @@ def seldom_looked_at() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(looking, "POLL_S", POLL_S)
         yield
+
+
+ANSWER_S, ANSWERS = 60.0, 3
+"""Longest wait for an answer of the driver or its browser, in seconds, and most requests for it."""
+
+T = TypeVar("T")
+
+
+async def answered(ask: Callable[[], Awaitable[T]], within_s: float = ANSWER_S) -> T:
+    """Return an answer of the driver or its browser; ask again if there is none in time.
+
+    Neither bounds its start, nor that of a window or page: a lost answer would hold a whole check.
+    """
+    for _ in range(ANSWERS - 1):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                return await ask()
+    async with asyncio.timeout(within_s):
+        return await ask()
 
 
 _OPENED = pytest.StashKey[Browser]()
@@ -41,19 +62,26 @@ async def chromium(request: pytest.FixtureRequest) -> AsyncIterator[Browser]:
         if os.environ.get("CI") and os.geteuid() == 0:
             pytest.fail(message)
         pytest.skip(message)
-    async with async_playwright() as player:
-        opened = await player.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
-        stash[_OPENED] = opened
-        yield opened
-        del stash[_OPENED]
-        await opened.close()
+
+    async def launch() -> tuple[Playwright, Browser]:
+        player = await async_playwright().start()
+        return player, await player.chromium.launch(
+            executable_path=executable, args=list(ARGUMENTS)
+        )
+
+    player, opened = await answered(launch)
+    stash[_OPENED] = opened
+    yield opened
+    del stash[_OPENED]
+    await opened.close()
+    await player.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(chromium: Browser) -> AsyncIterator[Page]:
     """Yield a page of a context of its own."""
-    context = await chromium.new_context()
-    yield await context.new_page()
+    context = await answered(chromium.new_context)
+    yield await answered(context.new_page)
     await context.close()
 
 

@@ -11,6 +11,7 @@ import hansard
 from hansard import testing
 from hansard.agents.policy.gate import deny
 from hansard.domain.actions import decode
+from tests.actions.conftest import answered
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -43,6 +44,20 @@ async def recorded(record, page, url, **more):
         with pytest.raises(hansard.errors.ElementNotFound, match="matches 0"):
             await browser.act("delete all", at="#delete", effects="idempotent")
         return session.run
+
+
+async def test_an_answer_that_does_not_come_is_requested_again():
+    """A start of the driver, a window or a page that never answers does not hold the tests."""
+    requests = 0
+
+    async def ask() -> int:
+        nonlocal requests
+        requests += 1
+        if requests == 1:
+            await asyncio.Event().wait()
+        return requests
+
+    assert await answered(ask, 0.01) == 2
 
 
 async def test_what_was_done_is_a_file_that_is_done_again(page, site, tmp_path):

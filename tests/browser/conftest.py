@@ -1,6 +1,7 @@
 """A real browser with its network cut, real runs, and their pages on disk."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 import hansard
-from tests.actions.conftest import chromium
+from tests.actions.conftest import answered, chromium
 from tests.browser.support import WORKSPACE, Open, Pages, Tabs, View
 from tests.cli.conftest import home, record, runs
 
@@ -27,7 +28,7 @@ async def pages(
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def tabs(chromium: Browser) -> Tabs:
     """Tabs of one window whose network is cut; they are kept, because each is a process."""
-    return Tabs(await chromium.new_context(offline=True), [])
+    return Tabs(await answered(partial(chromium.new_context, offline=True)), [])
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -16,6 +16,7 @@ from hansard.domain.agent import AgentState
 from hansard.inspect import page as page_data
 from hansard.state.replay import RunView
 from hansard.web.pages import run_page
+from tests.actions.conftest import answered
 
 WORKSPACE = "lab"
 
@@ -81,7 +82,7 @@ class Tabs(msgspec.Struct):
 
     async def take(self, *, width: int = 1280, dark: bool = False) -> Page:
         """Return an empty tab."""
-        tab = self.free.pop() if self.free else await self.window.new_page()
+        tab = self.free.pop() if self.free else await answered(self.window.new_page)
         await tab.set_viewport_size({"width": width, "height": 800})
         await tab.emulate_media(media="screen", color_scheme="dark" if dark else "light")
         return tab

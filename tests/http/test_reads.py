@@ -174,6 +174,24 @@ class TestOutline:
                 after = page["next"]
             assert rows == pairs(whole["rows"])
 
+    async def test_parts(self, lab: Lab) -> None:
+        """The end, some positions, and rows without first words are parts of the whole."""
+        run = await recorded(lab.record)
+        path = f"/runs/{run}/outline"
+        whole = (await get(lab, path))["rows"]
+        rows = pairs(whole)
+        for limit in (1, 4, len(rows), 500):
+            end = await get(lab, path, part="end", limit=limit)
+            shown = pairs(end["rows"])
+            assert len(shown) >= min(limit, len(rows))
+            assert (shown, end["next"]) == (rows[-len(shown) :], None)
+        places = sorted(set(whole["position"]))[1::2]
+        some = await get(lab, path, at=",".join(map(str, places)))
+        assert pairs(some["rows"]) == [row for row in rows if row[0] in places]
+        bare = (await get(lab, path, words=False))["rows"]
+        assert bare == {**whole, "text": []}
+        assert (await lab.http.get(lab.at(path), params={"at": "1,x"})).status_code == 422
+
     async def test_first_words(self, lab: Lab) -> None:
         """A row has the first words of its event, its step and the status it leaves."""
         run = await recorded(lab.record)

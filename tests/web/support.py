@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ from urllib.parse import urlencode
 import msgspec
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page
 
+from tests.actions.conftest import answered
 from tests.cli.support import WORKSPACE, environment
 from tests.faults._warm import python
 
@@ -129,18 +131,20 @@ class Tabs:
     async def open(self, width: int = DESK, *, dark: bool = False, bypass_csp: bool = False) -> Tab:
         """Open an empty tab."""
         window = await self._window(dark=dark, bypass_csp=bypass_csp)
-        page = await window.new_page()
+        page = await answered(window.new_page)
         await page.set_viewport_size({"width": width, "height": HEIGHT})
         return Tab(page, self._site)
 
     async def _window(self, *, dark: bool, bypass_csp: bool) -> BrowserContext:
         key = dark, bypass_csp
         if key not in self._windows:
-            window = self._windows[key] = await self._browser.new_context(
+            make = partial(
+                self._browser.new_context,
                 color_scheme="dark" if dark else "light",
                 bypass_csp=bypass_csp,
                 storage_state=self._state,
             )
+            window = self._windows[key] = await answered(make)
             if self._state is None:
                 await self._log_in(window)
                 self._state = await window.storage_state()
@@ -149,7 +153,7 @@ class Tabs:
     async def _log_in(self, window: BrowserContext) -> None:
         """Open the link that `hansard login` prints."""
         done = self._site.command("login")
-        page = await window.new_page()
+        page = await answered(window.new_page)
         await page.goto(done.stdout.strip())
         await page.click("button")
         await page.wait_for_selector("#app")

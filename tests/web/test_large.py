@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
 from msgspec.json import encode
+from playwright.async_api import Route
 
 import hansard
 from benchmarks.bench_page import _Stream
@@ -69,6 +72,29 @@ async def shown(tab: Tab, run: str, message: int) -> None:
     )
     await tab.page.evaluate(HELD)
     await tab.page.click("#event .more >> text=Show its content")
+
+
+async def test_a_context_is_read_of_agents_that_were_there(tab: Tab, runs: Runs, home: Path):
+    """While the state at another point is read, no context is read there of the agents shown."""
+    del runs
+    await stored(home, "joined", b'"a message"')
+    await tab.open("/runs/joined")
+    await tab.page.wait_for_selector("#now [data-list=messages]")
+    go_on, requested = asyncio.Event(), list[str]()
+
+    async def hold(route: Route) -> None:
+        await go_on.wait()
+        await route.continue_()
+
+    await tab.page.route(re.compile(r"/runs/joined\?at="), hold)
+    tab.page.on("request", lambda each: requested.append(each.url))
+    await tab.page.keyboard.press("Home")
+    rows = (await tab.api("/runs/joined/outline"))["rows"]
+    first = f"at {rows['position'][0]}.{rows['index'][0]}"
+    await tab.until(f"document.querySelector('#asof').textContent === {first!r}")
+    go_on.set()
+    await tab.page.wait_for_selector("#now .note:has-text('No agent had begun')")
+    assert [url for url in requested if "/context" in url] == []
 
 
 async def test_a_large_text_and_a_large_list_are_shown_in_parts(tab: Tab, runs: Runs, home: Path):

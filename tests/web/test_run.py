@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import hansard
+from benchmarks.bench_view import RUN as MANY
+from benchmarks.bench_view import appends
 from tests.browser.test_axe import axe, checked
-from tests.cli.support import Runs
+from tests.cli.support import WORKSPACE, Runs
 from tests.web.support import DESK, PHONE, PICTURES, TOO_WIDE, Tab, Tabs
 
 __all__ = ["axe"]
@@ -20,6 +22,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 POINTS = 3
 LIST_HEIGHT = "parseFloat(document.querySelector('.vsize').style.height)"
+LARGE = 3_000
+"""Events of a run that is not read at once."""
+
 PANELS = ("trace", "chat", "state", "board", "tasks", "changes")
 
 
@@ -137,6 +142,34 @@ async def test_a_run_is_followed_while_it_goes_on(tab: Tab, record: hansard.Reco
     size = len((await tab.api("/runs/goes-on/outline"))["rows"]["position"])
     await tab.until(f"document.querySelector('#where').textContent.includes('of {size}')")
     assert f"event {size} of {size}" in await tab.text("#where")
+
+
+async def test_a_large_run_is_read_from_its_end(tab: Tab, record: hansard.Record, home: Path):
+    """The rows at the point are shown first; then all, whose first words are read when needed."""
+    del record  # it holds the broker
+    async with hansard.connect_async(WORKSPACE, data_dir=home) as opened:
+        await opened.workspace.log.append_bulk(appends(LARGE))
+    path = f"/runs/{MANY}"
+    whole = await tab.api(f"{path}/outline", limit="50000")
+    rows = whole["rows"]
+    first: dict[int, str] = {}
+    for number, text in enumerate(rows["text"]):
+        first.setdefault(rows["position"][number], text)
+    assert len(rows["text"]) > LARGE
+    await tab.open(path)
+    await tab.page.wait_for_selector(".live.live")
+    size = f"{len(rows['text']):,}"
+    assert f"event {size} of {size}" in await tab.text("#where")
+    await tab.until(
+        "[...document.querySelectorAll('#tree .row .gist')].every((gist) => gist.textContent)"
+    )
+    await tab.page.keyboard.press("Home")
+    await tab.page.wait_for_selector("#tree .row.run.current:has-text('many events')")
+    middle = rows["position"][len(rows["text"]) // 2]
+    await tab.page.fill("#query", first[middle].partition("query=")[2].rstrip(")"))
+    await tab.page.press("#query", "Enter")
+    await tab.until("document.querySelector('#found').textContent.includes('1 of ')")
+    await tab.until(f"document.querySelector('#where .mono').textContent === '{middle}.0'")
 
 
 async def test_two_pins_show_what_changed(tab: Tab):

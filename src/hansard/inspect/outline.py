@@ -6,7 +6,9 @@ run, and a row that is streamed equals the row that is read later.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -102,13 +104,25 @@ class Rows(msgspec.Struct, kw_only=True):
     names: list[str] = []
 
 
-class RowsBuilder:
-    """Collects rows."""
+class _TypeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rows of a type of event have in common."""
 
-    def __init__(self) -> None:
+    number: int
+    kind: str
+    status: str
+    named: str
+    sends: bool
+    settles: bool
+
+
+class RowsBuilder:
+    """Collects rows; without words `text` stays empty, and a row costs a third."""
+
+    def __init__(self, *, has_words: bool = True) -> None:
         self.rows = Rows()
+        self._has_words = has_words
         self._agents: dict[str, int] = {}
-        self._types: dict[str, int] = {}
+        self._facts: dict[str, _TypeFacts] = {}
         self._statuses: dict[str, int] = {}
         self._names: dict[str, int] = {}
 
@@ -152,35 +166,45 @@ class RowsBuilder:
         data: msgspec.Raw,
         broken: str,
     ) -> None:
-        kind = tag.rpartition(".")[0]
-        fields = _fields(data)
+        facts = self._facts.get(tag) or self._facts_of(tag)
+        head = _head_of(data)
         rows = self.rows
-        if isinstance(to := fields.get("to") or fields.get("agent"), str) and kind in _SENDS:
-            rows.to[str(len(rows.position))] = to
+        if facts.sends and isinstance(to := head.to or head.agent, str):
+            rows.to[str(len(self))] = to
+        if type(head.parent) is int:
+            rows.parent[str(len(self))] = head.parent
+        if isinstance(took := head.duration_ms, int | float) and took:
+            rows.took[str(len(self))] = took
         rows.position.append(place[0])
         rows.index.append(place[1])
         rows.time.append(place[2])
         rows.agent.append(self._agents.setdefault(agent, len(self._agents)))
-        rows.type.append(self._types.setdefault(tag, len(self._types)))
-        step = fields.get("step")
-        rows.step.append(step if type(step) is int else None)
-        status = _STATUSES.get(kind, "")
-        if kind == "step.settled" and isinstance(fields.get("verdict"), str):
-            status = fields["verdict"]
+        rows.type.append(facts.number)
+        rows.step.append(head.step if type(head.step) is int else None)
+        status = head.verdict if facts.settles and isinstance(head.verdict, str) else facts.status
         rows.status.append(self._statuses.setdefault(status, len(self._statuses)))
-        if type(parent := fields.get("parent")) is int:
-            rows.parent[str(len(rows.text))] = parent
-        if isinstance(took := fields.get("duration_ms"), int | float) and took:
-            rows.took[str(len(rows.text))] = took
-        name = fields.get(_NAMES.get(kind, ""))
+        name = getattr(head, facts.named) if facts.named else ""
         name = cut(name) if isinstance(name, str) else ""
         rows.name.append(self._names.setdefault(name, len(self._names)))
-        rows.text.append(broken or words(kind, key, fields) or _size(data, fields))
+        if self._has_words:
+            rows.text.append(broken or _words_of(facts.kind, key, data, head))
+
+    def _facts_of(self, tag: str) -> _TypeFacts:
+        kind = tag.rpartition(".")[0]
+        facts = self._facts[tag] = _TypeFacts(
+            number=len(self._facts),
+            kind=kind,
+            status=_STATUSES.get(kind, ""),
+            named=_NAMES.get(kind, ""),
+            sends=kind in _SENDS,
+            settles=kind == "step.settled",
+        )
+        return facts
 
     def made(self) -> Rows:
         """Return the rows."""
         rows = self.rows
-        rows.agents, rows.types = list(self._agents), list(self._types)
+        rows.agents, rows.types = list(self._agents), list(self._facts)
         rows.statuses, rows.names = list(self._statuses), list(self._names)
         return rows
 
@@ -197,17 +221,23 @@ def rows_of(history: Iterable[Stored]) -> Rows:
     return builder.made()
 
 
-class _Head(msgspec.Struct):
-    """Fields of a large event that its row needs."""
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    """Fields of an event that its row needs besides its words."""
 
     step: Any = None
     parent: Any = None
     tool: Any = None
     role: Any = None
     duration_ms: Any = None
+    question: Any = None
+    name: Any = None
+    to: Any = None
+    agent: Any = None
+    verdict: Any = None
 
 
-_head = msgspec.json.Decoder(_Head)
+_decode_head = msgspec.json.Decoder(_Head).decode
+_NOTHING = _Head()
 
 _NAMES = {
     "step.requested": "tool",
@@ -219,21 +249,28 @@ _NAMES = {
 """Field with the name of what an event is about."""
 
 
-def _fields(data: msgspec.Raw) -> dict[str, Any]:
-    """Return an event's fields, of a large event some; none if they are not readable as JSON."""
+def _head_of(data: msgspec.Raw) -> _Head:
+    """Return an event's fields; none if they are not readable as JSON."""
     try:
-        if len(bytes(data)) > VALUE_BYTES_MAX:
-            return msgspec.structs.asdict(_head.decode(data))
-        fields = msgspec.json.decode(data)
+        return _decode_head(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        return _NOTHING
 
 
-def _size(data: msgspec.Raw, fields: dict[str, Any]) -> str:
+def _words_of(kind: str, key: str, data: msgspec.Raw, head: _Head) -> str:
+    """Return the first words of an event; its size if it has none."""
     size = len(bytes(data))
-    is_plain = fields and size <= VALUE_BYTES_MAX
-    return "" if is_plain or bytes(data) == b"{}" else counted(size, "byte")
+    fields: Any = {}
+    if size > VALUE_BYTES_MAX:
+        fields = msgspec.structs.asdict(head)
+    else:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            fields = msgspec.json.decode(data)
+    is_plain = isinstance(fields, dict) and fields
+    text = words(kind, key, fields if is_plain else {})
+    if text or (is_plain and size <= VALUE_BYTES_MAX) or bytes(data) == b"{}":
+        return text
+    return counted(size, "byte")
 
 
 def words(kind: str, key: str, fields: dict[str, Any]) -> str:
@@ -353,18 +390,22 @@ class Outline(Answer):
 
 
 async def outline(
-    workspace: Workspace, run: str, after: int = 0, limit: int = ROWS, end: int | None = None
+    workspace: Workspace,
+    run: str,
+    after: int = 0,
+    limit: int = ROWS,
+    end: int | None = None,
+    *,
+    has_words: bool = True,
 ) -> Outline:
     """Return the rows of a run's events after a position; before a fork's cut, its parents'.
 
     A page ends with a whole commit, and may hold a few rows more than `limit`. With `end`, later
     commits are left out. Raises NotFound, Corrupt.
     """
-    log, builder = workspace.log, RowsBuilder()
-    newest = await log.last(RunStreams(run))
-    if newest is None:
-        raise NotFound(f"run {run!r:.80}", RUN_REMEDY)
-    until = newest.position if end is None else min(end, newest.position)
+    log, builder = workspace.log, RowsBuilder(has_words=has_words)
+    until = await _end_of(workspace, run)
+    until = until if end is None else min(end, until)
     if await workspace.states.forked(run) is not None:
         history = await workspace.states.history(run, AtPosition(until))
         for stored in history:
@@ -379,6 +420,39 @@ async def outline(
             builder.take(stored)
             if len(builder) >= limit and stored.position < until:
                 return Outline(run, until, stored.position, builder.made())
+    return Outline(run, until, None, builder.made())
+
+
+async def _end_of(workspace: Workspace, run: str) -> int:
+    """Return the position of a run's newest commit. Raises NotFound."""
+    newest = await workspace.log.last(RunStreams(run))
+    if newest is None:
+        raise NotFound(f"run {run!r:.80}", RUN_REMEDY)
+    return newest.position
+
+
+async def outline_end(workspace: Workspace, run: str, least: int) -> Outline:
+    """Return the last rows of a run, from the beginning of a commit on: at least so many.
+
+    The commits of a few positions are read, and of four times as many while these have too few
+    rows. Raises NotFound, Corrupt.
+    """
+    until, span = await _end_of(workspace, run), max(1, least // 16)
+    while True:
+        page = await outline(workspace, run, max(0, until - span), sys.maxsize, until)
+        if len(page.rows.position) >= least or span >= until:
+            return page
+        span *= 4
+
+
+async def outline_at(workspace: Workspace, run: str, positions: Sequence[int]) -> Outline:
+    """Return the rows of a run's commits at some positions. Raises NotFound, Corrupt."""
+    until = await _end_of(workspace, run)
+    is_fork = await workspace.states.forked(run) is not None
+    builder = RowsBuilder()
+    for stored in await asyncio.gather(*map(workspace.log.at, positions)):
+        if is_fork or run_of(stored.stream) == run:
+            builder.take(stored)
     return Outline(run, until, None, builder.made())
 
 

@@ -14,6 +14,7 @@ export function useSource(): Source {
 
 export interface Read<T> {
   data: T | null; // the newest answer: kept while a newer one is read
+  query: Query; // that it answers, which may be an earlier one
   position: number | null;
   problem: Problem | null;
   loading: boolean;
@@ -31,7 +32,7 @@ export function useRead<T>(path: string | null, query: Query = {}): Read<T> {
 
 function useHeld<T>(source: Source, path: string | null, query: Query): Read<T> {
   return useMemo(() => {
-    const nothing = { data: null, position: null, problem: null, loading: false, reload: () => undefined };
+    const nothing = { data: null, query, position: null, problem: null, loading: false, reload: () => undefined };
     try {
       return path === null ? nothing : { ...nothing, data: source.now!<T>(path, query) };
     } catch (error) {
@@ -42,7 +43,7 @@ function useHeld<T>(source: Source, path: string | null, query: Query): Read<T> 
 
 function useRequest<T>(source: Source, path: string | null, query: Query): Read<T> {
   const [count, setCount] = useState(0);
-  const [state, setState] = useState<Omit<Read<T>, "reload">>({ data: null, position: null, problem: null, loading: path !== null });
+  const [state, setState] = useState<Omit<Read<T>, "reload">>({ data: null, query, position: null, problem: null, loading: path !== null });
   const key = path === null ? null : path + queryText(query);
   const before = useRef<string | null>(null);
   useEffect(() => {
@@ -52,7 +53,7 @@ function useRequest<T>(source: Source, path: string | null, query: Query): Read<
     before.current = key;
     setState((now) => ({ ...now, data: isOther ? null : now.data, problem: null, loading: true }));
     source.get<T>(path, query, control.signal).then(
-      ({ data, position }) => control.signal.aborted || setState({ data, position, problem: null, loading: false }),
+      ({ data, position }) => control.signal.aborted || setState({ data, query, position, problem: null, loading: false }),
       (error) => control.signal.aborted || setState((now) => ({ ...now, problem: asProblem(error), loading: false })),
     );
     return () => control.abort();

@@ -1,27 +1,32 @@
 // One run on the page: its outline, the point that everything follows, and how it is read on.
 
-import { signal } from "@preact/signals";
+import { batch, signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { query, setQuery } from "../app/place";
 import { asProblem } from "../app/reads";
-import type { Answer, Problem, Source } from "../app/source";
+import type { Problem, Query, Source } from "../app/source";
 import type { EventAnswer } from "./answers";
 import { TimeAxis } from "./axis";
 import { eventShown } from "./shown";
 import { BAD, Outline, type OutlinePage, type Rows } from "./outline";
 
-const FIRST = 2_000; // rows read first, to show something soon
-const PAGE = 20_000; // rows read at once after them
+const FIRST = 2_000; // rows read first: of a larger run those at the point, to show something soon
+const BEFORE = 16; // positions before the point that are read with it
+const PAGE = 50_000; // rows read at once after them
+const POSITIONS = 60; // positions whose first words are read at once
 const KEPT = 2_000; // newest events kept after they were read
 const SETTLE_MS = 70; // from a move until panels read the point,
 const FOLLOW_MS = 300; // and while the newest event is followed
+const READS = 4; // events that are read at once while the point moves
 
 export class RunModel {
   readonly outline = new Outline();
   readonly version = signal(0); // rises when rows were added
   readonly isReady = signal(false); // rows up to the point are here
   readonly isWhole = signal(false); // all rows up to the end of the read are here
+  readonly reading = signal(0); // number of rows read, of a large run
+  readonly worded = signal(0); // rises when first words were read
   readonly problem = signal<Problem | null>(null);
   readonly point = signal(-1);
   readonly find = signal(""); // the searched text, while the point is one of its matches
@@ -29,6 +34,8 @@ export class RunModel {
   readonly follows = signal(false); // the point is the newest event, and stays so
   readonly pin = signal<string>(""); // address of the other point of a comparison
   private readonly events = new Map<string, EventAnswer | Promise<EventAnswer>>();
+  reads = 0; // events that are being read
+  private readonly asked = new Set<number>(); // positions whose first words are being read
   private isStopped = false;
   private isMoved = false;
   private pending = -1;
@@ -46,42 +53,82 @@ export class RunModel {
 
   // ------------------------------------------------------------ reading
 
-  // Read all rows. The first page is shown at once; the point of the address, or the place where the run
-  // opens, when it is read, unless the reader has moved meanwhile.
+  private async page(query: Query): Promise<OutlinePage> {
+    const path = `${this.path}/outline`;
+    return this.source.now ? this.source.now<OutlinePage>(path) : (await this.source.get<OutlinePage>(path, query)).data;
+  }
+
+  // Read all rows. Of a large run those at the point are shown at once, and all others, without their first
+  // words, take their place once they are here.
   async read(): Promise<void> {
+    const { outline } = this;
     const address = query.peek().at;
     try {
-      let after: number | null = 0;
-      while (after !== null && !this.isStopped) {
-        const { data }: Answer<OutlinePage> = this.source.now
-          ? { data: this.source.now<OutlinePage>(`${this.path}/outline`), position: null }
-          : await this.source.get<OutlinePage>(`${this.path}/outline`, { after, limit: after ? PAGE : FIRST });
-        this.outline.add(data.rows);
-        this.outline.end = data.position;
-        after = data.next;
-        this.version.value++;
-        if (this.isMoved || !this.outline.size) continue;
-        if (after === null || this.has(address)) this.open(address);
-        else if (!this.isReady.value) this.point.value = address === undefined ? this.outline.size - 1 : 0;
-        this.isReady.value = true;
+      const first = await this.page({ limit: FIRST });
+      if (first.next === null) outline.add(first.rows);
+      else {
+        const near = Number.parseInt(address ?? "", 10) - BEFORE;
+        outline.add((await this.page(near >= 0 ? { after: near, limit: FIRST } : { part: "end", limit: FIRST })).rows);
+        this.show(address === undefined ? outline.size - 1 : null, address);
+        await this.rest(new Outline());
       }
-      this.isWhole.value = true;
-      this.isReady.value = true;
+      if (this.isStopped) return;
+      batch(() => {
+        outline.end = Math.max(outline.end, first.position);
+        if (outline.size) this.show(null, this.isMoved ? query.peek().at : address);
+        this.isWhole.value = this.isReady.value = true;
+      });
     } catch (error) {
       this.problem.value = asProblem(error);
     }
   }
 
-  private has(address: string | undefined): boolean {
-    if (address === undefined) return false;
-    return this.outline.position[this.outline.size - 1] > Number(address.split(".")[0]);
+  private show(point: number | null, address: string | undefined): void {
+    batch(() => {
+      this.version.value++;
+      if (point === null) this.open(address);
+      else this.point.value = point;
+      this.pending = this.point.value;
+      this.isReady.value = true;
+    });
+  }
+
+  private async rest(whole: Outline): Promise<void> {
+    for (let after: number | null = 0; after !== null && !this.isStopped; this.reading.value = whole.size) {
+      const page: OutlinePage = await this.page({ after, limit: PAGE, words: false });
+      whole.add(page.rows);
+      whole.end = page.position;
+      after = page.next;
+    }
+    Object.assign(this.outline, whole); // in place: the parts of the view hold the object
+  }
+
+  // Read the first words of events that have none yet; of all events if none are named.
+  async words(numbers?: number[]): Promise<void> {
+    const { outline } = this;
+    if (outline.hasWords || (numbers && !this.isWhole.peek())) return;
+    if (!numbers) {
+      for (let after: number | null = 0; after !== null && !this.isStopped; ) {
+        const page: OutlinePage = await this.page({ after, limit: PAGE });
+        outline.setWords(page.rows);
+        after = page.next;
+      }
+      outline.hasWords = true;
+    } else {
+      const missing = numbers.filter((number) => outline.texts[number] === undefined).map((number) => outline.position[number]);
+      const positions = [...new Set(missing)].filter((position) => !this.asked.has(position)).slice(0, POSITIONS);
+      if (!positions.length) return;
+      for (const position of positions) this.asked.add(position); // also of a refusal: it is not repeated
+      outline.setWords((await this.page({ at: positions.join(",") })).rows);
+    }
+    this.worded.value++;
   }
 
   private open(address: string | undefined): void {
     const place = /^(\d+)(?:\.(\d+))?$/.exec(address ?? "");
-    const at = place ? this.outline.at(Number(place[1]), place[2] === undefined ? Infinity : Number(place[2])) : this.opening();
+    const at = place ? this.outline.at(Number(place[1]), place[2] === undefined ? Infinity : Number(place[2])) : this.follows.value ? this.outline.size - 1 : this.opening();
     this.point.value = Math.max(0, at);
-    this.isMoved = place !== null;
+    this.isMoved ||= place !== null;
   }
 
   // Initial point: the first failure of a run that did not complete, else the end.
@@ -117,10 +164,10 @@ export class RunModel {
   // Read what was recorded since, after a stream that fell behind.
   async more(): Promise<void> {
     for (let after: number | null = this.outline.end; after !== null && !this.isStopped; ) {
-      const { data }: Answer<OutlinePage> = await this.source.get<OutlinePage>(`${this.path}/outline`, { after, limit: PAGE });
-      this.add(data.rows);
-      this.outline.end = Math.max(this.outline.end, data.position);
-      after = data.next;
+      const page: OutlinePage = await this.page({ after, limit: PAGE });
+      this.add(page.rows);
+      this.outline.end = Math.max(this.outline.end, page.position);
+      after = page.next;
     }
   }
 
@@ -193,7 +240,8 @@ export class RunModel {
       this.events.set(address, event);
       return event;
     });
-    read.catch(() => this.events.delete(address));
+    this.reads++;
+    read.catch(() => this.events.delete(address)).finally(() => this.reads--);
     this.events.set(address, read);
     if (this.events.size > KEPT) this.events.delete(this.events.keys().next().value!);
     return read;
@@ -231,17 +279,21 @@ export function useModel(): RunModel {
 // An address for reads: at once where the source holds its answers, else a moment later, so that a moving
 // point is read now and then.
 export function useSettled(address: string): string {
-  const { source, follows } = useModel();
+  const model = useModel();
+  const { source, follows } = model;
   const [settled, setSettled] = useState(address);
   const newest = useRef(address);
   const timer = useRef(0);
   newest.current = address;
   useEffect(() => {
     if (source.now || settled === address || timer.current) return;
-    timer.current = window.setTimeout(() => {
+    const wait = () => void (timer.current = window.setTimeout(settle, follows.peek() ? FOLLOW_MS : SETTLE_MS));
+    const settle = () => {
+      if (model.reads >= READS) return wait();
       timer.current = 0;
       setSettled(newest.current);
-    }, follows.peek() ? FOLLOW_MS : SETTLE_MS);
+    };
+    wait();
   }, [address, settled]);
   useEffect(() => () => clearTimeout(timer.current), []);
   return source.now ? address : settled;

@@ -10,7 +10,7 @@ export interface Rows {
   step: (number | null)[];
   status: number[];
   name: number[]; // of the tool, question, checkpoint or role that the event is about
-  text: string[]; // first words
+  text: string[]; // first words; none if they were not requested
   to: Record<string, string>; // receivers of hand-offs and messages, by row
   parent?: Record<string, number>; // number of the step around a step or fact, by row
   took?: Record<string, number>; // stated durations (ms) of outcomes, by row
@@ -65,7 +65,7 @@ export class Outline {
   step = new Int32Array(0); // -1: none
   status = new Uint8Array(0);
   names: string[] = [];
-  texts: string[] = [];
+  texts: (string | undefined)[] = []; // undefined: not read yet
   item = new Int32Array(0); // the item of an event
   next = new Int32Array(0); // the next event of its item; -1: none
   to = new Map<number, string>();
@@ -84,6 +84,9 @@ export class Outline {
   depth = new Uint8Array(0);
   hasChild = new Uint8Array(0);
   end = 0; // position up to which the run is read
+  inherited = 0; // number of events that a fork has of its parents: those before its own first event
+  hasWords = true; // of all events the first words are here
+  readonly present = new Uint8Array(KINDS.length); // 1: a row of the kind is here
   private kinds: number[] = []; // by type
   private isNested = false;
   private orderOf: Int32Array | null = null;
@@ -161,11 +164,21 @@ export class Outline {
       this.status[number] = statuses[rows.status[row]];
       this.names.push(names[rows.name[row]]);
       this.texts.push(rows.text[row]);
+      if (rows.text[row] === undefined) this.hasWords = false;
       this.next[number] = -1;
+      if (kind === 3 && this.typeName(number) === "run.forked") this.inherited = number;
       if (rows.to?.[row] !== undefined) this.to.set(number, rows.to[row]);
       if (rows.took?.[row] !== undefined) this.took.set(number, rows.took[row]);
       if (rows.when && String(row) in rows.when) this.when.set(number, rows.when[row]);
       this.take(number, kind, this.agents[lane], rows.parent?.[row] ?? -1, rows.branch?.[row]);
+    }
+  }
+
+  // Take the first words of rows that are here already.
+  setWords(rows: Rows): void {
+    for (let row = 0; row < rows.position.length; row++) {
+      const number = this.at(rows.position[row], rows.index[row]);
+      if (this.position[number] === rows.position[row] && this.index[number] === rows.index[row]) this.texts[number] = rows.text[row];
     }
   }
 
@@ -184,6 +197,7 @@ export class Outline {
       item = this.items++;
       this.first[item] = this.last[item] = number;
       this.kind[item] = kind;
+      this.present[kind] = 1;
       const parent = this.around(agent, kind, step, around);
       this.parent[item] = parent;
       this.depth[item] = Math.min(255, (parent < 0 ? 0 : this.depth[parent] + 1) + (branch?.length ?? 0));
@@ -305,14 +319,6 @@ export class Outline {
     const out = new Int32Array(this.items);
     this.order.forEach((item, place) => (out[item] = place));
     return (this.rankOf = out);
-  }
-
-  // Number of events that a fork inherited: those before its own first event.
-  get inherited(): number {
-    const forked = this.types.findIndex((type) => type.startsWith("run.forked"));
-    if (forked < 0) return 0;
-    for (let number = this.size - 1; number >= 0; number--) if (this.type[number] === forked) return number;
-    return 0;
   }
 
   // Stated time of an event, us since 1970; null if none is stated.

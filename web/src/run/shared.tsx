@@ -204,7 +204,7 @@ function Bubble({ number, event, openEvent }: { number: number; event: EventAnsw
         <GoTo number={number} class="link mono">{outline.address(number)}</GoTo>
         {isHere && <span class="chip here">here</span>}
       </div>
-      {event ? <Content content={data.content ?? data.summary ?? data.fields ?? null} /> : <p class="bubble-text rec dim">{printable(outline.texts[number])}</p>}
+      {event ? <Content content={data.content ?? data.summary ?? data.fields ?? null} /> : <p class="bubble-text rec dim">{printable(outline.texts[number] ?? "…")}</p>}
     </article>
   );
 }

@@ -4,9 +4,10 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { useRead } from "../app/reads";
 import { query, setQuery } from "../app/place";
+import type { Value } from "../app/source";
 import { Facts, Pill, Rec, Shown, Who } from "../ui/pieces";
 import { count, plural, preview } from "../ui/text";
-import { AroundContext, failureText, Fold, Payload, TextBlock, Value } from "../ui/value";
+import { AroundContext, failureText, Fold, Payload, TextBlock, Value as Content } from "../ui/value";
 import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
 import { DecisionEvent, GoTo, GoToAddress } from "./event";
 import { useModel, useSettled, type RunModel } from "./model";
@@ -98,8 +99,8 @@ function Section({ id, name, size, children }: { id: string; name: string; size:
   return size ? <section data-list={id}><h3>{name} <span class="dim">{count(size)}</span></h3>{children}</section> : null;
 }
 
-function Window({ model, agent, at }: { model: RunModel; agent: string; at: string }) {
-  const read = useRead<ContextAnswer>(`${model.path}/context`, { at: model.asOf(at), agent });
+function Window({ model, agent, at }: { model: RunModel; agent: string; at: Value }) {
+  const read = useRead<ContextAnswer>(`${model.path}/context`, { at, agent });
   return (
     <Shown read={read}>
       {(answer) => {
@@ -112,7 +113,7 @@ function Window({ model, agent, at }: { model: RunModel; agent: string; at: stri
   );
 }
 
-function AgentInFull({ figures, at }: { figures: AgentFigures; at: string }) {
+function AgentInFull({ figures, at }: { figures: AgentFigures; at: Value }) {
   const model = useModel();
   const { outline } = model;
   const point = model.point.value;
@@ -131,7 +132,7 @@ function AgentInFull({ figures, at }: { figures: AgentFigures; at: string }) {
       <Section id="checkpoints" name="Checkpoints" size={Object.keys(figures.checkpoints).length}>
         <Newest list={Object.entries(figures.checkpoints)} make={([name, data]) => {
           const number = saved.findLast((each) => outline.names[each] === name);
-          return <Fold key={name} label={name} summary={preview(data)}>{() => <>{number !== undefined && <GoTo number={number}>to {outline.address(number)}</GoTo>}<Value value={data} /></>}</Fold>;
+          return <Fold key={name} label={name} summary={preview(data)}>{() => <>{number !== undefined && <GoTo number={number}>to {outline.address(number)}</GoTo>}<Content value={data} /></>}</Fold>;
         }} />
       </Section>
       <Section id="decisions" name="Decisions" size={figures.decisions.length}>
@@ -175,7 +176,7 @@ export function StatePanel() {
                   {agents.map((each) => <AgentRow key={each.agent} figures={each} number={outline.agentNamed(each.agent)?.number ?? 0} isChosen={selected === each.agent} choose={() => setQuery({ agent: selected === each.agent ? "" : each.agent })} />)}
                   {!agents.length && <p class="note">No agent had begun at this point.</p>}
                 </div>
-                {shown && <AgentInFull key={shown.agent} figures={shown} at={at} />}
+                {shown && <AgentInFull key={shown.agent} figures={shown} at={read.query.at} />}
               </AroundContext.Provider>
             );
           }}

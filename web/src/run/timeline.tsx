@@ -191,7 +191,7 @@ function Slider({ model }: { model: RunModel }) {
 // Description of the point.
 function Where({ model }: { model: RunModel }) {
   const { outline } = model;
-  const point = model.point.value;
+  const [point, isWhole] = [model.point.value, model.isWhole.value];
   void model.version.value;
   const here = outline.address(point);
   const [read] = useEvents([useSettled(here)]);
@@ -205,8 +205,8 @@ function Where({ model }: { model: RunModel }) {
       <strong class="mono">{outline.address(point)}</strong>
       {event && <span class="mono" title={VERSION}><Rec text={versionName(event)} /></span>}
       {isTimed && <time class="mono">{moment(outline.time[point])}</time>}
-      {isTimed && <span class="dim">+{duration(since).replace("<", "")}</span>}
-      <span class="dim">event {count(point + 1)} of {count(outline.size)}</span>
+      {isTimed && isWhole && <span class="dim">+{duration(since).replace("<", "")}</span>}
+      {isWhole && <span class="dim">event {count(point + 1)} of {count(outline.size)}</span>}
       {point < outline.inherited && <span class="chip parents">before the fork</span>}
       {event?.occurred_at && <span class="claim">occurred at <Rec text={event.occurred_at} />, says the source</span>}
       {event?.origin && <span class="claim">copied from <Rec text={`position ${event.origin.position} of log ${event.origin.log}, ${String(event.origin.at).slice(0, 19)}Z`} /></span>}

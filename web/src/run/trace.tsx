@@ -37,9 +37,10 @@ function rowOf(outline: Outline, shown: Int32Array, item: number): number {
   return low - 1;
 }
 
-function When({ outline, number, start }: { outline: Outline; number: number; start: number }) {
+function When({ outline, number, start }: { outline: Outline; number: number; start: number | null }) {
   const stated = outline.when.get(number);
-  if (stated === undefined) return <span class="when">+{duration((outline.time[number] - start) / 1000).replace("<", "")}</span>;
+  if (stated === undefined && start === null) return <span class="when">{moment(outline.time[number]).slice(11, 19)}</span>;
+  if (stated === undefined) return <span class="when">+{duration((outline.time[number] - start!) / 1000).replace("<", "")}</span>;
   if (stated === null) return <span class="when" />;
   return <span class="when claim" title="as its source claims">{moment(stated).slice(11, 19)}</span>;
 }
@@ -55,7 +56,7 @@ function StepMarks({ outline, item, point }: { outline: Outline; item: number; p
   }
   return (
     <>
-      {settled >= 0 && <span class="chip">settled by <Rec text={outline.texts[settled].split("  ")[0]} /></span>}
+      {settled >= 0 && <span class="chip">settled by <Rec text={(outline.texts[settled] ?? "").split("  ")[0]} /></span>}
       {tries > 0 && <span class="chip">attempt {tries + 1}</span>}
       {took ? <span class="took">{duration(took)}</span> : null}
       <Pill status={outline.statusAt(item, point)} />
@@ -63,7 +64,7 @@ function StepMarks({ outline, item, point }: { outline: Outline; item: number; p
   );
 }
 
-function Row({ model, item, isCurrent, isClosed, place, start }: { model: RunModel; item: number; isCurrent: boolean; isClosed: boolean; place: Place; start: number }) {
+function Row({ model, item, isCurrent, isClosed, place, start }: { model: RunModel; item: number; isCurrent: boolean; isClosed: boolean; place: Place; start: number | null }) {
   const { outline } = model;
   const point = model.point.value;
   const [first, kind] = [outline.first[item], outline.kindOfItem(item)];
@@ -97,8 +98,9 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
   const most = hideLater ? point : Infinity;
   const shown = useMemo(() => chosen(outline, kinds, collapsed.current, most), [version, kinds, most, folds]);
   const current = rowOf(outline, shown, outline.item[point]);
-  const present = useMemo(() => new Set(outline.kind.subarray(0, outline.items)), [version]);
-  const start = outline.time[0];
+  const start = model.isWhole.value ? outline.time[0] : null;
+  void model.worded.value;
+  const onRange = (first: number, last: number) => void model.words(Array.from(shown.subarray(first, last + 1)).flatMap((item) => [outline.first[item], outline.last[item]])).catch(() => undefined);
   const select = (row: number) => model.go(outline.last[shown[Math.max(0, Math.min(shown.length - 1, row))]]);
   const fold = (item: number) => {
     if (!collapsed.current.delete(item)) collapsed.current.add(item);
@@ -129,7 +131,7 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
       <h2 class="unseen">Trace</h2>
       <div class="bar">
         <div id="kinds" class="kinds" role="group" aria-label="Show in the trace">
-          {SHOWN.filter(([kind]) => present.has(KINDS.indexOf(kind))).map(([kind, name]) => (
+          {SHOWN.filter(([kind]) => outline.present[KINDS.indexOf(kind)]).map(([kind, name]) => (
             <button key={kind} type="button" class="kind" aria-pressed={kinds.has(kind)} style={{ "--mark": `var(--mark-${kind})` }} onClick={() => {
               const next = new Set(kinds);
               if (!next.delete(kind)) next.add(kind);
@@ -140,7 +142,7 @@ export function Trace({ openEvent }: { openEvent: (byKey?: boolean) => void }) {
         <label class="check"><input id="hide" type="checkbox" checked={hideLater} onChange={(event) => setHideLater(event.currentTarget.checked)} /> Hide rows after this point</label>
       </div>
       {shown.length ? (
-        <VirtualList id="tree" rowsId="rows" class="tree" role="tree" label="Steps and facts" size={shown.length} height={ROW_HEIGHT} current={current} active={current >= 0 ? `row-${shown[current]}` : undefined} onKeyDown={onKey} onClick={onClick} row={(index, place) => <Row key={shown[index]} model={model} item={shown[index]} isCurrent={index === current} isClosed={collapsed.current.has(shown[index])} place={place} start={start} />} />
+        <VirtualList id="tree" rowsId="rows" class="tree" role="tree" label="Steps and facts" size={shown.length} height={ROW_HEIGHT} current={current} active={current >= 0 ? `row-${shown[current]}` : undefined} onKeyDown={onKey} onClick={onClick} onRange={onRange} row={(index, place) => <Row key={shown[index]} model={model} item={shown[index]} isCurrent={index === current} isClosed={collapsed.current.has(shown[index])} place={place} start={start} />} />
       ) : <Empty>No row is of the selected kinds{hideLater ? " up to this point" : ""}.</Empty>}
     </section>
   );
@@ -151,7 +153,7 @@ export function searchOutline(outline: Outline, text: string): number[] {
   const find = text.toLowerCase();
   const out = [];
   for (let number = 0; number < outline.size; number++) {
-    if (outline.texts[number].toLowerCase().includes(find) || outline.types[outline.type[number]].includes(find)) out.push(number);
+    if (outline.texts[number]?.toLowerCase().includes(find) || outline.types[outline.type[number]].includes(find)) out.push(number);
   }
   return out;
 }

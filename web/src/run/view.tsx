@@ -36,6 +36,7 @@ function Search() {
   const [matches, setMatches] = useState<number[]>([]);
   const [at, setAt] = useState(-1);
   const [text, setText] = useState("");
+  const [isReading, setReading] = useState(false);
   const input = useRef<HTMLInputElement>(null);
   const timer = useRef(0);
   const searched = useRef("");
@@ -49,6 +50,12 @@ function Search() {
     clearTimeout(timer.current);
     searched.current = words.trim().toLowerCase();
     setText(words);
+    if (searched.current && !outline.hasWords) {
+      setMatches([]);
+      setReading(true);
+      void model.words().finally(() => setReading(false)).then(() => searched.current === words.trim().toLowerCase() && search(words));
+      return;
+    }
     const list = !searched.current ? [] : source.now ? source.now<{ events: number[] }>(`${model.path}/search`, { q: searched.current }).events : searchOutline(outline, searched.current);
     setMatches(list);
     setAt(-1);
@@ -72,13 +79,13 @@ function Search() {
   return (
     <search class="search">
       <label for="query" class="unseen">Search tools, arguments, results and messages</label>
-      <input ref={input} id="query" type="search" placeholder={source.now ? "Search everything" : "Search names and first words"} autocomplete="off" spellcheck={false} aria-keyshortcuts="/" onKeyDown={onKey} onInput={(event) => {
+      <input ref={input} id="query" type="search" placeholder={source.now ? "Search everything" : "Search names and first words"} autocomplete="off" spellcheck={false} disabled={!model.isWhole.value} aria-keyshortcuts="/" onKeyDown={onKey} onInput={(event) => {
         const { value } = event.currentTarget;
         clearTimeout(timer.current);
         timer.current = window.setTimeout(() => search(value), SEARCH_MS);
       }} />
-      <output id="found" for="query" aria-live="polite">{!text.trim() ? "" : none ? "no match" : `${count(at + 1)} of ${count(matches.length)}`}</output>
-      {!source.now && none && text.trim() && <a class="small" href={address("/search", { q: text.trim(), run: model.run })}>Search payloads</a>}
+      <output id="found" for="query" aria-live="polite">{!text.trim() ? "" : isReading ? "reading…" : none ? "no match" : `${count(at + 1)} of ${count(matches.length)}`}</output>
+      {!source.now && none && !isReading && text.trim() && <a class="small" href={address("/search", { q: text.trim(), run: model.run })}>Search payloads</a>}
       <button id="previous" type="button" aria-label="Previous match" title="Previous match (Shift+Enter)" disabled={none} onClick={() => to(matches, at - 1)}>↑</button>
       <button id="next" type="button" aria-label="Next match" title="Next match (Enter)" disabled={none} onClick={() => to(matches, at + 1)}>↓</button>
     </search>
@@ -126,9 +133,9 @@ function lasted(model: RunModel): string {
 function Head({ read }: { read: RunAnswer | null }) {
   const model = useModel();
   const { outline, source } = model;
-  const version = model.version.value;
+  const [version, isWhole] = [model.version.value, model.isWhole.value];
   const life = read?.run;
-  const troubles = useMemo(() => model.troubles(), [version]);
+  const troubles = useMemo(() => (isWhole ? model.troubles() : []), [version, isWhole]);
   const [isOpen, setOpen] = useState(!isPhone.peek());
   const labels = Object.entries(life?.labels ?? {});
   const last = outline.size - 1;
@@ -164,7 +171,7 @@ function Head({ read }: { read: RunAnswer | null }) {
           ["labels", labels.length ? <span class="chips">{labels.map(([name, value]) => <span key={name} class="chip"><Rec text={`${name}=${value}`} /></span>)}</span> : null],
           ["at work", life.at_work?.length ? `${life.at_work.join(", ")} (or killed)` : null],
           ["error", life.error && failureText(life.error)],
-          ["lasted", lasted(model)],
+          ["lasted", isWhole && lasted(model)],
           ["questions", source.kind === "http" && <RunQuestions run={model.run} parent={life.forked?.parent} at={query.value.at ?? ""} />],
         ]} />}
       </details>
@@ -379,7 +386,7 @@ export default function RunView({ run }: { run: string }) {
           <Head read={read.data} />
           {problem && <Failed problem={problem} />}
           <Timeline />
-          {!model.isWhole.value && <p class="note reading" role="status">Reading: {plural(model.outline.size, "event")} so far.</p>}
+          {!model.isWhole.value && <p class="note reading" role="status">Reading: {plural(model.reading.value, "event")} so far. Here are those around one point.</p>}
           <Panels />
         </Opened>
         {model.isWhole.value && source.kind === "http" && <Live key={epoch} model={model} changed={reload} restart={() => setEpoch(epoch + 1)} />}

@@ -15,7 +15,7 @@ export function titleOf(outline: Outline, item: number): string {
 // Content of an item, in one line: its first words without the name that they begin with.
 export function gistOf(outline: Outline, item: number): string {
   const first = outline.first[item];
-  const [name, text] = [outline.names[first], outline.texts[first]];
+  const [name, text] = [outline.names[first], outline.texts[first] ?? ""];
   if (!name || !text.startsWith(name)) return text;
   const rest = text.slice(name.length);
   switch (outline.kindOfItem(item)) {

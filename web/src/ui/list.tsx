@@ -1,6 +1,5 @@
 // A list of any number of rows of one height, of which only those in sight exist.
 
-import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "@tanstack/virtual-core";
 import { signal } from "@preact/signals";
 import type { AriaRole, ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -41,33 +40,38 @@ export function VirtualList(props: VirtualListProps) {
   const { size, height = 30, current = null } = props;
   const box = useRef<HTMLDivElement>(null);
   const [, redraw] = useState(0);
-  const virtual = useRef<Virtualizer<HTMLDivElement, Element> | null>(null);
-  const options = {
-    count: size,
-    getScrollElement: () => box.current,
-    estimateSize: () => height,
-    overscan: OVERSCAN,
-    observeElementRect,
-    observeElementOffset,
-    scrollToFn: elementScroll,
-    onChange: () => redraw((now) => now + 1),
-  };
-  virtual.current ??= new Virtualizer<HTMLDivElement, Element>(options);
-  virtual.current.setOptions({ ...virtual.current.options, ...options });
-  useLayoutEffect(() => virtual.current!._didMount(), []);
-  useLayoutEffect(() => virtual.current!._willUpdate());
+  const sight = useRef({ top: 0, room: 0, first: 0, last: -1, size: 0, height });
+  const now = sight.current;
+  const range = () => [Math.max(0, Math.floor(now.top / now.height) - OVERSCAN), Math.min(now.size - 1, Math.floor((now.top + now.room) / now.height) + OVERSCAN)];
+  useLayoutEffect(() => {
+    const node = box.current!;
+    const look = () => {
+      Object.assign(now, { top: node.scrollTop, room: node.clientHeight });
+      const [first, last] = range();
+      if (first !== now.first || last !== now.last) redraw((times) => times + 1);
+    };
+    const watch = new ResizeObserver(look);
+    watch.observe(node);
+    node.addEventListener("scroll", look, { passive: true });
+    look();
+    return () => {
+      watch.disconnect();
+      node.removeEventListener("scroll", look);
+    };
+  }, []);
   // Scrolled before the rows are made: afterwards the old ones would be laid out, too, and made again.
-  const place = useRef<{ current: number | null; size: number }>({ current: null, size: 0 });
-  const isMoved = current !== null && current >= 0 && current < size && current !== place.current.current;
-  const isEarly = isMoved && box.current !== null && size === place.current.size && virtual.current.scrollRect !== null;
+  const place = useRef<number | null>(null);
+  const isMoved = current !== null && current >= 0 && current < size && current !== place.current;
+  const isEarly = isMoved && box.current !== null && size === now.size && now.room > 0;
+  Object.assign(now, { size, height });
   if (isEarly) {
-    const to = inSight(virtual.current.scrollOffset ?? 0, virtual.current.scrollRect!.height, current, height);
+    const to = inSight(now.top, now.room, current, height);
     if (to !== null) {
       box.current!.scrollTop = to;
-      virtual.current.scrollOffset = Math.max(0, Math.min(to, size * height - virtual.current.scrollRect!.height));
+      now.top = Math.max(0, Math.min(to, size * height - now.room));
     }
   }
-  place.current = { current, size };
+  place.current = current;
   useLayoutEffect(() => {
     if (isEarly || current === null || current < 0 || current >= size) return;
     const to = inSight(box.current!.scrollTop, box.current!.clientHeight, current, height);
@@ -76,16 +80,16 @@ export function VirtualList(props: VirtualListProps) {
   useLayoutEffect(() => {
     if (props.stick && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [props.stick, size]);
-  const rows = virtual.current.getVirtualItems();
-  const [first, last] = [rows[0]?.index ?? 0, rows.at(-1)?.index ?? -1];
-  useEffect(() => props.onRange?.(first, last), [first, last, size]);
+  const [first, last] = range();
+  Object.assign(now, { first, last });
+  useEffect(() => props.onRange?.(first, last));
   const printed = Math.min(size, PRINTED_ROWS);
   return (
     <div ref={box} id={props.id} class={`vlist ${props.class ?? ""}`} role={props.role ?? "list"} tabIndex={0} aria-label={props.label} aria-activedescendant={props.active} onKeyDown={props.onKeyDown} onClick={props.onClick}>
       <div id={props.rowsId} role="presentation" class="vsize" style={{ height: isPrinting.value ? "auto" : `${size * height}px` }}>
         {isPrinting.value
           ? Array.from({ length: printed }, (_, index) => props.row(index, placeOf(index, size, {})))
-          : rows.map((each) => props.row(each.index, placeOf(each.index, size, { position: "absolute", top: "0", left: "0", right: "0", height: `${height}px`, transform: `translateY(${each.start}px)` })))}
+          : Array.from({ length: last - first + 1 }, (_, at) => props.row(first + at, placeOf(first + at, size, { position: "absolute", top: "0", left: "0", right: "0", height: `${height}px`, transform: `translateY(${(first + at) * height}px)` })))}
       </div>
       {isPrinting.value && size > printed ? <p class="note">{(size - printed).toLocaleString("en-US")} more rows are not printed.</p> : null}
     </div>

@@ -23,7 +23,7 @@ const opened = new Map<string, boolean>(); // values that the reader opened or c
 
 const isBlob = (value: any): boolean => typeof value?.$blob?.sha256 === "string";
 const isShort = (value: any): boolean =>
-  value === null || (typeof value === "object" ? Object.keys(value).length === 0 : String(value).length <= SHORT && !String(value).includes("\n"));
+  value === null || (typeof value === "object" ? (Array.isArray(value) ? value : Object.keys(value)).length === 0 : String(value).length <= SHORT && !String(value).includes("\n"));
 
 // True if a text occurs inside a value; a blob's content is not looked at.
 export function holds(value: unknown, find: string): boolean {
@@ -45,8 +45,8 @@ function blocks(text: string, to: number): string[] {
   const out = [];
   for (let start = 0; start < to; ) {
     const end = Math.min(to, start + TEXT_CHARACTERS);
-    const line = end < to ? text.lastIndexOf("\n", end) + 1 : end;
-    const next = line > start ? line : end;
+    const line = end < to ? text.slice(start, end).lastIndexOf("\n") : -1; // looked for in this part alone
+    const next = line < 0 ? end : start + line + 1;
     out.push(printable(text.slice(start, next)));
     start = next;
   }
@@ -151,21 +151,24 @@ function Before({ step, name, size, depth }: { step: number; name: string; size:
 
 function Entries({ value, name, depth }: { value: any; name?: string; depth: number }) {
   const { find = "" } = useContext(AroundContext);
-  const keys = Object.keys(value);
-  const hit = find ? keys.findLastIndex((key) => holds(key, find) || holds(value[key], find)) : -1;
+  const isList = Array.isArray(value);
+  const names = isList && !find ? [] : Object.keys(value); // of a list of millions they would be as large as it is
+  const length = isList ? value.length : names.length;
+  const hit = find ? names.findLastIndex((key) => holds(key, find) || holds(value[key], find)) : -1;
   const [size, setSize] = useState(ENTRIES);
-  const shown = Math.max(size, hit + 1);
-  if (!keys.length) return <code class="rec">{Array.isArray(value) ? "[]" : "{}"}</code>;
+  const shown = Math.min(length, Math.max(size, hit + 1));
+  if (!length) return <code class="rec">{isList ? "[]" : "{}"}</code>;
   return (
     <div class="entries">
-      {keys.slice(0, shown).map((key) => {
+      {Array.from({ length: shown }, (_, at) => {
+        const key = isList ? String(at) : names[at];
         const inner = value[key];
         const place = depth === 0 && name === undefined ? key : name;
         if (isShort(inner)) return <div key={key} class="entry"><Rec text={key} class="label" /><Value value={inner} name={place} depth={depth + 1} /></div>;
-        const isOpen = holds(inner, find) || (keys.length === 1 && depth < 2);
+        const isOpen = holds(inner, find) || (length === 1 && depth < 2);
         return <Fold key={`${key} ${isOpen}`} label={key} summary={preview(inner)} open={isOpen}>{() => <Value value={inner} name={place} depth={depth + 1} />}</Fold>;
       })}
-      {shown < keys.length && <button type="button" class="more" onClick={() => setSize(shown + ENTRIES)}>Show {count(Math.min(ENTRIES, keys.length - shown))} more of {count(keys.length)}</button>}
+      {shown < length && <button type="button" class="more" onClick={() => setSize(shown + ENTRIES)}>Show {count(Math.min(ENTRIES, length - shown))} more of {count(length)}</button>}
     </div>
   );
 }

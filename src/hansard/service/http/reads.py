@@ -75,6 +75,9 @@ RUNS, RUNS_MAX = 50, 500
 CONTEXT_BYTES_MAX = 256 * 1024
 """Largest content of a message that a context window has in full."""
 
+POSITIONS_MAX = 200
+"""Most positions of one request for rows."""
+
 KNOWN_RUNS_MAX = 10_000
 """Most runs of a workspace that are kept in short, to be listed again while they do not change."""
 
@@ -532,6 +535,9 @@ async def outline(
     *,
     after: Annotated[int, msgspec.Meta(ge=0)] = 0,
     limit: Annotated[int, msgspec.Meta(ge=1, le=ROWS_MAX)] = ROWS,
+    part: Literal["page", "end"] = "page",
+    at: str = "",
+    words: bool = True,
 ) -> Outline:
     """Return the rows of a run's events in order, one column a field.
 
@@ -539,13 +545,28 @@ async def outline(
         run: The run's id, a unique prefix, or `last`.
         after: Only events after this position.
         limit: Most rows; a page ends with a whole commit, and may have a few more.
+        part: `end` for the last rows, at least `limit` of them, instead of a page.
+        at: Only the commits at these positions, with commas, at most 200.
+        words: Without first words of events if false: a large run is then read faster.
     """
     role = role_context(context)
+    try:
+        positions = [int(each) for each in at.split(",") if each]
+    except ValueError:
+        raise BadValue("at", f"{at!r:.80}", "give positions with commas, such as 12,17") from None
+    if len(positions) > POSITIONS_MAX:
+        raise BadValue("at", f"{len(positions)} positions", f"give at most {POSITIONS_MAX}")
     if role is not None:
         view = (await view_of(role, run)).view
+        if part == "end":
+            after, limit = max(0, len(view.events) - limit), len(view.events)
         return shown_outline(view.run, view.events, after, limit)
     workspace, name = await _found(context, "outline", run)
-    return await outlines.outline(workspace, name, after, limit)
+    if positions:
+        return await outlines.outline_at(workspace, name, positions)
+    if part == "end":
+        return await outlines.outline_end(workspace, name, limit)
+    return await outlines.outline(workspace, name, after, limit, has_words=words)
 
 
 @read("/runs/{run}/events/{id}")
