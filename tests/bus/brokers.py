@@ -49,11 +49,12 @@ class ServerProcess:
         self.port = port
         self.process: subprocess.Popen[bytes] | None = None
         self.frozen = False
+        self.binary = find_binary()
 
     def start(self) -> None:
         """Start it and wait until it listens."""
         self.process = subprocess.Popen(
-            [find_binary(), "-c", self.folder / "nats.conf", "-l", self.folder / "nats.log"]
+            [self.binary, "-c", self.folder / "nats.conf", "-l", self.folder / "nats.log"]
         )
         until = time.monotonic() + START_S
         while time.monotonic() < until:
@@ -75,6 +76,13 @@ class ServerProcess:
         if self.frozen and self.process is not None:
             self.process.send_signal(signal.SIGCONT)
         self.frozen = False
+
+    def stop(self) -> None:
+        """End it cleanly."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(START_S)
+            self.process = None
 
     def kill(self) -> None:
         """SIGKILL it; nothing if it does not run."""
@@ -105,13 +113,6 @@ class Nats(ServerProcess):
         """Have `runtime` not listen on a subject. Before the start."""
         denied = f'permissions: {{ subscribe: {{ deny: ["{subject}"] }}, publish'
         self.configure("permissions: { publish", denied)
-
-    def stop(self) -> None:
-        """End it cleanly."""
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait(START_S)
-            self.process = None
 
     def spoil(self, workspace: str) -> None:
         """Flip a bit in the checksum of the last message of a log. While it does not run."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import random
 import shutil
 from collections import Counter
@@ -12,11 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from hansard.broker.lease import find_binary
 from hansard.bus.archive import archive_at
 from hansard.bus.errors import BusError
 from hansard.bus.jetstream import JetStreamLog, roll
 from hansard.bus.jetstream.client import Broker
-from hansard.bus.jetstream.direct import api, leader_of
+from hansard.bus.jetstream.direct import api, late_of, leader_of, silent_of
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.log import Stored
 from hansard.bus.subjects import log_stream
@@ -25,7 +27,12 @@ from tests.bus import cluster
 from tests.bus.brokers import until
 from tests.bus.cluster import SERVERS, Cluster, Member
 from tests.evidence import Evidence
+from tests.faults._disks import Disk, small_disk
 from tests.faults.test_rolls import WRITERS, Ledger
+
+pytestmark = pytest.mark.thorough(
+    quick="faults/test_partitions.py::test_nothing_acknowledged_is_lost_in_a_one_way_partition"
+)
 
 GOES_ON_S = 120.0
 """Longest time until a writer has another acknowledgement after a fault, in seconds."""
@@ -167,7 +174,52 @@ async def wipe(servers: Cluster, leader: Member, chance: random.Random) -> None:
     await asyncio.to_thread(one.start)
 
 
-FAULTS: dict[str, Fault] = {"kill": kill, "stop": stop, "part": part, "wipe": wipe}
+async def restart(servers: Cluster, leader: Member, chance: random.Random) -> None:
+    """Restart the servers in order, one after the other; with another version if there is one."""
+    del leader, chance
+    for each in servers.members:
+        await asyncio.to_thread(each.stop)
+        if OTHER is not None:
+            each.binary = Path(OTHER) if each.binary != Path(OTHER) else find_binary()
+        await asyncio.to_thread(each.start)
+        await current(servers)
+
+
+async def current(servers: Cluster) -> None:
+    """Wait until each replica of the newest generation follows its leader."""
+
+    async def all_are() -> bool:
+        with contextlib.suppress(BusError, NoAnswer):
+            info = await servers.info(await newest(servers))
+            return bool(leader_of(info)) and not late_of(info) and not silent_of(info, 2.0)
+        return False
+
+    await until(all_are, GOES_ON_S)
+
+
+async def fill(servers: Cluster, leader: Member, chance: random.Random) -> None:
+    """Fill the disk of one server, and restart it once there is room again."""
+    del leader
+    one = servers.members[1]
+    disk = Disk(one.folder / "store")
+    disk.full()
+    await asyncio.sleep(chance.choice([1.0, 5.0, 12.0]))
+    disk.free()
+    one.kill()  # it keeps its error until then
+    await asyncio.to_thread(one.start)
+
+
+FAULTS: dict[str, Fault] = {
+    "kill": kill,
+    "stop": stop,
+    "part": part,
+    "wipe": wipe,
+    "restart": restart,
+    "fill": fill,
+}
+
+OTHER = os.environ.get("HANSARD_OTHER_NATS_SERVER")
+"""Path of a nats-server of another version, for pairs of versions."""
 
 
 @contextlib.asynccontextmanager
@@ -261,14 +313,14 @@ async def newest(servers: Cluster) -> str:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.thorough(
-    quick="faults/test_partitions.py::test_nothing_acknowledged_is_lost_in_a_one_way_partition"
-)
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 async def test_a_rolling_log_survives(tmp_path: Path, evidence: Evidence, rounds: Any, fault: str):
     """Nothing acknowledged is lost or doubled, no read is stale, and all replicas end equal."""
-    seed = random.getrandbits(32)
-    with cluster.running(tmp_path / "cluster", linked=True) as servers:
+    seed, small = random.getrandbits(32), contextlib.ExitStack()
+    with small:
+        if fault == "fill":
+            small.enter_context(small_disk(tmp_path / "cluster/n2/store", DISK_MIB, 5_000))
+        servers = small.enter_context(cluster.running(tmp_path / "cluster", linked=True))
         counts = await survive(servers, FAULTS[fault], rounds(3, 50), seed, tmp_path / "archive")
     evidence.record(f"cluster.rolls.{fault}", **counts)
     assert not counts["stale"], (seed, counts)
