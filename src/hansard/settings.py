@@ -80,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
             the archive, in MiB (64).
         archive_disk_mb: HANSARD_ARCHIVE_DISK_MB: most space in the data directory for commits read
             from the archive, in MiB (1024; 0: none).
+        share_tables: HANSARD_SHARE_TABLES: 1 if of the `hansard up` of several machines one fills
+            the tables of a workspace, and the others fetch them from HANSARD_ARCHIVE (0).
         nats_url: HANSARD_NATS_URL: an outside server or cluster, comma-separated; the embedded one
             if unset.
         nats_user: HANSARD_NATS_USER: the user to log in as there.
@@ -140,6 +142,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     roll_hours: float = 24.0
     archive_memory_mb: int = 64
     archive_disk_mb: int = 1024
+    share_tables: bool = False
     nats_url: str | None = None
     nats_user: str | None = None
     nats_password: str | None = None

@@ -249,6 +249,11 @@ def snapshot_prefix(workspace: str, stream: StreamId, layout: str) -> str:
     return f"hansard_snap.{workspace}.{layout}.{prefix(workspace, stream).split('.', 2)[2]}"
 
 
+def lease_subject(workspace: str) -> str:
+    """Return the subject, in the snapshots' stream, of the right to project a workspace."""
+    return f"hansard_snap.{workspace}.lease"
+
+
 def requests(workspace: str, role: str, principal: str) -> str:
     """Return the prefix of the subjects of a restricted principal's requests to the service."""
     return f"{all_requests(workspace)}.{token(role)}.{token(principal)}"

@@ -427,7 +427,7 @@ async def rebuild(source: Source, place: TableFiles, progress: Progress) -> Rebu
     """Rebuild the tables up to the newest position, and replace the old ones. If killed before
     that, the old ones are unchanged. Raises Held, ProjectionError, BrokerError.
     """
-    with _write_lock(place) as hold:
+    with write_lock(place) as hold:
         last = (await source.extent()).last
         rebuilt = await _make(source, place, last, progress)
         place.replace()
@@ -443,7 +443,7 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
     """
     if not place.path.exists():
         raise Unusable(place.path, "there is no such file")
-    with _write_lock(place) as hold:
+    with write_lock(place) as hold:
         store = await asyncio.to_thread(Store, place.path, read_only=True)
         try:
             position = store.progress.position
@@ -457,7 +457,7 @@ async def verify(source: Source, place: TableFiles, progress: Progress) -> Rebui
 
 
 @contextlib.contextmanager
-def _write_lock(place: TableFiles) -> Generator[WriteLock]:
+def write_lock(place: TableFiles) -> Generator[WriteLock]:
     """Hold the write lock of the tables. If the previous writer was killed and the tables may be
     damaged, keep that state on record, since it is the projector that repairs them.
     """

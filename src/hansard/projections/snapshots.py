@@ -90,7 +90,7 @@ class PublishedSnapshot(msgspec.Struct, frozen=True):
     """The published tables at a position.
 
     `head` is the newest position of the log as then known; `schema` is the digest of their schema;
-    `messages` and `chain` are as in Progress.
+    `messages` and `chain` are as in Progress; `files` has the SHA-256 of each file, by its name.
     """
 
     folder: Path
@@ -100,6 +100,7 @@ class PublishedSnapshot(msgspec.Struct, frozen=True):
     schema: str
     messages: int = 0
     chain: str | None = None
+    files: dict[str, str] = {}
 
     @property
     def path(self) -> Path:
@@ -129,7 +130,7 @@ class _Generation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def generation(self, folder: Path) -> PublishedSnapshot:
         """Return the published tables in the folder where this was read."""
-        *fields, _files, _own = msgspec.structs.astuple(self)
+        *fields, _own = msgspec.structs.astuple(self)
         return PublishedSnapshot(folder, *fields)
 
 
@@ -144,7 +145,7 @@ def newest(place: TableFiles) -> PublishedSnapshot | None:
 
 def damage(generation: PublishedSnapshot) -> str | None:
     """Read a whole generation, and describe its damage; None if there is none."""
-    description = _read_generation(generation.folder)
+    description = _read(generation.folder)
     if description is None:
         return f"'{generation.folder / GENERATION_FILE}' is not what was published"
     for name, digest in description.files.items():
@@ -159,9 +160,32 @@ def damage(generation: PublishedSnapshot) -> str | None:
     return None
 
 
+def described(content: bytes, folder: Path) -> PublishedSnapshot | None:
+    """Return the publication that a `generation.json` describes; None if it is damaged."""
+    with contextlib.suppress(msgspec.DecodeError):
+        fields = msgspec.json.decode(content, type=_Generation)
+        if msgspec.json.encode(fields.sealed) == content:
+            return fields.generation(folder)
+    return None
+
+
+def adopt(place: TableFiles, content: bytes, part: Path) -> str | None:
+    """Publish files that another machine published, from a hidden folder, and remove older ones;
+    return their damage, if they are not what was published there. The caller holds the tables.
+    """
+    (part / GENERATION_FILE).write_bytes(content)
+    snapshot = described(content, part)
+    if snapshot is None or (fact := damage(snapshot)) is not None:
+        return fact if snapshot is not None else "its description is damaged"
+    folder = place.published / f"gen-{snapshot.position}-{time.time_ns()}"
+    part.rename(folder)
+    _sweep(place, folder)
+    return None
+
+
 def unreadable(place: TableFiles) -> list[Path]:
     """Return generations whose `generation.json` is damaged; they are never used."""
-    damaged = [folder for _, folder in _folders(place) if _read_generation(folder) is None]
+    damaged = [folder for _, folder in _folders(place) if _read(folder) is None]
     return [folder for folder in damaged if folder.exists()]  # others were removed meanwhile
 
 
@@ -280,7 +304,7 @@ class Publisher:
             self._adopt(self._copying)
         snapshot = self._make(head)
         self.position = snapshot.position
-        self._sweep(snapshot)
+        _sweep(self._place, snapshot.folder)
         ended_s = time.monotonic()
         self._due_s = ended_s if with_base else ended_s + REST * (ended_s - began_s)
         return snapshot
@@ -370,14 +394,6 @@ class Publisher:
         self._serial = max(self._serial + 1, time.time_ns())
         return self._serial
 
-    def _sweep(self, kept: PublishedSnapshot) -> None:
-        """Remove older generations without readers."""
-        for _, folder in list(_folders(self._place)):
-            fd = _held(folder) if folder != kept.folder else None
-            if fd is not None:
-                away(folder)
-                os.close(fd)
-
 
 class _Copy:
     """A copy of the tables' file, made by its own thread."""
@@ -425,18 +441,19 @@ def _folders(place: TableFiles) -> Iterator[tuple[int, Path]]:
 
 
 def _read(folder: Path) -> PublishedSnapshot | None:
-    description = _read_generation(folder)
-    return None if description is None else description.generation(folder)
-
-
-def _read_generation(folder: Path) -> _Generation | None:
     """Read `generation.json`; None if it is missing or damaged."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        content = (folder / GENERATION_FILE).read_bytes()
-        fields = msgspec.json.decode(content, type=_Generation)
-        if msgspec.json.encode(fields.sealed) == content:
-            return fields
+    with contextlib.suppress(OSError):
+        return described((folder / GENERATION_FILE).read_bytes(), folder)
     return None
+
+
+def _sweep(place: TableFiles, kept: Path) -> None:
+    """Remove older generations without readers."""
+    for _, folder in list(_folders(place)):
+        fd = _held(folder) if folder != kept else None
+        if fd is not None:
+            away(folder)
+            os.close(fd)
 
 
 def _same(current: PublishedSnapshot, progress: Progress) -> bool:

@@ -67,6 +67,7 @@ from hansard.projections.snapshots import Reader
 from hansard.projections.sql_sandbox.rows import Limits
 from hansard.projections.table_files import TableFiles
 from hansard.service.server import NOBODY, Service
+from hansard.service.sharing import Sharing
 from hansard.service.workspace_requests import Asker, R, RoleTables
 from hansard.settings import Settings
 
@@ -302,8 +303,11 @@ async def projecting(
     """Keep the tables of every workspace up to date while the block runs, and watch each.
 
     `mine` is projected first. If one cannot be projected that is reported and stops nothing else;
-    an unexpected error sets `stop` and is raised.
+    an unexpected error sets `stop` and is raised. Raises BadValue.
     """
+    if settings.share_tables and not settings.archive:
+        fact = "HANSARD_ARCHIVE is not set, through which tables are shared"
+        raise BadValue("HANSARD_SHARE_TABLES", fact, "set it, or leave both out")
     task = asyncio.ensure_future(_project_all(settings, mine, broker, tell, watcher))
     task.add_done_callback(lambda done: stop.set() if _failed(done) else None)
     try:
@@ -335,7 +339,8 @@ async def _project_all(
                 for name in sorted(names - begun):
                     watcher.workspace(name)
                     place = TableFiles.of(folder, name)
-                    group.create_task(_project(place, name, broker, tell, watcher))
+                    archive = settings.archive if settings.share_tables else None
+                    group.create_task(_project(place, name, broker, tell, watcher, archive))
                 begun |= names
 
 
@@ -367,13 +372,14 @@ async def _project(
     broker: Broker,
     tell: Callable[[str], None],
     watcher: Watcher,
+    archive: str | None,
 ) -> None:
     """Project; retry once an obstacle is gone: a full disk, an unreachable broker."""
     error_type: type[HansardError] | None = None
     while True:
         began_s = time.monotonic()
         try:
-            await _project_once(place, workspace, broker, tell, watcher)
+            await _project_once(place, workspace, broker, tell, watcher, archive)
         except (NoRoom, Unreachable, NoAnswer) as error:
             if type(error) is not error_type or time.monotonic() - began_s > TELL_AGAIN_S:
                 tell(f"workspace {workspace!r} is not projected for now: {error}")
@@ -390,21 +396,27 @@ async def _project_once(
     broker: Broker,
     tell: Callable[[str], None],
     watcher: Watcher,
+    archive: str | None,
 ) -> None:
+    """Project until it fails; with an archive, while this process has the workspace's lease."""
+
     def moved(batch: Batch, _head: int) -> None:
         watcher.problems(workspace, batch.problems)
 
-    source = await RawWorkspace.open(broker.runtime, workspace)
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        source = await RawWorkspace.open(broker.runtime, workspace)
+        stack.push_async_callback(source.close)
+        sharing: Sharing | None = None
+        if archive is not None:
+            sharing = await Sharing.open(broker.runtime, workspace, archive, place)
+            stack.push_async_callback(sharing.close)
+            await sharing.wait()
         projector = await _taken(source, place, broker, tell)
-        try:
-            if projector.store.restarted:
-                tell(f"rebuilding {str(place.path)!r} from the log: another schema made it")
-            await projector.run(moved=moved)
-        finally:
-            await projector.close()
-    finally:
-        await source.close()
+        stack.push_async_callback(projector.close)
+        if projector.store.restarted:
+            tell(f"rebuilding {str(place.path)!r} from the log: another schema made it")
+        running = projector.run(moved=moved)
+        await (running if sharing is None else sharing.run(running))
 
 
 async def _has_room(place: TableFiles) -> None:
