@@ -485,6 +485,7 @@ class BrokerError(BusError):
     """
 
     def __init__(self, action: str, code: int, description: str) -> None:
-        super().__init__(f"{action}: the broker answered {code}, {description}")
+        answer = f"the broker answered {code}, " if code else ""
+        super().__init__(f"{action}: {answer}{description}")
         self.code = code
         self.description = description

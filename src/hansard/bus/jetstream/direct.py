@@ -61,6 +61,11 @@ elected within 4 s of that (nats-server's `minElectionTimeout`), so a leader tha
 does not know of its successor is not trusted.
 """
 
+LAG_MAX = 1_000
+"""Messages that a replica may be behind its leader when a roll begins; it catches up in less than
+a second.
+"""
+
 MARKER_BYTES_MAX = 1024
 """A marker larger than this, in bytes, is replaced by the next smaller message, since every answer
 includes it.
@@ -179,13 +184,15 @@ def late_of(info: dict[str, Any]) -> list[str]:
 
 
 def silent_of(info: dict[str, Any], since_s: float) -> list[str]:
-    """Return a stream's servers that its leader has not heard from for `since_s` seconds; it hears
-    from each every second.
+    """Return a stream's servers that its leader has not heard from for `since_s` seconds, or that
+    are far behind it; it hears from each every second.
     """
     return [
         str(peer.get("name"))
         for peer in _peers(info)
-        if peer.get("offline") or int(peer.get("active", 0)) > since_s * _NS
+        if peer.get("offline")
+        or int(peer.get("active", 0)) > since_s * _NS
+        or int(peer.get("lag", 0)) > LAG_MAX
     ]
 
 
