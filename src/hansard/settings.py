@@ -84,6 +84,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
             the tables of a workspace, and the others fetch them from HANSARD_ARCHIVE (0).
         nats_url: HANSARD_NATS_URL: an outside server or cluster, comma-separated; the embedded one
             if unset.
+        nats_domain: HANSARD_NATS_DOMAIN: the JetStream domain of another region, which that server
+            reaches over a leaf connection, to use its broker (that server's own, if unset).
         nats_user: HANSARD_NATS_USER: the user to log in as there.
         nats_password: HANSARD_NATS_PASSWORD: that user's password.
         nats_creds: HANSARD_NATS_CREDS: a credentials file, in place of a user.
@@ -144,6 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_variable):
     archive_disk_mb: int = 1024
     share_tables: bool = False
     nats_url: str | None = None
+    nats_domain: str | None = None
     nats_user: str | None = None
     nats_password: str | None = None
     nats_creds: str | None = None

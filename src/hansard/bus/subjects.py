@@ -200,11 +200,6 @@ def closed_prefix(number: int) -> str:
     return f"w.{number}-closed"
 
 
-def later_generations(workspace: str) -> str:
-    """Return the filter for the subjects on which all generations but the first listen."""
-    return f"w.*.{workspace_prefix(workspace)}.>"
-
-
 def rolled(workspace: str) -> str:
     """Return the subject of the notice that the open generation was sealed; it is not stored."""
     return f"hansard_rolled.{workspace}"

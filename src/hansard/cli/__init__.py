@@ -98,6 +98,7 @@ SECTIONS = {
         "check": ("status", "Verify a whole workspace."),
         "repair": ("status", "Restore lost metadata of a workspace's streams."),
         "tiers": ("tiers", "Move older commits of a log to the archive."),
+        "region": ("region", "Keep copies of a log in other regions; promote one of them."),
         "rebuild": ("status", "Rebuild the workspace's tables from its log."),
         "roles": ("roles", "Set, show and explain what each role may see and do."),
         "principals": ("roles", "List principals and their tokens; revoke access."),
@@ -113,7 +114,7 @@ its modules (`declared`), since importing them takes 0.5 s.
 
 GROUPS = {
     *("run", "agent", "mcp", "conversation", "memory", "experiment", "prompt", "price"),
-    *("actions", "experience", "reuse", "roles", "tiers"),
+    *("actions", "experience", "reuse", "roles", "tiers", "region"),
 }
 
 

@@ -188,7 +188,7 @@ UNANSWERED_SHOWN_MAX = 5
 """Most calls without a result named in the summary."""
 
 
-class _Watcher:
+class ImportWatcher:
     """Progress display of an import of a total size in bytes, None if it is unknown."""
 
     def __init__(self, update: output.Update, size: int | None, *, strict: bool) -> None:
@@ -251,7 +251,7 @@ async def import_(
     async with beginning() as workspace:
         try:
             with output.progress("import", in_bytes=True) as update:
-                watcher = _Watcher(update, _size(files), strict=strict)
+                watcher = ImportWatcher(update, _size(files), strict=strict)
                 tally, stopped = Tally(), False
                 groups = {format_: paths} if format_ else {}
                 try:
@@ -287,7 +287,7 @@ def _check_events(terms: ImportDefaults) -> None:
 
 
 def _recognised(
-    paths: list[Path | None], watcher: _Watcher, tally: Tally
+    paths: list[Path | None], watcher: ImportWatcher, tally: Tally
 ) -> dict[str, list[Path | None]]:
     """Group files by format and report the rest. Raises BadRecord, OSError."""
     groups: dict[str, list[Path | None]] = {}
@@ -314,7 +314,7 @@ async def _chats(importer: Importer, paths: list[Path | None]) -> tuple[Tally, b
 
 
 async def _events(
-    workspace: Workspace, paths: list[Path | None], watcher: _Watcher
+    workspace: Workspace, paths: list[Path | None], watcher: ImportWatcher
 ) -> tuple[Tally, bool]:
     from hansard.agents.exchange.reader import import_events
 
@@ -330,7 +330,7 @@ async def _events(
 
 
 async def _spans(
-    workspace: Workspace, paths: list[Path | None], watcher: _Watcher
+    workspace: Workspace, paths: list[Path | None], watcher: ImportWatcher
 ) -> tuple[Tally, bool]:
     from hansard.ext.otel.files import take
 

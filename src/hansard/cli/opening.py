@@ -140,12 +140,12 @@ def _report_place(folder: Path) -> None:
 
 def reading_raw(*, damaged: bool = False) -> AbstractAsyncContextManager[RawWorkspace]:
     """Open an existing workspace without decoding: see `hansard.client.opening`."""
-    return opening.reading_raw(settings(), damaged=damaged)
+    return opening.reading_raw(settings(), damaged=damaged, tell=output.hint)
 
 
 def reading() -> AbstractAsyncContextManager[Workspace]:
     """Open an existing workspace: see `hansard.client.opening`."""
-    return opening.reading(settings())
+    return opening.reading(settings(), output.hint)
 
 
 @contextlib.asynccontextmanager

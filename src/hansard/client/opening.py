@@ -38,6 +38,8 @@ from hansard.settings import Settings, SettingsError
 
 _log = logger(__name__)
 
+Tell = Callable[[str], None]
+
 OUTSIDE_CONNECT_TIMEOUT_S = 3.0
 """Seconds that the first connect to an outside server may take."""
 
@@ -132,6 +134,7 @@ async def _outside(settings: Settings) -> Broker:
         tls_cert=Path(settings.nats_cert) if settings.nats_cert else None,
         tls_key=Path(settings.nats_key) if settings.nats_key else None,
         connect_timeout_s=OUTSIDE_CONNECT_TIMEOUT_S,
+        domain=settings.nats_domain or "",
     )
     system: BrokerOptions | None = None
     if settings.nats_system_user or settings.nats_system_creds:
@@ -143,6 +146,7 @@ async def _outside(settings: Settings) -> Broker:
             credentials=Path(creds) if creds else None,
             nkey_seed=None,
             name="hansard system",
+            domain="",
         )
 
     async def release() -> None:
@@ -162,11 +166,12 @@ async def open_workspace(settings: Settings) -> Workspace:
 
 
 async def open_with_tables(
-    settings: Settings, *, only_read: bool = False
+    settings: Settings, *, only_read: bool = False, tell: Tell | None = None
 ) -> tuple[Workspace, OpenTables]:
     """Open a workspace; return it and the function that opens its tables.
 
-    With `only_read` it uses one connection, and the workspace must exist. Raises as
+    With `only_read` it uses one connection, and the workspace must exist; of a region's copy,
+    `tell` is called with its lag. Raises as
     `open_workspace`, with `only_read` also NotFound.
     """
     redact = configuration.secrets(settings)
@@ -181,7 +186,7 @@ async def open_with_tables(
             admin=broker.admin,
             screened=True,
             replicas=settings.nats_replicas,
-            reading=check_workspace if only_read else None,
+            reading=partial(check_workspace, tell=tell) if only_read else None,
         )
     except BaseException:
         await broker.release()
@@ -238,8 +243,12 @@ def check_data_dir(settings: Settings) -> None:
         raise NotFound(f"data directory {str(folder)!r}", remedy)
 
 
-async def check_workspace(raw: RawWorkspace) -> None:
-    """Raise NotFound if the broker has no such workspace, Corrupt if it once had it."""
+async def check_workspace(raw: RawWorkspace, tell: Tell | None = None) -> None:
+    """Raise NotFound if the broker has no such workspace, Corrupt if it once had it. Of a region's
+    copy, `tell` is called with its lag.
+    """
+    if raw.home and tell is not None:
+        tell(str(await raw.lag()))
     names = await raw.workspaces()
     if raw.workspace not in names:
         await raw.refuse_loss()
@@ -248,8 +257,10 @@ async def check_workspace(raw: RawWorkspace) -> None:
 
 
 @contextlib.asynccontextmanager
-async def reading_raw(settings: Settings, *, damaged: bool = False) -> AsyncGenerator[RawWorkspace]:
-    """Open an existing workspace without decoding its events.
+async def reading_raw(
+    settings: Settings, *, damaged: bool = False, tell: Tell | None = None
+) -> AsyncGenerator[RawWorkspace]:
+    """Open an existing workspace without decoding its events; `tell` as in `open_with_tables`.
 
     Raises NotFound, Unreachable, ServerError, BadName, and Corrupt if the broker lost something of
     it; with `damaged` only if all of it is lost.
@@ -259,7 +270,7 @@ async def reading_raw(settings: Settings, *, damaged: bool = False) -> AsyncGene
     try:
         raw = await RawWorkspace.open(broker.runtime, settings.workspace, damaged=damaged)
         try:
-            await check_workspace(raw)
+            await check_workspace(raw, tell)
             yield raw
         finally:
             await raw.close()
@@ -268,10 +279,10 @@ async def reading_raw(settings: Settings, *, damaged: bool = False) -> AsyncGene
 
 
 @contextlib.asynccontextmanager
-async def reading(settings: Settings) -> AsyncGenerator[Workspace]:
+async def reading(settings: Settings, tell: Tell | None = None) -> AsyncGenerator[Workspace]:
     """Open an existing workspace. Raises as `reading_raw`, and Contradiction."""
     check_data_dir(settings)
-    workspace, _ = await open_with_tables(settings, only_read=True)
+    workspace, _ = await open_with_tables(settings, only_read=True, tell=tell)
     try:
         yield workspace
     finally:

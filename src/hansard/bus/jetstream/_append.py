@@ -372,7 +372,7 @@ class Appender:
         """See `AppendsHere.append_here`."""
         entry, view = self._entry(append), self._generations.view
         opened = view.open
-        if entry.headers is not FIRST or opened is None:
+        if entry.headers is not FIRST or opened is None or view.home:
             return None
         if view.older:
             end = self._sealed_ends.get((opened.number, append.stream))
@@ -473,12 +473,15 @@ class Appender:
         generation is open now.
         """
         view = self._generations.view
-        if view.open is not None and not view.older:
+        if view.open is not None and not view.older and not view.home:
             return view.open, {}
         sealed: dict[str, Stored] = {}
         with attempts.looking() if attempts is not None else contextlib.nullcontext():
-            view = await self._generations.current()
+            view = view if view.home else await self._generations.current()
             opened = view.open
+            if view.home:
+                fact = f"its home is region {view.home!r} now: open the record again to write there"
+                raise BrokerError(f"appending to {self._workspace!r}", 0, fact)
             if opened is None:
                 raise Sealed
             try:

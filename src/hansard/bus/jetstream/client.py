@@ -35,6 +35,7 @@ from hansard.bus.errors import (
     BrokerError,
     BusError,
     Closed,
+    Contradiction,
     NotWritable,
     StoreGone,
     TooLarge,
@@ -111,7 +112,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     `nkey`), or nothing. The TLS files are PEM paths; `tls_ca` alone verifies the server against
     that authority. `host` is set for the embedded server; `witness` is the evidence of the logs in
     its data directory; `copy_of` is the data directory of which its own is a private copy: nothing
-    is recorded then.
+    is recorded then. `domain` is the JetStream domain of another region, reached over the server's
+    leaf connection.
     """
 
     urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
@@ -133,6 +135,15 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     host: Host | None = None
     witness: Witness | None = None
     copy_of: str | None = None
+    domain: str = ""
+
+    def in_region(self, domain: str) -> BrokerOptions:
+        """Return the options of another region's broker, reached over this one. Raises
+        Contradiction for options that are of one already.
+        """
+        if self.domain:
+            raise Contradiction("the workspace's home", {"region": (domain, self.domain)})
+        return msgspec.structs.replace(self, domain=domain)
 
     def __repr__(self) -> str:
         return f"BrokerOptions(urls={self.urls!r}, user={self.user!r}, name={self.name!r})"
@@ -579,9 +590,12 @@ class Broker:
         demand_loop(self._loop)
         if os.getpid() != self._pid:
             raise AfterFork(self._pid)
-        nc = self._nc
+        nc, domain = self._nc, self.options.domain
         if not nc.is_connected:
             raise NotSent(f"not connected to {self.url}")
+        if domain:
+            there = f"$JS.{domain}.API."
+            messages = [(s.replace("$JS.API.", there, 1), p, r, h) for s, p, r, h in messages]
         for subject, payload, _, headers in messages:
             if len(headers) + len(payload) > nc.max_payload:
                 size = len(headers) + len(payload)

@@ -58,6 +58,17 @@ DEAF_POLL_S = 1.0
 CLUSTER_POLL_S = 5.0
 """The same in a cluster, whose servers lose a notice while they do not reach each other."""
 
+FIRST_SEQ = "hansard-first"
+"""Key in the metadata of a region's copy of a generation: the first position that it can hold."""
+
+HOME = "hansard-home"
+"""Key in the metadata of a copy, or of a generation that was sealed for a promotion: the home."""
+
+PROMOTED = "hansard-promoted"
+"""Key in the metadata of a generation that a promotion opened, and of those after it: the region
+that was home before, and the number of the first generation without it.
+"""
+
 _GONE = frozenset({STREAM_NOT_FOUND, JETSTREAM_OFF})
 """Errors of a stream that was deleted, or of a server that starts."""
 
@@ -93,9 +104,25 @@ class Generation(msgspec.Struct, frozen=True):
         return self.is_sealed or first.startswith(f"{subjects.closed_prefix(self.number)}.")
 
     @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata of its stream."""
+        return self.info["config"].get("metadata") or {}
+
+    @property
+    def is_copy(self) -> bool:
+        """True if it follows that of another region."""
+        return "mirror" in self.info["config"]
+
+    @property
+    def home(self) -> str:
+        """The JetStream domain of the region that accepts commits; empty if it is this one."""
+        return self.metadata.get(HOME, "")
+
+    @property
     def first(self) -> int:
         """The first position that it can hold."""
-        return max(1, int(self.info["config"].get("first_seq", 1)))
+        first = self.info["config"].get("first_seq") or self.metadata.get(FIRST_SEQ, 1)
+        return max(1, int(first))
 
     @property
     def last(self) -> int:
@@ -110,6 +137,11 @@ class Survey(msgspec.Struct, frozen=True):
 
     streams: list[Generation]
     archived: list[Archived]
+
+    @property
+    def home(self) -> str:
+        """The JetStream domain of the workspace's home; empty if it is this one."""
+        return self.streams[-1].home if self.streams else ""
 
     @property
     def whole(self) -> Whole:
@@ -133,7 +165,7 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
     at, reopened = Survey([], []), list[Generation]()
     for _ in range(SURVEYS_MAX):
         at = await _survey(direct, workspace, inform)
-        reopened = [each for each in at.streams[:-1] if not each.is_sealed]
+        reopened = [each for each in at.streams[:-1] if not (each.is_sealed or each.is_copy)]
         if not reopened and not any(
             each.last < after.first - 1 and each.number + 1 == after.number
             for each, after in itertools.pairwise(at.streams)
@@ -158,7 +190,7 @@ async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
     """Return the generations as the server reports them one after the other."""
     name = subjects.log_stream(workspace)
     first = await inform(name)
-    if first is not None and not first["config"].get("sealed"):
+    if first is not None and not first["config"].get("sealed") and "mirror" not in first["config"]:
         return Survey([Generation(0, name, first)], [])
     numbers = await _later(direct.broker, workspace)
     names = [subjects.generation_stream(workspace, number) for number in numbers]
@@ -170,6 +202,8 @@ async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
         for number, stream, info in zip([0, *numbers], [name, *names], [first, *infos], strict=True)
         if info is not None
     ]
+    if len(streams) > 1 and streams[-1].is_copy and not streams[-1].info["state"]["messages"]:
+        streams.pop()  # its first commit has not arrived: the one before it is the newest still
     return Survey(streams, entries)
 
 
@@ -193,8 +227,8 @@ async def _later(broker: Broker, workspace: str) -> list[int]:
     """Return the numbers of the generations but the first that have a stream, oldest first."""
     names: list[str] = []
     for _ in range(PAGES_MAX):
-        filters = {"subject": subjects.later_generations(workspace), "offset": len(names)}
-        page = await api(broker, "STREAM.NAMES", filters)
+        # Not by subject: a copy of another region's generation has none.
+        page = await api(broker, "STREAM.NAMES", {"offset": len(names)})
         names += page.get("streams") or []
         if not page.get("streams") or len(names) >= page.get("total", 0):
             break
@@ -305,12 +339,14 @@ class Open(msgspec.Struct, frozen=True):
 
 class View(msgspec.Struct, frozen=True):
     """The log as last looked up: sealed generations, oldest first; the open one, None in the moment
-    between the seal and the next generation; the last position of each sealed one, by stream.
+    between the seal and the next generation; the last position of each sealed one, by stream; the
+    region that accepts commits, if it is another one.
     """
 
     older: tuple[Source, ...]
     open: Open | None
     ends: dict[str, int] = {}
+    home: str = ""
 
     @property
     def end(self) -> int:
@@ -332,6 +368,7 @@ class Generations:
         self.view = View((), self._opened(0, subjects.log_stream(workspace), 1))
         self.is_stale = True
         self._signs = 0
+        self._moved = ""
         self._lock = asyncio.Lock()
         self._listening: Callable[[], Awaitable[None]] | None = None
         self._rolls: set[Callable[[], None]] = set()
@@ -399,10 +436,13 @@ class Generations:
         ends = {subjects.generation_stream(self.workspace, e.generation): e.last for e in gone}
         ends |= {each.stream: each.last for each in sealed}
         if newest is None or not is_open:
-            return View(tuple(older), None, ends)
-        if newest.number == 0 and self.view.open is not None and self.view.open.number == 0:
+            home = newest.home if newest is not None else ""
+            return View(tuple(older), None, ends, self._moved or home)
+        before = self.view.open
+        if not newest.number and not newest.home and before is not None and not before.number:
             return self.view  # unchanged
-        return View(tuple(older), self._opened(newest.number, newest.stream, newest.first), ends)
+        opened = self._opened(newest.number, newest.stream, newest.first)
+        return View(tuple(older), opened, ends, self._moved or newest.home)
 
     def _opened(self, number: int, stream: str, first: int) -> Open:
         known = self._direct.known.of(stream)
@@ -410,6 +450,10 @@ class Generations:
         return Open(number, stream, first, subjects.generation_prefix(number), known)
 
     def _hear(self, subject: str, reply: str, headers: bytes, data: bytes) -> None:  # noqa: ARG002 -- a Receive
+        domain = self._direct.broker.options.domain
+        if data and domain and domain != data.decode():
+            self._moved = data.decode()  # another region was promoted, maybe since ours is gone
+            self.view = msgspec.structs.replace(self.view, home=self._moved)
         self.on_notice()
         self.suspect()
 

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -50,6 +50,9 @@ from hansard.bus.reads import ReadValidator, is_stream
 from hansard.bus.sources import Message
 from hansard.domain.errors import Corrupt, HansardError
 from hansard.domain.ids import KeyStream, RunStream, StreamId, workspace_name
+
+if TYPE_CHECKING:
+    from hansard.bus.jetstream.regions import Lag
 
 # Reading commits: one stream, several, a run; the newest state or one at a point.
 #
@@ -513,6 +516,9 @@ async def _pushed(
 class RawWorkspace:
     """One workspace over a connection of its own. Created by `open`; close it with `close()`."""
 
+    home = ""
+    """The region that is the workspace's home, if this one has a copy."""
+
     def __init__(self, workspace: str, broker: Broker, *, damaged: bool = False) -> None:
         self.workspace = workspace
         self._broker = broker
@@ -532,7 +538,7 @@ class RawWorkspace:
         raw = cls(workspace, await Broker.open(options), damaged=damaged)
         if not damaged:
             try:
-                await raw.refuse_loss()
+                raw.home = (await refuse_loss(raw._direct, workspace)).home
             except BaseException:
                 await raw.close()
                 raise
@@ -645,11 +651,17 @@ class RawWorkspace:
         """Raise Corrupt if the broker lost data that was on its disk."""
         await refuse_loss(self._direct, self.workspace)
 
+    async def lag(self) -> Lag | None:
+        """Return how far a region's copy is; None if it is no copy."""
+        from hansard.bus.jetstream import regions  # noqa: PLC0415 -- needed for copies alone
+
+        return await regions.lag(self._broker, self.workspace)
+
     async def contradictions(self) -> list[str]:
         """List differences between the streams' settings and those that Hansard requires."""
         items: list[str] = []
         at = await survey(self._direct, self.workspace)
-        for item in jetstream_streams.configs(self.workspace, at):
+        for item in jetstream_streams.configs(self.workspace, at) if not at.home else ():
             existing = await jetstream_streams.config_of(self._broker, item["name"])
             if existing is None:
                 items.append(f"stream {item['name']!r} does not exist")
@@ -850,10 +862,17 @@ async def open_log(
     writes = await Broker.open(named(runtime, "writes") if reading is None else runtime)
     try:
         at = await refuse_loss(Direct(writes), workspace)
+        if at.home and reading is None:
+            await writes.close()
+            there = runtime.in_region(at.home)
+            return await open_log(there, workspace, "unknown", screened=screened)
         created = False
-        if not await jetstream_streams.present(writes, workspace, replicas, at):
-            if reading is not None:
-                await reading(RawWorkspace(workspace, writes))
+        is_there = at.home or await jetstream_streams.present(writes, workspace, replicas, at)
+        if reading is not None and (at.home or not is_there):
+            raw = RawWorkspace(workspace, writes)
+            raw.home = at.home
+            await reading(raw)
+        if not is_there:
             administrator = await Broker.open(named(admin or runtime, "setup"))
             try:
                 at = await jetstream_streams.ensure(administrator, workspace, replicas)

@@ -88,6 +88,7 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
     at = await survey(Direct(admin), workspace)
     if not at.streams:
         raise BrokerError(f"rolling {workspace!r}", STREAM_NOT_FOUND, "it has no log")
+    streams.demand_home(workspace, at)
     newest, began, sealed = at.streams[-1], time.monotonic(), False
     if not newest.is_sealed and newest.last >= newest.first:
         sealed = newest.is_closed or policy is None or policy.is_due(newest)
@@ -120,7 +121,7 @@ async def store_sealed(admin: Broker, workspace: str, archive: Archive) -> list[
         source = SealedStream(direct, generation)
         entry = await archive.store(generation.number, source)
         _compare(generation, entry)
-        await _list(admin, direct, workspace, entry, replicas_of(generation.info))
+        await list_archived(admin, direct, workspace, entry, replicas_of(generation.info))
         new.append(entry)
         _log.info("generation archived", workspace=workspace, generation=generation.number)
     return new
@@ -194,7 +195,7 @@ def _compare(generation: Generation, entry: Archived) -> None:
         )
 
 
-async def _list(
+async def list_archived(
     admin: Broker, direct: Direct, workspace: str, entry: Archived, replicas: int
 ) -> None:
     """List a generation as archived, once; the list has as many replicas as the log."""

@@ -21,7 +21,7 @@ from hansard.bus.jetstream.direct import (
     replicas_of,
     silent_of,
 )
-from hansard.bus.jetstream.generations import Generation, Survey, survey
+from hansard.bus.jetstream.generations import FIRST_SEQ, HOME, PROMOTED, Generation, Survey, survey
 from hansard.bus.jetstream.wire import EXPECTED_LAST, NoAnswer, Rejected, acknowledged, block
 from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED
@@ -232,6 +232,33 @@ def snapshot_config(workspace: str) -> dict[str, Any]:
     }
 
 
+def copied_config(config: dict[str, Any], home: str) -> dict[str, Any]:
+    """Return the settings of another region's copy of a generation, with the same positions.
+
+    It listens on no subject: what is published here goes to the home.
+    """
+    dropped = ("subjects", "subject_transform", "republish", "allow_atomic", "first_seq")
+    return {key: value for key, value in config.items() if key not in dropped} | {
+        "mirror": _there(config, home),
+        "metadata": {HOME: home, FIRST_SEQ: str(config.get("first_seq", 1))},
+    }
+
+
+def copied_configs(workspace: str, home: str) -> list[dict[str, Any]]:
+    """Return the settings of another region's copy of the blobs, which may hold some already: their
+    order does not matter, and one that arrives again replaces its equal. And of its snapshots: it
+    has none, since the home's may be ahead of it.
+    """
+    blobs, snapshots = blob_config(workspace), snapshot_config(workspace)
+    blobs |= {"discard": "old", "discard_new_per_subject": False}
+    blobs |= {"subjects": None, "sources": [_there(blobs, home)]}
+    return [blobs, snapshots | {"subjects": [snapshots["name"]]}]
+
+
+def _there(config: dict[str, Any], home: str) -> dict[str, Any]:
+    return {"name": config["name"], "external": {"api": f"$JS.{home}.API", "deliver": ""}}
+
+
 def configs(workspace: str, at: Survey) -> list[dict[str, Any]]:
     """Return the settings of the streams that a workspace needs: of its log, the open generation,
     or the next one if none is open.
@@ -298,9 +325,11 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
     return at
 
 
-async def seal(broker: Broker, workspace: str, generation: Generation) -> bool:
-    """Seal a generation for ever; return False if a replica is away, and it is open again. Raises
-    BrokerError, NoAnswer, Unreachable.
+async def seal(
+    broker: Broker, workspace: str, generation: Generation, metadata: dict[str, str] | None = None
+) -> bool:
+    """Seal a generation for ever, with more metadata; return False if a replica is away, and it is
+    open again. Raises BrokerError, NoAnswer, Unreachable.
 
     It leaves its subjects first, and has to be quiet then: a batch that a killed server had half
     written is completed at its start, but not in a sealed stream. In a cluster the leader stores
@@ -310,8 +339,9 @@ async def seal(broker: Broker, workspace: str, generation: Generation) -> bool:
     update = f"STREAM.UPDATE.{generation.stream}"
     everything = f"{subjects.workspace_prefix(workspace)}.>"
     closed = f"{subjects.closed_prefix(generation.number)}.{everything}"
-    config = generation.info["config"] | {"subjects": [closed]}
-    if not generation.is_closed:
+    marks = generation.metadata | (metadata or {})
+    config = generation.info["config"] | {"subjects": [closed], "metadata": marks}
+    if metadata or not generation.is_closed:
         # The transform stays: messages on their way are stored under their names.
         await api(broker, update, config)
     closed_s, late = time.monotonic(), list[str]()
@@ -326,10 +356,21 @@ async def seal(broker: Broker, workspace: str, generation: Generation) -> bool:
         await asyncio.sleep(QUIET_S)
     if late:
         opened = generation_config(workspace, generation.number, generation.first)["subjects"]
-        await api(broker, update, config | {"subjects": opened})
+        await api(broker, update, generation.info["config"] | {"subjects": opened})
         return False
     await api(broker, update, config | {"sealed": True})
     return True
+
+
+async def seal_copy(
+    broker: Broker, workspace: str, generation: Generation, metadata: dict[str, str]
+) -> None:
+    """Seal another region's copy of a generation, which follows its home no longer."""
+    everything = f"{subjects.workspace_prefix(workspace)}.>"
+    config = {key: value for key, value in generation.info["config"].items() if key != "mirror"}
+    config["subjects"] = [f"{subjects.closed_prefix(generation.number)}.{everything}"]
+    config |= {"sealed": True, "metadata": generation.metadata | {HOME: ""} | metadata}
+    await api(broker, f"STREAM.UPDATE.{generation.stream}", config)
 
 
 async def _proposed(broker: Broker, pattern: str) -> int:
@@ -370,6 +411,7 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
             if not at.streams or not at.streams[-1].is_closed:
                 return at
             newest = at.streams[-1]
+            demand_home(workspace, at)
             if not newest.is_sealed:  # a roll was interrupted
                 await seal(broker, workspace, newest)
                 continue
@@ -379,7 +421,9 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
             config = configs(workspace, at)[0]
             config |= {"num_replicas": replicas or replicas_of(newest.info)}
             accepted = at.whole.extent.accepted  # counts over all generations
-            config |= {"metadata": {ACCEPTED: str(accepted)}} if accepted else {}
+            promoted = newest.metadata.get(PROMOTED, "")
+            metadata = {ACCEPTED: str(accepted or ""), PROMOTED: promoted}
+            config |= {"metadata": {key: value for key, value in metadata.items() if value}}
             if not reconnects:
                 subject, body = (
                     f"$JS.API.STREAM.CREATE.{config['name']}",
@@ -393,6 +437,13 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
         finally:
             forget()
     raise BrokerError("opening the next generation", 0, "the connection broke each time")
+
+
+def demand_home(workspace: str, at: Survey) -> None:
+    """Raise BrokerError if another region is the workspace's home, which alone may roll it."""
+    if at.home:
+        fact = f"its home is region {at.home!r}: roll it there"
+        raise BrokerError(f"rolling {workspace!r}", 0, fact)
 
 
 async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -> None:
