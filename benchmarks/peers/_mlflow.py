@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,6 +65,51 @@ class MlflowWriter:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class OtlpWriter:
+    """OpenTelemetry to the server's endpoint: the SDK sends each span by itself, and loses some."""
+
+    def __init__(self, server: Server) -> None:
+        self._mlflow = mlflow()
+        self._mlflow.set_tracking_uri(server.url)
+        experiment = self._mlflow.set_experiment(EXPERIMENT).experiment_id
+        trace = importlib.import_module("opentelemetry.sdk.trace")
+        export = importlib.import_module("opentelemetry.sdk.trace.export")
+        http = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        self._provider = trace.TracerProvider()
+        exporter = http.OTLPSpanExporter(
+            f"{server.url}/v1/traces", headers={"x-mlflow-experiment-id": experiment}, timeout=600
+        )
+        self._provider.add_span_processor(export.BatchSpanProcessor(exporter))
+        self.ids: dict[str, Any] = {}
+        self._tags: dict[str, dict[str, str]] = {}
+
+    def write(self, trace: Trace) -> None:
+        """Write a span for the run, and one within it for each step."""
+        tracer = self._provider.get_tracer("bench")
+        with tracer.start_as_current_span("agent", attributes={"mlflow.spanType": "AGENT"}) as root:
+            for step in trace.steps:
+                values = {
+                    "mlflow.spanType": "TOOL",
+                    "mlflow.spanInputs": json.dumps(step.arguments),
+                    "mlflow.spanOutputs": json.dumps(step.result),
+                }
+                tracer.start_span(step.tool, attributes=values).end()
+        self.ids[trace.name] = f"tr-{root.get_span_context().trace_id:032x}"
+        self._tags[self.ids[trace.name]] = {"run": trace.name, "batch": trace.batch}
+
+    def flush(self) -> None:
+        """Wait until all is sent, then name the traces."""
+        self._provider.force_flush(600_000)
+        for trace, tags in self._tags.items():
+            for name, value in tags.items():
+                self._mlflow.set_trace_tag(trace, name, value)
+        self._tags.clear()
+
+    def close(self) -> None:
+        """Stop the background thread."""
+        self._provider.shutdown()
 
 
 class Mlflow:

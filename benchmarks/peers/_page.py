@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import _side
-from benchmarks.peers._side import Server, free_port, side_of, traces
+from benchmarks.peers._mlflow import OtlpWriter
+from benchmarks.peers._side import Server, Writer, free_port, side_of, traces
 
 _side.READY_S = 500.0
 READABLE_S_MAX = 600.0
@@ -68,7 +69,11 @@ def main() -> int:
     if name == "hansard":
         token = _http(server, ports[0])
     try:
-        writer = side.writer(server, next(mode for mode in side.modes if mode.name in WAYS))
+        writer: Writer
+        if name == "mlflow":
+            writer = OtlpWriter(server)
+        else:
+            writer = side.writer(server, next(mode for mode in side.modes if mode.name in WAYS))
         pages: dict[str, Any] = {}
         for number in map(int, numbers):
             batch = f"of-{number}"

@@ -6,14 +6,19 @@ places all over the list are scrolled to, each until the first task after its fr
 time that the page held the browser meanwhile; the memory of its JavaScript after garbage
 collection. Ratios are a peer's figure over Hansard's: above 1 is in Hansard's favour.
 
+Beside it the processor time of browser and server until then, which other work on the machine
+changes less.
+
 `python -m benchmarks.peers.views [--quick] [--only SIDE] [--spans N]`; HANSARD_PEERS is a Python
-that has the peers, where it is not that of `make bench-peers`.
+that has the peers, where it is not that of `make bench-peers`. MLflow's page needs graphql-core
+before 3.3, and Phoenix a later one: measure MLflow with an environment of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -90,11 +95,27 @@ SCROLL = """([turns]) => new Promise((done) => {
 """Scrolls the list of spans to places all over it, and takes the time of each frame."""
 
 
+def processor_s() -> float:
+    """Return the processor time of this process's descendants that run, in seconds."""
+    ticks: dict[int, int] = {}
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            process = int(stat.parent.name)
+            parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family, size = {os.getpid()}, 0
+    while len(family) > size:
+        size = len(family)
+        family |= {process for process, parent in parents.items() if parent in family}
+    return sum(ticks[each] for each in family - {os.getpid()}) / os.sysconf("SC_CLK_TCK")
+
+
 async def page(view: Any, address: str) -> dict[str, Any]:
     """Open a trace's page, and measure it."""
     from playwright.async_api import Error  # noqa: PLC0415 -- only where a browser is
 
-    begun_s = time.monotonic()
+    begun_s, before_s = time.monotonic(), processor_s()
     await view.goto(address, wait_until="commit")
     rows = 0
     while rows < ROWS and time.monotonic() < begun_s + SHOWN_S_MAX:
@@ -109,13 +130,13 @@ async def page(view: Any, address: str) -> dict[str, Any]:
         await view.screenshot(path=Path(folder) / f"{abs(hash(address))}.png")
     if rows < ROWS:
         return {"shown_ms": None, "rows": rows}
-    shown_ms = (time.monotonic() - begun_s) * 1_000
+    shown_ms, used_s = (time.monotonic() - begun_s) * 1_000, processor_s() - before_s
     await asyncio.sleep(1)
     scrolled = await asyncio.wait_for(view.evaluate(SCROLL, [40]), SHOWN_S_MAX)
     session = await view.context.new_cdp_session(view)
     await session.send("HeapProfiler.collectGarbage")
     used = (await session.send("Runtime.getHeapUsage"))["usedSize"] / 1e6
-    return {"shown_ms": shown_ms, "heap_mb": used, **scrolled}
+    return {"shown_ms": shown_ms, "processor_s": used_s, "heap_mb": used, **scrolled}
 
 
 async def side(name: str, sizes: tuple[int, ...], program: str, report: Findings) -> dict[int, Any]:
@@ -162,6 +183,7 @@ async def side(name: str, sizes: tuple[int, ...], program: str, report: Findings
                     "until readable, s": facts["written_s"],
                     "shown, first, ms": first["shown_ms"],
                     "shown, again, ms": figures["shown_ms"],
+                    "processor, again, s": figures.get("processor_s"),
                     "scroll": summary(figures["times"]) if figures.get("times") else None,
                     "held, ms": figures.get("held"),
                     "memory, MB": figures.get("heap_mb"),
@@ -187,7 +209,7 @@ async def measure(report: Findings) -> None:
     ours = sides.get("hansard", {})
     for name, theirs in sides.items():
         for size in theirs if name != "hansard" else ():
-            for figure in ("shown_ms", "heap_mb", "held"):
+            for figure in ("shown_ms", "processor_s", "heap_mb", "held"):
                 mine, other = ours.get(size, {}).get(figure), theirs[size].get(figure)
                 if mine and other:
                     report.ratios[f"{figure}, {size:,} spans: {NAMED[name]} / Hansard"] = (
