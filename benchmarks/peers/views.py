@@ -126,8 +126,6 @@ async def page(view: Any, address: str) -> dict[str, Any]:
             break
         except Error:  # the page navigates
             continue
-    if folder := os.environ.get("HANSARD_PICTURES"):
-        await view.screenshot(path=Path(folder) / f"{abs(hash(address))}.png")
     if rows < ROWS:
         return {"shown_ms": None, "rows": rows}
     shown_ms, used_s = (time.monotonic() - begun_s) * 1_000, processor_s() - before_s
@@ -136,6 +134,10 @@ async def page(view: Any, address: str) -> dict[str, Any]:
     session = await view.context.new_cdp_session(view)
     await session.send("HeapProfiler.collectGarbage")
     used = (await session.send("Runtime.getHeapUsage"))["usedSize"] / 1e6
+    if folder := os.environ.get("HANSARD_PICTURES"):
+        await view.screenshot(
+            path=Path(folder) / f"{abs(hash(address))}.png", timeout=SHOWN_S_MAX * 1_000
+        )
     return {"shown_ms": shown_ms, "processor_s": used_s, "heap_mb": used, **scrolled}
 
 

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from playwright.async_api import Route
 
-from tests.cli.support import Runs
+import hansard
+from tests.cli.support import Runs, in_doubt
 from tests.web.support import Tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -27,11 +28,26 @@ LISTS = {
 }
 """Headings by the letter after `g`, and a part of the address that Enter at an item leads to."""
 
+TABS_MAX = 80
+"""Parts of a view that can have the focus, at most."""
+
 
 async def press(tab: Tab, *keys: str) -> None:
     """Press keys, one after another."""
     for key in keys:
         await tab.page.keyboard.press(key)
+
+
+async def tab_to(tab: Tab, name: str) -> None:
+    """Press Tab until the focus is on what has a name."""
+    for _ in range(TABS_MAX):
+        await press(tab, "Tab")
+        focused = await tab.page.evaluate(
+            "(document.activeElement.labels?.[0] ?? document.activeElement).innerText"
+        )
+        if focused.strip().startswith(name):
+            return
+    raise AssertionError(name)
 
 
 async def at_event(tab: Tab, number: int | str) -> None:
@@ -159,3 +175,72 @@ async def test_each_view_is_reached_and_its_list_opened_by_keys(tab: Tab, runs: 
     await press(tab, "Tab", "g", "r")
     await tab.page.wait_for_selector(".run-row")
     assert tab.page.url.endswith("/runs")
+
+
+@pytest.mark.thorough(quick="test_a_run_is_read_by_keys")
+async def test_a_result_is_changed_by_keys(tab: Tab, runs: Runs):
+    """From a call of the run to a fork with another result, and two runs compared."""
+    del runs
+    await tab.open("/runs/order-17")
+    await tab.page.wait_for_selector("#where")
+    await press(tab, "/")
+    await tab.page.keyboard.type("find_order")
+    await press(tab, "Enter", "Enter", "Escape", "Enter")  # after its declaration
+    await tab.until("document.activeElement.id === 'event'")
+    await tab.until("document.querySelector('#event').innerText.includes('Change the result')")
+    await tab_to(tab, "Change the result")
+    await press(tab, "Enter")
+    await tab.page.wait_for_selector("#content h1:text-is('Change a value and go on')")
+    await tab.shown()
+    await tab_to(tab, "New result")
+    await press(tab, "Control+a")
+    await tab.page.keyboard.type('{"state": "by keys"}')
+    await tab_to(tab, "Have a worker run it")
+    await press(tab, "Space")
+    await tab_to(tab, "Make the fork")
+    await press(tab, "Enter")
+    await tab.page.wait_for_url("**fork=*")
+    await press(tab, "g", "d")
+    await tab.page.wait_for_selector("#content h1:text-is('Compare two runs')")
+    await tab.shown()
+    await press(tab, "/")
+    await tab.page.keyboard.type("shared")
+    await press(tab, "Tab")
+    await tab.page.keyboard.type("order-17")
+    await tab_to(tab, "Compare")
+    await press(tab, "Enter")
+    await tab.page.wait_for_url("**/runs/shared/diff/order-17*")
+    await tab.shown()
+    assert "First difference" in await tab.text()
+
+
+@pytest.mark.thorough(quick="test_each_view_is_reached_and_its_list_opened_by_keys")
+async def test_a_doubt_is_settled_by_keys(tab: Tab, record: hansard.Record, runs: Runs):
+    """From any view to the inbox, to the call, its reason and the answer; then a binary search."""
+    del runs
+    run = await asyncio.to_thread(in_doubt, record, "by keys")
+    await tab.open("/runs")
+    await press(tab, "g", "i")
+    await tab.page.wait_for_selector("#content h1:text-is('Inbox')")
+    await tab.shown()
+    of_run = f"document.activeElement.innerText.includes('{run[-8:]}')"
+    for _ in range(TABS_MAX):
+        await press(tab, "j")
+        if await tab.page.evaluate(of_run):
+            break
+    assert await tab.page.evaluate(of_run)
+    await tab_to(tab, "Reason")
+    await tab.page.keyboard.type("the outbox is empty")
+    await tab_to(tab, "It did not happen")
+    await press(tab, "Enter")
+    await tab.until(f"!document.querySelector('#content').innerText.includes('{run[-8:]}')")
+    settled = (await asyncio.to_thread(record.state, run)).agent("sender").steps.values()
+    assert [step.status.value for step in settled] == ["not_done"]
+    await tab.open("/runs/order-17/bisect")
+    await press(tab, "/")
+    await tab.page.keyboard.type("/life/board/order 17")
+    await press(tab, "Tab")
+    await tab.page.keyboard.type("is missing")
+    await tab_to(tab, "Search")
+    await press(tab, "Enter")
+    await tab.until("document.querySelector('#content').innerText.includes('fails first after')")

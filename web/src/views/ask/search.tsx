@@ -46,13 +46,17 @@ export default function SearchView() {
   );
 }
 
+// Digests beside a match are left out.
+const DIGESTS = /\b(?:fingerprint|digest|call|head|source): [\w-]{20,}(?:; ?|$)/g;
+const beside = (text: string): string => inLine(text.replace(DIGESTS, ""));
+
 function Marked({ text, marks }: { text: string; marks: [number, number][] }) {
   const chars = [...text]; // marks count characters as Python does
   const parts = [];
   let at = 0;
   for (const [begin, end] of marks) {
-    parts.push(inLine(chars.slice(at, begin).join("")), <mark key={begin}>{inLine(chars.slice(begin, end).join(""))}</mark>);
+    parts.push(beside(chars.slice(at, begin).join("")), <mark key={begin}>{inLine(chars.slice(begin, end).join(""))}</mark>);
     at = end;
   }
-  return <bdi>{parts}{inLine(chars.slice(at).join(""))}</bdi>;
+  return <bdi>{parts}{beside(chars.slice(at).join(""))}</bdi>;
 }
