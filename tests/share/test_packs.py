@@ -21,7 +21,7 @@ import hansard
 from hansard.agents.artifacts.experiences import private_key
 from hansard.bus.log import Append
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.ids import RunStream
+from hansard.domain.ids import RunStream, run_of
 from hansard.domain.payload import blobs_named
 from hansard.ext.share import Manifest
 from hansard.ext.share.packs import PackReport, Packs
@@ -59,6 +59,13 @@ clearance = "secret"
 [[roles.auditor.sees]]
 name = "all"
 kinds = ["**"]
+
+[roles.secrets]
+clearance = "secret"
+[[roles.secrets.sees]]
+name = "the spies' messages"
+kinds = ["message.added"]
+roles = ["zebra-7f31"]
 """
 
 _numbers = itertools.count()
@@ -282,6 +289,17 @@ def test_a_label_goes_along(publisher, home, other, tmp_path):
         (copy,) = made.manifest.runs
         view = record.roles.view(copy, role="plain")
         assert not any(HIDDEN in str(line) for _, line in view.events)
+
+
+def test_what_a_copy_adds_has_the_label_of_what_it_is_made_of(publisher, home, other):
+    """A role and a run that only secret lines name are secret in a copy, too."""
+    made = publisher.make(as_="secrets")
+    with hansard.connect(other, data_dir=home) as record:
+        record.noun(Packs).add(made.file, key=publisher.public)
+    (copy,) = made.manifest.runs
+    commits = [each for each in log_of(home, other) if run_of(each.stream) == copy]
+    assert len(commits) == made.commits > 3
+    assert {str(each.commit.label) for each in commits} == {"secret"}
 
 
 def test_prompts_and_memory_go_along_if_the_role_sees_them(publisher, home, other, tmp_path):

@@ -326,7 +326,10 @@ class Workspace:
         snapshots: Snapshots | None = None,
         command: str = "hansard",
         hold: Hold | None = None,
+        open_other: Callable[[str], Awaitable[Workspace]] | None = None,
     ) -> None:
+        self.open_other = open_other
+        """Opens another existing workspace of the same record, by its name."""
         self.log = log
         self.blobs = blobs
         self.clock = clock

@@ -219,6 +219,10 @@ def _workspace(log: JetStreamLog, broker: Broker, settings: Settings) -> Workspa
         await log.close()
         await broker.release()
 
+    async def open_other(name: str) -> Workspace:
+        other = msgspec.structs.replace(settings, workspace=name)
+        return (await open_with_tables(other, only_read=True))[0]
+
     return Workspace(
         log,
         log.blobs,
@@ -227,6 +231,7 @@ def _workspace(log: JetStreamLog, broker: Broker, settings: Settings) -> Workspa
         snapshots=log.snapshots,
         command=_command(settings),
         hold=partial(unfinished.hold, settings),
+        open_other=open_other,
     )
 
 

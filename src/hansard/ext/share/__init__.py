@@ -1,7 +1,7 @@
-"""Runs shared with other workspaces, as signed packs.
+"""Runs shared with other workspaces: signed packs, and grants between workspaces of one record.
 
-A slice on the public core. It shows a run as a role of the sharing workspace sees it, and nothing
-else of it.
+Two slices on the public core. Both show a run as a role of the sharing workspace sees it, and
+nothing else of it.
 """
 
 from __future__ import annotations
@@ -139,4 +139,74 @@ PACKS = Slice(
     streams={PACK: (PackMade, PackAdded, PackWithdrawn)},
     nouns=("hansard.ext.share.packs:Packs",),
     schema=SCHEMA,
+)
+
+# ------------------------------------------------------------ grants
+
+SHARE = "share"
+"""Kind of the streams of grants, which are in both workspaces under the grant's id."""
+
+
+@event("share.granted.v1")
+class ShareGranted(Event, frozen=True, kw_only=True):
+    """Another workspace may read runs as a role sees them. The granting workspace's record decides.
+
+    Attributes:
+        workspace: The granting workspace.
+        to: The workspace that may read.
+        role: The role of the granting workspace.
+        runs: The runs.
+        until: The time from which on it may not, ISO 8601; empty for none.
+        because: The reason.
+    """
+
+    workspace: str
+    to: str
+    role: str
+    runs: tuple[str, ...]
+    until: str = ""
+    because: str = ""
+
+
+@event("share.read.v1")
+class ShareRead(Event, frozen=True, kw_only=True):
+    """The receiving workspace read a run; the granting one has the view that was served.
+
+    Attributes:
+        run: The run.
+        events: The number of events of the view.
+        digest: The digest of the view.
+    """
+
+    run: str
+    events: int
+    digest: str
+
+
+@event("share.withdrawn.v1")
+class ShareWithdrawn(Event, frozen=True, kw_only=True):
+    """The granting workspace withdrew the grant: no read is answered from here on."""
+
+    because: str = ""
+
+
+SHARES = Slice(
+    name=SHARE,
+    streams={SHARE: (ShareGranted, ShareRead, ShareWithdrawn)},
+    nouns=("hansard.ext.share.grants:Shares",),
+    schema="""
+CREATE VIEW shares AS
+SELECT url_decode(split_part(stream, '/', 2)) AS grant_id,
+    arg_max(data->>'workspace', position) FILTER (type = 'share.granted.v1') AS workspace,
+    arg_max(data->>'to', position) FILTER (type = 'share.granted.v1') AS granted_to,
+    arg_max(data->>'role', position) FILTER (type = 'share.granted.v1') AS role,
+    arg_max(data->'runs', position) FILTER (type = 'share.granted.v1') AS runs,
+    arg_max(data->>'until', position) FILTER (type = 'share.granted.v1') AS until,
+    min(logged_at) FILTER (type = 'share.granted.v1') AS granted_at,
+    max(logged_at) FILTER (type = 'share.withdrawn.v1') AS withdrawn_at,
+    count(*) FILTER (type = 'share.read.v1') AS reads, max(position) AS position
+FROM events WHERE starts_with(type, 'share.') GROUP BY stream;
+COMMENT ON VIEW shares IS
+    'One row per grant that this workspace gave or received. withdrawn_at: of its last withdrawal. reads: of the receiving workspace, there.';
+""",  # noqa: E501 -- the comment of a view is one text
 )

@@ -8,6 +8,8 @@ are left out, and counted.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC
@@ -16,7 +18,7 @@ from typing import Any
 import msgspec
 
 from hansard.agents.access import roles
-from hansard.agents.exchange.writer import CommitLine
+from hansard.agents.exchange.writer import YIELD_EVERY, CommitLine
 from hansard.agents.steps import failures, payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import drive_fetch, encode, revive
@@ -42,6 +44,8 @@ OWN = ("run.started", "run.forked", "run.agent_joined", "run.resumed", "run.assi
 
 ALSO = (prompt.KIND, ids.MEMORY)
 """Kinds of streams beside runs that can be copied."""
+
+_fields_of = functools.cache(msgspec.structs.fields)
 
 Fields = dict[str, msgspec.Raw]
 Lines = list[tuple[ShownEvent, Label | None]]
@@ -141,6 +145,8 @@ async def _lines(
     for number, event in enumerate(roles.facts_of_run(of, history, shares=False), 1):
         values = parts.setdefault(event.facts.agent, PartsLine())
         events.append(await _expanded(blobs, values, number, event))
+        if number % YIELD_EVERY == 0:
+            await asyncio.sleep(0)
     judged = zip(events, view.each_judged(rules, events, key), strict=True)
     lines = [(line[1], event.facts.label) for event, line in judged if line is not None]
     return lines, len(events) - len(lines)
@@ -207,6 +213,8 @@ class _Builder:
         for self._number, (line, label) in enumerate(lines, 1):
             if not await self._take(line, label):
                 self._made.left_out[line.type.rpartition(".")[0]] += 1
+            if self._number % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
 
     def _begin(self, lines: Lines, role: str) -> None:
         """Begin the run, and have the agents of the lines join it."""
@@ -219,15 +227,16 @@ class _Builder:
             facts |= _texts({key: data.get(key) for key in ("workflow", "program", "chain")})
         labels[run.SHARED] = origin_of(self._log, role, self._made.of)
         life, first = RunStream(self._made.run), lines[0][0]
-        under = join(*(label for _, label in begins)).stored
+        under = join(*(label for _, label in begins or lines[:1])).stored
         self._own(life, run.RunStarted, first, {**facts, "labels": labels}, under)
-        for line, _ in lines:
+        for line, label in lines:
             if line.role and line.agent not in self._roster:
                 self._roster[line.agent] = line.role
-                self._own(life, run.AgentJoined, first, {"agent": line.agent, "role": line.role})
+                joined = {"agent": line.agent, "role": line.role}
+                self._own(life, run.AgentJoined, first, joined, label)
 
     def _own(
-        self, stream: StreamId, kind: Any, at: ShownEvent, fields: Any, label: Label | None = None
+        self, stream: StreamId, kind: Any, at: ShownEvent, fields: Any, label: Label | None
     ) -> None:
         """Add an event of the copy's own, at the time of a line."""
         own = uuid8(self._made.run, str(stream), kind.tag, str(fields))
@@ -252,7 +261,7 @@ class _Builder:
             if stream not in self._states and event is not SessionBegan:
                 began = {"epoch": 1, "agent": stream.agent, "role": stream.role}
                 versions = dict.fromkeys(("server_version", "protocol_version"), "")
-                self._own(stream, SessionBegan, line, began | versions)
+                self._own(stream, SessionBegan, line, began | versions, label)
         fields = self._filled(event, data_fields(bytes(line.data)))
         if isinstance(stream, AgentStream) and not await self._of_agent(stream, event, fields):
             return False
@@ -261,7 +270,7 @@ class _Builder:
     def _filled(self, event: type[msgspec.Struct], fields: Fields) -> Fields:
         """Return the fields without masks' marks, and empty ones for those that are hidden."""
         filled: Fields = {}
-        for field in msgspec.structs.fields(event):
+        for field in _fields_of(event):
             raw = fields.get(field.encode_name, _EMPTY.get(field.type) if field.required else None)
             if raw is not None:
                 if any(mark in bytes(raw) for mark in _MARKS):

@@ -197,7 +197,7 @@ class Packs(Noun[C_co], noun="pack"):
             file=f"{folder.rstrip('/')}/{manifest.pack}{SUFFIX}",
             manifest=manifest,
             commits=sum(len(each.commits) for each in (*made, *more)),
-            left_out=sum((each.left_out for each in made), Counter[str]()),
+            left_out=dict(sum((each.left_out for each in made), Counter[str]())),
         )
 
     async def _section(self, made: Sequence[copies.Copy]) -> bytes:
@@ -343,16 +343,15 @@ class Packs(Noun[C_co], noun="pack"):
         raise BadValue(file, "there is no such pack", remedy)
 
     async def _problem(self, manifest: Manifest, store: ObjectStore) -> tuple[str, ...]:
-        """Return why a signed pack cannot be added here, and the remedy; nothing if it can.
-
-        A notice of its withdrawal is recorded.
+        """Return why a signed pack cannot be added here, and the remedy; nothing if it can. The
+        notice that a known publisher withdrew it is recorded.
         """
         known, here = await self._known(manifest.key), self._workspace.log.workspace
         notice = (await store.get(f"{manifest.pack}{NOTICE}") or b"").decode("ascii", "replace")
-        if notice and is_signed(manifest.key, notice, _end_of(manifest)):
-            await self._record(manifest.key, event := PackWithdrawn(pack=manifest.pack), OS_USER)
-            known[PackWithdrawn][event.pack] = event
-        if manifest.pack in known[PackWithdrawn]:
+        is_over = bool(notice) and is_signed(manifest.key, notice, _end_of(manifest))
+        if is_over and (known[PackMade] or known[PackAdded]):
+            await self._record(manifest.key, PackWithdrawn(pack=manifest.pack), OS_USER)
+        if is_over or manifest.pack in known[PackWithdrawn]:
             return "its publisher withdrew it:", "use a newer one"
         if manifest.to and here not in manifest.to:
             return f"it is for {', '.join(manifest.to)}, not for {here}:", f"request one for {here}"

@@ -1,0 +1,200 @@
+"""Grants: live reads of runs between workspaces of one record.
+
+A grant is on record in both workspaces, under one id. The granting workspace's record decides, and
+is read for each view: an end or a withdrawal counts at once. Each view is on record there as
+served, and in the receiving workspace as read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from hansard.agents.access import roles
+from hansard.agents.access.roles import View
+from hansard.agents.workspace import Workspace
+from hansard.bus.clock import OS_USER
+from hansard.bus.commits import revive_all
+from hansard.bus.errors import NotFound
+from hansard.bus.log import Stored
+from hansard.domain import ids
+from hansard.domain.choices import moment
+from hansard.domain.errors import BadValue, Refused
+from hansard.domain.ids import WorkspaceStream, uuid8
+from hansard.domain.roles import view
+from hansard.ext.share import SHARE, ShareGranted, ShareRead, ShareWithdrawn
+from hansard.extending import By, C_co, Name, Noun, Takes, operation, states, trusted
+from hansard.inspect.answer import find_run
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A grant. `ended` is the reason why it is not in force; empty if it is."""
+
+    grant: str
+    workspace: str
+    to: str
+    role: str
+    runs: tuple[str, ...]
+    until: str = ""
+    ended: str = ""
+
+
+async def _grant(workspace: Workspace, grant: str) -> Grant:
+    """Return a grant as a workspace has it on record. Raises NotFound."""
+    stream = WorkspaceStream(SHARE, ids.name("grant", grant))
+    found, ended = None, ""
+    for event in revive_all(each.commit for each in await workspace.log.read(stream)):
+        if isinstance(event, ShareGranted):
+            found, ended = event, ""
+        elif isinstance(event, ShareWithdrawn):
+            ended = "withdrawn"
+    if found is None:
+        raise NotFound(f"grant {grant!r:.80}", "hansard share list shows those of a workspace")
+    if found.until and workspace.clock.now() >= datetime.fromisoformat(found.until):
+        ended = ended or f"ended at {found.until}"
+    fields = {name: getattr(found, name) for name in ("workspace", "to", "role", "runs", "until")}
+    return Grant(grant=grant, ended=ended, **fields)
+
+
+async def _state(
+    workspace: Workspace, grant: str, event: ShareGranted | ShareWithdrawn, by: str
+) -> None:
+    """Record a grant, or its withdrawal, unless it is the newest on record."""
+    stream = WorkspaceStream(SHARE, grant)
+
+    def news(stored: list[Stored]) -> list[ShareGranted | ShareWithdrawn]:
+        known = [e for e in revive_all(s.commit for s in stored) if not isinstance(e, ShareRead)]
+        return [] if known and type(known[-1]) is type(event) else [event]
+
+    await workspace.repository.record(stream, by, news)
+
+
+class Shares(Noun[C_co], noun="share"):
+    """Grants between workspaces of one record."""
+
+    @contextlib.asynccontextmanager
+    async def _other(self, name: str) -> AsyncGenerator[Workspace]:
+        if self._workspace.open_other is None:
+            raise Refused("this workspace is open alone: connect to the record's broker")
+        other = await self._workspace.open_other(ids.workspace_name(name))
+        try:
+            yield other
+        finally:
+            await other.close()
+
+    @trusted
+    async def grant(
+        self,
+        runs: Sequence[str],
+        *,
+        to: str,
+        as_: str,
+        until: str = "",
+        by: str = OS_USER,
+        reason: str = "",
+    ) -> Grant:
+        """Let another workspace of this record read runs as a role sees them.
+
+        Granting the same again changes nothing; it completes a call that was killed.
+
+        Args:
+            runs: The runs: ids, unique prefixes of them, or 'last'.
+            to: The workspace that may read.
+            as_: The role of this workspace.
+            until: The time from which on it may not, ISO 8601.
+            by: The author on record.
+            reason: The reason on record.
+
+        Raises:
+            NotFound: There is no such run or workspace.
+            BadValue: The role has no rules, or a mask that hashes, whose key cannot be shared.
+        """
+        workspace = self._workspace
+        rules, _ = await roles.rules_at(workspace.states, as_, None)
+        if rules is None:
+            raise BadValue("as", f"role {as_!r:.80} has no rules", "hansard roles apply FILE")
+        view.check_key(rules, None)
+        event = ShareGranted(
+            workspace=workspace.log.workspace,
+            to=to,
+            role=as_,
+            runs=tuple(dict.fromkeys([await find_run(workspace, run) for run in runs])),
+            until=moment("until", until).isoformat() if until else "",
+            because=workspace.text(reason),
+        )
+        grant = uuid8("hansard.grant", event.workspace, to, as_, event.until, *sorted(event.runs))
+        async with self._other(to) as receiver:
+            await _state(workspace, grant, event, by)
+            await _state(receiver, grant, event, by)
+        return await _grant(workspace, grant)
+
+    @trusted
+    async def withdraw(self, grant: str, *, by: str = OS_USER, reason: str = "") -> Grant:
+        """Withdraw a grant: no read is answered from here on.
+
+        Args:
+            grant: Its id, as 'hansard share list' shows it.
+            by: The author on record.
+            reason: The reason on record.
+
+        Raises:
+            NotFound: There is no such grant.
+            Refused: Another workspace gave it.
+        """
+        found, here = await _grant(self._workspace, grant), self._workspace.log.workspace
+        if found.workspace != here:
+            message = f"grant {grant} is of workspace {found.workspace}, not of {here}: do it there"
+            raise Refused(message)
+        event = ShareWithdrawn(because=self._workspace.text(reason))
+        await _state(self._workspace, grant, event, by)
+        async with self._other(found.to) as receiver:
+            await _state(receiver, grant, event, by)
+        return await _grant(self._workspace, grant)
+
+    @trusted
+    async def list(self) -> list[Grant]:
+        """List the grants that this workspace gave or received."""
+        streams = {each.stream for each in await self._workspace.log.read_kind(SHARE)}
+        names = sorted(each.id for each in streams if isinstance(each, WorkspaceStream))
+        return [await _grant(self._workspace, name) for name in names]
+
+    @operation(needs=states(ShareRead), takes=Takes.RUN)
+    async def read(self, grant: Name, run: Name, *, by: By = OS_USER) -> View:
+        """Read a run that another workspace shares, as it is now.
+
+        Args:
+            grant: The grant's id.
+            run: The id of a run of the grant.
+            by: The reader on record, in both workspaces.
+
+        Raises:
+            NotFound: There is no such grant or run for this workspace, or the caller's role is not
+                cleared for it.
+            Refused: The grant was withdrawn, or has ended.
+        """
+        here = self._workspace.log.workspace
+        received = await _grant(self._workspace, grant)
+        async with self._other(received.workspace) as giver:
+            found = await _demand(giver, grant, run, here)
+            made = await roles.derive(giver.states, found.role, run)
+            if not await self._context.shows(made.label):
+                raise NotFound(f"run {run!r:.80} of grant {grant}", "have the role cleared for it")
+            await _demand(giver, grant, run, here)  # it may have ended meanwhile
+            await roles.record(giver, made, f"workspace {here}")
+        event = ShareRead(run=run, events=len(made.view.events), digest=made.view.digest)
+        stream = WorkspaceStream(SHARE, grant)
+        await self._workspace.repository.append(stream, by, event, made.label)
+        return made.view
+
+
+async def _demand(giver: Workspace, grant: str, run: str, here: str) -> Grant:
+    """Return a grant of a run to a workspace that is in force. Raises NotFound, Refused."""
+    found = await _grant(giver, grant)
+    if found.to != here or run not in found.runs:
+        raise NotFound(f"run {run!r:.80} of grant {grant}", "hansard share list shows the runs")
+    if found.ended:
+        raise Refused(f"grant {grant} is not in force: {found.ended}; request another one")
+    return found
