@@ -3,6 +3,7 @@
 import contextlib
 from typing import Any
 
+import msgspec
 import pytest
 
 import hansard
@@ -284,6 +285,51 @@ async def test_a_loops_results_are_whole_after_a_resume(record: TwinRecord):
         assert replayed.raw.results == loop.raw.results
 
 
+async def test_a_loop_that_chooses_its_checkpoints(record: TwinRecord):
+    """Left and resumed, it has all results; each checkpoint states its choice and the failures on
+    record; a strict replay, which cannot measure the same times, follows the record.
+    """
+    loop: Any = None
+    for end in (3, 7, 12):
+        with contextlib.suppress(KeyboardInterrupt):
+            async with record.run(run="r") as session:
+                loop = session.resumable(range(12), every="auto")
+                async for n in loop:
+                    if n == end:
+                        raise KeyboardInterrupt
+                    loop.raw.results.append((n, "x" * n))
+    assert loop.raw.results == [(n, "x" * n) for n in range(12)]
+    facts: list[Any] = [noted.fact for noted in (await record.state("r")).agent("ada").facts]
+    saved = [msgspec.json.decode(fact.data) for fact in facts]
+    assert [data["done"] for data in saved] == sorted({data["done"] for data in saved})
+    assert saved[0]["auto"] == {"interval_s": 0.0, "source": "unmeasured"}
+    assert saved[-1]["done"] == 12
+    choice = saved[-1]["auto"]
+    assert (choice["sessions"], choice["failures"], choice["source"]) == (2, 2, "workflow")
+    assert 0 < choice["cost_s"] < choice["interval_s"] < choice["mtbf_s"]
+    async with record.run(run="r", mode="strict") as session:
+        replayed = session.resumable(range(12), every="auto")
+        async for n in replayed:
+            replayed.raw.results.append((n, "x" * n))
+        assert replayed.raw.results == loop.raw.results
+
+
+async def test_an_inner_loop_that_chooses_is_not_recorded_twice(record: TwinRecord):
+    """An outer item that runs again follows the inner loop's recorded checkpoints."""
+    for end in (2, None):
+        with contextlib.suppress(KeyboardInterrupt):
+            async with record.run(run="r") as session:
+                async for outer in session.resumable(range(4), every=4, name="outer"):
+                    inner = session.resumable("ab", every="auto")
+                    async for item in inner:
+                        inner.raw.results.append(f"{outer}{item}")
+                    assert inner.raw.results == [f"{outer}a", f"{outer}b"]
+                    if outer == end:
+                        raise KeyboardInterrupt
+    facts: list[Any] = [noted.fact for noted in (await record.state("r")).agent("ada").facts]
+    assert [fact.name for fact in facts].count("progress:items") == 8
+
+
 async def test_the_newest_checkpoint_is_returned_without_its_name(record: TwinRecord):
     """Any name counts; the progress of a loop is no checkpoint."""
     async with record.run(run="r") as session:
@@ -306,6 +352,8 @@ async def test_other_items_are_refused(record: TwinRecord):
             assert [i async for i in session.resumable([1, 9, 3, 4], name="a")]
         with pytest.raises(hansard.BadValue, match="give 1 or more"):
             assert [i async for i in session.resumable([1], every=0)]
+        with pytest.raises(hansard.BadValue, match="or 'auto'"):
+            assert [i async for i in session.resumable([1], every="often")]
     async with record.run(run="r") as session:
         assert [i async for i in session.resumable([1, 2, 3, 4], name="a")] == [4]
 

@@ -293,6 +293,10 @@ async def loops(session: TwinSession, answers: list[Any]) -> None:
         loop.raw.results.append((item, await square(item)))
         answers.append(loop.raw.last_item)
     answers.append(loop.raw.results)
+    chosen = session.resumable([1, 2, 3], every="auto", name="chosen")
+    async for item in chosen:
+        chosen.raw.results.append(await square(item))
+    answers.append(chosen.raw.results)
     answers.append(await square(1))
 
 

@@ -12,11 +12,12 @@ from typing import Any, Protocol, Self, TypedDict, TypeVar
 import msgspec
 
 from hansard.bus.clock import Clock
-from hansard.bus.commits import new_commit, revive
+from hansard.bus.commits import new_commit, revive, revive_all
 from hansard.bus.log import AtPosition, Blobs, EventLog, Snapshots, Stored
 from hansard.bus.reads import EventTime, began, is_imported
 from hansard.bus.redacted_log import RedactedBlobs, RedactedLog
 from hansard.domain import run as runs
+from hansard.domain.checkpoints import Session
 from hansard.domain.choices import check_options, chosen, claimed_time, moment, nearest
 from hansard.domain.decider import fold
 from hansard.domain.errors import BadValue, Corrupt, HansardError, RecordError
@@ -27,10 +28,12 @@ from hansard.domain.redaction import Redaction
 from hansard.domain.run import (
     FORK_DEPTH_MAX,
     AgentJoined,
+    RunAgentLeft,
     RunAssigned,
     RunEvent,
     RunForked,
     RunResumed,
+    RunStarted,
     RunState,
     RunStatus,
 )
@@ -293,6 +296,57 @@ def _through_parents(run: str, own: dict[str, list[Stored]]) -> list[Stored]:
         limit = forked.at.get("life", 0)
         name, cut = forked.parent, limit if cut is None else min(cut, limit)
     raise Corrupt(f"run {run}", f"it has more than {FORK_DEPTH_MAX} parents")
+
+
+SESSION_RUNS_MAX = 50
+"""Newest runs whose lives are read for the sessions of a workflow."""
+
+SESSIONS_MAX = 20
+"""Newest of these sessions that are returned; each that was killed costs two small reads."""
+
+
+async def ended_sessions(log: EventLog, run: str, *, alone: bool) -> tuple[list[Session], str]:
+    """Return the ended sessions of a run's workflow, newest first, and `workflow`; with `alone`
+    those of the run, and `run`.
+
+    A session has failed if its agent left other than completed, or was resumed without having left:
+    then it lasted until its last commit.
+    """
+    runs = {run} if alone else {run, *sorted(await log.runs())[-SESSION_RUNS_MAX:]}
+    try:
+        lives = await log.read_streams([RunStream(each) for each in runs])
+    except RecordError:  # of another run: `hansard check` reports it
+        return await ended_sessions(log, run, alone=True)
+    workflows: dict[str, str] = {}
+    began: dict[tuple[str, str], Stored] = {}
+    ended: list[tuple[str, Stored, Stored, str | None]] = []
+    for stored in lives:
+        name = stored.stream.run  # type: ignore[union-attr] # lives alone are read
+        for event in revive_all([stored.commit]):
+            if isinstance(event, RunStarted):
+                workflows[name] = event.workflow
+            elif isinstance(event, AgentJoined | RunResumed):
+                before = began.get((name, event.agent), stored)
+                if before is not stored:
+                    ended.append((name, before, stored, None))
+                began[name, event.agent] = stored
+            elif isinstance(event, RunAgentLeft) and (name, event.agent) in began:
+                ended.append((name, began.pop((name, event.agent)), stored, event.outcome))
+    sessions: list[Session] = []
+    for name, before, stored, outcome in reversed(ended):
+        if len(sessions) < SESSIONS_MAX and workflows.get(name) == workflows.get(run):
+            last = stored if outcome is not None else await _last_before(log, stored) or before
+            seconds = (last.time - before.time).total_seconds()
+            sessions.append((seconds, outcome != RunStatus.COMPLETED))
+    return sessions, "run" if alone else "workflow"
+
+
+async def _last_before(log: EventLog, resumed: Stored) -> Stored | None:
+    """Return an agent's last commit before the one that resumed it; None for none in this run."""
+    began = await log.at(resumed.position + 1)  # the next of its transaction
+    version = began.commit.version
+    commits = await log.read(began.stream, after=version - 2, to=version - 1, inside=True)
+    return commits[-1] if commits else None
 
 
 E = TypeVar("E")

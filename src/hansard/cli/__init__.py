@@ -68,6 +68,7 @@ SECTIONS = {
         "team": ("team", "Show a run's agents and tasks."),
         "conversation": ("run", "Show conversations that continue over several runs."),
         "memory": ("memory", "Read, change and restore files that outlive runs."),
+        "predict": ("run", "Predict what a kill of a run's agents now would cost."),
         "knew": ("roles", "Show what an agent knew when it decided."),
     },
     "Ask": {

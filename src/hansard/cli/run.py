@@ -37,7 +37,7 @@ from hansard.inspect import state as state_reads
 from hansard.inspect import trace as trace_reads
 from hansard.inspect import trace as tree
 from hansard.inspect.answer import plain_text, withheld_text
-from hansard.inspect.run import OpenStep, RunAgent, RunReport, RunState, Unreadable
+from hansard.inspect.run import KillCost, OpenStep, RunAgent, RunReport, RunState, Unreadable
 from hansard.inspect.state import (
     AgentContext,
     Change,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+app = Commands()
 run = Commands()
 conversation = Commands()
 
@@ -558,6 +559,46 @@ def _next_commands(report: RunReport, open_steps: list[OpenStep]) -> Iterator[Pa
         )
 
 
+@app.command()
+async def predict(which: Run) -> None:
+    """Predict what a kill of a run's agents now would cost, and what a resume would do.
+
+    Only what is recorded is known. Work of the program itself is stated as two bounds: the record
+    holds its calls and checkpoints, not what it does between them.
+    """
+    async with reading_run(which) as (workspace, run):
+        costs = await run_reads.kill_costs(workspace, run, datetime.now(UTC).timestamp())
+        output.show(costs, _render_costs(costs))
+
+
+def _render_costs(costs: Sequence[KillCost]) -> Iterator[Part]:
+    if not costs:
+        yield "no agent is at work: a kill costs nothing"
+    for each in costs:
+        low, high = (output.duration(1e3 * seconds) or "0 s" for seconds in each.repeated_s)
+        after = f"item {each.done} of loop {each.loop!r}" if each.loop else "the session's begin"
+        yield output.pairs(
+            [
+                ("agent", each.agent),
+                ("goes on after", after),
+                ("repeats", f"{low} to {high} of the program's own time"),
+                ("keeps", f"{counted(each.answered, 'call')}  {output.usage_text(each.usage)}"),
+            ]
+        )
+        yield output.listing(OPEN_STEPS, each.open_calls)
+
+
+def _interval(row: tuple[str, str, msgspec.Raw]) -> str:
+    """Return the choice of a loop's interval that a checkpoint states; empty for none."""
+    match recorded(row[2]):
+        case {"auto": {"interval_s": interval, "cost_s": cost, "mtbf_s": mtbf, **rest}}:
+            every, cost, mtbf = (output.duration(1e3 * time) for time in (interval, cost, mtbf))
+            seen = f"{rest['failures']} failures in {rest['sessions']} sessions: {rest['source']}"
+            return f"{every}; a checkpoint takes {cost}, failures are {mtbf} apart ({seen})"
+        case _:
+            return ""
+
+
 REPEATED = frozenset({Effects.PURE, Effects.IDEMPOTENT, Effects.COMPOSITE})
 """Effects of calls that a resumed run makes again if they were interrupted."""
 
@@ -662,12 +703,14 @@ OPEN_STEPS = (
     Column("arguments", lambda step: output.arguments_preview(recorded(step.arguments))),
     Column("effects"),
     Column("status", lambda step: output.status_cell(step.status), whole=True),
-    Column("why", _why, short=True),
+    Column("why", _why, short=True, optional=True),
+    Column("resume", whole=True),
 )
 CHECKPOINTS = (
     Column("agent", lambda row: row[0]),
     Column("checkpoint", lambda row: row[1]),
     Column("data", lambda row: output.preview(recorded(row[2]))),
+    Column("interval", _interval, optional=True),
 )
 DECISIONS = (
     Column("agent", lambda row: row[0]),

@@ -37,7 +37,7 @@ import msgspec
 from hansard.agents.access.roles import View
 from hansard.agents.aggregates import AggregateFlows
 from hansard.agents.annotations import statements
-from hansard.agents.annotations.statements import Checkpoint, stated
+from hansard.agents.annotations.statements import Checkpoint, Every, stated
 from hansard.agents.annotations.windows import Compaction, Windows, summarizer
 from hansard.agents.board import AsyncBoard, Board, TransactedFlows
 from hansard.agents.errors import NotBegun, RunAddress, SessionEnded, ToolError
@@ -118,7 +118,7 @@ class _Loop(Generic[T]):
 
 
 async def remaining_async(
-    items: Iterable[T], every: int, progress: Any, drive: Any, reached: Reached[T]
+    items: Iterable[T], progress: Any, drive: Any, reached: Reached[T]
 ) -> AsyncGenerator[T, None]:
     """Yield the items not yet done.
 
@@ -128,12 +128,11 @@ async def remaining_async(
     reached.results += await drive(going.begin())
     kept = len(reached.results)
     try:
-        for number, item in enumerate(items, 1):
+        for item in items:
             if not await drive(going.skips(item)):
                 yield item
-                saves = number % every == 0
-                await drive(going.done(reached.results[kept:] if saves else ()))
-                kept = len(reached.results) if saves else kept
+                await drive(going.done(reached.results[kept:]))
+                kept = len(reached.results)
             reached.last_item = item
         await drive(going.end(reached.results[kept:]))
     finally:
@@ -143,9 +142,9 @@ async def remaining_async(
 class AsyncResumable(_Loop[T]):
     """A loop over items not yet done (`session.resumable`), and its results."""
 
-    def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
+    def __init__(self, items: Iterable[T], progress: Any, drive: Any) -> None:
         super().__init__()
-        self._left = remaining_async(items, every, progress, drive, self._reached)
+        self._left = remaining_async(items, progress, drive, self._reached)
 
     def __aiter__(self) -> Self:
         return self
@@ -159,7 +158,7 @@ class AsyncResumable(_Loop[T]):
 
 
 def remaining(
-    items: Iterable[T], every: int, progress: Any, drive: Any, reached: Reached[T]
+    items: Iterable[T], progress: Any, drive: Any, reached: Reached[T]
 ) -> Generator[T, None, None]:
     """Yield the items not yet done.
 
@@ -169,12 +168,11 @@ def remaining(
     reached.results += drive(going.begin())
     kept = len(reached.results)
     try:
-        for number, item in enumerate(items, 1):
+        for item in items:
             if not drive(going.skips(item)):
                 yield item
-                saves = number % every == 0
-                drive(going.done(reached.results[kept:] if saves else ()))
-                kept = len(reached.results) if saves else kept
+                drive(going.done(reached.results[kept:]))
+                kept = len(reached.results)
             reached.last_item = item
         drive(going.end(reached.results[kept:]))
     finally:
@@ -184,9 +182,9 @@ def remaining(
 class Resumable(_Loop[T]):
     """A loop over items not yet done (`session.resumable`), and its results."""
 
-    def __init__(self, items: Iterable[T], every: int, progress: Any, drive: Any) -> None:
+    def __init__(self, items: Iterable[T], progress: Any, drive: Any) -> None:
         super().__init__()
-        self._left = remaining(items, every, progress, drive, self._reached)
+        self._left = remaining(items, progress, drive, self._reached)
 
     def __iter__(self) -> Self:
         return self
@@ -287,7 +285,7 @@ class _Session(Brief):
     def _made(self, now: Drive | None) -> SessionFlows: ...
 
     @abstractmethod
-    def _progress(self, name: str, every: int) -> Any:
+    def _progress(self, name: str, every: Every) -> Any:
         """Return the progress of a loop."""
 
     @abstractmethod
@@ -867,21 +865,23 @@ class AsyncCommonSession(AsyncMixin):
         return checkpoint
 
     def resumable(
-        self, items: Iterable[T], *, every: int = 1, name: str = "items"
+        self, items: Iterable[T], *, every: Every = 1, name: str = "items"
     ) -> AsyncResumable[T]:
         """Iterate over the items not yet done; a resumed run continues where the loop stopped.
 
         Args:
             items: The items, in the same order each time.
             every: Items between two records of progress; up to as many are processed again on
-                resume.
+                resume. `auto` chooses them from the measured time of a record and of an item, and
+                from recorded failures of the run's workflow (Young 1974, Daly 2006); each record
+                states its choice.
             name: The loop's name, if an agent has several.
 
         Raises:
-            BadValue: `every` is less than 1; raised when the loop begins.
+            BadValue: `every` is neither 1 or more nor `auto`; raised when the loop begins.
         """
         progress = functools.partial(self._progress, name, every)
-        return AsyncResumable(items, every, progress, self._drive)
+        return AsyncResumable(items, progress, self._drive)
 
 
 _OPEN_ATTRIBUTES = frozenset(
@@ -943,7 +943,7 @@ class Trusted(_Session):
             windows=Windows(facts),
         )
 
-    def _progress(self, name: str, every: int) -> statements.Progress:
+    def _progress(self, name: str, every: Every) -> statements.Progress:
         return statements.Progress(self.facts, name, every)
 
     def _brief(self) -> dict[str, Any]:
@@ -1228,20 +1228,24 @@ class CommonSession(SyncMixin):
             self._end_streams()
             self._portal.run(ending(error))
 
-    def resumable(self, items: Iterable[T], *, every: int = 1, name: str = "items") -> Resumable[T]:
+    def resumable(
+        self, items: Iterable[T], *, every: Every = 1, name: str = "items"
+    ) -> Resumable[T]:
         """Iterate over the items not yet done; a resumed run continues where the loop stopped.
 
         Args:
             items: The items, in the same order each time.
             every: Items between two records of progress; up to as many are processed again on
-                resume.
+                resume. `auto` chooses them from the measured time of a record and of an item, and
+                from recorded failures of the run's workflow (Young 1974, Daly 2006); each record
+                states its choice.
             name: The loop's name, if an agent has several.
 
         Raises:
-            BadValue: `every` is less than 1; raised when the loop begins.
+            BadValue: `every` is neither 1 or more nor `auto`; raised when the loop begins.
         """
         progress = functools.partial(self._progress, name, every)
-        return Resumable(items, every, progress, self._drive)
+        return Resumable(items, progress, self._drive)
 
     view = sync(AsyncCommonSession.view)
     checkpoint = sync(AsyncCommonSession.checkpoint)

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from hansard.agents.annotations.statements import PROGRESS
 from hansard.agents.team.tasks import task_records
 from hansard.agents.workspace import RunFilter, RunLife, Workspace, is_import, read_lives
 from hansard.bus import reads
@@ -32,7 +33,7 @@ from hansard.bus.log import AtPosition, AtTime, Origin, RunStreams, Stored, UpTo
 from hansard.bus.reads import EventTime, Time, began, is_imported, last, own, time_stored
 from hansard.domain import payload
 from hansard.domain.access import ViewServed
-from hansard.domain.agent import AgentState, DecisionMade, MessageAdded
+from hansard.domain.agent import AgentState, DecisionMade, MessageAdded, SessionBegan
 from hansard.domain.board import (
     RESERVED,
     AmountAdded,
@@ -49,7 +50,7 @@ from hansard.domain.events import Event
 from hansard.domain.ids import AgentStream, KeyStream, run_of
 from hansard.domain.run import RunAssigned, RunForked, RunScored, RunStatus
 from hansard.domain.snapshot import Snapshot
-from hansard.domain.steps import Failure, Step, StepStatus
+from hansard.domain.steps import Effects, Failure, Step, StepStatus
 from hansard.domain.team import TaskStatus, waits
 from hansard.inspect import state
 from hansard.inspect import state as snapshots
@@ -368,8 +369,18 @@ class RunState(msgspec.Struct, tag_field="kind", tag="run", kw_only=True):
     keys: list[str]
 
 
+RESUMES = {
+    Effects.PURE: "runs again",
+    Effects.IDEMPOTENT: "runs again with the same key",
+    Effects.COMPOSITE: "its body runs again; its recorded calls are answered",
+    Effects.RECONCILE: "asks the tool's reconcile function whether it happened",
+    Effects.ONCE: "stops at it until it is settled: hansard run settle",
+}
+"""What a resume does with a call without an outcome, by its effects."""
+
+
 class OpenStep(msgspec.Struct, kw_only=True):
-    """Step whose effect may or may not have happened."""
+    """Step whose effect may or may not have happened; `resume` is what a resume does with it."""
 
     step: str
     tool: str
@@ -377,6 +388,7 @@ class OpenStep(msgspec.Struct, kw_only=True):
     status: str
     arguments: msgspec.Raw
     error: Failure | None
+    resume: str
 
 
 class Resource(msgspec.Struct):
@@ -571,6 +583,7 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
                 step=f"{state.agent}#{step.number}",
                 effects=step.effects.value,
                 status=step.status.value,
+                resume=RESUMES[step.effects],
             )
             for step in _open(state)
         ],
@@ -583,6 +596,85 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
         ],
         written_by=state.server_version,
     )
+
+
+class KillCost(Answer, tag_field="kind", tag="agent", kw_only=True):
+    """What a kill now would cost an agent at work; times in seconds.
+
+    `loop` is the `resumable` loop whose checkpoint is its session's newest, with `done`
+    items; null for none. A resume repeats the program's own time, outside of calls, within the two
+    bounds of `repeated_s`: from that checkpoint (without one, the session's begin) until the last
+    event; and from the session's begin until now, without the items of loops that are on record. It
+    repeats none of the session's `answered` calls, and what they used. `open_calls` would be
+    interrupted, after `open_s`.
+    """
+
+    run: str
+    agent: str
+    loop: str | None
+    done: int | None
+    repeated_s: tuple[float, float]
+    answered: int
+    usage: dict[str, float]
+    open_s: dict[str, float]
+    open_calls: list[OpenStep]
+
+
+async def kill_costs(workspace: Workspace, run: str, at_s: float) -> list[KillCost]:
+    """Predict what a kill of each agent at work would cost, at a time in seconds since 1970. Reads
+    the agents' whole streams. Raises NotFound, UnknownEvent, Corrupt.
+    """
+    view = await workspace.states.run(run)
+    agents = [agent for agent in view.life.missing if agent in view.agents]
+    return [await _kill_cost(workspace, view, agent, at_s) for agent in agents]
+
+
+async def _kill_cost(workspace: Workspace, view: RunView, agent: str, at_s: float) -> KillCost:
+    state = view.agents[agent]
+    began, times = 0, {0: at_s}
+    for stored in await workspace.states.commits(view.stream_of(agent)):
+        for version, recorded in enumerate(stored.commit.events, stored.commit.version):
+            times[version] = stored.time.timestamp()
+            began = version if recorded.type == SessionBegan.tag else began
+    since, saved = began, None
+    loops: dict[str, list[float]] = {}
+    for noted in state.facts:
+        fact: Any = noted.fact
+        if noted.version > began and getattr(fact, "name", "").startswith(PROGRESS):
+            since, saved = noted.version, fact
+            loops.setdefault(fact.name, []).append(times[since])
+    data = await Payloads(workspace).value(saved.data) if saved is not None else {}
+    ended = [step for step in state.steps.values() if (step.outcome_version or 0) > began]
+    calls = [step for step in state.steps.values() if step.status is StepStatus.REQUESTED]
+    last_s, now_s = times[state.version], max(at_s, times[state.version])
+    ends = [(times[step.outcome_version or 0], step.duration_ms / 1e3) for step in ended]
+    busy = [(end - seconds, end) for end, seconds in ends]
+    busy += [(times[step.version], now_s) for step in calls]
+    least = _apart(times[since], last_s, busy)
+    most = _apart(times[began], now_s, busy + [(saves[0], saves[-1]) for saves in loops.values()])
+    usage: Counter[str] = Counter()
+    for step in ended:
+        usage.update(step.usage)  # its counts may be fractions
+    return KillCost(
+        run=view.run,
+        agent=agent,
+        loop=saved.name.removeprefix(PROGRESS) if saved is not None else None,
+        done=data.get("done"),
+        repeated_s=(round(least, 3), round(most, 3)),
+        answered=len(ended),
+        usage=dict(usage),
+        open_s={f"{agent}#{step.number}": round(now_s - times[step.version], 3) for step in calls},
+        open_calls=_agent(view.run, agent, state).open_steps,
+    )
+
+
+def _apart(begin: float, end: float, spans: Iterable[tuple[float, float]]) -> float:
+    """Return the time between two points that lies in none of some spans."""
+    apart = 0.0
+    for span_begin, span_end in sorted(spans):
+        apart += max(0.0, min(span_begin, end) - begin)
+        begin = max(begin, span_end)
+    return apart + max(0.0, end - begin)
 
 
 class Doubt(OpenStep, kw_only=True):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from hansard.agents.access.roles import View
-from hansard.agents.annotations.statements import Annotations
+from hansard.agents.annotations.statements import Annotations, Every
 from hansard.agents.board import AsyncBoard, AsyncTransaction, Expected, Resolve
 from hansard.agents.memory.search import HITS_MAX, SearchResult
 from hansard.agents.memory.twins import AsyncMemory
@@ -360,7 +360,7 @@ class LoopBegin(Ask, frozen=True, tag="loop.begin"):
     """Begin a `resumable` loop; return the results of the items done before."""
 
     name: Name
-    every: int
+    every: Every
 
 
 @_operation(str | None, place=ChainKind.FACT)

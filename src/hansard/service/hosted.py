@@ -26,7 +26,7 @@ from tenacity import wait_chain, wait_fixed
 from hansard.agents import runs
 from hansard.agents.access.carried import AccumulatedLabel
 from hansard.agents.access.roles import View, derive
-from hansard.agents.annotations.statements import Annotations, Progress
+from hansard.agents.annotations.statements import Annotations, Every, Progress
 from hansard.agents.board import SPECS as BOARD
 from hansard.agents.board import AsyncBoard, AsyncTransaction
 from hansard.agents.errors import ToolError
@@ -87,7 +87,7 @@ class Loop:
         self._progress: Any = None
         self._child: Scope | None = None
 
-    async def begin(self, name: str, every: int) -> list[Any]:
+    async def begin(self, name: str, every: Every) -> list[Any]:
         """Find the items done before; return their results. Raises BadValue."""
         self._progress = Progress(self._session.facts, name, every)
         results: list[Any] = await drive_async(self._progress.begin())

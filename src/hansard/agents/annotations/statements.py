@@ -12,8 +12,9 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -21,12 +22,13 @@ from hansard.agents.access import roles
 from hansard.agents.access.roles import View
 from hansard.agents.board import BoardEntry
 from hansard.agents.errors import Miss
-from hansard.agents.flow import Flow, Io
+from hansard.agents.flow import Flow, Io, Watch
 from hansard.agents.policy.permits import reads, rebuilds, states
 from hansard.agents.steps import payloads
 from hansard.agents.steps.engine import StepEngine
 from hansard.agents.steps.gating import demand_hand_off
 from hansard.agents.steps.scope import Scope, around, back, current, enter, unrecorded_joins
+from hansard.agents.workspace import ended_sessions
 from hansard.bus.commits import record, revive
 from hansard.bus.errors import NotFound
 from hansard.bus.log import AtTime, EventLog, Stored
@@ -48,6 +50,7 @@ from hansard.domain.agent import (
 )
 from hansard.domain.aggregate_types import stream_of
 from hansard.domain.board import key_name
+from hansard.domain.checkpoints import Pace
 from hansard.domain.conversation import ContextCompacted
 from hansard.domain.errors import BadName, BadValue
 from hansard.domain.fingerprint import UNORDERED, canonical, digest, fact_base, fact_fingerprint
@@ -589,6 +592,12 @@ async def _among(log: EventLog, target: str, after: int, until: int) -> bool:
 PROGRESS = "progress:"
 """Prefix of the names of checkpoints that `resumable` records."""
 
+Every = int | Literal["auto"]
+"""Items between two of them, or `auto` for a choice from measurements."""
+
+CHOICE = "auto"
+"""That choice in a checkpoint's data."""
+
 
 class Annotations:
     """States a session's facts."""
@@ -912,53 +921,72 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class Progress:
     """Progress of a loop, recorded as its own checkpoints.
 
-    Each checkpoint has the number of items done, a digest of them, and the results since the
-    previous checkpoint. Each item is a scope; skipping items restores the surrounding chain as
-    recorded, so that the calls after the skipped items find their records.
+    Each checkpoint has the number of items done, a digest of them, the results since the previous
+    checkpoint, and the choice of the interval if it is `auto`. Each item is a scope; skipping items
+    restores the surrounding chain as recorded, so that the calls after the skipped items find their
+    records.
+
+    Where recorded items are not skipped, as in a replay, checkpoints follow the record: their
+    choices were made from times.
     """
 
-    def __init__(self, facts: Annotations, name: str, every: int) -> None:
-        if every < 1:
-            raise BadValue("resumable", f"every={every}", "give 1 or more")
+    def __init__(self, facts: Annotations, name: str, every: Every) -> None:
+        if every != CHOICE and (type(every) is not int or every < 1):
+            raise BadValue("resumable", f"every={every!r:.80}", "give 1 or more, or 'auto'")
         check_names("resumable", {"name": name}, facts.engine.settings.scrub)
         self._facts = facts
         self._name = PROGRESS + name
         self._every = every
+        self._pace = Pace()
+        self._recorded: dict[int, Any] = {}
+        """Recorded choices to follow, by the number of items done."""
         self._scope = facts.engine.scope("resumable")
         self._child = self._scope
         self._around = around()
         self._done = 0
         self._skip = 0
+        self._saved = 0
+        self._results: list[Any] = []
         self._running = ""
         self._skipped = ""
+        self._began_s = 0.0
 
     def begin(self) -> Flow[list[Any]]:
         """Find the recorded progress; return its results, in order."""
         engine = self._facts.engine
-        saved = engine.ledger.state.checkpoints.get(self._name)
-        if saved is None or saved.scope != self._scope.path:
-            return []
-        if engine.settings.mode.reads_only:  # a replay runs every item
+        newest = engine.ledger.state.checkpoints.get(self._name)
+        saves, writes = self._recorded_saves(), not engine.settings.mode.reads_only
+        skips = bool(saves) and newest is saves[-1] and writes
+        if not skips and self._every != CHOICE:
             return []
         results: list[Any] = []
         data: dict[str, Any] = {}
-        for each in self._saves():
+        for each in saves:
             data = yield from engine.outcomes.fetch(references.unpack(each.data))
             results += values.revive(data.get("results", []))
-        self._skip, self._skipped = data["done"], data["digest"]
-        self._scope.go_on(saved.head, saved.after)
-        engine.ledger.skip(self._scope, self._name, saved.after)
-        self._facts.skip_to(saved)
+            if not skips:  # a replay runs every item
+                self._recorded[data["done"]] = data.get(CHOICE)
+        if self._every == CHOICE and writes:
+            log, alone = engine.workspace.log, engine.settings.permit.enforced
+            read = functools.partial(ended_sessions, log, engine.stream.run, alone=alone)
+            self._pace = Pace(*(yield Watch(read)))
+        if not skips:
+            return []
+        self._skip = self._saved = data["done"]
+        self._skipped = data["digest"]
+        self._scope.go_on(saves[-1].head, saves[-1].after)
+        engine.ledger.skip(self._scope, self._name, saves[-1].after)
+        self._facts.skip_to(saves[-1])
         return results
 
-    def _saves(self) -> list[CheckpointSaved]:
+    def _recorded_saves(self) -> list[CheckpointSaved]:
         """Return the recorded checkpoints of this loop, oldest first."""
         ledger = self._facts.engine.ledger
         with ledger.lock:
             facts = [noted.fact for noted in ledger.state.facts]
-        saves = [fact for fact in facts if isinstance(fact, CheckpointSaved)]
-        path = self._scope.path
-        return [each for each in saves if each.name == self._name and each.scope == path]
+        names = self._name, self._scope.path
+        saves = (fact for fact in facts if isinstance(fact, CheckpointSaved))
+        return [each for each in saves if (each.name, each.scope) == names]
 
     def skips(self, item: object) -> Flow[bool]:
         """Return whether an item was done before; if not, enter the item's own scope.
@@ -976,6 +1004,7 @@ class Progress:
             return True
         self._child = self._scope.item(f"{self._name}.{self._done}")
         enter(self._child)
+        self._began_s = time.perf_counter()
         return False
 
     def _other_items(self) -> NoReturn:
@@ -985,12 +1014,23 @@ class Progress:
             "give the same items in the same order, or another name=",
         )
 
+    def _is_due(self) -> bool:
+        """Return whether a checkpoint is due after an item."""
+        if isinstance(self._every, int):
+            return self._done % self._every == 0
+        is_due = self._pace.worked(time.perf_counter() - self._began_s)
+        follows = self._done <= max(self._recorded, default=0)
+        if follows or self._facts.engine.settings.mode.reads_only:
+            return self._done in self._recorded
+        return is_due
+
     def done(self, results: Sequence[Any] = ()) -> Flow[None]:
-        """Mark an item as done. `results` are those since the last save, if this item saves."""
+        """Mark an item as done. `results` are those since the item before."""
         self._scope.join([self._child])
         back(self._around)
-        if self._done % self._every == 0:
-            yield from self._save(results)
+        self._results += results
+        if self._is_due():
+            yield from self._save()
 
     def leave(self) -> Flow[None]:
         """Leave the loop, for any reason."""
@@ -1001,11 +1041,18 @@ class Progress:
         """Complete the loop. Raises BadValue if there were fewer items than before."""
         if self._done < self._skip:
             self._other_items()
-        if self._done % self._every and self._done > self._skip:
-            yield from self._save(results)
+        self._results += results
+        if self._done > self._saved:
+            yield from self._save()
 
-    def _save(self, results: Sequence[Any]) -> Flow[None]:
+    def _save(self) -> Flow[None]:
         data: dict[str, Any] = {"done": self._done, "digest": self._running}
-        if results:
-            data["results"] = list(results)
+        if self._results:
+            data["results"] = list(self._results)
+        if self._every == CHOICE:
+            data[CHOICE] = self._recorded.get(self._done, self._pace.choice)
+        began_s = time.perf_counter()
         yield from self._facts.checkpoint(self._name, data)
+        self._pace.saved(time.perf_counter() - began_s)
+        self._saved = self._done
+        self._results.clear()

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn
 
 import msgspec
 
+from hansard.agents.annotations.statements import Every
 from hansard.agents.experiments import PlacementRequest
 from hansard.agents.flow import Drive, Flow, name_of
 from hansard.agents.memory import drafts
@@ -76,7 +77,7 @@ from hansard.operations.protocol.remote_call import encode_budgets
 class Loop:
     """The progress of a loop, kept by the service."""
 
-    def __init__(self, engine: RemoteEngine, name: str, every: int) -> None:
+    def __init__(self, engine: RemoteEngine, name: str, every: Every) -> None:
         self._engine = engine
         self._arguments = name, every
         self._scope = engine.scope("resumable")
@@ -146,7 +147,7 @@ class Restricted(TrustedOnly, _Session):
             mail=team,
         )
 
-    def _progress(self, name: str, every: int) -> Loop:
+    def _progress(self, name: str, every: Every) -> Loop:
         return Loop(self.engine, name, every)
 
 

@@ -261,6 +261,7 @@ CREATE TABLE checkpoints (
     agent VARCHAR NOT NULL,
     name VARCHAR NOT NULL,
     data JSON,
+    choice JSON,
     version BIGINT NOT NULL,
     position BIGINT NOT NULL,
     happened_at TIMESTAMP NOT NULL

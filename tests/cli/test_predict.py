@@ -1,0 +1,76 @@
+"""`hansard predict`: what a kill now would cost, and the interval that `run show` and SQL state."""
+
+import math
+from typing import Any
+
+import pytest
+
+import hansard
+from tests.cli.support import Call
+
+pytestmark = pytest.mark.later
+
+
+def test_the_cost_of_a_kill(call: Call, record: hansard.Record):
+    """Open calls, calls that are kept with what they used, and two bounds of the repeated work; an
+    agent that left costs nothing.
+    """
+    with record.run("predicted", agent="ada", role="r") as session:
+
+        @session.tool(effects="pure", kind="model")
+        def think(n: int) -> int:
+            session.usage(input_tokens=100, cost=0.25)
+            return n
+
+        @session.tool(effects="once")
+        def send(n: int) -> int:
+            if n == 3:
+                shown = call("predict", session.run)
+                assert shown.code == 0, shown.err
+                assert "of loop 'items'" in shown.out
+                assert "5 calls  input_tokens 300, cost $0.75" in shown.out
+                assert "stops at it until it is settled" in shown.out
+                answers.extend(call("predict", session.run, "--json").lines)
+            return n
+
+        answers: list[dict[str, Any]] = []
+        loop = session.resumable(range(1, 6), every="auto")
+        for n in loop:
+            send(think(n))
+        [cost] = answers
+        assert (cost["agent"], cost["loop"]) == ("ada", "items")
+        assert cost["done"] in (1, 2)  # the second item may take longer than the interval
+        assert (cost["answered"], cost["usage"]) == (5, {"input_tokens": 300.0, "cost": 0.75})
+        [opened] = cost["open_calls"]
+        assert (opened["step"], opened["tool"], opened["status"]) == ("ada#6", "send", "requested")
+        least, most = cost["repeated_s"]
+        assert 0 <= least <= most < math.inf
+        assert cost["open_s"]["ada#6"] >= 0
+    assert call("predict", session.run).out == "no agent is at work: a kill costs nothing\n"
+
+
+def test_the_choice_of_an_interval_is_shown(call: Call, record: hansard.Record):
+    """`run show` states it in words."""
+    with record.run("shown", agent="ada", role="r") as session:
+        assert len(list(session.resumable(range(5), every="auto"))) == 5
+        session.checkpoint("mine", auto=True)
+    out = call("run", "show", session.run).out
+    assert "a checkpoint takes" in out
+    assert "0 failures in 0 sessions: assumed" in out
+
+
+@pytest.mark.thorough(quick="test_the_choice_of_an_interval_is_shown")
+def test_the_choice_of_an_interval_in_sql(call: Call, record: hansard.Record):
+    """SQL has it as JSON; a checkpoint of the program's own has none, whatever its data."""
+    with record.run("queried", agent="ada", role="r") as session:
+        assert len(list(session.resumable(range(5), every="auto"))) == 5
+        session.checkpoint("mine", auto=True)
+    query = (
+        "SELECT name, choice->>'source' AS source, CAST(choice->>'mtbf_s' AS DOUBLE) >= 300 AS m "
+        f"FROM checkpoints WHERE run = '{session.run}' ORDER BY position DESC LIMIT 2"
+    )
+    rows = call("sql", query, "--json").lines
+    assert [row for row in rows if "name" in row] == [
+        {"name": "mine", "source": None, "m": None},
+        {"name": "progress:items", "source": "assumed", "m": True},
+    ]
