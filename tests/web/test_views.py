@@ -90,6 +90,8 @@ FAILED = {
     "no such decision": ("/why/nothing-of-that-id", {}),
     "no such key": ("/runs/shared/origin/nothing", {}),
     "no SQL": ("/sql", {"q": "SELECT FROM"}),
+    "no such run": ("/runs/nothing", {}),
+    "no such view": ("/nothing", {}),
 }
 """Views whose answer is a refusal."""
 

@@ -369,7 +369,7 @@ export default function RunView({ run }: { run: string }) {
     if (model.isReady.peek() && at && at !== model.outline.address(model.target)) model.goTo(at);
   }, [query.value.at]);
   const problem = model.problem.value ?? (read.data ? null : read.problem);
-  if (problem && !model.isReady.value) return <div class="view"><Failed problem={problem} again={() => location.reload()} /></div>;
+  if (problem && !model.isReady.value) return <div class="view"><h1>Run <Rec text={run} /></h1><Failed problem={problem} again={() => location.reload()} /></div>;
   if (!model.isReady.value) return <div class="view"><Waiting what="Reading the run" /></div>;
   if (!model.outline.size) return <div class="view"><Empty>This run has no events.</Empty></div>;
   const reload = () => {
