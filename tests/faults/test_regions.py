@@ -13,9 +13,11 @@ import hansard
 from hansard.bus.errors import AppendUnknown, BusError
 from hansard.bus.jetstream import JetStreamLog, open_log, regions
 from hansard.bus.jetstream.client import Broker
+from hansard.bus.jetstream.direct import Direct
 from hansard.bus.jetstream.log import RawWorkspace
+from hansard.bus.subjects import snapshot_prefix, snapshot_stream
 from hansard.domain.errors import CallerError
-from hansard.domain.ids import KeyStream
+from hansard.domain.ids import AgentStream, KeyStream
 from tests.bus.brokers import append
 from tests.cli.support import Ran, ran
 from tests.faults.regions import Regions, Server, running
@@ -318,6 +320,14 @@ async def promoted(two: Regions, workspace: str, requests: int) -> bool:
         assert all(NOT_HOME in error for error in errors if error)
         log = await opened(two.b)
         accepted.append((await log.append(append(KeyStream("after", "k")))).body)
+        key = snapshot_prefix(workspace, AgentStream("r", "role", "a"), "layout")
+        for each, data in ((log, b"of the log"), (logs[1], b"of a former home")):
+            await each.snapshots.put(key, data)
+        async with asyncio.timeout(WITHIN_S):
+            names = Direct(here).names
+            while len((await names(snapshot_stream(workspace), ">"))[0]) < 2:  # noqa: ASYNC110 -- no event
+                await asyncio.sleep(0.01)
+        assert await log.snapshots.get_many([key]) == {key: b"of the log"}
         await followed(await connected(two.a), await connected(two.a, "B"), workspace)
     bodies = {body for _, _, body in await read(two.b, workspace)}
     assert {*accepted} <= bodies

@@ -54,7 +54,11 @@ class _Unacknowledged:
 class JetStreamSnapshots:
     """The snapshots of one workspace. A key is a subject built by `subjects.snapshot_prefix`."""
 
-    def __init__(self, workspace: str, writes: Broker, direct: Direct) -> None:
+    def __init__(self, workspace: str, writes: Broker, direct: Direct, era: str = "") -> None:
+        """`era` keeps apart the snapshots made before and after a promotion of a region: a former
+        home that does not know of it may send more, of commits that the log lacks.
+        """
+        self._keys = f"hansard_snap.{workspace}.", f"hansard_snap.{workspace}.{era}"
         self._stream = subjects.snapshot_stream(workspace)
         self._broker = writes
         self._direct = direct
@@ -74,7 +78,7 @@ class JetStreamSnapshots:
         receiver.inbox = self._broker.expect(receiver)
         self._in_flight.add(receiver.inbox)
         try:
-            await self._broker.send(subject, data, receiver.inbox)
+            await self._broker.send(subject.replace(*self._keys, 1), data, receiver.inbox)
         except NoAnswer:
             self.settle(receiver.inbox)
             return False
@@ -84,8 +88,9 @@ class JetStreamSnapshots:
         """Return the snapshots that exist, by subject, with one request per thousand. A lagging
         replica may omit some, which costs time only.
         """
-        messages = await self._direct.named(self._stream, keys, 0)
-        return {message.subject: message.body for message in messages}
+        own = {key.replace(*self._keys, 1): key for key in keys}
+        messages = await self._direct.named(self._stream, [*own], 0)
+        return {own[message.subject]: message.body for message in messages}
 
     def settle(self, inbox: str) -> None:
         """Drop an unacknowledged snapshot."""

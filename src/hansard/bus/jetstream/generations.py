@@ -144,6 +144,12 @@ class Survey(msgspec.Struct, frozen=True):
         return self.streams[-1].home if self.streams else ""
 
     @property
+    def era(self) -> str:
+        """Name of the time since the last promotion, with a dot; empty without one."""
+        promoted = self.streams[-1].metadata.get(PROMOTED, "") if self.streams else ""
+        return "copy." if self.home else f"p{promoted.split()[-1]}." if promoted else ""
+
+    @property
     def whole(self) -> Whole:
         """The log over all generations; one in the archive counts as the archive verified it."""
         return Whole(

@@ -743,7 +743,8 @@ class JetStreamLog(Reader, Appender):
                 self._held = generations.view.open.stream
                 writes.options.host.hold(self._held)
         self.blobs = JetStreamBlobs(workspace, writes, direct)
-        self.snapshots = JetStreamSnapshots(workspace, writes, direct)
+        era = at.era if at is not None else ""
+        self.snapshots = JetStreamSnapshots(workspace, writes, direct, era)
 
     async def _finish_roll(self) -> None:
         """Open the next generation as `admin`."""

@@ -171,8 +171,8 @@ async def copy(here: Broker, there: Broker, workspace: str, replicas: int | None
 async def _set(
     broker: Broker, config: dict[str, Any], replicas: int | None = None, *, emptied: bool = False
 ) -> None:
-    """Create a stream, or give it other subjects and sources: `emptied` for snapshots, since those of
-    commits beyond a cut would be wrong.
+    """Create a stream, or give it other subjects and sources. Snapshots are `emptied`, since those
+    of commits beyond a cut would be wrong.
     """
     name, keys = config["name"], ("subjects", "sources")
     existing = await streams.config_of(broker, name)
