@@ -44,6 +44,9 @@ request to the store may take. Each measures it by its own clock, from the last 
 RENEW_S = 3.0
 """Seconds between two renewals, and between two copies or fetches of a publication."""
 
+REST = 5
+"""A copy waits this many times the duration of the last one: a large file is copied whole."""
+
 KEPT = 3
 """Publications that are kept in the object store: one may be in the middle of being fetched."""
 
@@ -134,10 +137,13 @@ class Sharing:
 
     async def run(self, projecting: Coroutine[Any, Any, None]) -> None:
         """Project, and copy each publication, until another process has the lease."""
-        working = asyncio.ensure_future(projecting)
+        working, due_s = asyncio.ensure_future(projecting), 0.0
         try:
             while not working.done() and await self._renewed():
-                await self._tolerate(self._copy())
+                began_s = time.monotonic()
+                if began_s >= due_s:
+                    await self._tolerate(self._copy())
+                    due_s = time.monotonic() + REST * (time.monotonic() - began_s)
                 await asyncio.wait({working}, timeout=RENEW_S)
         finally:
             working.cancel()
