@@ -38,6 +38,9 @@ CAUGHT_UP_S = 30.0
 CAUGHT_UP_POLL_S = 0.05
 """Longest wait until a copy has all that its sealed home accepted, and its interval, in seconds."""
 
+LOST_NAME_MAX = 24
+"""Most characters of a workspace's name before "-lost-" and a position of up to ten digits."""
+
 LOST_PAGE = 1_000
 """Commits beyond the cut that are read at once."""
 
@@ -210,7 +213,8 @@ async def _lost(
             run = run_of(stream)
             (others if run is None else runs)[run or str(stream)] += 1
         position = messages[-1].position if messages else newest.last
-    return Lost(region, f"{workspace}-lost-{cut}", cut, runs, others)
+    name = f"{workspace[:LOST_NAME_MAX]}-lost-{cut}"
+    return Lost(region, name, cut, runs, others)
 
 
 async def _sealed(former: Broker, workspace: str, at: Survey, home: str) -> Survey:
