@@ -72,6 +72,7 @@ export function setQuery(changes: Query): void {
     if (value === null || value === undefined || value === "") delete next[name];
     else next[name] = String(value);
   }
+  if (queryText(next) === queryText(place.value.query)) return; // a run that is followed stays without a point
   place.value = { ...place.value, query: next };
   pending = next;
   drop();

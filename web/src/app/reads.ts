@@ -75,3 +75,17 @@ export function useStream(path: string | null, query: Query, listener: Listener)
     });
   }, [source, key]);
 }
+
+// Writes of the page one after the other, and the refusal if there is one.
+export function useWrite(): { act: (write: (source: Source) => Promise<unknown>) => Promise<void>; busy: boolean; problem: Problem | null } {
+  const source = useSource();
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const act = async (write: (source: Source) => Promise<unknown>) => {
+    setBusy(true);
+    setProblem(null);
+    await write(source).catch((error) => setProblem(asProblem(error)));
+    setBusy(false);
+  };
+  return { act, busy, problem };
+}

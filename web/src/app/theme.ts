@@ -38,8 +38,10 @@ export function nextTheme(): void {
   theme.value = theme.value === "system" ? "dark" : theme.value === "dark" ? "light" : "system";
 }
 
-// Colors by name for a canvas, as the browser computes them now.
+// Colors by name for a canvas, as the browser computes them in this theme.
+let known: { isDark: boolean; colors: Record<string, string> } | null = null;
 export function colors(names: string[]): Record<string, string> {
+  if (known?.isDark === isDark.peek()) return known.colors;
   const probe = document.createElement("span");
   document.body.append(probe);
   const out: Record<string, string> = {};
@@ -48,5 +50,6 @@ export function colors(names: string[]): Record<string, string> {
     out[name] = getComputedStyle(probe).color;
   }
   probe.remove();
+  known = { isDark: isDark.peek(), colors: out };
   return out;
 }

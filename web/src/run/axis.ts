@@ -1,7 +1,7 @@
 // Places of events on the axis: by order, or by time. The order is the record's; a time is only stated,
 // and may be equal to that of the previous event, missing, or earlier.
 
-import { duration, moment, plural } from "../ui/text";
+import { duration, firsts, moment, plural } from "../ui/text";
 import type { Outline } from "./outline";
 
 export const UNITS = 10_000; // steps of the slider on the time axis
@@ -89,12 +89,7 @@ export class TimeAxis {
   nearest(share: number): number {
     const { order, shares } = this;
     const size = order.length;
-    let [low, high] = [0, size];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (shares[order[middle]] <= share) low = middle + 1;
-      else high = middle;
-    }
+    const low = firsts(size, (place) => shares[order[place]] <= share);
     if (low === 0 || low === size) return order[Math.max(0, low - 1)];
     const isAfter = shares[order[low]] - share < share - shares[order[low - 1]];
     if (!isAfter) return order[low - 1];

@@ -1,7 +1,7 @@
 // What changed between two points: the pin and the point.
 
 import { useRead } from "../app/reads";
-import { Empty, Rec, Shown } from "../ui/pieces";
+import { Empty, Panel, Rec, Shown } from "../ui/pieces";
 import { count, preview } from "../ui/text";
 import { AroundContext, Fold, Value } from "../ui/value";
 import { useState } from "preact/hooks";
@@ -47,19 +47,17 @@ export function ChangesPanel() {
   const [since, to] = isLater ? [at, pin] : [pin, at];
   const read = useRead<ChangesAnswer>(pin && pin !== at ? `${model.path}/changes` : null, { since, to });
   return (
-    <section id="changes" class="panel" role="tabpanel" aria-label="Changes between two points">
-      <h2 class="unseen">Changes</h2>
-      <div class="bar">
+    <Panel id="changes" name="Changes" label="Changes between two points" busy={read.loading} bar={
+      <>
         {pin ? <span>from <GoToAddress address={since} class="link mono">{since}</GoToAddress> to <GoToAddress address={to} class="link mono">{to}</GoToAddress></span> : <span class="dim">no pin</span>}
         <span class="mono"><button type="button" class="quiet" onClick={() => model.setPin(at)} title="Pin this point ([)">Pin this point</button>{pin && <button type="button" class="quiet" onClick={() => model.setPin("")}>Remove</button>}</span>
-      </div>
-      <div id="changes-now" class="body" aria-busy={read.loading}>
-        <AroundContext.Provider value={{ run: model.path }}>
-          {!pin ? <Empty>Pin a point with <kbd>[</kbd>, then move: what changed between the two is listed here.</Empty>
+      </>
+    }>
+      <AroundContext.Provider value={{ run: model.path }}>
+        {!pin ? <Empty>Pin a point with <kbd>[</kbd>, then move: what changed between the two is listed here.</Empty>
             : pin === at ? <Empty>The pin is at this point. Move, and the changes since are listed here.</Empty>
             : <Shown read={read}>{({ changes }) => <Changes key={since + to} changes={changes} />}</Shown>}
-        </AroundContext.Provider>
-      </div>
-    </section>
+      </AroundContext.Provider>
+    </Panel>
   );
 }

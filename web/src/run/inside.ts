@@ -2,7 +2,7 @@
 // its changes of the state, and the state at a point is given by the events up to it.
 
 import { Problem, type Answer, type Listener, type Query, type Source } from "../app/source";
-import { inLine, moment, preview } from "../ui/text";
+import { differences, eachWord, firstWords, inLine, moment, preview } from "../ui/text";
 import type { AgentFigures, BoardAnswer, Change, ContextAnswer, EventAnswer, Key, Life, Message, RunAnswer, Task, TasksAnswer } from "./answers";
 import { upTo, type Rows } from "./outline";
 
@@ -274,7 +274,7 @@ export class InsideSource implements Source {
         return named(facts.tool ?? "step", "(", preview(facts.arguments ?? {}), ")");
       case "message.added.v1":
       case "context.compacted.v1":
-        return named(facts.role ?? "message", ": ", this.firstWords(facts));
+        return named(facts.role ?? "message", ": ", firstWords(facts, (item) => this.unblobbed(item)));
       case "decision.made.v1":
         return named(facts.question ?? "decision", ` → ${inLine(String(facts.selected ?? ""))}`);
       case "checkpoint.saved.v1":
@@ -286,18 +286,6 @@ export class InsideSource implements Source {
       default:
         return ["", type.startsWith("step.") ? "" : preview({ ...facts })];
     }
-  }
-
-  // The first words of a message in any provider's format; without words, the calls in it.
-  private firstWords(facts: Fields): string {
-    const content = this.unblobbed(facts.content ?? facts.summary ?? null);
-    const parts: any[] = Array.isArray(content) ? content : [content];
-    const texts = parts.map((part) => part?.text ?? part).filter((text) => typeof text === "string" && text.trim());
-    if (texts.length) return preview(texts.map((text) => text.slice(0, 140)).join(" "));
-    const others = this.unblobbed(facts.fields ?? null);
-    const calls = [...parts, ...(Array.isArray(others?.tool_calls) ? others.tool_calls : [])];
-    const names = calls.map((call) => call?.function?.name ?? call?.name).filter((name) => typeof name === "string");
-    return names.length ? preview(`calls ${names.join(", ")}`) : preview(content || others);
   }
 
   // ------------------------------------------------------------ states
@@ -473,7 +461,7 @@ export class InsideSource implements Source {
       board: () => this.board(point),
       tasks: () => this.tasks(point),
       search: () => ({ events: this.search(String(query.q)) }),
-      changes: () => ({ changes: differences(this.state(this.numberOf(String(query.since))), this.state(this.numberOf(String(query.to)))) }),
+      changes: () => ({ changes: changesBetween(this.state(this.numberOf(String(query.since))), this.state(this.numberOf(String(query.to)))) }),
       blobs: () => this.blob(id),
     };
     const answer = path.startsWith("/runs/") ? answers[what] : undefined;
@@ -506,39 +494,8 @@ export class InsideSource implements Source {
 const ID_CHARACTERS = 8;
 const DIGESTS = new Set(["call", "fingerprint", "digest", "scope", "head"]);
 
-// Pass every text, key and number inside a value, with blobs, to a function that returns when to stop.
-export function eachWord(value: unknown, visit: (word: string) => boolean | void, resolve: (value: any) => any = (item) => item): boolean {
-  const waiting: any[] = [value];
-  while (waiting.length) {
-    const item = waiting.pop();
-    if (item === null || item === undefined) continue;
-    if (typeof item !== "object") {
-      if (visit(String(item))) return true;
-    } else if (Array.isArray(item)) {
-      for (let i = item.length - 1; i >= 0; i--) waiting.push(item[i]);
-    } else {
-      const whole = resolve(item);
-      if (whole !== item) waiting.push(whole);
-      for (const [key, inner] of Object.entries(item).reverse()) waiting.push(inner, key);
-    }
-  }
-  return false;
-}
-
-// Differences of two values, in the order of their fields.
-function differences(before: unknown, after: unknown): Change[] {
-  const out: Change[] = [];
-  const waiting: [any, any, (string | number)[]][] = [[before, after, []]];
-  const isObject = (value: any): value is Record<string, any> => typeof value === "object" && value !== null;
-  while (waiting.length) {
-    const [old, now, path] = waiting.pop()!;
-    if (isObject(old) && isObject(now) && Array.isArray(old) === Array.isArray(now)) {
-      const keys = [...new Set([...Object.keys(old), ...Object.keys(now)])];
-      for (const key of keys.reverse()) waiting.push([old[key], now[key], [...path, Array.isArray(old) ? Number(key) : key]]);
-    } else if (JSON.stringify(old) !== JSON.stringify(now)) {
-      const isAgents = path[0] === "agents";
-      out.push({ path: isAgents ? path.slice(2) : path, agent: isAgents ? String(path[1]) : null, change: old === undefined ? "added" : now === undefined ? "removed" : "changed", before: old, after: now });
-    }
-  }
-  return out;
-}
+// Changes of the state between two points, each with its agent.
+const changesBetween = (one: unknown, other: unknown): Change[] => differences(one, other).map(({ path, before, after }) => {
+  const isAgents = path[0] === "agents";
+  return { path: isAgents ? path.slice(2) : path, agent: isAgents ? String(path[1]) : null, change: before === undefined ? "added" : after === undefined ? "removed" : "changed", before, after };
+});

@@ -1,6 +1,8 @@
 // The events of a run in order, in columns: one number an event and field, so that a million fit. Rows are
 // added while they are read and while the run goes on; nothing here is folded from their content.
 
+import { firsts } from "../ui/text";
+
 export interface Rows {
   position: number[];
   index: number[];
@@ -47,6 +49,8 @@ const grown = <T extends Float64Array | Int32Array | Uint16Array | Uint8Array>(a
   return next;
 };
 
+const COLUMNS = ["position", "index", "time", "agent", "type", "step", "status", "item", "next", "first", "last", "kind", "parent", "depth", "hasChild"] as const;
+
 export class Agent {
   readonly steps: number[] = []; // item of a step, by the step's number
   readonly messages: number[] = []; // events, ascending, and those below
@@ -75,6 +79,7 @@ export class Outline {
   types: string[] = [];
   statuses: string[] = [];
   agents: Agent[] = [];
+  private lanes: string[] = []; // their names
   // Items: a step with its events, or one other event.
   items = 0;
   first = new Int32Array(0);
@@ -107,12 +112,8 @@ export class Outline {
   }
 
   private lane(name: string): number {
-    let number = this.agentNumbers.get(name);
-    if (number === undefined) {
-      number = this.agents.length;
-      this.agents.push(new Agent(name, number));
-      this.agentNumbers.set(name, number);
-    }
+    const number = this.number(this.lanes, this.agentNumbers, name);
+    if (number === this.agents.length) this.agents.push(new Agent(name, number));
     return number;
   }
 
@@ -122,21 +123,7 @@ export class Outline {
   }
 
   private room(events: number): void {
-    this.position = grown(this.position, events);
-    this.index = grown(this.index, events);
-    this.time = grown(this.time, events);
-    this.agent = grown(this.agent, events);
-    this.type = grown(this.type, events);
-    this.step = grown(this.step, events);
-    this.status = grown(this.status, events);
-    this.item = grown(this.item, events);
-    this.next = grown(this.next, events);
-    this.first = grown(this.first, events);
-    this.last = grown(this.last, events);
-    this.kind = grown(this.kind, events);
-    this.parent = grown(this.parent, events);
-    this.depth = grown(this.depth, events);
-    this.hasChild = grown(this.hasChild, events);
+    for (const name of COLUMNS) this[name] = grown(this[name], events) as never;
   }
 
   // Add rows after those that are here; rows that are here already are left out.
@@ -251,14 +238,7 @@ export class Outline {
 
   // The event at an address: the last at or before it; with an index that exists exactly that one.
   at(position: number, index = Infinity): number {
-    let [low, high] = [0, this.size];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      const isUpTo = this.position[middle] < position || (this.position[middle] === position && this.index[middle] <= index);
-      if (isUpTo) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
+    return firsts(this.size, (each) => this.position[each] < position || (this.position[each] === position && this.index[each] <= index)) - 1;
   }
 
   // The newest event of an item up to a point; -1 if it had not begun.
@@ -349,12 +329,4 @@ function kindOf(type: string): number {
 }
 
 // Number of ascending values that are at most a point.
-export function upTo(numbers: ArrayLike<number>, point: number): number {
-  let [low, high] = [0, numbers.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (numbers[middle] <= point) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
+export const upTo = (numbers: ArrayLike<number>, point: number): number => firsts(numbers.length, (place) => numbers[place] <= point);

@@ -4,7 +4,7 @@ import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useRead } from "../app/reads";
 import { isText } from "../app/keys";
 import { ChangeLink, OriginLink } from "../views/ask/links";
-import { Chip, Facts, Pill, Rec, Shown, Who } from "../ui/pieces";
+import { Chip, Facts, Panel, Pill, Rec, Shown, Who } from "../ui/pieces";
 import { count, duration, inLine, moment, plural, preview, printable } from "../ui/text";
 import { AroundContext, Fold, Payload, TextBlock, Value } from "../ui/value";
 import type { BoardAnswer, EventAnswer, Key, Task, TasksAnswer } from "./answers";
@@ -78,15 +78,11 @@ export function BoardPanel() {
   const [event] = useEvents([at]);
   const here = event && "id" in event ? event.id : null;
   return (
-    <section id="board" class="panel" role="tabpanel" aria-label="Board at this point">
-      <h2 class="unseen">Board</h2>
-      <div class="bar"><span id="board-at" class="mono">at {at}</span></div>
-      <div id="board-now" class="body" aria-busy={read.loading}>
-        <AroundContext.Provider value={{ run: model.path }}>
-          <Shown read={read}>{(answer) => <Board answer={{ ...answer, keys: boardShown(answer).keys.map((key) => key.change !== undefined ? key : { ...key, change: here !== null && key.event === here ? (key.version === 1 ? "new" : "changed") : "" }) }} />}</Shown>
-        </AroundContext.Provider>
-      </div>
-    </section>
+    <Panel id="board" name="Board" label="Board at this point" bar={<span id="board-at" class="mono">at {at}</span>} busy={read.loading}>
+      <AroundContext.Provider value={{ run: model.path }}>
+        <Shown read={read}>{(answer) => <Board answer={{ ...answer, keys: boardShown(answer).keys.map((key) => key.change !== undefined ? key : { ...key, change: here !== null && key.event === here ? (key.version === 1 ? "new" : "changed") : "" }) }} />}</Shown>
+      </AroundContext.Provider>
+    </Panel>
   );
 }
 
@@ -139,13 +135,9 @@ export function TasksPanel() {
   const at = useSettled(model.outline.address(model.point.value));
   const read = useRead<TasksAnswer>(`${model.path}/tasks`, { at: model.asOf(at) });
   return (
-    <section id="tasks" class="panel" role="tabpanel" aria-label="Tasks at this point">
-      <h2 class="unseen">Tasks</h2>
-      <div class="bar"><span id="tasks-at" class="mono">at {at}</span></div>
-      <div id="tasks-now" class="body" aria-busy={read.loading}>
-        <AroundContext.Provider value={{ run: model.path }}><Shown read={read}>{(answer) => <Tasks answer={answer} />}</Shown></AroundContext.Provider>
-      </div>
-    </section>
+    <Panel id="tasks" name="Tasks" label="Tasks at this point" bar={<span id="tasks-at" class="mono">at {at}</span>} busy={read.loading}>
+      <AroundContext.Provider value={{ run: model.path }}><Shown read={read}>{(answer) => <Tasks answer={answer} />}</Shown></AroundContext.Provider>
+    </Panel>
   );
 }
 

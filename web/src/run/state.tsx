@@ -6,7 +6,7 @@ import { useRead } from "../app/reads";
 import { query, setQuery } from "../app/place";
 import type { Value } from "../app/source";
 import { Facts, Pill, Rec, Shown, Who } from "../ui/pieces";
-import { count, plural, preview } from "../ui/text";
+import { count, firstWords, plural, preview } from "../ui/text";
 import { AroundContext, failureText, Fold, Payload, TextBlock, Value as Content } from "../ui/value";
 import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
 import { DecisionEvent, GoTo, GoToAddress } from "./event";
@@ -63,17 +63,6 @@ function addressOf(model: RunModel, agent: Agent | undefined, message: Message, 
   const rows = agent?.messages.filter((number) => model.outline.position[number] === message.position) ?? [];
   const number = rows[same] ?? rows[0];
   return number === undefined ? `${message.position}.0` : model.outline.address(number);
-}
-
-export function firstWords(message: Record<string, any>): string {
-  const content = message.content;
-  const parts: any[] = Array.isArray(content) ? content : [content];
-  const texts = parts.map((part) => part?.text ?? part).filter((text) => typeof text === "string" && text.trim());
-  if (texts.length) return preview(texts.map((text) => text.slice(0, 140)).join(" "));
-  const others = message.fields ?? message;
-  const calls = [...parts, ...(Array.isArray(others.tool_calls) ? others.tool_calls : [])];
-  const names = calls.map((call) => call?.function?.name ?? call?.name).filter((name) => typeof name === "string");
-  return names.length ? preview(`calls ${names.join(", ")}`) : preview(content || message.fields || "");
 }
 
 const ROLES = ["user", "assistant", "tool", "system"];

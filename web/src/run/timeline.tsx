@@ -1,5 +1,6 @@
 // The slider and the lanes under it: one lane per agent, one mark per event, and hand-offs between lanes.
 
+import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { setQuery } from "../app/place";
 import { colors, isDark } from "../app/theme";
@@ -113,9 +114,19 @@ function drawGaps(pen: CanvasRenderingContext2D, model: RunModel, span: number, 
   }
 }
 
+function useWidth(of: RefObject<Element | null>): number {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const watch = new ResizeObserver(() => setWidth(of.current?.clientWidth ?? 0));
+    watch.observe(of.current!);
+    return () => watch.disconnect();
+  }, []);
+  return width;
+}
+
 function Lanes({ model }: { model: RunModel }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, setWidth] = useState(0);
+  const width = useWidth(canvas);
   const drawn = useRef({ at: 0, timer: 0 });
   const [version, isByTime, dark] = [model.version.value, model.byTime.value, isDark.value];
   useLayoutEffect(() => {
@@ -129,24 +140,14 @@ function Lanes({ model }: { model: RunModel }) {
     else drawn.current.timer = window.setTimeout(again, wait);
     return () => clearTimeout(drawn.current.timer);
   }, [version, isByTime, dark, width]);
-  useEffect(() => {
-    const watch = new ResizeObserver(() => setWidth(canvas.current?.clientWidth ?? 0));
-    watch.observe(canvas.current!);
-    return () => watch.disconnect();
-  }, []);
   return <canvas ref={canvas} id="lanes" aria-hidden="true" />;
 }
 
 // Times along the time axis, and the lengths of its gaps.
 function Axis({ model }: { model: RunModel }) {
   const box = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(0);
+  const width = useWidth(box);
   void model.version.value;
-  useEffect(() => {
-    const watch = new ResizeObserver(() => setWidth(box.current?.clientWidth ?? 0));
-    watch.observe(box.current!);
-    return () => watch.disconnect();
-  }, []);
   const { axis } = model;
   const { step, list } = axis.ticks(Math.max(1, (width || 800) - THUMB));
   const place = (share: number) => ({ left: `calc(${THUMB / 2}px + ${share} * (100% - ${THUMB}px))` });

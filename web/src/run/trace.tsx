@@ -3,7 +3,7 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { VirtualList, type Place } from "../ui/list";
 import { Empty, Pill, Rec, Who } from "../ui/pieces";
-import { duration, moment } from "../ui/text";
+import { duration, firsts, moment } from "../ui/text";
 import { useModel, type RunModel } from "./model";
 import { KINDS, upTo, type Kind, type Outline } from "./outline";
 import { gistOf, GLYPHS, titleOf } from "./words";
@@ -28,13 +28,7 @@ function chosen(outline: Outline, kinds: Set<Kind>, collapsed: Set<number>, most
 // The row of an item, or of the nearest shown one before it; -1 if there is none.
 function rowOf(outline: Outline, shown: Int32Array, item: number): number {
   const { rank } = outline;
-  let [low, high] = [0, shown.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (rank[shown[middle]] <= rank[item]) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
+  return firsts(shown.length, (place) => rank[shown[place]] <= rank[item]) - 1;
 }
 
 function When({ outline, number, start }: { outline: Outline; number: number; start: number | null }) {

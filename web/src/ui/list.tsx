@@ -24,7 +24,6 @@ export interface VirtualListProps {
   row: (index: number, place: Place) => ComponentChildren; // an element of the height with these attributes
   height?: number; // of a row, in px
   current?: number | null; // kept in sight when it changes; -1 or null: none
-  stick?: boolean; // keep the last row in sight while rows are added
   label: string;
   role?: AriaRole;
   rowsId?: string; // of the element around the rows
@@ -77,9 +76,6 @@ export function VirtualList(props: VirtualListProps) {
     const to = inSight(box.current!.scrollTop, box.current!.clientHeight, current, height);
     if (to !== null) box.current!.scrollTop = to;
   }, [current, size > 0]);
-  useLayoutEffect(() => {
-    if (props.stick && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [props.stick, size]);
   const [first, last] = range();
   Object.assign(now, { first, last });
   useEffect(() => props.onRange?.(first, last));

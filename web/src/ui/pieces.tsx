@@ -78,6 +78,17 @@ export function Shown<T>({ read, children }: { read: Read<T>; children: (data: T
   );
 }
 
+// A panel of a run: its heading for those who hear it, a bar, and its body.
+export function Panel({ id, name, label, bar, busy, children }: { id: string; name: string; label: string; bar: ComponentChildren; busy?: boolean; children: ComponentChildren }) {
+  return (
+    <section id={id} class="panel" role="tabpanel" aria-label={label}>
+      <h2 class="unseen">{name}</h2>
+      <div class="bar">{bar}</div>
+      <div id={`${id}-now`} class="body" aria-busy={busy}>{children}</div>
+    </section>
+  );
+}
+
 // Tabs of a group of panels, with the keys of the ARIA pattern.
 export interface Tab {
   id: string;

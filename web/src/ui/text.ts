@@ -12,15 +12,6 @@ const thousands = new Intl.NumberFormat("en-US"); // created once, as this is sl
 export const count = (number: number): string => thousands.format(number);
 export const plural = (number: number, one: string, many = one + "s"): string => `${count(number)} ${number === 1 ? one : many}`;
 
-export function bytes(size: number): string {
-  let amount = size;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (amount < 1024) return unit === "B" ? `${count(amount)} B` : `${amount.toFixed(1)} ${unit}`;
-    amount /= 1024;
-  }
-  return `${amount.toFixed(1)} TiB`;
-}
-
 export function duration(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return "";
   if (ms > 0 && ms < 0.05) return "<0.1 ms";
@@ -44,6 +35,65 @@ export function moment(us: number, toSecond = false): string {
 export function clock(iso: string): string {
   const time = Date.parse(iso);
   return Number.isNaN(time) ? iso : moment(time * 1000, true);
+}
+
+// The number of the first places for which something holds, of those that have it all in front.
+export function firsts(size: number, holds: (place: number) => boolean): number {
+  let [low, high] = [0, size];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (holds(middle)) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// Pass every text, key and number inside a value, with blobs, to a function that returns when to stop.
+export function eachWord(value: unknown, visit: (word: string) => boolean | void, resolve: (value: any) => any = (item) => item): boolean {
+  const waiting: any[] = [value];
+  while (waiting.length) {
+    const item = waiting.pop();
+    if (item === null || item === undefined) continue;
+    if (typeof item !== "object") {
+      if (visit(String(item))) return true;
+    } else if (Array.isArray(item)) {
+      for (let i = item.length - 1; i >= 0; i--) waiting.push(item[i]);
+    } else {
+      const whole = resolve(item);
+      if (whole !== item) waiting.push(whole);
+      for (const [key, inner] of Object.entries(item).reverse()) waiting.push(inner, key);
+    }
+  }
+  return false;
+}
+
+// Where two values differ, in the order of their fields; undefined where one has no such field.
+export interface Difference { path: (string | number)[]; before: unknown; after: unknown }
+export function differences(before: unknown, after: unknown): Difference[] {
+  const out: Difference[] = [];
+  const waiting: [any, any, (string | number)[]][] = [[before, after, []]];
+  const isObject = (value: any): value is Record<string, any> => typeof value === "object" && value !== null;
+  while (waiting.length) {
+    const [old, now, path] = waiting.pop()!;
+    if (isObject(old) && isObject(now) && Array.isArray(old) === Array.isArray(now)) {
+      const keys = [...new Set([...Object.keys(old), ...Object.keys(now)])];
+      for (const key of keys.reverse()) waiting.push([old[key], now[key], [...path, Array.isArray(old) ? Number(key) : key]]);
+    } else if (old !== now && JSON.stringify(old) !== JSON.stringify(now)) out.push({ path, before: old, after: now });
+  }
+  return out;
+}
+
+// The first words of a message in any provider's format; without words, the calls in it.
+export function firstWords(message: Record<string, any>, resolve: (value: any) => any = (item) => item): string {
+  const content = resolve(message.content ?? message.summary ?? null);
+  const parts: any[] = Array.isArray(content) ? content : [content];
+  const texts = parts.map((part) => part?.text ?? part).filter((text) => typeof text === "string" && text.trim());
+  if (texts.length) return preview(texts.map((text) => text.slice(0, 140)).join(" "));
+  const fields = resolve(message.fields ?? null);
+  const made = (fields ?? message).tool_calls;
+  const calls = [...parts, ...(Array.isArray(made) ? made : [])];
+  const names = calls.map((call) => call?.function?.name ?? call?.name).filter((name) => typeof name === "string");
+  return names.length ? preview(`calls ${names.join(", ")}`) : preview(content || fields || "");
 }
 
 // A value in one line of a limited length, without formatting all of a large one.

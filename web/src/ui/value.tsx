@@ -4,7 +4,7 @@ import { createContext, type ComponentChildren } from "preact";
 import { useContext, useState } from "preact/hooks";
 import { useRead } from "../app/reads";
 import { Rec, Waiting } from "./pieces";
-import { count, plural, preview, printable } from "./text";
+import { count, eachWord, plural, preview, printable } from "./text";
 
 const TEXT_CHARACTERS = 20_000; // of a text shown at once; the rest on a click
 const ENTRIES = 100; // of a list or an object shown at once
@@ -26,18 +26,7 @@ const isShort = (value: any): boolean =>
   value === null || (typeof value === "object" ? (Array.isArray(value) ? value : Object.keys(value)).length === 0 : String(value).length <= SHORT && !String(value).includes("\n"));
 
 // True if a text occurs inside a value; a blob's content is not looked at.
-export function holds(value: unknown, find: string): boolean {
-  if (!find) return false;
-  const waiting: any[] = [value];
-  while (waiting.length) {
-    const item = waiting.pop();
-    if (item === null || item === undefined) continue;
-    if (typeof item !== "object") {
-      if (String(item).toLowerCase().includes(find)) return true;
-    } else for (const [key, inner] of Object.entries(item)) waiting.push(inner, key);
-  }
-  return false;
-}
+export const holds = (value: unknown, find: string): boolean => find !== "" && eachWord(value, (word) => word.toLowerCase().includes(find));
 
 // A text in blocks that are laid out when they become visible, cut at line ends where possible: a
 // browser needs minutes for one line of millions of characters.

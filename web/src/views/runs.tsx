@@ -108,9 +108,8 @@ function Filters({ workflows, isRole, textRef }: { workflows: string[]; isRole: 
   const now = query.value;
   const timer = useRef(0);
   const [isAll, setAll] = useState(FILTERS.some((name) => name !== "status" && name !== "text" && now[name]));
-  const field = (name: string, label: string, props: Record<string, unknown> = {}) => (
-    <label class="field">
-      <span>{label}</span>
+  const field = (name: string, label: string, props: Record<string, unknown> = {}, kind = "field") => (
+    <label class={kind}><span>{label}</span>
       <input value={now[name] ?? ""} autocomplete="off" spellcheck={false} {...props} onInput={(event) => {
         const { value } = event.currentTarget;
         clearTimeout(timer.current);
@@ -118,32 +117,22 @@ function Filters({ workflows, isRole, textRef }: { workflows: string[]; isRole: 
       }} />
     </label>
   );
+  const choice = (name: string, label: string, options: [string, string][]) => (
+    <label class="field"><span>{label}</span>
+      <select value={now[name] ?? ""} onChange={(event) => setQuery({ [name]: event.currentTarget.value, cursor: "" })}>{options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select>
+    </label>
+  );
   return (
     <form class={isAll ? "filters all" : "filters"} role="search" aria-label="Filter runs" onSubmit={(event) => event.preventDefault()}>
-      <label class="field grow"><span>Text</span>
-        <input ref={textRef} type="search" value={now.text ?? ""} placeholder="Run, workflow, label, error" aria-keyshortcuts="/" autocomplete="off" spellcheck={false} onKeyDown={(event) => event.key === "Enter" && event.currentTarget.blur()} onInput={(event) => {
-          const { value } = event.currentTarget;
-          clearTimeout(timer.current);
-          timer.current = window.setTimeout(() => setQuery({ text: value.trim(), cursor: "" }), TYPING_MS);
-        }} />
-      </label>
-      <label class="field"><span>Status</span>
-        <select value={now.status ?? ""} onChange={(event) => setQuery({ status: event.currentTarget.value, cursor: "" })}>
-          <option value="">Any</option>
-          {STATUSES.map((status) => <option key={status} value={status}>{status}</option>)}
-        </select>
-      </label>
+      {field("text", "Text", { ref: textRef, type: "search", placeholder: "Run, workflow, label, error", "aria-keyshortcuts": "/", onKeyDown: (event: KeyboardEvent) => event.key === "Enter" && (event.currentTarget as HTMLElement).blur() }, "field grow")}
+      {choice("status", "Status", [["", "Any"], ...STATUSES.map((status): [string, string] => [status, status])])}
       <button type="button" class="quiet more-filters" aria-expanded={isAll} onClick={() => setAll(!isAll)}>{isAll ? "Fewer filters" : "More filters"}</button>
       {field("workflow", "Workflow", { list: "workflows" })}
       <datalist id="workflows">{workflows.map((name) => <option key={name} value={name} />)}</datalist>
       {field("agent", "Agent")}
       {field("since", "Begun since (with zone)", { placeholder: "2026-11-21T10:00:00Z" })}
       {field("until", "Until", { placeholder: "2026-11-22T10:00:00Z" })}
-      {!isRole && <label class="field"><span>Order of all runs</span>
-        <select value={now.sort ?? ""} onChange={(event) => setQuery({ sort: event.currentTarget.value, cursor: "" })}>
-          {SORTS.map(([value, name]) => <option key={value} value={value}>{name}</option>)}
-        </select>
-      </label>}
+      {!isRole && choice("sort", "Order of all runs", SORTS)}
     </form>
   );
 }

@@ -4,7 +4,7 @@ import { query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Pill, Rec, Shown } from "../../ui/pieces";
 import { plural } from "../../ui/text";
-import { AsOf, Choice, EventLink, Field, Head, type Lines, ofKind, RunLink, Table, useTitle } from "./parts";
+import { AsOf, Choice, EventLink, Field, Page, type Lines, ofKind, RunLink, Table } from "./parts";
 
 interface Finding {
   view: string; kind: string; run: string | null; agent: string | null; step: number | null; address: string | null; fact: string; topic: string;
@@ -15,19 +15,19 @@ interface Looked { topic: string; experiment: string | null; looked: number; wha
 const SHOWN_MAX = 20; // findings of one kind shown before all are opened
 
 export default function AuditView() {
-  useTitle("Audit");
   const { run, kind, severity, experiment } = query.value;
   const read = useRead<Lines>("/audit", { run, kind, severity, experiment });
   return (
-    <div class="page ask">
-      <Head heading="Audit" note="Calls without an outcome, refusals that ran, close decisions, costs that do not add up, and trials that contradict themselves. A finding is a place to look, not a verdict.">
+    <Page title="Audit" heading="Audit" note="Calls without an outcome, refusals that ran, close decisions, costs that do not add up, and trials that contradict themselves. A finding is a place to look, not a verdict." fields={
+      <>
         <Field name="run" label="Run" placeholder="all" />
         <Field name="kind" label="Topic" placeholder="all" />
         <Choice name="severity" label="Severity" options={[["", "all"], ["high", "high"], ["medium", "medium or worse"]]} />
         <Field name="experiment" label="Experiment" placeholder="all" />
-      </Head>
+      </>
+    }>
       <Shown read={read}>{(data) => <Findings lines={data.lines} />}</Shown>
-    </div>
+    </Page>
   );
 }
 

@@ -6,7 +6,7 @@ import { useRead } from "../../app/reads";
 import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
-import { EventLink, Head, type Lines, RunLink, runPath, Table, useTitle, Value } from "./parts";
+import { EventLink, Page, type Lines, RunLink, runPath, Table, Value } from "./parts";
 
 const TESTS = ["equals", "differs from", "contains", "does not contain", "exists", "is missing", "is below", "is above"];
 const ALONE = ["exists", "is missing"];
@@ -25,7 +25,6 @@ function pointers(value: any, at = "", depth = 0, into: string[] = []): string[]
 
 export default function BisectView({ params }: ViewProps) {
   const { run } = params;
-  useTitle(`Which step of ${run}`);
   const { test, pointer = "", value = "", agent } = query.value;
   const state = useRead<any>(`${runPath(run)}/state`, {});
   const isAlone = ALONE.includes(test ?? "");
@@ -35,8 +34,7 @@ export default function BisectView({ params }: ViewProps) {
   const [draft, setDraft] = useState({ pointer: pointer || "/life/status", test: test ?? TESTS[0], value, agent: agent ?? "" });
   const set = (name: string) => (event: Event) => setDraft({ ...draft, [name]: (event.currentTarget as HTMLInputElement).value });
   return (
-    <div class="page ask">
-      <Head heading="Which step broke it" note={<>Of run <RunLink run={run} />. State what held at its beginning and does not hold at its end: a binary search over the states finds the first step after which it fails.</>} />
+    <Page title={`Which step of ${run}`} heading="Which step broke it" note={<>Of run <RunLink run={run} />. State what held at its beginning and does not hold at its end: a binary search over the states finds the first step after which it fails.</>}>
       <form class="filters" onSubmit={(event) => { event.preventDefault(); setQuery(draft); }}>
         <label class="field grow"><span>Part of the state, as a JSON Pointer; empty: all of it</span><input class="mono" list="pointers" value={draft.pointer} onInput={set("pointer")} /></label>
         <label class="field"><span>Test</span><select value={draft.test} onChange={set("test")}>{TESTS.map((each) => <option key={each}>{each}</option>)}</select></label>
@@ -46,7 +44,7 @@ export default function BisectView({ params }: ViewProps) {
         <datalist id="pointers">{names.map((each) => <option key={each} value={each} />)}</datalist>
       </form>
       {state.problem && !isWhole ? <Failed problem={state.problem} again={state.reload} /> : isWhole ? <Shown read={read}>{(data) => <Searched run={run} lines={data.lines} />}</Shown> : <Empty>Choose a condition. A check that needs a program runs from a shell: <code>{`hansard bisect ${run} --check CMD`}</code></Empty>}
-    </div>
+    </Page>
   );
 }
 

@@ -2,12 +2,11 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { address, query, setQuery } from "../../app/place";
-import { asProblem, useRead, useSource, useStream } from "../../app/reads";
-import type { Problem } from "../../app/source";
+import { useRead, useStream, useWrite } from "../../app/reads";
 import { Empty, Facts, Failed, Pill, Rec, Shown } from "../../ui/pieces";
 import { inLine, plural } from "../../ui/text";
 import type { ViewProps } from "..";
-import { Head, RunLink, runPath, Table, useTitle } from "./parts";
+import { Page, RunLink, runPath, Table } from "./parts";
 
 interface Call { step: string; tool: string; kind: string; effects: string; action: string; is_certain: boolean; why: string }
 interface Edit { name: string; edit: string; what: string; value: unknown; versions: string[] }
@@ -25,15 +24,13 @@ const STATUS: Record<string, string> = { edited: "open", served: "completed", ru
 
 export default function ChangeView({ params }: ViewProps) {
   const { run } = params;
-  useTitle(`Change ${run}`);
   const { edit = "", prompt = "", at, effects, fork } = query.value;
   const isEdited = Boolean(edit || prompt);
   const read = useRead<Plan>(isEdited || at ? `${runPath(run)}/plan` : null, { edit, prompt, at, effects });
   const [draft, setDraft] = useState(edit);
   useEffect(() => setDraft(edit), [edit]);
   return (
-    <div class="page ask">
-      <Head heading="Change a value and go on" note={<>From run <RunLink run={run} />, which does not change: a fork is made, a new run that begins before the changed value. A call that depends on the value runs, the others are answered from the record.</>} />
+    <Page title={`Change ${run}`} heading="Change a value and go on" note={<>From run <RunLink run={run} />, which does not change: a fork is made, a new run that begins before the changed value. A call that depends on the value runs, the others are answered from the record.</>}>
       {fork ? <Made parent={run} fork={fork} /> : (
         <>
           <form class="filters" onSubmit={(event) => { event.preventDefault(); setQuery({ edit: draft.trim(), at: "" }); }}>
@@ -45,7 +42,7 @@ export default function ChangeView({ params }: ViewProps) {
             : <Empty>Name what you want to change. In the view of a run, each step, message and key has a link to this page.</Empty>}
         </>
       )}
-    </div>
+    </Page>
   );
 }
 
@@ -81,12 +78,10 @@ function EditField({ edit, text, set }: { edit: Edit; text: string; set: (text: 
 }
 
 function Planned({ plan, at }: { plan: Plan; at?: string }) {
-  const source = useSource();
+  const { act, busy, problem } = useWrite();
   const [texts, setTexts] = useState<string[]>(() => plan.edits.map((each) => asText(each.value)));
   const [reason, setReason] = useState("");
   const [hasWorker, setWorker] = useState(true);
-  const [busy, setBusy] = useState(false);
-  const [problem, setProblem] = useState<Problem | null>(null);
   const [mistake, setMistake] = useState("");
   const make = async () => {
     const edits: { step: string; result?: unknown; prompt?: string }[] = [];
@@ -99,16 +94,11 @@ function Planned({ plan, at }: { plan: Plan; at?: string }) {
       }
     }
     setMistake("");
-    setBusy(true);
-    setProblem(null);
-    try {
+    await act(async (source) => {
       const fork = await source.post<string>("/record/fork", { run: plan.run, ...(edits.length ? { edits } : { at }), effects: plan.effects, reason });
       if (hasWorker) await source.post("/queue/request", { run: fork.data, reason });
       setQuery({ fork: fork.data });
-    } catch (error) {
-      setProblem(asProblem(error));
-      setBusy(false);
-    }
+    });
   };
   return (
     <>

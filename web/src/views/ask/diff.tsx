@@ -8,7 +8,7 @@ import { Empty, Facts, Pill, Rec, Shown } from "../../ui/pieces";
 import { VirtualList, type Place } from "../../ui/list";
 import { count, duration, plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, Changes, EventLink, Head, type Lines, ofKind, RunLink, runPath, short, Table, useTitle, Value } from "./parts";
+import { AsOf, Changes, EventLink, Page, type Lines, ofKind, RunLink, runPath, short, Table, Value } from "./parts";
 
 interface At {
   place: string; recorded_in: string | null; version: number; position: number;
@@ -27,7 +27,6 @@ const ROW = 46;
 
 // Choose two runs.
 export function PickRuns() {
-  useTitle("Compare two runs");
   const runs = useRead<{ runs: any[] }>("/runs", { limit: 100 });
   const [a, setA] = useState(query.value.a ?? "");
   const [b, setB] = useState(query.value.b ?? "");
@@ -36,8 +35,7 @@ export function PickRuns() {
     if (a.trim() && b.trim()) go(`${runPath(a.trim())}/diff/${encodeURIComponent(b.trim())}`);
   };
   return (
-    <div class="page ask">
-      <Head heading="Compare two runs" note="A run is named by its id, or by a unique beginning of it. Forks are compared with their parents from a run’s own page." />
+    <Page title="Compare two runs" heading="Compare two runs" note="A run is named by its id, or by a unique beginning of it. Forks are compared with their parents from a run’s own page.">
       <form class="filters" onSubmit={give}>
         <label class="field grow"><span>One run</span><input list="runs-known" value={a} onInput={(event) => setA(event.currentTarget.value)} required /></label>
         <label class="field grow"><span>The other run</span><input list="runs-known" value={b} onInput={(event) => setB(event.currentTarget.value)} required /></label>
@@ -46,7 +44,7 @@ export function PickRuns() {
       </form>
       <h2>Forks</h2>
       <Shown read={runs}>{(data) => <Forks runs={data.runs} />}</Shown>
-    </div>
+    </Page>
   );
 }
 
@@ -63,13 +61,11 @@ function Forks({ runs }: { runs: any[] }) {
 
 export default function DiffView({ params }: ViewProps) {
   const { run, other } = params;
-  useTitle(`${short(run)} and ${short(other)}`);
   const read = useRead<Lines>(`${runPath(run)}/diff/${encodeURIComponent(other)}`);
   return (
-    <div class="page ask wide-page">
-      <Head heading="Two runs aligned" note={<>a: <RunLink run={run} /> · b: <RunLink run={other} /> · <a href={address(`${runPath(other)}/diff/${encodeURIComponent(run)}`)}>exchange</a></>} />
+    <Page title={`${short(run)} and ${short(other)}`} wide heading="Two runs aligned" note={<>a: <RunLink run={run} /> · b: <RunLink run={other} /> · <a href={address(`${runPath(other)}/diff/${encodeURIComponent(run)}`)}>exchange</a></>}>
       <Shown read={read}>{(data) => <Aligned lines={data.lines} />}</Shown>
-    </div>
+    </Page>
   );
 }
 

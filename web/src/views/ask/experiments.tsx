@@ -6,17 +6,15 @@ import { useRead } from "../../app/reads";
 import { Facts, Pill, Rec, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, Choice, Field, Head, type Lines, ofKind, Report, Table, useTitle, Value } from "./parts";
+import { AsOf, Choice, Field, Page, type Lines, ofKind, Report, Table, Value } from "./parts";
 
 const path = (name: string): string => `/experiments/${encodeURIComponent(name)}`;
 const number = (value: number | null | undefined): string => (value === null || value === undefined ? "" : Math.abs(value) >= 1000 ? value.toLocaleString("en-US", { maximumFractionDigits: 0 }) : String(Number(value.toPrecision(4))));
 
 export default function ExperimentsView() {
-  useTitle("Experiments");
   const read = useRead<{ experiments: any[] }>("/experiments");
   return (
-    <div class="page ask">
-      <Head heading="Experiments" note="A plan registered before the data, the runs that took their arm from it, and the comparison." />
+    <Page title="Experiments" heading="Experiments" note="A plan registered before the data, the runs that took their arm from it, and the comparison.">
       <Shown read={read}>{(data) => (
         <Table label="experiments" rows={data.experiments} rowKey={(row) => row.experiment} empty="No experiment is registered, and no run names one." columns={[
           { name: "experiment", cell: (row) => <a href={address(path(row.experiment))}><Rec text={row.experiment} /></a> },
@@ -28,19 +26,17 @@ export default function ExperimentsView() {
           { name: "registered", cell: (row) => <Time iso={row.registered_at} /> },
         ]} />
       )}</Shown>
-    </div>
+    </Page>
   );
 }
 
 export function ExperimentView({ params }: ViewProps) {
   const { name } = params;
-  useTitle(`Experiment ${name}`);
   const { metric, baseline, by, missing } = query.value;
   const about = useRead<{ plan: any; arms: any[]; metrics: any[] }>(path(name));
   const report = useRead<Lines>("/report/compare", { experiment: name, metric, baseline, by, missing });
   return (
-    <div class="page ask">
-      <Head heading={<>Experiment <Rec text={name} /></>} note={<a href={address("/experiments")}>All experiments</a>} />
+    <Page title={`Experiment ${name}`} heading={<>Experiment <Rec text={name} /></>} note={<a href={address("/experiments")}>All experiments</a>}>
       <Shown read={about}>{(data) => <Plan {...data} />}</Shown>
       {about.data && <div class="filters">
         <Field name="metric" label="Judge by" placeholder="the plan’s metrics" list={about.data?.metrics.map((each) => each.metric)} />
@@ -49,7 +45,7 @@ export function ExperimentView({ params }: ViewProps) {
         <Choice name="missing" label="Trials without a value" options={[["", "as the plan says"], ["failure", "count as failures"], ["excluded", "are left out"], ["worst-case", "worst case"]]} />
       </div>}
       {about.data && <Shown read={report}>{(data) => <Compared data={data} />}</Shown>}
-    </div>
+    </Page>
   );
 }
 

@@ -2,11 +2,10 @@
 
 import { useState } from "preact/hooks";
 import { query, setQuery } from "../../app/place";
-import { asProblem, useRead, useSource, useStream } from "../../app/reads";
-import type { Problem } from "../../app/source";
+import { useRead, useStream, useWrite } from "../../app/reads";
 import { Failed, Pill, Rec, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
-import { AsOf, Head, RunLink, Unified, useTitle, Value } from "./parts";
+import { AsOf, Page, RunLink, Unified, Value } from "./parts";
 
 interface Approval {
   approval: string; standing: string; run: string; agent: string; role: string; step: number; tool: string; arguments: any;
@@ -18,15 +17,11 @@ interface Doubt {
 interface Inbox { approvals: Approval[]; doubts: Doubt[] }
 
 export default function InboxView() {
-  useTitle("Inbox");
   const answered = query.value.answered === "true";
   const read = useRead<Inbox>("/inbox", { every: answered });
   useStream("/live", {}, { event: () => read.reload(), state: () => undefined });
   return (
-    <div class="page ask">
-      <Head heading="Inbox" note="Calls that wait for a person. A grant lets one call run, once. Each answer is on record with its author and reason.">
-        <label class="tick"><input type="checkbox" checked={answered} onChange={(event) => setQuery({ answered: event.currentTarget.checked ? "true" : "" })} /> Also answered and expired approvals</label>
-      </Head>
+    <Page title="Inbox" heading="Inbox" note="Calls that wait for a person. A grant lets one call run, once. Each answer is on record with its author and reason." fields={<label class="tick"><input type="checkbox" checked={answered} onChange={(event) => setQuery({ answered: event.currentTarget.checked ? "true" : "" })} /> Also answered and expired approvals</label>}>
       <Shown read={read}>{(data) => (
         <>
           <section aria-labelledby="approvals">
@@ -42,36 +37,16 @@ export default function InboxView() {
           <AsOf position={read.position} />
         </>
       )}</Shown>
-    </div>
+    </Page>
   );
-}
-
-// A write of the page: who acts and why, and the refusal if there is one.
-function useWrite(done: () => void): { act: (path: string, body: object) => Promise<void>; busy: boolean; problem: Problem | null } {
-  const source = useSource();
-  const [busy, setBusy] = useState(false);
-  const [problem, setProblem] = useState<Problem | null>(null);
-  const act = async (path: string, body: object) => {
-    setBusy(true);
-    setProblem(null);
-    try {
-      await source.post(path, body);
-      done();
-    } catch (error) {
-      setProblem(asProblem(error));
-    } finally {
-      setBusy(false);
-    }
-  };
-  return { act, busy, problem };
 }
 
 function ApprovalCard({ it, done }: { it: Approval; done: () => void }) {
   const [reason, setReason] = useState("");
-  const { act, busy, problem } = useWrite(done);
+  const { act, busy, problem } = useWrite();
   const isOpen = it.standing === "pending";
   const diff = it.arguments?.diff;
-  const answer = (name: "grant" | "deny") => act(`/approvals/${name}`, { approval: it.approval, reason });
+  const answer = (name: "grant" | "deny") => act((source) => source.post(`/approvals/${name}`, { approval: it.approval, reason }).then(done));
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>
       <header>
@@ -98,7 +73,7 @@ function DoubtCard({ it, done }: { it: Doubt; done: () => void }) {
   const [reason, setReason] = useState("");
   const [result, setResult] = useState("");
   const [mistake, setMistake] = useState("");
-  const { act, busy, problem } = useWrite(done);
+  const { act, busy, problem } = useWrite();
   const settle = (verdict: "happened" | "did_not_happen") => {
     let value: unknown = null;
     if (verdict === "happened" && result.trim()) {
@@ -113,7 +88,7 @@ function DoubtCard({ it, done }: { it: Doubt; done: () => void }) {
       return;
     }
     setMistake("");
-    void act("/record/settle", { run: it.run, step: it.step, verdict, reason, ...(verdict === "happened" ? { result: value } : {}) });
+    void act((source) => source.post("/record/settle", { run: it.run, step: it.step, verdict, reason, ...(verdict === "happened" ? { result: value } : {}) }).then(done));
   };
   return (
     <article class="card" aria-label={`${it.tool} of ${it.agent}`}>

@@ -4,19 +4,19 @@ import { address, query, setQuery } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Chip, Rec, Shown, Tabs, Time } from "../../ui/pieces";
 import { count, plural } from "../../ui/text";
-import { AsOf, EventLink, Field, Head, type Lines, Table, Unified, useTitle } from "./parts";
+import { AsOf, EventLink, Field, Page, type Lines, Table, Unified } from "./parts";
 
 export default function MemoryView() {
   const { space, path, at } = query.value;
-  useTitle(path ? `${space}/${path}` : "Memory");
   return (
-    <div class="page ask">
-      <Head heading={path ? <><Rec text={space} /> / <Rec text={path} /></> : "Memory"} note={path ? <a href={address("/memory", { at })}>All files</a> : "Files that outlive runs. Each change names its author, its reason and its sources."}>
+    <Page title={path ? `${space}/${path}` : "Memory"} heading={path ? <><Rec text={space} /> / <Rec text={path} /></> : "Memory"} note={path ? <a href={address("/memory", { at })}>All files</a> : "Files that outlive runs. Each change names its author, its reason and its sources."} fields={
+      <>
         {!path && <Field name="space" label="Space" placeholder="all: agent/NAME, user/NAME, org" />}
         <Field name="at" label="At" placeholder="now; or @3, a time" />
-      </Head>
+      </>
+    }>
       {path && space ? <File space={space} path={path} at={at} /> : <Files space={space} at={at} />}
-    </div>
+    </Page>
   );
 }
 

@@ -5,7 +5,7 @@ import { useRead } from "../../app/reads";
 import { Chip, Rec, Shown, Time } from "../../ui/pieces";
 import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, EventLink, Head, type Lines, RunLink, runPath, Table, useTitle, Value } from "./parts";
+import { AsOf, EventLink, Page, type Lines, RunLink, runPath, Table, Value } from "./parts";
 
 interface Write { version: number; operation: string; value?: unknown; expected?: number | null; author: string; role: string; event: string; position: number; time: string }
 interface Reading { run: string; agent: string; role: string; step: number; address: string; position: number; at: string; result: string | null }
@@ -13,11 +13,9 @@ interface Origin { history: Lines; reads: Reading[]; position: number }
 
 export default function OriginView({ params }: ViewProps) {
   const { run, key } = params;
-  useTitle(`${key} of ${run}`);
   const read = useRead<Origin>(`${runPath(run)}/origin/${encodeURIComponent(key)}`, { at: query.value.at });
   return (
-    <div class="page ask">
-      <Head heading={<>Origin of <Rec text={key} /></>} note={<>A key of the shared state of run <RunLink run={run} />{query.value.at && <> at {query.value.at} · <a href={address(`${runPath(run)}/origin/${encodeURIComponent(key)}`)}>now</a></>}</>} />
+    <Page title={`${key} of ${run}`} heading={<>Origin of <Rec text={key} /></>} note={<>A key of the shared state of run <RunLink run={run} />{query.value.at && <> at {query.value.at} · <a href={address(`${runPath(run)}/origin/${encodeURIComponent(key)}`)}>now</a></>}</>}>
       <Shown read={read}>{(data) => {
         const [now, ...writes] = data.history.lines as [any, ...Write[]];
         const rows: ({ kind: "write"; at: number; write: Write } | { kind: "read"; at: number; reading: Reading })[] = [
@@ -44,7 +42,7 @@ export default function OriginView({ params }: ViewProps) {
           </>
         );
       }}</Shown>
-    </div>
+    </Page>
   );
 }
 
@@ -54,11 +52,9 @@ interface Trail { step: string; tool: string; arguments: unknown; result: unknow
 // Where a call's arguments have their texts from, and which events used its result.
 export function ResultView({ params }: ViewProps) {
   const { run, step } = params;
-  useTitle(`${step} of ${run}`);
   const read = useRead<Trail>(`${runPath(run)}/result/${encodeURIComponent(step)}`);
   return (
-    <div class="page ask">
-      <Head heading={<>Origin and use of <Rec text={step} /></>} note={<>A call of run <RunLink run={run} /></>} />
+    <Page title={`${step} of ${run}`} heading={<>Origin and use of <Rec text={step} /></>} note={<>A call of run <RunLink run={run} /></>}>
       <Shown read={read}>{(data) => (
         <>
           <section class="card">
@@ -72,7 +68,7 @@ export function ResultView({ params }: ViewProps) {
           <AsOf position={data.position} />
         </>
       )}</Shown>
-    </div>
+    </Page>
   );
 }
 

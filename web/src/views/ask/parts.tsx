@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { address, go, query, setQuery } from "../../app/place";
 import { title } from "../../app/shell";
-import { inLine, preview, printable } from "../../ui/text";
+import { differences, inLine, preview, printable } from "../../ui/text";
 import { Empty, Rec } from "../../ui/pieces";
 
 // The lines that the command prints with --json, and a report's blocks.
@@ -153,28 +153,10 @@ export interface FieldChange {
   a: unknown;
   b: unknown;
 }
-const MISSING = Symbol("missing");
-export function changes(a: any, b: any, most = 50): { list: FieldChange[]; more: number } {
-  const list: FieldChange[] = [];
-  let more = 0;
-  const add = (path: string, left: unknown, right: unknown) => {
-    if (list.length < most) list.push({ path: path || "value", a: left === MISSING ? undefined : left, b: right === MISSING ? undefined : right });
-    else more++;
-  };
-  const walk = (path: string, left: any, right: any, depth: number): void => {
-    if (left === right) return;
-    const both = left !== null && right !== null && typeof left === "object" && typeof right === "object" && Array.isArray(left) === Array.isArray(right);
-    if (!both || depth > 40) {
-      if (!both || JSON.stringify(left) !== JSON.stringify(right)) add(path, left, right);
-      return;
-    }
-    for (const key of new Set([...Object.keys(left), ...Object.keys(right)])) {
-      const name = Array.isArray(left) ? `${path}[${key}]` : path ? `${path}.${key}` : key;
-      walk(name, key in left ? left[key] : MISSING, key in right ? right[key] : MISSING, depth + 1);
-    }
-  };
-  walk("", a, b, 0);
-  return { list, more };
+export function changes(a: unknown, b: unknown, most = 50): { list: FieldChange[]; more: number } {
+  const all = differences(a, b);
+  const text = (path: (string | number)[]) => path.reduce<string>((to, key) => (typeof key === "number" ? `${to}[${key}]` : to ? `${to}.${key}` : key), "") || "value";
+  return { list: all.slice(0, most).map(({ path, before, after }) => ({ path: text(path), a: before, b: after })), more: Math.max(0, all.length - most) };
 }
 
 export function Changes({ a, b, names = ["a", "b"] }: { a: unknown; b: unknown; names?: [string, string] }) {
@@ -221,12 +203,17 @@ export function Choice({ name, label, options }: { name: string; label: string; 
 
 export const open = (to: string, given = {}): void => go(to, given);
 
-export function Head({ children, heading, note }: { heading: ComponentChildren; note?: ComponentChildren; children?: ComponentChildren }) {
+// A view: the title of its window, its heading with a note and fields, and its content.
+export function Page({ title: name, heading, note, fields, wide, children }: { title: string; heading: ComponentChildren; note?: ComponentChildren; fields?: ComponentChildren; wide?: boolean; children: ComponentChildren }) {
+  useTitle(name);
   return (
-    <div class="ask-head">
-      <h1>{heading}</h1>
-      {note && <p class="note">{note}</p>}
-      {children && <div class="fields">{children}</div>}
+    <div class={`page ask ${wide ? "wide-page" : ""}`.trim()}>
+      <div class="ask-head">
+        <h1>{heading}</h1>
+        {note && <p class="note">{note}</p>}
+        {fields && <div class="fields">{fields}</div>}
+      </div>
+      {children}
     </div>
   );
 }

@@ -5,16 +5,14 @@ import { useRead } from "../../app/reads";
 import { Chip, Facts, Rec, Shown, Time } from "../../ui/pieces";
 import { plural } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, Head, RunLink, Table, Unified, useTitle, Value } from "./parts";
+import { AsOf, Page, RunLink, Table, Unified, Value } from "./parts";
 
 const path = (name: string): string => `/prompts/${encodeURIComponent(name)}`;
 
 export default function PromptsView() {
-  useTitle("Prompts");
   const read = useRead<{ prompts: any[] }>("/prompts");
   return (
-    <div class="page ask">
-      <Head heading="Prompts" note="Versions never change. Aliases move, and keep their history." />
+    <Page title="Prompts" heading="Prompts" note="Versions never change. Aliases move, and keep their history.">
       <Shown read={read}>{(data) => (
         <Table label="prompts" rows={data.prompts} rowKey={(row) => row.prompt} empty="No prompt is on record." columns={[
           { name: "prompt", cell: (row) => <a href={address(path(row.prompt))}><Rec text={row.prompt} /></a> },
@@ -24,22 +22,20 @@ export default function PromptsView() {
           { name: "changed", cell: (row) => <Time iso={row.changed_at} /> },
         ]} />
       )}</Shown>
-    </div>
+    </Page>
   );
 }
 
 export function PromptView({ params }: ViewProps) {
   const { name } = params;
-  useTitle(`Prompt ${name}`);
   const read = useRead<any>(path(name));
   return (
-    <div class="page ask">
-      <Head heading={<>Prompt <Rec text={name} /></>} note={<a href={address("/prompts")}>All prompts</a>} />
+    <Page title={`Prompt ${name}`} heading={<>Prompt <Rec text={name} /></>} note={<a href={address("/prompts")}>All prompts</a>}>
       <Shown read={read}>{(data) => {
         const lines: any[] = data.lines ?? [...data.versions, ...data.moves];
         return <Versions name={name} versions={lines.filter((each) => "parents" in each)} moves={lines.filter((each) => "alias" in each && !("parents" in each))} position={read.position} />;
       }}</Shown>
-    </div>
+    </Page>
   );
 }
 

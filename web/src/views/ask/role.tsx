@@ -6,19 +6,18 @@ import { Chip, Empty, Rec, Shown, Time } from "../../ui/pieces";
 import { VirtualList } from "../../ui/list";
 import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
-import { Field, Head, RunLink, runPath, useTitle, Value } from "./parts";
+import { Field, Page, RunLink, runPath, Value } from "./parts";
 
 interface Shown_ { id: string; type: string; at: string; agent: string; role: string; key: string | null; data: any }
 
 export default function RoleView({ params }: ViewProps) {
   const { run, role } = params;
-  useTitle(role ? `${run} as ${role}` : `${run} as a role`);
   const { at } = query.value;
   const roles = useRead<string[]>("/record/roles/viewable");
   const read = useRead<any>(role ? "/record/roles/view" : null, { run, role, at });
   return (
-    <div class="page ask">
-      <Head heading={role ? <>As role <Rec text={role} /> sees it</> : "As a role sees it"} note={<>Run <RunLink run={run} at={at} />. Each look is a served view: it is put on record, with you as the reader.</>}>
+    <Page title={role ? `${run} as ${role}` : `${run} as a role`} heading={role ? <>As role <Rec text={role} /> sees it</> : "As a role sees it"} note={<>Run <RunLink run={run} at={at} />. Each look is a served view: it is put on record, with you as the reader.</>} fields={
+      <>
         <label class="field"><span>Role</span>
           <select value={role ?? ""} onChange={(event) => go(`${runPath(run)}/as/${encodeURIComponent(event.currentTarget.value)}`, { at })}>
             {!role && <option value="">choose one</option>}
@@ -26,11 +25,12 @@ export default function RoleView({ params }: ViewProps) {
           </select>
         </label>
         <Field name="at" label="At" placeholder="now" />
-      </Head>
+      </>
+    }>
       {roles.data && !roles.data.length && <Empty>No role has rules, so there is no view to show: <code>hansard roles apply FILE</code> sets some.</Empty>}
       {role && roles.data && !roles.data.includes(role) && <p class="note">No rules of this role are on record, or you may not see them.</p>}
       {role && roles.data?.length !== 0 && <Shown read={read}>{(view) => <View view={view} />}</Shown>}
-    </div>
+    </Page>
   );
 }
 

@@ -4,7 +4,7 @@ import { query } from "../../app/place";
 import { useRead } from "../../app/reads";
 import { Chip, Empty, Rec, Shown } from "../../ui/pieces";
 import { inLine, plural } from "../../ui/text";
-import { AsOf, EventLink, Field, Head, RunLink, useTitle } from "./parts";
+import { AsOf, EventLink, Field, Page, RunLink } from "./parts";
 
 interface Hit {
   address: string; event: string; type: string; run: string | null; agent: string | null; role: string | null; snippet: string; marks: [number, number][]; rank: number;
@@ -13,17 +13,17 @@ interface Found { hits: Hit[]; more: boolean; limit: number; position: number }
 
 export default function SearchView() {
   const { q = "", run, agent, type, limit } = query.value;
-  useTitle(q ? `Search: ${q}` : "Search");
   const read = useRead<Found>(q.trim() ? "/search" : null, { q, run, agent, type, limit });
   const filters = [run && `in run ${run}`, agent && `of agent ${agent}`, type && `of type ${type}`].filter(Boolean).join(", ");
   return (
-    <div class="page ask">
-      <Head heading="Search" note="All words must occur in an event’s texts and keys; “…” is a phrase. Case and accents do not count. Payloads over 64 KiB, which are kept apart, are not searched.">
+    <Page title={q ? `Search: ${q}` : "Search"} heading="Search" note="All words must occur in an event’s texts and keys; “…” is a phrase. Case and accents do not count. Payloads over 64 KiB, which are kept apart, are not searched." fields={
+      <>
         <Field name="q" label="Words" placeholder={'refund "lost order"'} wide type="search" />
         <Field name="run" label="Run" placeholder="all" />
         <Field name="agent" label="Agent" placeholder="all" />
         <Field name="type" label="Type" placeholder="such as decision.made" />
-      </Head>
+      </>
+    }>
       {!q.trim() ? <Empty>Enter words to search for.</Empty> : (
         <Shown read={read}>{(data) => (
           <>
@@ -42,7 +42,7 @@ export default function SearchView() {
           </>
         )}</Shown>
       )}
-    </div>
+    </Page>
   );
 }
 

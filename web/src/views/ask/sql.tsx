@@ -9,7 +9,7 @@ import { VirtualList } from "../../ui/list";
 import { plural, preview, printable } from "../../ui/text";
 import { Chart, isNumber } from "./chart";
 import { editor, type ColumnFacts, type Editor } from "./editor";
-import { AsOf, Head, Table, useTitle } from "./parts";
+import { AsOf, Page, Table } from "./parts";
 
 interface Answer { columns: string[]; rows: unknown[][]; position: number | null; cut: string | null }
 
@@ -38,7 +38,6 @@ function saved(): Record<string, string> {
 }
 
 export default function SqlView() {
-  useTitle("SQL");
   const source = useSource();
   const host = useRef<HTMLDivElement>(null);
   const made = useRef<Editor | null>(null);
@@ -89,8 +88,7 @@ export default function SqlView() {
   };
   const isByLines = state.problem?.detail.includes("\n"); // the place of a mistake is marked in the line below it
   return (
-    <div class="page ask wide-page">
-      <Head heading="SQL" note="One statement that reads. It runs in a process of its own, for at most 10 s and 10,000 rows, as of the newest position. Ctrl+Enter runs it, Ctrl+Space completes." />
+    <Page title="SQL" wide heading="SQL" note="One statement that reads. It runs in a process of its own, for at most 10 s and 10,000 rows, as of the newest position. Ctrl+Enter runs it, Ctrl+Space completes.">
       <div class="sql-top">
         <div class="sql-left">
           <div ref={host} class="editor" />
@@ -106,7 +104,7 @@ export default function SqlView() {
       {state.problem && <Failed problem={isByLines ? new Problem(state.problem.status, state.problem.title, "", state.problem.remedy) : state.problem} />}
       {isByLines && <pre class="whole" tabIndex={0} aria-label="the message by lines">{printable(state.problem!.detail)}</pre>}
       {state.answer && <Result answer={state.answer} ms={state.ms} />}
-    </div>
+    </Page>
   );
 }
 

@@ -6,7 +6,7 @@ import { useRead } from "../../app/reads";
 import { Empty, Rec, Shown, Tabs } from "../../ui/pieces";
 import { plural, preview } from "../../ui/text";
 import type { ViewProps } from "..";
-import { AsOf, EventLink, Field, Head, type Lines, ofKind, Report, RunLink, Table, useTitle } from "./parts";
+import { AsOf, EventLink, Field, Page, type Lines, ofKind, Report, RunLink, Table } from "./parts";
 
 interface Fact { part: string; number: number; name: string; value: any; event: string | null; address: string | null; at: string | null }
 interface Cause { of: string; address: string; agent: string; step: number; tool: string; words: string; is_next: boolean }
@@ -22,15 +22,11 @@ const [WIDTH, HEIGHT] = [190, 44];
 
 export default function WhyView({ params }: ViewProps) {
   const of = params.of ?? query.value.of ?? "";
-  useTitle(of ? `Why ${of}` : "Why");
   const read = useRead<Lines & { causes: Cause[] }>(of ? "/report/why" : null, { of });
   return (
-    <div class="page ask wide-page">
-      <Head heading="Why" note="The inputs of a decision, what it was chosen from, and what followed from it.">
-        {!params.of && <Field name="of" label="Decision or run" placeholder="an event’s id, its address, or a run" wide />}
-      </Head>
+    <Page title={of ? `Why ${of}` : "Why"} wide heading="Why" note="The inputs of a decision, what it was chosen from, and what followed from it." fields={!params.of && <Field name="of" label="Decision or run" placeholder="an event’s id, its address, or a run" wide />}>
       {!of ? <Empty>Name a decision, or a run to list its decisions.</Empty> : <Shown read={read}>{(data) => <Explained data={data} />}</Shown>}
-    </div>
+    </Page>
   );
 }
 
