@@ -175,6 +175,10 @@ def test_the_commands_of_grants(pair, home):
     assert grant in call(pair.receiver, "list", "--json")
     assert "step.completed.v1" in call(pair.receiver, "read", grant, pair.run, "--json")
     call(pair.giver, "withdraw", grant)
+    for workspace in (pair.giver, pair.receiver):
+        argv = ["-m", "hansard", "-w", workspace, "check"]
+        checked = python_run(argv, cwd=home, env=environment(home), timeout=170)
+        assert checked.returncode == 0, checked.stdout
     assert "withdrawn" in call(pair.receiver, "read", grant, pair.run, code=2)
 
 

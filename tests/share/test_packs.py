@@ -19,12 +19,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import hansard
 from hansard.agents.artifacts.experiences import private_key
+from hansard.agents.exchange.reader import appended
+from hansard.agents.exchange.writer import CommitLine, unseal
 from hansard.bus.log import Append
 from hansard.domain.errors import BadValue, Refused
 from hansard.domain.ids import RunStream, run_of
 from hansard.domain.payload import blobs_named
 from hansard.ext.share import Manifest
 from hansard.ext.share.packs import PackReport, Packs
+from tests.archive.stores import s3_server
 from tests.cli.support import environment
 from tests.exchange.support import in_workspace, log_of, places, sealed, zoo_of
 from tests.faults._warm import run as python_run
@@ -355,6 +358,8 @@ def test_forged_cut_changed_and_foreign_packs_are_refused(publisher, home, other
         refused("not by .*; add it only if you trust", mine.file, forgers)
         refused("not by .*; add it only if you trust", forged.file)
         refused("there is no such pack", f"{mine.file}x")
+        with pytest.raises(BadValue, match="is no folder; name one"):
+            packs.search(str(tmp_path / "nowhere"))
         copy = tmp_path / "copy.pack.jsonl"
         copy.write_bytes(raw)
         refused("under another name", str(copy))
@@ -568,3 +573,48 @@ def test_every_kind_of_run_can_be_copied(tmp_path):
             argv = ["-m", "hansard", "-w", role, "check"]
             done = python_run(argv, cwd=tmp_path, env=environment(home), timeout=170)
             assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.thorough(quick="test_a_pack_is_read_replayed_and_forked_elsewhere")
+def test_a_bucket_is_an_index(publisher, home, other, tmp_path, monkeypatch):
+    """Packs are made in, found in, added from and withdrawn in a bucket of an S3 server."""
+    (tmp_path / "s3").mkdir()
+    with s3_server(tmp_path / "s3") as server:
+        server.lead(monkeypatch)
+        publisher.folder = f"{server.url}-packs"
+        made = publisher.make(as_="plain")
+        assert publisher.make(as_="plain") == made
+        with hansard.connect(other, data_dir=home) as record:
+            packs = record.noun(Packs)
+            (found,) = packs.search(publisher.folder, ["greeting"])
+            assert (found.file, found.problem) == (made.file, "")
+            named = packs.add(f"{publisher.folder}/greeting", key=publisher.public)
+            assert (named.file, named.new) == (made.file, made.commits)
+            with hansard.connect(publisher.name, data_dir=home) as source:
+                source.noun(Packs).withdraw(made.file, key=publisher.key)
+            with pytest.raises(BadValue, match="its publisher withdrew it"):
+                packs.add(made.file)
+
+
+def test_an_addition_that_ended_at_any_commit_is_completed(publisher, home):
+    """With the first commits of a pack alone, adding it gives what an undisturbed one gave."""
+    made = publisher.make(as_="auditor")
+    raw = Path(made.file).read_bytes().partition(b"\n")[2]
+    lines = [unseal(line) for line in raw.splitlines(keepends=True)]
+    commits = [line for line in lines if isinstance(line, CommitLine)]
+    whole: list[Any] = []
+    for kept in (len(commits), 1, len(commits) // 2, len(commits) - 1):
+        into = f"stopped-{next(_numbers)}"
+
+        async def begin(opened, kept=kept, into=into):
+            appends = [appended(into, line) for line in commits[:kept]]
+            await opened.log.append_bulk(appends)
+
+        in_workspace(home, into, begin)
+        with hansard.connect(into, data_dir=home) as record:
+            new = record.noun(Packs).add(made.file, key=publisher.public).new
+            assert new == len(commits) - kept
+            assert record.noun(Packs).add(made.file).new == 0
+        after = [each[1:] for each in places(home, into) if "pack/" not in str(each[1])]
+        whole = whole or after
+        assert after == whole

@@ -389,11 +389,8 @@ class _Builder:
         return True
 
 
-_NEW: Mapping[Any, type[State]] = {
-    AgentStream: AgentState,
-    RunStream: run.RunState,
-    KeyStream: board.BoardState,
-}
+_States = Mapping[Any, type[State]]
+_NEW: _States = {AgentStream: AgentState, RunStream: run.RunState, KeyStream: board.BoardState}
 
 
 def _unmasked(value: Any, *, is_text: bool) -> Any:

@@ -290,6 +290,8 @@ class Packs(Noun[C_co], noun="pack"):
             folder: A folder, or the URL of a bucket.
             words: Words of a name, description, license, role, workspace or run.
         """
+        if not _is_folder(folder):
+            raise BadValue("folder", f"{folder!r:.80} is no folder", "name one, or a bucket's URL")
         store = ObjectStore(folder)
         found: list[FoundPack] = []
         for name, size in (await store.names("")).items():
