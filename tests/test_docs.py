@@ -35,6 +35,9 @@ from tests.agents.forked import python as forked_python
 from tests.cli.support import ran
 from tests.faults._warm import commands as commands_at
 from tests.faults._warm import python as python_at
+from tests.projections.query_cache import tables_stay_open
+
+__all__ = ["tables_stay_open"]
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
