@@ -127,7 +127,7 @@ class Cluster:
         each = zip(clients, routes, syncs, strict=True)
         for number, (port, route, sync) in enumerate(each, 1):
             own = folder / f"n{number}"
-            own.mkdir(parents=True, exist_ok=True)
+            own.mkdir(parents=True)
             others, advertise = routes, ""
             if linked:
                 mine = [
