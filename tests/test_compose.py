@@ -26,12 +26,14 @@ from nats.js.errors import APIError
 from hansard import AsyncRecord, connect, connect_async
 from hansard import settings as configuration
 from hansard.bus.errors import BusError
+from hansard.client.opening import find_broker
 from hansard.service.http.logins import listeners
+from hansard.service.rolling import tend
 from tests.faults._warm import python
 
 ROOT = Path(__file__).parents[1]
 START_S_MAX = 60
-PASSWORDS = ("HANSARD_RUNTIME_PASSWORD", "HANSARD_SYSTEM_PASSWORD")
+PASSWORDS = tuple(f"HANSARD_{user}_PASSWORD" for user in ("RUNTIME", "SERVICE", "SYSTEM"))
 
 
 class Broker(msgspec.Struct):
@@ -228,6 +230,25 @@ def test_an_acknowledged_commit_is_on_disk(broker):
         assert json.load(answer)["config"]["sync_always"] is True
 
 
+async def test_the_service_user_rolls_a_log(compose, broker, tmp_path):
+    """The worker runs as it; the runtime user goes on in the next generation."""
+    assert "//service:" in compose["services"]["worker"]["environment"]["HANSARD_NATS_URL"]
+    runtime = broker.url("runtime")
+    async with connect_async("rolls", nats=runtime, data_dir=tmp_path / "a") as record:
+        async with record.run("one", agent="a", role="r") as session:
+            await session.message("user", "before")
+        settings = configuration.Settings(
+            workspace="rolls", nats_url=broker.url("service"), data_dir=tmp_path / "b"
+        )
+        server = await find_broker(settings)
+        rolled = await tend(settings, server, None)
+        await server.release()
+        assert rolled.roll.generation == 1
+        async with record.run("two", agent="a", role="r") as session:
+            await session.message("user", "after")
+        assert len(await record.runs(status="completed")) == 2
+
+
 async def test_the_runtime_user_appends_but_removes_no_stream(broker):
     """The user that Hansard runs as makes streams, but may not update or delete one."""
     refused: list[str] = []
@@ -253,7 +274,7 @@ def test_the_worker_knows_that_an_acknowledged_commit_is_on_disk(broker, compose
     """With the environment that compose gives it, durability is strict, not unknown."""
     declared = compose["services"]["worker"]["environment"]
     settings = {name: _expand(str(value), broker.passwords) for name, value in declared.items()}
-    settings["HANSARD_NATS_URL"] = broker.url("runtime")
+    settings["HANSARD_NATS_URL"] = broker.url("service")
     settings["HANSARD_DATA_DIR"] = str(tmp_path)
     loaded = configuration.load(settings)
     with connect(
@@ -274,7 +295,7 @@ def test_the_worker_is_healthy_while_it_watches(broker, compose, tmp_path):
     worker = compose["services"]["worker"]
     program, *arguments = worker["healthcheck"]["test"][1:]
     assert program == "hansard"
-    env = {**os.environ, "HANSARD_NATS_URL": broker.url("runtime")}
+    env = {**os.environ, "HANSARD_NATS_URL": broker.url("service")}
     env["HANSARD_DATA_DIR"] = str(tmp_path)
 
     def healthy() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,13 @@ from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.roll import tend
 from hansard.bus.log import AtPosition, AtTime
+from hansard.client.opening import find_broker
 from hansard.domain.errors import Corrupt
+from hansard.service import rolling
+from hansard.settings import Settings
+from tests.bus.brokers import until
 from tests.cli.planting import options
-from tests.cli.support import Runs, make_runs, team
+from tests.cli.support import Runs, make_runs, ran, team
 
 WORKSPACE = "rolled"
 
@@ -158,3 +163,79 @@ def test_without_its_archive_writers_go_on_and_readers_are_refused(tmp_path: Pat
             record.state(old)
         (tmp_path / "away").rename(place)
         assert record.state(old).life.status == "completed"
+
+
+async def test_a_full_disk_does_not_end_the_rolling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hansard up` reports that a segment cannot be written, and stores it once there is room."""
+    settings = Settings(
+        workspace="full", data_dir=tmp_path, archive=str(tmp_path / "a"), roll_commits=1
+    )
+    async with (
+        hansard.connect_async(workspace="full", data_dir=tmp_path) as record,
+        record.run("w", agent="a", role="r") as session,
+    ):
+        await session.message("assistant", "archived")
+    monkeypatch.setattr(rolling, "RETRY_S", 0.05)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no such folder"))
+    broker, lines = await find_broker(settings), list[str]()
+
+    async def reports(text: str) -> bool:
+        return any(text in line for line in lines)
+
+    async with rolling.rolling(settings, broker, lines.append):
+        await until(lambda: reports("older commits stay on the broker"))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        await until(lambda: reports("is in the archive"))
+    await broker.release()
+    assert (tmp_path / "a/full/log").is_dir()
+
+
+def test_what_killed_processes_left_is_deleted_and_nothing_else(
+    archived: Archived,
+    place: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first call lists it. A segment of a generation that is not archived yet is kept."""
+    store = archive_at(WORKSPACE, place).tiers.store
+    before = asyncio.run(store.names(WORKSPACE))
+    left, kept = (
+        f"{WORKSPACE}/segments/{first:020d}-{first:020d}-0123456789abcdef.segment"
+        for first in (1, 10**9)
+    )
+    for name in (left, kept):
+        asyncio.run(store.create(name, b"left"))
+    line = ("--data-dir", archived.home, "-w", WORKSPACE, "tiers")
+    for arguments, deleted in (((), False), (("--yes",), True), ((), None)):
+        answer = ran(capsys, monkeypatch, [*line, "clean", *arguments, "--json"])
+        assert answer.code == 0, answer.err
+        found = [(each["object"], each["bytes"], each["deleted"]) for each in answer.lines]
+        assert found == ([(left, 4, deleted)] if deleted is not None else [])
+    assert asyncio.run(store.names(WORKSPACE)) == before | {kept: 4}
+    asyncio.run(store.delete(kept))
+
+
+def test_the_sizes_of_a_log_over_time_are_in_sql(
+    archived: Archived,
+    place: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row for each archived generation, whose rows are stored, and one for the rest."""
+    with monkeypatch.context() as patch:
+        patch.setenv("HANSARD_ARCHIVE", place)
+        line = ["--data-dir", archived.home, "-w", WORKSPACE, "tiers"]
+        rolled = ran(capsys, patch, [*line, "roll"])
+        assert rolled.code == 0, rolled.err
+        answer = ran(capsys, patch, [*line, "sql", "FROM log_generations", "--json"])
+    assert answer.code == 0, answer.err
+    rows = answer.lines
+    assert [row["first"] for row in rows[1:]] == [row["last"] + 1 for row in rows[:-1]]
+    assert sum(row["commits"] for row in rows) == rows[-1]["last"]
+    assert all(row["began"] <= row["ended"] for row in rows)
+    for row in rows[:2]:
+        assert row["commit_bytes"] > row["commits"]
+        assert row["segment_bytes"] > 0
+        assert row["table_bytes"] > 0

@@ -2,20 +2,22 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hansard.bus import marks, subjects
 from hansard.bus.archive import archive_at
 from hansard.bus.errors import BrokerError, Conflict
-from hansard.bus.jetstream import JetStreamLog, roll, streams
+from hansard.bus.jetstream import JetStreamLog, open_log, roll, streams
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct, api
 from hansard.bus.jetstream.generations import Generations, SealedStream, survey
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.log import LivesAt, NothingUnder, NotYet, StreamAt
-from hansard.bus.marks import ACCEPTED, Extent
+from hansard.bus.marks import ACCEPTED, Extent, Kept, Mark, Witness
 from hansard.domain.errors import Corrupt
 from hansard.domain.ids import AgentStream, KeyStream, RunStream
 from tests.bus.brokers import Nats, append, running, until
@@ -301,19 +303,18 @@ async def test_generation_0_can_at_no_moment_be_made_again(
     log, late = await nats.log("moment"), await nats.log("moment")
     await log.append(append(ONE))
     subjects: list[str] = []
-    finishing = asyncio.Lock()
+    rolling = asyncio.current_task()
 
     async def interrupted(admin: Broker, subject: str, body: dict[str, Any] | None = None) -> Any:
         answer = await api(admin, subject, body)
         is_step = subject.startswith(("STREAM.UPDATE.", "STREAM.DELETE."))
-        if finishing.locked() or not is_step:  # the writer below finishes what was interrupted
-            return answer
+        if asyncio.current_task() is not rolling or not is_step:
+            return answer  # the writer below finishes what was interrupted
         subjects.append(subject)
         with pytest.raises(BrokerError, match=r"overlap|in use"):
             await api(admin, "STREAM.CREATE.hansard_log-moment", streams.log_config("moment"))
         version = len(subjects) + 1
-        async with finishing:
-            assert (await late.append(append(ONE, version))).position == version
+        assert (await late.append(append(ONE, version))).position == version
         assert len(await log.read(ONE)) == version
         return answer
 
@@ -385,3 +386,104 @@ async def test_a_policy_is_due_by_commits_and_age(nats: Nats):
     assert await rolls(roll.Policy(age_s=0))
     await admin.close()
     await log.close()
+
+
+async def test_a_batch_on_its_way_is_whole_in_one_generation(nats: Nats):
+    """The server stores what it received before the generation is sealed."""
+    log = await nats.log("batch")
+    await log.append(append(ONE))
+    batches = [
+        [append(KeyStream("r1", f"{name}{number}")) for number in range(1_000)] for name in "abc"
+    ]
+    writing, number = asyncio.gather(*map(log.append_all, batches)), 1
+    while not writing.done():
+        await rolled(nats, "batch")
+        await log.append(append(TWO, number))
+        number += 1
+    stored = await writing
+    fresh = await nats.log("batch")
+    whole = {
+        each.commit.id: each.position async for each in fresh.follow(0, until=await fresh.head())
+    }
+    assert sorted(whole.values()) == [*range(1, len(whole) + 1)]
+    for batch, commits in zip(batches, stored, strict=True):
+        positions = [whole[each.commit.id] for each in batch]
+        assert positions == [each.position for each in commits]
+    await log.close()
+    await fresh.close()
+
+
+async def test_a_client_without_rights_waits_for_a_roll(nats: Nats):
+    """It begins between the steps of a roll, and may not finish it."""
+    log = await nats.log("waits")
+    await log.append(append(ONE))
+    admin = await Broker.open(nats.options("admin"))
+    config = streams.log_config("waits") | {"subjects": ["w.0-closed.hansard.waits.>"]}
+    await api(admin, "STREAM.UPDATE.hansard_log-waits", config)
+    opening = asyncio.create_task(open_log(nats.options(), "waits", "strict"))
+    assert not (await asyncio.wait({opening}, timeout=0.2))[0]
+    await rolled(nats, "waits")
+    late = await opening
+    assert (await late.append(append(ONE, 2))).position == 2
+    for each in (admin, log, late):
+        await each.close()
+
+
+async def test_a_roller_that_continues_late_seals_nothing(nats: Nats, tmp_path: Path):
+    """Others sealed the generation meanwhile, and then deleted it."""
+    log = await nats.log("late")
+    await log.append(append(ONE))
+    admin = await Broker.open(nats.options("admin"))
+    newest = (await survey(Direct(admin), "late")).streams[-1]
+    for place in (None, tmp_path):
+        await rolled(nats, "late", place)
+        await streams.seal(admin, "late", newest)
+    at = await survey(Direct(admin), "late")
+    assert [each.number for each in at.streams] == [1]
+    assert not at.streams[0].is_closed
+    await admin.close()
+    await log.close()
+
+
+async def test_no_stream_is_deleted_before_the_mark_has_digested_it(nats: Nats, tmp_path: Path):
+    """Also where there is no mark yet: its digest begins with the first message."""
+    log = await nats.log("marked")
+    await log.append(append(ONE))
+    admin = await Broker.open(nats.options("admin"))
+    witness, archive = Witness.of(tmp_path), archive_at("marked", str(tmp_path / "archive"))
+    name, now = "hansard_log-marked", datetime.now(UTC)
+
+    async def deleted() -> list[int]:
+        done = await roll.tend(admin, "marked", None, archive, keep_s=0, witness=witness)
+        return done.deleted
+
+    assert await deleted() == []
+    mark = Mark(name)
+    marks.write(tmp_path, "marked", Kept(mark, now, "strict", now))
+    assert await deleted() == []
+    marks.write(tmp_path, "marked", Kept(mark.then(1, "x", b""), now, "strict", now))
+    assert await deleted() == [0]
+    await admin.close()
+    await log.close()
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+async def test_a_generation_that_the_server_omits_is_restored(tmp_path: Path, generation: int):
+    """The server was killed between the two files that it writes when it updates a stream."""
+    with running(tmp_path) as server:
+        log = await server.log("torn")
+        await log.append(append(ONE))
+        if generation:
+            await rolled(server, "torn", tmp_path / "archive")
+        await log.append(append(ONE, 2))
+        await log.close()
+        server.kill()
+        name = subjects.generation_stream("torn", generation)
+        (tmp_path / f"store/jetstream/A/streams/{name}/meta.sum").unlink()
+        for version in (3, 4):
+            server.start()
+            log = await server.log("torn")
+            assert (await log.append(append(ONE, version))).position == version
+            assert [each.commit.version for each in await log.read(ONE)] == [*range(1, version + 1)]
+            await log.close()
+            server.kill()

@@ -289,6 +289,23 @@ def test_a_repair_of_a_rolled_log_is_refused(files: Files, cli: Call):
 
 
 @pytest.mark.slow
+def test_a_roll_restores_the_newest_generation(files: Files, cli: Call):
+    """The broker was killed between the two files that it writes for a stream."""
+    assert cli("tiers", "roll").code == 0
+    opened(files)
+    stopped(files.home)
+    newest = files.stream().with_name("hansard_log-lab_1")
+    (newest / "meta.sum").unlink()
+    refused = cli("check")
+    assert refused.code
+    assert "does not offer its stream 'hansard_log-lab_1'" in refused.out
+    assert cli("tiers", "roll").code == 0
+    assert cli("check").code == 0
+    stopped(files.home)
+    assert cli("check").code == 0
+
+
+@pytest.mark.slow
 def test_a_repair_says_that_it_cannot_restore_messages(files: Files, cli: Call):
     """With every stream offered and a block missing, it names the loss and the remedy."""
     BLOCKS[1].do(files)

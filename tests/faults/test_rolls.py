@@ -156,7 +156,7 @@ async def killed_at(
     for number, step in enumerate(steps):
         if number % 4 == 0:
             assert paused.stdout is not None
-            lines.append((await asyncio.wait_for(paused.stdout.readline(), 30)).decode())
+            lines.append((await asyncio.wait_for(paused.stdout.readline(), 120)).decode())
             assert lines[-1]
             paused.send_signal(signal.SIGSTOP)
         elif number % 4 == 3:  # two rolls or more later

@@ -80,8 +80,8 @@ async def repair(data_dir: Path, workspace: str) -> list[RestoredStream]:
             f"the log of workspace {workspace!r} was rolled, and the broker does not offer "
             f"{', '.join(map(repr, generations))} of it; 'hansard repair' restores the log only of "
             "a workspace that was never rolled, because a damaged file does not say which "
-            f"generation is sealed. Restore {str(place.store)!r} from a backup, then run "
-            "'hansard check'"
+            "generation is sealed. 'hansard tiers roll' restores the newest one; for another, "
+            f"restore {str(place.store)!r} from a backup, then run 'hansard check'"
         )
     if not damaged:
         return []

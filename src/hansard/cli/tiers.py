@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -147,8 +148,9 @@ async def sql(
 ) -> None:
     """Query the archive's Parquet files and the live tables as one.
 
-    Each table of 'hansard sql --tables' is one view over both; views and macros are left out. The
-    Parquet files are copied to a temporary folder first.
+    Each table of 'hansard sql --tables' is one view over both; views and macros are left out.
+    'log_generations' has the positions, times and bytes of each part of the log. The Parquet files
+    are copied to a temporary folder first.
     """
     config = settings()
     place = config.archive or next((each.place for each in await _archived(config)), None)
@@ -170,14 +172,43 @@ async def sql(
     output.show(answer, [output.table([Column(name) for name in names], cells)])
 
 
+@tiers.command("clean")
+async def clean(
+    yes: Annotated[bool, flag("--yes", "Delete them.")] = False,
+) -> None:
+    """List segments of the archive that no manifest names; delete them with --yes.
+
+    Processes that were killed left them. Segments of a generation that is not archived yet are
+    kept: a roll may be storing it.
+    """
+    config = settings()
+    parts: list[Part] = []
+    orphans: list[dict[str, Any]] = []
+    for place, entries in itertools.groupby(await _archived(config), key=lambda each: each.place):
+        archive = archive_at(config.workspace, place)
+        count, names = await archive.orphans([*entries])
+        parts.append(
+            Hint(f"{place}: {counted(count, 'segment')}, {len(names):,} of them without a manifest")
+        )
+        for name, size in sorted(names.items()):
+            if yes:
+                await archive.tiers.store.delete(name)
+            orphans.append({"object": name, "where": place, "bytes": size, "deleted": yes})
+            done = "deleted" if yes else "would delete"
+            parts.append(Hint(f"{done} {name} ({output.size(size)})"))
+    if not parts:
+        parts.append(Hint(f"workspace {config.workspace!r} has no archived generation"))
+    elif orphans and not yes:
+        parts.append(Hint("nothing was deleted: 'hansard tiers clean --yes' deletes these objects"))
+    output.show(_Rows(orphans), parts)
+
+
 class _Rows(Answer):
     """The rows of an answer."""
 
-    rows: list[dict[str, Any]]
+    _lines = ("rows",)
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows."""
-        yield from self.rows
+    rows: list[dict[str, Any]]
 
 
 async def _survey(config: Settings) -> Survey:

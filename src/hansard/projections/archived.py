@@ -43,6 +43,21 @@ GROUP BY table_name ORDER BY table_name
 """
 
 
+_SIZES = "first, last, commits, commit_bytes, segment_bytes, table_bytes"
+_GENERATIONS = """
+CREATE VIEW log_generations AS
+SELECT g.*, min(e.logged_at) AS began, max(e.logged_at) AS ended FROM (
+    FROM archived_generations UNION ALL BY NAME
+    SELECT any_value(b) + 1 AS first, max(position) AS last, count(DISTINCT position) AS commits
+    FROM events, (SELECT coalesce(max(last), 0) AS b FROM archived_generations)
+    WHERE position > b HAVING count(*) > 0
+) g LEFT JOIN events e ON e.position BETWEEN g.first AND g.last GROUP BY ALL ORDER BY g.first
+"""
+"""A row for each archived generation and one for what is not archived: positions, commits, times;
+bytes of the commits, of their segments, and of the Parquet files.
+"""
+
+
 class ArchivedTables(msgspec.Struct, frozen=True):
     """The manifest of the rows of a generation: `tables` has the number of rows of each; they were
     read from tables at `position`, with a schema.
@@ -97,7 +112,7 @@ async def store_tables(
     """
     store, workspace = archive.tiers.store, archive.workspace
     folder, last = f"{workspace}/tables", generation.last
-    known = await store.get(f"{folder}/{last:020d}.json")
+    known = await store.get(_manifest(archive, last))
     if known is not None:
         return msgspec.json.decode(known, type=ArchivedTables)
     if reader.position < last:
@@ -120,7 +135,7 @@ async def store_tables(
         workspace, generation.first, last, reader.position, schema_digest(), rows
     )
     body = msgspec.json.format(msgspec.json.encode(stored), indent=1)
-    await store.create(f"{folder}/{last:020d}.json", body)
+    await store.create(_manifest(archive, last), body)
     return stored
 
 
@@ -128,24 +143,30 @@ async def store_all_tables(
     archive: WorkspaceArchive, reader: Reader, generations: Iterable[Archived]
 ) -> list[ArchivedTables]:
     """Store the rows of those generations that the tables have reached; return the new ones."""
-    known = {each.last for each in await stored_tables(archive)}
+    known = set(await _manifests(archive))
     return [
         await store_tables(archive, reader, each)
         for each in generations
-        if each.last not in known and each.last <= reader.position
+        if _manifest(archive, each.last) not in known and each.last <= reader.position
     ]
 
 
 async def stored_tables(archive: WorkspaceArchive) -> list[ArchivedTables]:
     """Return the manifests of all stored rows, oldest first."""
-    store = archive.tiers.store
-    names = [
-        name
-        for name in sorted(await store.names(f"{archive.workspace}/tables"))
-        if name.endswith(".json")
-    ]
-    bodies = await asyncio.gather(*(store.get(name) for name in names))
+    names = await _manifests(archive)
+    bodies = await asyncio.gather(*(archive.tiers.store.get(name) for name in names))
     return [msgspec.json.decode(body or b"", type=ArchivedTables) for body in bodies]
+
+
+async def _manifests(archive: WorkspaceArchive) -> list[str]:
+    """Return the names of the manifests of all stored rows, oldest first."""
+    names = await archive.tiers.store.names(f"{archive.workspace}/tables")
+    return sorted(name for name in names if name.endswith(".json"))
+
+
+def _manifest(archive: WorkspaceArchive, last: int) -> str:
+    """Return the name of the manifest of the rows of a generation."""
+    return f"{archive.workspace}/tables/{last:020d}.json"
 
 
 @contextlib.asynccontextmanager
@@ -165,6 +186,13 @@ async def years(
         con = duckdb.connect(":memory:")
         try:
             await asyncio.to_thread(_create_views, con, files, live, end)
+            if files or live is not None:
+                columns = _SIZES.replace(",", " BIGINT,")
+                con.execute(f"CREATE TABLE archived_generations ({columns} BIGINT)").fetchall()
+                insert = "INSERT INTO archived_generations VALUES (?, ?, ?, ?, ?, ?)"
+                for row in await _sizes(archive, manifests):
+                    con.execute(insert, row).fetchall()
+                con.execute(_GENERATIONS).fetchall()
             _confine(con, [folder, *([live.parent] if live is not None else [])])
             yield con
         finally:
@@ -230,6 +258,23 @@ def _create_views(
         con.execute(f"INSERT INTO archived_runs SELECT run, 0 FROM ({later})").fetchall()  # noqa: S608 -- of our own names and numbers
     for table in _tables(columns):
         con.execute(_view(table, files.get(table.name, []), live, end)).fetchall()
+
+
+async def _sizes(
+    archive: WorkspaceArchive, manifests: list[ArchivedTables]
+) -> list[tuple[int, ...]]:
+    """Return the rows of `archived_generations`."""
+    objects = await archive.tiers.store.names(f"{archive.workspace}/tables")
+    rows: list[tuple[int, ...]] = []
+    for each in manifests:
+        parts, end = await archive.segments(each.first, each.last), f"-{each.last:020d}.parquet"
+        sizes = [
+            sum(column)
+            for column in zip(*((p.count, p.message_bytes, p.size) for p in parts), strict=True)
+        ]
+        tables = sum(size for name, size in objects.items() if name.endswith(end))
+        rows.append((each.first, each.last, *sizes, tables))
+    return rows
 
 
 def _confine(con: duckdb.DuckDBPyConnection, folders: Iterable[Path]) -> None:

@@ -24,8 +24,8 @@ from hansard.settings import Settings
 if TYPE_CHECKING:
     from hansard.bus.archive.archived import WorkspaceArchive
 
-TEND_S = 60.0
-"""Seconds between two checks of a log: how late a roll may be."""
+TEND_S, RETRY_S = 60.0, 5.0
+"""Seconds between two checks of a log: how late a roll may be; after one that failed."""
 
 
 async def tend(
@@ -95,12 +95,14 @@ async def _keep(settings: Settings, broker: Broker, tell: Callable[[str], None])
     )
     obstacle = ""
     while True:
+        pause_s = TEND_S
         try:
             for line in (await tend(settings, broker, policy)).lines():
                 tell(line)
             obstacle = ""
-        except HansardError as error:
+        except (HansardError, OSError) as error:  # OSError: as of a full disk
+            pause_s = RETRY_S  # writers wait if it failed in the middle of a roll
             if str(error) != obstacle:
                 obstacle = str(error)
                 tell(f"older commits stay on the broker for now: {error}")
-        await asyncio.sleep(TEND_S)
+        await asyncio.sleep(pause_s)

@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from hansard.bus.clock import Clock
-from hansard.bus.errors import Conflict
+from hansard.bus.errors import Conflict, Unreachable
 from hansard.bus.jetstream import BrokerOptions, open_log
 from hansard.bus.log import Append
 from hansard.domain.events import Actor, Commit, Recorded
@@ -25,7 +25,10 @@ async def main(port: str, workspace: str, name: str) -> None:
     stream, clock = KeyStream("shared", name), Clock()
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     while not ended.done():
-        newest = await log.last(stream)
+        try:
+            newest = await log.last(stream)
+        except Unreachable:
+            continue  # it was stopped for longer than a read may take
         version = newest.commit.version + 1 if newest is not None else 1
         event = Recorded("test.said.v1", clock.new_id(), msgspec.Raw(b"{}"))
         commit = Commit(

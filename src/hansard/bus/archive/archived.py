@@ -197,6 +197,24 @@ class WorkspaceArchive:
                 )
                 raise Corrupt(f"the archive at {self.place}", fact)
 
+    async def orphans(self, generations: Sequence[Archived]) -> tuple[int, dict[str, int]]:
+        """Return the number of segments in the store, and those with their sizes that no manifest
+        names, at the positions of archived generations: what killed processes left there. No
+        process completes them, since the manifests of these generations are complete.
+
+        Raises Corrupt if they are not, ArchiveUnavailable.
+        """
+        named = {each.object for each in await self.segments_of(generations)}
+        sizes = await self.tiers.store.names(f"{self.workspace}/segments")
+        rest = {name: size for name, size in sizes.items() if name not in named}
+        for name in [*rest]:
+            first = name.rpartition("/")[2].partition("-")[0]
+            if not first.isdecimal() or not any(
+                each.first <= int(first) <= each.last for each in generations
+            ):
+                del rest[name]
+        return len(sizes), rest
+
     async def _finish(self, writing: _Writing, chain: str) -> bool:
         """Store a written segment, read it back, and create its manifest; return False if another
         process created one for this position.

@@ -21,10 +21,11 @@ from hansard.bus.clock import Slices
 from hansard.bus.commits import check_each, check_versions, first_version, position_of, until
 from hansard.bus.errors import BrokerError, BusError, Contradiction, NotFound
 from hansard.bus.jetstream import streams as jetstream_streams
-from hansard.bus.jetstream._append import Appender
+from hansard.bus.jetstream._append import FINISH_AFTER_S, Appender
 from hansard.bus.jetstream.blobs import JetStreamBlobs, JetStreamSnapshots
 from hansard.bus.jetstream.client import Broker, BrokerOptions
 from hansard.bus.jetstream.direct import (
+    BEHIND_PAUSE_S,
     STREAM_NOT_FOUND,
     Direct,
     api,
@@ -863,6 +864,9 @@ async def open_log(
     writes = await Broker.open(named(runtime, "writes") if reading is None else runtime)
     try:
         at = await refuse_loss(Direct(writes), workspace)
+        if not at.home:
+            wait_s = FINISH_AFTER_S if admin is not None else runtime.append_timeout_s
+            at = await _after_roll(Direct(writes), workspace, at, wait_s)
         if at.home and reading is None:
             await writes.close()
             there = runtime.in_region(at.home)
@@ -902,6 +906,15 @@ async def open_log(
         await writes.close()
         await reads.close()
         raise
+
+
+async def _after_roll(direct: Direct, workspace: str, at: Survey, wait_s: float) -> Survey:
+    """Return the generations once the newest one is open, or so many seconds later."""
+    until_s = time.monotonic() + wait_s
+    while at.streams and at.streams[-1].is_closed and time.monotonic() < until_s:
+        await asyncio.sleep(BEHIND_PAUSE_S)
+        at = await survey(direct, workspace)
+    return at
 
 
 def named(options: BrokerOptions, purpose: str) -> BrokerOptions:

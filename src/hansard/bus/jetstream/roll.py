@@ -86,6 +86,8 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
     Raises BrokerError, NoAnswer, Unreachable.
     """
     at = await survey(Direct(admin), workspace)
+    if at.archived and not at.streams:
+        at = await streams.ensure(admin, workspace)
     if not at.streams:
         raise BrokerError(f"rolling {workspace!r}", STREAM_NOT_FOUND, "it has no log")
     streams.demand_home(workspace, at)
@@ -132,9 +134,9 @@ async def delete_archived(
 ) -> list[int]:
     """Delete the streams of generations that the archive has verified; return their numbers.
 
-    A stream is kept until the next generation is `keep_s` old, and until the broker's mark has
-    digested it, since that reads the server alone. Raises ArchiveUnavailable and Corrupt, and keeps
-    it, if the archive does not have all of its objects now.
+    A stream is kept until the next generation is `keep_s` old, and until the embedded broker's mark
+    has digested it, since that reads the server alone. Raises ArchiveUnavailable and Corrupt, and
+    keeps it, if the archive does not have all of its objects now.
     """
     at = await survey(Direct(admin), workspace)
     known = {each.generation: each for each in at.archived}
@@ -146,7 +148,9 @@ async def delete_archived(
             break  # oldest first, so that the archive has the log up to one position
         if _now(following) - _time(following.info["created"]) < keep_s:
             break
-        if kept is not None and generation.first - 1 <= kept.mark.chained < generation.last:
+        if witness is not None and (
+            kept is None or generation.first - 1 <= kept.mark.chained < generation.last
+        ):
             break
         _compare(generation, entry)
         await archive_at(workspace, entry.place).demand_stored(entry)

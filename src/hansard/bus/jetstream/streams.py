@@ -288,9 +288,14 @@ async def present(
             f"the server at {broker.url}",
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
-    items = configs(workspace, at or await survey(Direct(broker), workspace))
-    settings = await asyncio.gather(*(config_of(broker, item["name"]) for item in items))
-    for item, existing in zip(items, settings, strict=True):
+    at = at or await survey(Direct(broker), workspace)
+    items, known = configs(workspace, at), {each.stream: each.info["config"] for each in at.streams}
+    # The log as it was looked up: it may be rolled now.
+    names = [item["name"] for item in items if item["name"] not in known]
+    settings = await asyncio.gather(*(config_of(broker, name) for name in names))
+    known |= dict(zip(names, settings, strict=True))
+    for item in items:
+        existing = known[item["name"]]
         if existing is None:
             return False
         compare(item, existing)
@@ -313,16 +318,15 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
     and return the generations of its log. Needs rights to administer. Raises Contradiction naming
     each setting that differs, BrokerError, NotWritable.
     """
-    at = await survey(Direct(broker), workspace)
-    if at.streams and at.streams[-1].is_closed:
+    for _ in range(OPEN_TRIES_MAX):  # it may be rolled meanwhile
         at = await open_next(broker, workspace, replicas)
-    for item in configs(workspace, at):
-        if await config_of(broker, item["name"]) is None:
-            await create(broker, item, replicas)
-    at = await survey(Direct(broker), workspace)
-    if not await present(broker, workspace, at=at):
-        raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
-    return at
+        for item in configs(workspace, at):
+            if await config_of(broker, item["name"]) is None:
+                await create(broker, item, replicas)
+        at = await survey(Direct(broker), workspace)
+        if await present(broker, workspace, at=at):
+            return at
+    raise BrokerError("creating the workspace's streams", 0, "one of them is missing again")
 
 
 async def seal(
@@ -343,15 +347,21 @@ async def seal(
     config = generation.info["config"] | {"subjects": [closed], "metadata": marks}
     if metadata or not generation.is_closed:
         # The transform stays: messages on their way are stored under their names.
-        await api(broker, update, config)
+        try:
+            await api(broker, update, config)
+        except BrokerError:
+            existing = await config_of(broker, generation.stream)
+            if existing is not None and not existing.get("sealed"):
+                raise
+            return True  # another process sealed it, and perhaps deleted it
     closed_s, late = time.monotonic(), list[str]()
     last: int | None = None
-    proposed = await _proposed(broker, closed)
+    proposed, is_clustered = await _proposed(broker, generation, closed), _is_clustered(generation)
     for _ in range(QUIET_TRIES_MAX):
         before, info = last, await Direct(broker).info(generation.stream)
         last = int(info["state"]["last_seq"])
         late = late_of(info) + silent_of(info, time.monotonic() - closed_s)
-        if last == before and last >= proposed and not late:
+        if (last == before or not is_clustered) and last >= proposed and not late:
             break
         await asyncio.sleep(QUIET_S)
     if late:
@@ -373,7 +383,11 @@ async def seal_copy(
     await api(broker, f"STREAM.UPDATE.{generation.stream}", config)
 
 
-async def _proposed(broker: Broker, pattern: str) -> int:
+def _is_clustered(generation: Generation) -> bool:
+    return bool(generation.info.get("cluster", {}).get("name"))
+
+
+async def _proposed(broker: Broker, generation: Generation, pattern: str) -> int:
     """Return the last position that a stream's leader has given to a message, also if it is not
     stored yet; 0 if there is no leader, since the next one leads only once it has stored all.
 
@@ -387,7 +401,8 @@ async def _proposed(broker: Broker, pattern: str) -> int:
         number = error.description.rpartition(" ")[2]
         return int(number) if number.isdecimal() else 0
     except NoAnswer:
-        pass
+        if not _is_clustered(generation):
+            raise  # a batch may still be half stored
     return 0
 
 
@@ -415,6 +430,10 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
             if not newest.is_sealed:  # a roll was interrupted
                 await seal(broker, workspace, newest)
                 continue
+            await _proposed(broker, newest, newest.info["config"]["subjects"][0])
+            info = await Direct(broker).info(newest.stream)
+            if info["state"]["last_seq"] != newest.last:
+                continue
             await broker.send(subjects.rolled(workspace), b"")
             if newest.info.get("cluster", {}).get("name") and replicas_of(newest.info) == 1:
                 await asyncio.sleep(2 * REPLICAS_KNOWN_S)
@@ -434,6 +453,9 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
                 if error is not None and error.get("err_code") != NAME_IN_USE:
                     code = error.get("err_code") or error.get("code", 0)
                     raise BrokerError(subject, code, error.get("description", ""))
+                # Writes both files of the stream, also if a killed server left one of them.
+                with contextlib.suppress(BrokerError):  # it may be rolled already
+                    await api(broker, f"STREAM.UPDATE.{config['name']}", config)
         finally:
             forget()
     raise BrokerError("opening the next generation", 0, "the connection broke each time")
@@ -447,10 +469,15 @@ def demand_home(workspace: str, at: Survey) -> None:
 
 
 async def create(broker: Broker, config: dict[str, Any], replicas: int | None) -> None:
-    """Create a stream, unless another process just did. Raises BrokerError."""
+    """Create a stream, unless another process just did. Raises BrokerError.
+
+    One that the server had omitted has its messages again; its files are then written by an update.
+    """
     question = config if replicas is None else config | {"num_replicas": replicas}
     try:
-        await api(broker, f"STREAM.CREATE.{config['name']}", question)
+        created = await api(broker, f"STREAM.CREATE.{config['name']}", question)
+        if created["state"]["messages"]:
+            await api(broker, f"STREAM.UPDATE.{config['name']}", question)
     except BrokerError as error:
         if error.code in TOO_FEW_SERVERS and replicas is not None:
             action = f"making stream {config['name']!r} with {replicas} replicas"
