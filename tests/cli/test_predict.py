@@ -66,7 +66,7 @@ def test_the_choice_of_an_interval_in_sql(call: Call, record: hansard.Record):
         assert len(list(session.resumable(range(5), every="auto"))) == 5
         session.checkpoint("mine", auto=True)
     query = (
-        "SELECT name, choice->>'source' AS source, CAST(choice->>'mtbf_s' AS DOUBLE) >= 300 AS m "
+        "SELECT name, choice->>'source' AS source, CAST(choice->>'mtbf_s' AS DOUBLE) >= 60 AS m "
         f"FROM checkpoints WHERE run = '{session.run}' ORDER BY position DESC LIMIT 2"
     )
     rows = call("sql", query, "--json").lines

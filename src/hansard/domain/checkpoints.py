@@ -12,9 +12,9 @@ from typing import Any
 Session = tuple[float, bool]
 """A session's time at work, in seconds, and whether it was killed or failed."""
 
-MTBF_S = 300.0
+MTBF_S = 60.0
 """Assumed mean time between failures before any is on record, in seconds: short, since checkpoints
-of 2 ms at its interval take 0.2 % of the time, and an interval that is too long loses more.
+of 2 ms at its interval take 0.4 % of the time, and an interval that is too long loses more.
 """
 
 ASSUMED = 0.1
