@@ -61,8 +61,8 @@ class Constants(msgspec.Struct, frozen=True):
     """Events a second that one core projects."""
     store_s: float = 11_331.0
     """Commits a second that one core stores and verifies."""
-    roll_ms: float = 65.0
-    """Time without an accepted commit at a roll: 62 to 71 ms in six, 50 of them to become quiet."""
+    roll_ms: float = 20.0
+    """Time without an accepted commit at a roll: 13 to 20 ms in twelve, at a load of 5."""
     generation: int = 1_000_000
     """Commits of a generation (HANSARD_ROLL_COMMITS)."""
 
