@@ -102,6 +102,8 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
                 raise BrokerError(f"rolling {newest.stream!r}", 0, fact)
     if sealed or newest.is_sealed:
         at = await streams.open_next(admin, workspace)
+        if not at.streams:  # a server that was killed omits it
+            at = await streams.ensure(admin, workspace)
     waited_s = time.monotonic() - began if sealed else 0.0
     if sealed:
         _log.info("log rolled", workspace=workspace, generation=at.streams[-1].number)
