@@ -325,7 +325,7 @@ async def promoted(two: Regions, workspace: str, requests: int) -> bool:
             await each.snapshots.put(key, data)
         async with asyncio.timeout(WITHIN_S):
             names = Direct(here).names
-            while len((await names(snapshot_stream(workspace), ">"))[0]) < 2:  # noqa: ASYNC110 -- no event
+            while len((await names(snapshot_stream(workspace), ">"))[0]) < 2:  # noqa: ASYNC110 -- a copy has no event
                 await asyncio.sleep(0.01)
         assert await log.snapshots.get_many([key]) == {key: b"of the log"}
         await followed(await connected(two.a), await connected(two.a, "B"), workspace)

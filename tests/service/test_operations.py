@@ -80,6 +80,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.claude.subkeys": ("lab", "s1"),
     "record.models.calls": (),
     "record.otel.settle": (),
+    "record.share.read": ("0" * 32, "r1"),
     "session.view": (),
     "facts.checkpoint": ("half", {}),
     "facts.checkpoint_data": ("half",),

@@ -101,6 +101,14 @@ def origin_of(workspace: str, role: str, of: str) -> str:
     return f"{workspace}/{of} as {role}"
 
 
+async def rules_of(workspace: Workspace, role: str) -> RoleDefined:
+    """Return a role's rules. Raises BadValue if it has none."""
+    rules, _ = await roles.rules_at(workspace.states, role, None)
+    if rules is None:
+        raise BadValue("as", f"role {role!r:.80} has no rules", "hansard roles apply FILE")
+    return rules
+
+
 async def copied(
     workspace: Workspace, of: str, role: str, rules: RoleDefined, publisher: str, key: bytes
 ) -> Copy:

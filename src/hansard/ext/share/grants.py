@@ -22,10 +22,10 @@ from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.domain import ids
 from hansard.domain.choices import moment
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import Refused
 from hansard.domain.ids import WorkspaceStream, uuid8
 from hansard.domain.roles import view
-from hansard.ext.share import SHARE, ShareGranted, ShareRead, ShareWithdrawn
+from hansard.ext.share import SHARE, ShareGranted, ShareRead, ShareWithdrawn, copies
 from hansard.extending import By, C_co, Name, Noun, Takes, operation, states, trusted
 from hansard.inspect.answer import find_run
 
@@ -113,9 +113,7 @@ class Shares(Noun[C_co], noun="share"):
             BadValue: The role has no rules, or a mask that hashes, whose key cannot be shared.
         """
         workspace = self._workspace
-        rules, _ = await roles.rules_at(workspace.states, as_, None)
-        if rules is None:
-            raise BadValue("as", f"role {as_!r:.80} has no rules", "hansard roles apply FILE")
+        rules = await copies.rules_of(workspace, as_)
         view.check_key(rules, None)
         event = ShareGranted(
             workspace=workspace.log.workspace,

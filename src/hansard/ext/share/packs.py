@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from hansard.agents.access import roles
 from hansard.agents.artifacts.experiences import is_signed, private_key, public_key
 from hansard.agents.exchange import reader, writer
 from hansard.agents.exchange.files import Bad, BadRecord
@@ -108,6 +107,12 @@ class _Strict:
         raise BadRecord(bad)
 
 
+def _license(text: str) -> str:
+    if not text.strip():
+        raise BadValue("license", "it is empty", "give an SPDX expression: Apache-2.0")
+    return text.strip()
+
+
 class Packs(Noun[C_co], noun="pack"):
     """Signed packs of runs."""
 
@@ -151,12 +156,8 @@ class Packs(Noun[C_co], noun="pack"):
             BadValue: The role has no rules or sees nothing of a run; an argument is malformed.
             ExtraMissing: The extras `experience` and `archive` are not installed.
         """
-        workspace, store = self._workspace, ObjectStore(folder)
-        rules, _ = await roles.rules_at(workspace.states, as_, None)
-        if rules is None:
-            raise BadValue("as", f"role {as_!r:.80} has no rules", "hansard roles apply FILE")
-        if not license_.strip():
-            raise BadValue("license", "it is empty", "give an SPDX expression: Apache-2.0")
+        workspace = self._workspace
+        rules = await copies.rules_of(workspace, as_)
         signer = private_key(Path(key))
         public = signer.public_key().public_bytes_raw().hex()
         masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
@@ -164,41 +165,52 @@ class Packs(Noun[C_co], noun="pack"):
         made = [await copies.copied(workspace, run, as_, rules, public, masks) for run in named]
         more = [await copies.also(workspace, each, rules, masks) for each in dict.fromkeys(also)]
         section = await self._section([*made, *more])
-        known = (await self._known(public))[PackMade]
-        numbers = [each.manifest.number for each in known.values() if each.manifest.name == name]
         manifest = Manifest(
             format=FORMAT,
             name=ids.name("pack", name),
-            number=max(numbers, default=0),
+            number=0,
             workspace=workspace.log.workspace,
             role=as_,
             runs={each.run: PackedRun(each.of, each.shown) for each in made},
             also=tuple(each.of for each in more),
             to=tuple(sorted(map(ids.workspace_name, to))),
             until=moment("until", until).isoformat() if until else "",
-            license=license_.strip(),
+            license=_license(license_),
             description=description,
             size=len(section),
             sha256=hashlib.sha256(section).hexdigest(),
             key=public,
         )
-        if manifest.pack not in known:
-            manifest = msgspec.structs.replace(manifest, number=manifest.number + 1)
+        report = await self._publish(folder, manifest, section, signer, by, reason)
+        commits = sum(len(each.commits) for each in (*made, *more))
+        left_out = dict(sum((each.left_out for each in made), Counter[str]()))
+        return msgspec.structs.replace(report, commits=commits, left_out=left_out)
+
+    async def _publish(
+        self, folder: str, manifest: Manifest, section: bytes, signer: Any, by: str, reason: str
+    ) -> PackReport:
+        """Give a pack its number, sign, record and store it."""
+        manifest = await self._numbered(manifest)
         first = msgspec.json.encode(_First(manifest, signer.sign(manifest.signed).hex()))
         if len(first) >= MANIFEST_BYTES_MAX or len(section) > PACK_BYTES_MAX:
             raise BadValue("runs", f"{len(section):,} bytes", "make several packs of fewer runs")
-        because = workspace.text(reason)
-        await self._record(
-            public, PackMade(pack=manifest.pack, manifest=manifest, because=because), by
-        )
-        await store.create(f"{manifest.pack}{SUFFIX}", first + b"\n" + section)
+        because, name = self._workspace.text(reason), f"{manifest.pack}{SUFFIX}"
+        made = PackMade(pack=manifest.pack, manifest=manifest, because=because)
+        await self._record(manifest.key, made, by)
+        await ObjectStore(folder).create(name, first + b"\n" + section)
         return PackReport(
-            pack=manifest.pack,
-            file=f"{folder.rstrip('/')}/{manifest.pack}{SUFFIX}",
-            manifest=manifest,
-            commits=sum(len(each.commits) for each in (*made, *more)),
-            left_out=dict(sum((each.left_out for each in made), Counter[str]())),
+            pack=manifest.pack, file=f"{folder.rstrip('/')}/{name}", manifest=manifest
         )
+
+    async def _numbered(self, manifest: Manifest) -> Manifest:
+        """Return the manifest with the number of its name's newest pack if it repeats that one,
+        else with the next.
+        """
+        known = (await self._known(manifest.key))[PackMade]
+        named = (each.manifest for each in known.values() if each.manifest.name == manifest.name)
+        newest = max((each.number for each in named), default=0)
+        same = msgspec.structs.replace(manifest, number=newest)
+        return same if same.pack in known else msgspec.structs.replace(manifest, number=newest + 1)
 
     async def _section(self, made: Sequence[copies.Copy]) -> bytes:
         out = io.BytesIO()

@@ -1,7 +1,8 @@
 """The reads of the page: questions about runs, each answered as `--json` of its command does.
 
 A role is answered from its view of a run, whose events have the role's own numbers, or from its own
-database; what it does not see and what does not exist have one answer.
+database; what it does not see and what does not exist have one answer. The module is long because
+each view of the page has its reads here.
 """
 
 from __future__ import annotations
