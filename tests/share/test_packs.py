@@ -23,7 +23,7 @@ from hansard.agents.exchange.reader import appended
 from hansard.agents.exchange.writer import CommitLine, unseal
 from hansard.bus.log import Append
 from hansard.domain.errors import BadValue, Refused
-from hansard.domain.ids import RunStream, run_of
+from hansard.domain.ids import RunStream, WorkspaceStream, run_of
 from hansard.domain.payload import blobs_named
 from hansard.ext.share import Manifest
 from hansard.ext.share.packs import PackReport, Packs
@@ -420,6 +420,21 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             manifest["runs"] |= {"r": {"run": "r", "shown": "s"}}
             return section
 
+        def again(manifest, section):
+            lines = [json.loads(line) for line in section.splitlines()]
+            joined = next(each for each in lines if "run.agent_joined" in each.get("body", ""))
+            body = json.loads(joined["body"])
+            body["events"][0] |= {"type": "run.started.v1", "data": {"workflow": "x"}}
+            joined["body"] = json.dumps(body)
+            return sealed(lines)
+
+        def elsewhere(manifest, section):
+            manifest["also"] = ["experiment/x"]
+            lines = [json.loads(line) for line in section.splitlines()]
+            commit = next(each for each in lines if each["kind"] == "commit")
+            commit["stream"] = json.loads(msgspec.json.encode(WorkspaceStream("experiment", "x")))
+            return sealed(lines)
+
         def two(manifest, section):
             return section + section
 
@@ -427,6 +442,8 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             (into, "is no copy of its publisher's"),
             (unmarked, "is not marked as a copy"),
             (another, "not those of the manifest"),
+            (again, "has a run.started.v1 after its start"),
+            (elsewhere, "is no run, prompt or memory space of the manifest"),
             (two, "does not end where"),
         ):
             file = resigned(publisher, Path(made.file), change)

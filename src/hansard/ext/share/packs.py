@@ -24,15 +24,14 @@ from hansard.agents.exchange.files import Bad, BadRecord
 from hansard.agents.exchange.writer import CommitLine, Damaged, Header
 from hansard.bus.archive.store import ObjectStore
 from hansard.bus.clock import OS_USER
-from hansard.bus.commits import revive, revive_all
+from hansard.bus.commits import revive_all
 from hansard.domain import ids
 from hansard.domain.choices import moment
-from hansard.domain.errors import BadValue
-from hansard.domain.events import Commit
+from hansard.domain.errors import BadValue, RecordError
 from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream, run_of
 from hansard.domain.payload import blobs_named
-from hansard.domain.run import SHARED, RunStarted
+from hansard.domain.run import SHARED, RunAssigned, RunForked, RunStarted
 from hansard.ext.share import (
     FORMAT,
     PACK,
@@ -425,15 +424,31 @@ def _demand_own(manifest: Manifest, line: writer.Line) -> None:
     if line.origin.log != manifest.workspace:
         raise Damaged(f"a commit is from workspace {line.origin.log}, not {manifest.workspace}")
     if of is None or run is None:
-        if run is not None or str(line.stream) not in manifest.also:
-            raise Damaged(f"a commit is of {run or line.stream}, which the manifest does not name")
+        named = str(line.stream) in manifest.also
+        is_also = isinstance(line.stream, WorkspaceStream) and line.stream.kind in copies.ALSO
+        if not (named and is_also):
+            fact = "which is no run, prompt or memory space of the manifest"
+            raise Damaged(f"a commit is of {run or line.stream}, {fact}")
         return
     if run != copies.id_of(manifest.key, *origin, of.run, of.shown):
         raise Damaged(f"run {run} is no copy of its publisher's")
-    if isinstance(line.stream, RunStream) and line.version == 1:
-        first = revive(msgspec.json.decode(line.body, type=Commit).events[0])
-        label = copies.origin_of(*origin, of.run)
-        if not isinstance(first, RunStarted) or first.labels.get(SHARED) != label:
+    if isinstance(line.stream, RunStream):
+        _demand_marked(line, run, copies.origin_of(*origin, of.run))
+
+
+def _demand_marked(line: CommitLine, run: str, label: str) -> None:
+    """Raise Damaged for a copy whose first event does not mark it as one, or for a later event by
+    which it would lose the mark or count in an experiment.
+    """
+    try:
+        events = revive_all([reader.appended(line.origin.log, line).commit])
+    except RecordError as error:
+        raise Damaged(f"the life of run {run} cannot be read: {error}") from error
+    for version, event in enumerate(events, line.version):
+        if version > 1 and isinstance(event, RunStarted | RunForked | RunAssigned):
+            raise Damaged(f"run {run} has a {event.tag} after its start")
+        is_marked = isinstance(event, RunStarted) and event.labels.get(SHARED) == label
+        if version == 1 and not is_marked:
             raise Damaged(f"run {run} is not marked as a copy of {label}")
 
 
