@@ -435,6 +435,10 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             commit["stream"] = json.loads(msgspec.json.encode(WorkspaceStream("experiment", "x")))
             return sealed(lines)
 
+        def dateless(manifest, section):
+            manifest["until"] = "2099"
+            return section
+
         def two(manifest, section):
             return section + section
 
@@ -445,6 +449,7 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             (again, "has a run.started.v1 after its start"),
             (elsewhere, "is no run, prompt or memory space of the manifest"),
             (two, "does not end where"),
+            (dateless, "give a time with a zone"),
         ):
             file = resigned(publisher, Path(made.file), change)
             with pytest.raises(BadValue, match=match):
@@ -473,6 +478,11 @@ def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
             packs.add(ended.file)
         assert places(home, other) == before
         with hansard.connect(publisher.name, data_dir=home) as source:
+            notice = Path(publisher.folder) / f"{new.pack}.withdrawn.sig"
+            notice.write_text("not a notice")
+            with pytest.raises(BadValue, match="a file with other bytes has this name"):
+                source.noun(Packs).withdraw(new.file, key=publisher.key, reason="a mistake")
+            notice.unlink()
             source.noun(Packs).withdraw(new.file, key=publisher.key, reason="a mistake")
             source.noun(Packs).withdraw(new.file, key=publisher.key, reason="a mistake")
             sql = "SELECT number, withdrawn_at IS NOT NULL FROM packs WHERE name = 'greeting'"
@@ -480,7 +490,7 @@ def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
         found = {(each.name, each.number): each.problem for each in packs.search(publisher.folder)}
         assert found["greeting", 2].startswith("its publisher withdrew")
         assert found["greeting", 1].startswith("it is number 1")
-        for notice in Path(publisher.folder).glob("*.withdrawn.json"):
+        for notice in Path(publisher.folder).glob("*.withdrawn.sig"):
             with pytest.raises(BadValue, match="its publisher withdrew it; use"):
                 packs.add(new.file)
             notice.unlink()  # it is on record here by now

@@ -45,7 +45,7 @@ from hansard.ext.share import (
 from hansard.extending import C_co, Noun, trusted
 from hansard.inspect.answer import find_run
 
-SUFFIX, NOTICE = ".pack.jsonl", ".withdrawn.json"
+SUFFIX, NOTICE = ".pack.jsonl", ".withdrawn.sig"
 
 PACK_BYTES_MAX = 256 * 1024 * 1024
 """Largest pack; it is held in memory."""
@@ -196,7 +196,7 @@ class Packs(Noun[C_co], noun="pack"):
         because, name = self._workspace.text(reason), f"{manifest.pack}{SUFFIX}"
         made = PackMade(pack=manifest.pack, manifest=manifest, because=because)
         await self._record(manifest.key, made, by)
-        await ObjectStore(folder).create(name, first + b"\n" + section)
+        await _store(ObjectStore(folder), name, first + b"\n" + section)
         return PackReport(
             pack=manifest.pack, file=f"{folder.rstrip('/')}/{name}", manifest=manifest
         )
@@ -275,10 +275,11 @@ class Packs(Noun[C_co], noun="pack"):
             file: The pack: its file or URL, or FOLDER/NAME for the newest of a name.
             key: File of the private key that signed it (PEM).
             by: The author on record.
-            reason: The reason, in the notice and on record.
+            reason: The reason on record.
 
         Raises:
-            BadValue: The pack is damaged, or was signed by another key.
+            BadValue: The pack is damaged, or was signed by another key, or another file has the
+                name of the notice.
         """
         store, file, raw = await self._open(file)
         manifest, _ = _read(raw, file)
@@ -288,9 +289,8 @@ class Packs(Noun[C_co], noun="pack"):
             raise BadValue(file, f"it is signed by {manifest.key}, not by {public}", "give its key")
         because = self._workspace.text(reason)
         await self._record(public, PackWithdrawn(pack=manifest.pack, because=because), by)
-        await store.create(
-            f"{manifest.pack}{NOTICE}", signer.sign(_end_of(manifest)).hex().encode()
-        )
+        signature = signer.sign(_end_of(manifest)).hex().encode()
+        await _store(store, f"{manifest.pack}{NOTICE}", signature)
         return PackReport(pack=manifest.pack, file=file, manifest=manifest)
 
     @trusted
@@ -343,10 +343,12 @@ class Packs(Noun[C_co], noun="pack"):
         packs: Any = self
         if _is_folder(folder := folder or "."):
             store = ObjectStore(folder)
+            if (await store.size(name) or 0) > PACK_BYTES_MAX + MANIFEST_BYTES_MAX:
+                raise BadValue(file, "it is larger than any pack", "name a pack")
             raw = await store.get(name)
             found = [each for each in await packs.search(folder) if each.name == name != ""]
-            if raw is None and len({each.key for each in found}) > 1:
-                raise BadValue(file, "several publishers have packs of this name", "name a file")
+            if raw is None and len({(each.key, each.workspace) for each in found}) > 1:
+                raise BadValue(file, "several workspaces have packs of this name", "name a file")
             if raw is None and found:
                 file = found[0].file
                 raw = await store.get(file.rpartition("/")[2])
@@ -371,7 +373,8 @@ class Packs(Noun[C_co], noun="pack"):
         if manifest.until and self._workspace.clock.now() >= datetime.fromisoformat(manifest.until):
             return f"it ended at {manifest.until}:", "request a newer one"
         added = [each.manifest for each in known[PackAdded].values()]
-        last = max((each.number for each in added if each.name == manifest.name), default=0)
+        of = manifest.workspace, manifest.name  # each workspace of a publisher has its numbers
+        last = max((e.number for e in added if (e.workspace, e.name) == of), default=0)
         if manifest.number < last and manifest.pack not in known[PackAdded]:
             return f"it is number {manifest.number}, and number {last} was added:", "use the newer"
         return ()
@@ -464,6 +467,12 @@ def _is_folder(folder: str) -> bool:
     return "://" in folder or Path(folder).is_dir()
 
 
+async def _store(store: ObjectStore, name: str, data: bytes) -> None:
+    """Store a file. Raises BadValue if another one has its name."""
+    if not await store.create(name, data) and await store.get(name) != data:
+        raise BadValue(name, "a file with other bytes has this name", "remove it, and repeat this")
+
+
 def _read(raw: bytes, file: str) -> tuple[Manifest, bytes]:
     """Return the manifest and the section of a pack: signed, and whole. Raises BadValue."""
     head, _, section = raw.partition(b"\n")
@@ -479,7 +488,11 @@ def _manifest(line: bytes, name: str) -> Manifest:
     """Return the manifest of a pack's first line, signed by the key that it names. Raises
     BadValue.
     """
-    first: _First = _decoded(line, _First, name)
+    try:
+        first = msgspec.json.decode(line, type=_First)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fact = f"it is no pack, or damaged ({error})"
+        raise BadValue(name, fact, "give a file that 'hansard pack make' wrote") from None
     manifest = first.manifest
     if manifest.format != FORMAT:
         fact = f"its format is {manifest.format!r:.80}, not {FORMAT!r}"
@@ -491,12 +504,6 @@ def _manifest(line: bytes, name: str) -> Manifest:
     if name.endswith(SUFFIX) and name != f"{manifest.pack}{SUFFIX}":
         fact = f"it is pack {manifest.pack}, under another name"
         raise BadValue(name, fact, "get the pack of this name from its publisher")
+    if manifest.until:
+        moment(f"until of {name}", manifest.until)
     return manifest
-
-
-def _decoded(raw: bytes, kind: type[Any], where: str) -> Any:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        fact = f"it is no pack, or damaged ({error})"
-        raise BadValue(where, fact, "give a file that 'hansard pack make' wrote") from None
