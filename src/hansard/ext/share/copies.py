@@ -23,7 +23,7 @@ from hansard.agents.steps import failures, payloads
 from hansard.agents.workspace import Workspace
 from hansard.bus.commits import drive_fetch, encode, revive
 from hansard.bus.errors import NotFound
-from hansard.bus.log import COMMIT_BYTES_MAX, Blobs, Origin, Stored
+from hansard.bus.log import COMMIT_BYTES_MAX, Blobs, Origin, Stored, UpTo
 from hansard.domain import board, fingerprint, ids, prompt, run
 from hansard.domain.agent import AgentState, SessionBegan
 from hansard.domain.decider import State, evolve
@@ -101,22 +101,30 @@ def origin_of(workspace: str, role: str, of: str) -> str:
     return f"{workspace}/{of} as {role}"
 
 
-async def rules_of(workspace: Workspace, role: str) -> RoleDefined:
-    """Return a role's rules. Raises BadValue if it has none."""
-    rules, _ = await roles.rules_at(workspace.states, role, None)
+async def rules_of(workspace: Workspace, role: str, up_to: UpTo = None) -> RoleDefined:
+    """Return a role's rules at a point. Raises BadValue if it has none."""
+    rules, _ = await roles.rules_at(workspace.states, role, up_to)
     if rules is None:
         raise BadValue("as", f"role {role!r:.80} has no rules", "hansard roles apply FILE")
     return rules
 
 
 async def copied(
-    workspace: Workspace, of: str, role: str, rules: RoleDefined, publisher: str, key: bytes
+    workspace: Workspace,
+    of: str,
+    up_to: UpTo,
+    role: str,
+    rules: RoleDefined,
+    publisher: str,
+    key: bytes,
 ) -> Copy:
-    """Return a copy of a run as a role with these rules sees it now; `key` hashes masked values.
+    """Return a copy of a run at a point, as a role with the rules of that point sees it; `key`
+    hashes masked values.
 
     Raises NotFound, and BadValue where the role sees nothing of it.
     """
-    lines, _ = await _lines(workspace.blobs, of, await workspace.states.history(of), rules, key)
+    history = await workspace.states.history(of, up_to)
+    lines, _ = await _lines(workspace.blobs, of, history, rules, key)
     if not lines:
         fact = f"role {role!r} sees nothing of run {of}"
         raise BadValue("runs", fact, f"see 'hansard roles view {role} {of}'")
@@ -127,7 +135,9 @@ async def copied(
     return made
 
 
-async def also(workspace: Workspace, named: str, rules: RoleDefined, key: bytes) -> Copy:
+async def also(
+    workspace: Workspace, named: str, up_to: UpTo, rules: RoleDefined, key: bytes
+) -> Copy:
     """Return a copy of a prompt or a memory space. Raises BadValue where the role does not see all
     of it.
     """
@@ -135,7 +145,8 @@ async def also(workspace: Workspace, named: str, rules: RoleDefined, key: bytes)
     if kind not in ALSO or not name:
         raise BadValue("also", f"{named!r:.80}", "give prompt/NAME or memory/NAME")
     stream = ids.WorkspaceStream(kind, ids.name(kind, name))
-    lines, hidden = await _lines(workspace.blobs, "", await workspace.log.read(stream), rules, key)
+    history = await workspace.log.read(stream, up_to=up_to)
+    lines, hidden = await _lines(workspace.blobs, "", history, rules, key)
     made = Copy("", named, "")
     builder = _Builder(workspace, made, whole=True)
     if hidden or not lines or not all(builder.repeat(stream, *line) for line in lines):

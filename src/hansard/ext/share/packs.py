@@ -25,6 +25,7 @@ from hansard.agents.exchange.writer import CommitLine, Damaged, Header
 from hansard.bus.archive.store import ObjectStore
 from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive_all
+from hansard.bus.log import AtPosition
 from hansard.domain import ids
 from hansard.domain.choices import moment
 from hansard.domain.errors import BadValue, RecordError
@@ -156,13 +157,19 @@ class Packs(Noun[C_co], noun="pack"):
             ExtraMissing: The extras `experience` and `archive` are not installed.
         """
         workspace = self._workspace
-        rules = await copies.rules_of(workspace, as_)
+        named = dict.fromkeys([await find_run(workspace, run) for run in runs])
+        # One moment: no event is shown by rules that were narrowed before it.
+        end = AtPosition(await workspace.log.end(None))
+        rules = await copies.rules_of(workspace, as_, end)
         signer = private_key(Path(key))
         public = signer.public_key().public_bytes_raw().hex()
         masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
-        named = dict.fromkeys([await find_run(workspace, run) for run in runs])
-        made = [await copies.copied(workspace, run, as_, rules, public, masks) for run in named]
-        more = [await copies.also(workspace, each, rules, masks) for each in dict.fromkeys(also)]
+        made = [
+            await copies.copied(workspace, run, end, as_, rules, public, masks) for run in named
+        ]
+        more = [
+            await copies.also(workspace, each, end, rules, masks) for each in dict.fromkeys(also)
+        ]
         section = await self._section([*made, *more])
         manifest = Manifest(
             format=FORMAT,
