@@ -92,6 +92,7 @@ def test_a_grant_is_live_and_ends_at_once(pair):
         assert giver.sql(views, f"workspace {pair.receiver}").rows == [(3,)]
         assert shares.grant([pair.run], to=pair.receiver, as_="plain").ended == ""
         assert theirs.read(made.grant, pair.run).events
+        assert receiver.sql(rows).rows == [(pair.receiver, "plain", 4, False)]
 
 
 def test_what_is_hidden_leaves_no_trace_in_the_receiver(pair):

@@ -203,10 +203,12 @@ SELECT url_decode(split_part(stream, '/', 2)) AS grant_id,
     arg_max(data->'runs', position) FILTER (type = 'share.granted.v1') AS runs,
     arg_max(data->>'until', position) FILTER (type = 'share.granted.v1') AS until,
     min(logged_at) FILTER (type = 'share.granted.v1') AS granted_at,
-    max(logged_at) FILTER (type = 'share.withdrawn.v1') AS withdrawn_at,
+    CASE WHEN max(position) FILTER (type = 'share.withdrawn.v1')
+        > max(position) FILTER (type = 'share.granted.v1')
+        THEN max(logged_at) FILTER (type = 'share.withdrawn.v1') END AS withdrawn_at,
     count(*) FILTER (type = 'share.read.v1') AS reads, max(position) AS position
 FROM events WHERE starts_with(type, 'share.') GROUP BY stream;
 COMMENT ON VIEW shares IS
-    'One row per grant that this workspace gave or received. withdrawn_at: of its last withdrawal. reads: of the receiving workspace, there.';
+    'One row per grant that this workspace gave or received. withdrawn_at: null unless the newest statement withdraws it. reads: on record in the receiving workspace alone.';
 """,  # noqa: E501 -- the comment of a view is one text
 )

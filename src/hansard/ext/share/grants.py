@@ -179,7 +179,7 @@ class Shares(Noun[C_co], noun="share"):
             found = await _demand(giver, grant, run, here)
             made = await roles.derive(giver.states, found.role, run)
             if not await self._context.shows(made.label):
-                raise NotFound(f"run {run!r:.80} of grant {grant}", "have the role cleared for it")
+                raise _no_run(grant, run)
             await _demand(giver, grant, run, here)  # it may have ended meanwhile
             await roles.record(giver, made, f"workspace {here}")
         event = ShareRead(run=run, events=len(made.view.events), digest=made.view.digest)
@@ -191,8 +191,13 @@ class Shares(Noun[C_co], noun="share"):
 async def _demand(giver: Workspace, grant: str, run: str, here: str) -> Grant:
     """Return a grant of a run to a workspace that is in force. Raises NotFound, Refused."""
     found = await _grant(giver, grant)
-    if found.to != here or run not in found.runs:
-        raise NotFound(f"run {run!r:.80} of grant {grant}", "hansard share list shows the runs")
+    if (found.workspace, found.to) != (giver.log.workspace, here) or run not in found.runs:
+        raise _no_run(grant, run)
     if found.ended:
         raise Refused(f"grant {grant} is not in force: {found.ended}; request another one")
     return found
+
+
+def _no_run(grant: str, run: str) -> NotFound:
+    """Return one answer for a run that is not shared, and one that the caller may not see."""
+    return NotFound(f"run {run!r:.80} of grant {grant}", "hansard share list shows the runs")
