@@ -1,12 +1,16 @@
 """`hansard predict`: what a kill now would cost, and the interval that `run show` and SQL state."""
 
 import math
+import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hansard
-from tests.cli.support import Call
+from tests.cli.support import Call, environment
+from tests.faults._warm import run
 
 pytestmark = pytest.mark.later
 
@@ -47,6 +51,40 @@ def test_the_cost_of_a_kill(call: Call, record: hansard.Record):
         assert 0 <= least <= most < math.inf
         assert cost["open_s"]["ada#6"] >= 0
     assert call("predict", session.run).out == "no agent is at work: a kill costs nothing\n"
+
+
+KILLED = """
+import os, signal
+import hansard
+
+with hansard.Session("resumed", run="resumed", agent="ada", role="r") as session:
+
+    @session.tool(effects="idempotent")
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for n in session.resumable(range(4)):
+        if n == 2:
+            stop()
+"""
+
+
+def test_a_resumed_agent_goes_on_after_its_earlier_checkpoint(
+    call: Call, record: hansard.Record, home: Path
+):
+    """The checkpoint of an earlier session counts; a call that it left open, which may not run
+    again yet, hides none of the time since in the upper bound.
+    """
+    killed = run(["-c", KILLED], cwd=home, env=environment(home), timeout=60)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with record.run("resumed", run="resumed", agent="ada", role="r"):
+        time.sleep(0.2)
+        [cost] = call("predict", "resumed", "--json").lines
+    assert (cost["loop"], cost["done"]) == ("items", 2)
+    assert [each["tool"] for each in cost["open_calls"]] == ["stop"]
+    least, most = cost["repeated_s"]
+    assert least == 0
+    assert most >= 0.2
 
 
 def test_the_choice_of_an_interval_is_shown(call: Call, record: hansard.Record):

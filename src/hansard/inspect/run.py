@@ -601,12 +601,13 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
 class KillCost(Answer, tag_field="kind", tag="agent", kw_only=True):
     """What a kill now would cost an agent at work; times in seconds.
 
-    `loop` is the `resumable` loop whose checkpoint is its session's newest, with `done`
-    items; null for none. A resume repeats the program's own time, outside of calls, within the two
-    bounds of `repeated_s`: from that checkpoint (without one, the session's begin) until the last
-    event; and from the session's begin until now, without the items of loops that are on record. It
-    repeats none of the session's `answered` calls, and what they used. `open_calls` would be
-    interrupted, after `open_s`.
+    `loop` is the `resumable` loop whose checkpoint is the agent's newest, with `done` items; null
+    for none. A resume repeats the program's own time, outside of calls, within the two bounds of
+    `repeated_s`: from that checkpoint (from the session's begin if it is older) until the last
+    event; and from the session's begin until now, without the items of loops that are on record. An
+    earlier session's call without an outcome may run again now, and lowers the lower bound alone.
+    A resume repeats none of the session's `answered` calls, and what they used. `open_calls` would
+    be interrupted, after `open_s`.
     """
 
     run: str
@@ -622,9 +623,11 @@ class KillCost(Answer, tag_field="kind", tag="agent", kw_only=True):
 
 async def kill_costs(workspace: Workspace, run: str, at_s: float) -> list[KillCost]:
     """Predict what a kill of each agent at work would cost, at a time in seconds since 1970. Reads
-    the agents' whole streams. Raises NotFound, UnknownEvent, Corrupt.
+    the agents' whole streams. Raises NotFound, UnknownEvent, Corrupt, and Refused for a copy of
+    another workspace's run: nobody is at work in it.
     """
     view = await workspace.states.run(run)
+    view.life.demand_own()
     agents = [agent for agent in view.life.missing if agent in view.agents]
     return [await _kill_cost(workspace, view, agent, at_s) for agent in agents]
 
@@ -640,17 +643,18 @@ async def _kill_cost(workspace: Workspace, view: RunView, agent: str, at_s: floa
     loops: dict[str, list[float]] = {}
     for noted in state.facts:
         fact: Any = noted.fact
-        if noted.version > began and getattr(fact, "name", "").startswith(PROGRESS):
-            since, saved = noted.version, fact
-            loops.setdefault(fact.name, []).append(times[since])
+        if getattr(fact, "name", "").startswith(PROGRESS):
+            since, saved = max(began, noted.version), fact
+            if noted.version > began:
+                loops.setdefault(fact.name, []).append(times[since])
     data = await Payloads(workspace).value(saved.data) if saved is not None else {}
     ended = [step for step in state.steps.values() if (step.outcome_version or 0) > began]
     calls = [step for step in state.steps.values() if step.status is StepStatus.REQUESTED]
     last_s, now_s = times[state.version], max(at_s, times[state.version])
     ends = [(times[step.outcome_version or 0], step.duration_ms / 1e3) for step in ended]
     busy = [(end - seconds, end) for end, seconds in ends]
-    busy += [(times[step.version], now_s) for step in calls]
-    least = _apart(times[since], last_s, busy)
+    least = _apart(times[since], last_s, busy + [(times[each.version], now_s) for each in calls])
+    busy += [(times[each.version], now_s) for each in calls if each.version > began]
     most = _apart(times[began], now_s, busy + [(saves[0], saves[-1]) for saves in loops.values()])
     usage: Counter[str] = Counter()
     for step in ended:
