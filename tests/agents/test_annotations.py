@@ -314,6 +314,22 @@ async def test_a_loop_that_chooses_its_checkpoints(record: TwinRecord):
         assert replayed.raw.results == loop.raw.results
 
 
+async def test_the_failures_of_a_fork_are_those_of_its_own_workflow(record: TwinRecord):
+    """Sessions count for the workflow of a fork's parent, not for forks of other workflows."""
+    for workflow, end in (("one", 1), ("two", None)):
+        async with record.run(workflow, run=workflow):
+            pass
+        fork = await record.fork(workflow)
+        with contextlib.suppress(KeyboardInterrupt):
+            async with record.run(workflow, run=fork) as session:
+                async for n in session.resumable(range(3), every="auto"):
+                    if n == end:
+                        raise KeyboardInterrupt
+    facts: list[Any] = [noted.fact for noted in (await record.state(fork)).agent("ada").facts]
+    choice = msgspec.json.decode(facts[-1].data)["auto"]
+    assert (choice["sessions"], choice["failures"]) == (1, 0)
+
+
 async def test_an_inner_loop_that_chooses_is_not_recorded_twice(record: TwinRecord):
     """An outer item that runs again follows the inner loop's recorded checkpoints."""
     for end in (2, None):

@@ -183,6 +183,10 @@ def test_a_pack_is_read_replayed_and_forked_elsewhere(home, publisher, other):
         assert packs.verify(found.file, key=publisher.public).pack == made.pack
         assert packs.add(found.file, key=publisher.public).new == made.commits
         assert packs.add(found.file).new == 0
+        with record.run("greeting", agent="ada", role="clerk") as session:
+            assert list(session.resumable(range(2), every="auto")) == [0, 1]
+        saved: Any = record.state(session.run).agents["ada"].facts[-1].fact
+        assert msgspec.json.decode(saved.data)["auto"]["sessions"] == 0  # its times are no copy's
         before = places(home, other)
         CALLS.clear()
         for write in (

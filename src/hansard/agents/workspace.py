@@ -310,7 +310,8 @@ async def ended_sessions(log: EventLog, run: str, *, alone: bool) -> tuple[list[
     those of the run, and `run`.
 
     A session has failed if its agent left other than completed, or was resumed without having left:
-    then it lasted until its last commit.
+    then it lasted until its last commit. Imports and copies are left out: this log has the times of
+    the import.
     """
     runs = {run} if alone else {run, *sorted(await log.runs())[-SESSION_RUNS_MAX:]}
     try:
@@ -321,11 +322,14 @@ async def ended_sessions(log: EventLog, run: str, *, alone: bool) -> tuple[list[
     began: dict[tuple[str, str], Stored] = {}
     ended: list[tuple[str, Stored, Stored, str | None]] = []
     for stored in lives:
+        is_own = stored.origin is None and not is_imported(stored)
         name = stored.stream.run  # type: ignore[union-attr] # lives alone are read
         for event in revive_all([stored.commit]):
             if isinstance(event, RunStarted):
                 workflows[name] = event.workflow
-            elif isinstance(event, AgentJoined | RunResumed):
+            elif isinstance(event, RunForked):  # of an unread parent: its forks alone
+                workflows[name] = workflows.get(event.parent, event.parent)
+            elif is_own and isinstance(event, AgentJoined | RunResumed):
                 before = began.get((name, event.agent), stored)
                 if before is not stored:
                     ended.append((name, before, stored, None))
