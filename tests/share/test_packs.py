@@ -482,6 +482,7 @@ def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
             packs.add(ended.file)
         assert places(home, other) == before
         with hansard.connect(publisher.name, data_dir=home) as source:
+            (Path(publisher.folder) / "empty.pack.jsonl").touch()  # no pack, as after a full disk
             notice = Path(publisher.folder) / f"{new.pack}.withdrawn.sig"
             notice.write_text("not a notice")
             with pytest.raises(BadValue, match="a file with other bytes has this name"):

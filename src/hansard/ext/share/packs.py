@@ -313,7 +313,7 @@ class Packs(Noun[C_co], noun="pack"):
         store = ObjectStore(folder)
         found: list[FoundPack] = []
         for name, size in (await store.names("")).items():
-            if not name.endswith(SUFFIX):
+            if not size or not name.endswith(SUFFIX):  # an empty file has no range to read
                 continue
             file = f"{folder.rstrip('/')}/{name}"
             (head,) = await store.ranges(name, [(0, min(size, MANIFEST_BYTES_MAX))]) or [b""]
@@ -434,9 +434,8 @@ def _demand_own(manifest: Manifest, line: writer.Line) -> None:
     if line.origin.log != manifest.workspace:
         raise Damaged(f"a commit is from workspace {line.origin.log}, not {manifest.workspace}")
     if of is None or run is None:
-        named = str(line.stream) in manifest.also
-        is_also = isinstance(line.stream, WorkspaceStream) and line.stream.kind in copies.ALSO
-        if not (named and is_also):
+        kind = line.stream.kind if isinstance(line.stream, WorkspaceStream) else ""
+        if kind not in copies.ALSO or str(line.stream) not in manifest.also:
             fact = "which is no run, prompt or memory space of the manifest"
             raise Damaged(f"a commit is of {run or line.stream}, {fact}")
         return
