@@ -39,7 +39,9 @@ class Theirs:
             ports = {"PORT": self.port, "HTTP_PORT": other.getsockname()[1]}
         env = {f"HANSARD_NATS_{name}": str(port) for name, port in ports.items()}
         env |= {"HANSARD_NATS_STORE": str(folder / "store")}
-        env |= {f"HANSARD_{who}_PASSWORD": '"pass-word"' for who in ("RUNTIME", "SYSTEM")}
+        env |= {
+            f"HANSARD_{who}_PASSWORD": '"pass-word"' for who in ("RUNTIME", "SERVICE", "SYSTEM")
+        }
         command: list[str | Path] = [find_binary(), "-c", self.config, "-a", "127.0.0.1"]
         command += ["-l", folder / "log"]
         self.process = subprocess.Popen(command, env=os.environ | env)

@@ -247,12 +247,17 @@ def test_damaged_metadata_is_repaired(damage: Damage, files: Files, cli: Call):
 
 @pytest.mark.slow
 def test_a_workspace_is_used_without_its_snapshots_and_repaired(files: Files, cli: Call):
-    """With damaged snapshots a workspace opens, `check` reports it, and `repair` rebuilds them."""
+    """With damaged snapshots a workspace opens and makes them again; without it `check` reports
+    them, and `repair` rebuilds them.
+    """
     flip(files.stream("snap") / "meta.inf", 3)
     with hansard.connect(workspace=WORKSPACE, data_dir=files.home) as record:
         [(run, _)] = record.runs(workflow="long")
         assert record.state(run).agents
     stopped(files.home)
+    assert cli("check").code == 0
+    stopped(files.home)
+    flip(files.stream("snap") / "meta.inf", 3)
     assert "stream 'hansard_snap-lab' does not exist" in cli("check").out
     [restored] = [msgspec.json.decode(line) for line in cli("repair", "--json").out.splitlines()]
     assert restored["stream"] == files.stream("snap").name

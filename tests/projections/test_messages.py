@@ -174,9 +174,9 @@ TABLES = {
 }
 
 
-ELSEWHERE = {"causation", "content", "correlation", "name", "tool_call_id"}
-"""Columns of messages with non-text content or answering a call (in the story), and of aggregates'
-commits (in tests/aggregates).
+ELSEWHERE = {"causation", "choice", "content", "correlation", "name", "tool_call_id"}
+"""Columns of messages with non-text content or answering a call (in the story), of aggregates'
+commits (in tests/aggregates), and of loops that choose their checkpoints (in tests/agents).
 """
 
 

@@ -51,7 +51,7 @@ async def follow(
     home: Annotated[str, argument("REGION", "The JetStream domain of the workspace's home.")],
     once: Annotated[bool, flag("--once", "Do what is due now, and end.")] = False,
 ) -> None:
-    """Keep a copy of a workspace's log in this region, up to date until Ctrl-C.
+    """Keep a copy of a workspace's log in this region until Ctrl-C.
 
     Commands that read use the copy and state its lag. Programs write to the home, over this
     region's server. After a promotion it seals the former home as soon as that answers, and lists
@@ -105,7 +105,7 @@ def _render(lost: regions.Lost, home: str) -> str:
 
 @region.command("show")
 async def show() -> None:
-    """Show which region is the workspace's home, and how far the copy in this region is."""
+    """Show the home of a workspace, and how far the copy here is."""
     config = settings()
     async with _brokers(config) as (here, _):
         own, lag = await regions.domain_of(here), await regions.lag(here, config.workspace)
@@ -132,7 +132,7 @@ async def promote(
     answers = lag is not None and lag.newest is not None
     if lag is not None and not answers and not without_home:
         raise CallerError(
-            f"{lag}: {lag.announced:,} commits were announced and have not arrived, and it may "
+            f"{lag}: {counted(lag.announced, 'announced commit')} did not arrive, and it may "
             f"have accepted more. They will not be in the log after position {lag.position:,}: "
             f"promote with --without-home, or wait for {lag.home!r}"
         )

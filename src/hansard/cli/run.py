@@ -561,10 +561,11 @@ def _next_commands(report: RunReport, open_steps: list[OpenStep]) -> Iterator[Pa
 
 @app.command()
 async def predict(which: Run) -> None:
-    """Predict what a kill of a run's agents now would cost, and what a resume would do.
+    """Predict what a kill of a run's agents now would cost.
 
-    Only what is recorded is known. Work of the program itself is stated as two bounds: the record
-    holds its calls and checkpoints, not what it does between them.
+    It also states what a resume would do. Only what is recorded is known. Work of the program
+    itself is stated as two bounds: the record holds its calls and checkpoints, not what it does
+    between them.
     """
     async with reading_run(which) as (workspace, run):
         costs = await run_reads.kill_costs(workspace, run, datetime.now(UTC).timestamp())

@@ -112,7 +112,7 @@ _TIERS = (
 
 @tiers.command("show")
 async def show() -> None:
-    """Show where the commits of the log are, and the cache of the archive.
+    """Show where a log's commits are, and the cache of the archive.
 
     'live' is the stream that is written, 'sealed' one that is not archived or not deleted yet,
     'archive' the object store. Hits and evictions of a running service are in its /metrics.
@@ -176,7 +176,7 @@ async def sql(
 async def clean(
     yes: Annotated[bool, flag("--yes", "Delete them.")] = False,
 ) -> None:
-    """List segments of the archive that no manifest names; delete them with --yes.
+    """List segments that no manifest names; delete them with --yes.
 
     Processes that were killed left them. Segments of a generation that is not archived yet are
     kept: a roll may be storing it.

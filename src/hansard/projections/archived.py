@@ -44,6 +44,7 @@ GROUP BY table_name ORDER BY table_name
 
 
 _SIZES = "first, last, commits, commit_bytes, segment_bytes, table_bytes"
+_PART_SIZES = ("count", "message_bytes", "size")
 _GENERATIONS = """
 CREATE VIEW log_generations AS
 SELECT g.*, min(e.logged_at) AS began, max(e.logged_at) AS ended FROM (
@@ -268,10 +269,7 @@ async def _sizes(
     rows: list[tuple[int, ...]] = []
     for each in manifests:
         parts, end = await archive.segments(each.first, each.last), f"-{each.last:020d}.parquet"
-        sizes = [
-            sum(column)
-            for column in zip(*((p.count, p.message_bytes, p.size) for p in parts), strict=True)
-        ]
+        sizes = [sum(getattr(part, name) for part in parts) for name in _PART_SIZES]
         tables = sum(size for name, size in objects.items() if name.endswith(end))
         rows.append((each.first, each.last, *sizes, tables))
     return rows
