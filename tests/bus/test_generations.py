@@ -322,7 +322,7 @@ async def test_generation_0_can_at_no_moment_be_made_again(
         monkeypatch.setattr(module, "api", interrupted)
     await rolled(nats, "moment", tmp_path)
     assert [each.rpartition(".")[0] for each in subjects] == [
-        *["STREAM.UPDATE"] * 4,
+        *["STREAM.UPDATE"] * 3,  # the writer seals
         "STREAM.DELETE",
     ]
     await log.close()
@@ -487,3 +487,26 @@ async def test_a_generation_that_the_server_omits_is_restored(tmp_path: Path, ge
             assert [each.commit.version for each in await log.read(ONE)] == [*range(1, version + 1)]
             await log.close()
             server.kill()
+
+
+async def test_a_generation_that_does_not_become_quiet_is_opened_again(
+    nats: Nats, monkeypatch: pytest.MonkeyPatch
+):
+    """Its leader has given out a position and does not store it: a seal could lose that commit."""
+    log = await nats.log("unquiet")
+    await log.append(append(ONE))
+    admin = await Broker.open(nats.options("admin"))
+    proposed = streams._proposed
+
+    async def ahead(*arguments: Any) -> int:
+        return await proposed(*arguments) + 1
+
+    monkeypatch.setattr(streams, "_proposed", ahead)
+    monkeypatch.setattr(streams, "QUIET_S", 0.0)
+    with pytest.raises(BrokerError, match="does not follow"):
+        await roll.roll(admin, "unquiet")
+    monkeypatch.undo()
+    assert (await log.append(append(ONE, 2))).position == 2
+    assert (await roll.roll(admin, "unquiet")).first == 3
+    await admin.close()
+    await log.close()

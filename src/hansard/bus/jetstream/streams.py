@@ -332,8 +332,8 @@ async def ensure(broker: Broker, workspace: str, replicas: int | None = None) ->
 async def seal(
     broker: Broker, workspace: str, generation: Generation, metadata: dict[str, str] | None = None
 ) -> bool:
-    """Seal a generation for ever, with more metadata; return False if a replica is away, and it is
-    open again. Raises BrokerError, NoAnswer, Unreachable.
+    """Seal a generation for ever, with more metadata; return False if a replica is away or the
+    leader does not store in time, and it is open again. Raises BrokerError, NoAnswer, Unreachable.
 
     It leaves its subjects first, and has to be quiet then: a batch that a killed server had half
     written is completed at its start, but not in a sealed stream. In a cluster the leader stores
@@ -354,21 +354,25 @@ async def seal(
             if existing is not None and not existing.get("sealed"):
                 raise
             return True  # another process sealed it, and perhaps deleted it
-    closed_s, late = time.monotonic(), list[str]()
-    last: int | None = None
+    info, closed_s, last, is_quiet = generation.info, time.monotonic(), -1, False
     proposed, is_clustered = await _proposed(broker, generation, closed), _is_clustered(generation)
     for _ in range(QUIET_TRIES_MAX):
         before, info = last, await Direct(broker).info(generation.stream)
+        if info["config"].get("sealed"):
+            return True  # another process sealed it, and its metadata are kept
         last = int(info["state"]["last_seq"])
         late = late_of(info) + silent_of(info, time.monotonic() - closed_s)
-        if (last == before or not is_clustered) and last >= proposed and not late:
+        # Another process may have opened it again.
+        is_quiet = info["config"].get("subjects") == [closed] and last >= proposed and not late
+        is_quiet = is_quiet and (last == before or not is_clustered)
+        if is_quiet:
             break
         await asyncio.sleep(QUIET_S)
-    if late:
+    if not is_quiet:
         opened = generation_config(workspace, generation.number, generation.first)["subjects"]
         await api(broker, update, generation.info["config"] | {"subjects": opened})
         return False
-    await api(broker, update, config | {"sealed": True})
+    await api(broker, update, info["config"] | {"sealed": True})
     return True
 
 
