@@ -248,6 +248,29 @@ def test_a_promotion_names_what_the_lost_home_accepted_besides(
         assert opened.fork("half") != "half"
 
 
+@pytest.mark.slow
+def test_a_home_that_was_just_rolled_follows_its_successor(
+    two: Regions, run: Command, tmp_path: Path
+) -> None:
+    """Its newest generation is empty; a promotion back archives nothing of that."""
+    a, b = two.a, two.b
+    record(a, tmp_path, "one")
+    follow(run, b, "A")
+    catch_up(b, "A")
+    assert run(a, "tiers", "roll").code == 0
+    assert run(b, "region", "promote").code == 0
+    record(b, tmp_path, "two")
+    follow(run, a, "B")
+    catch_up(a, "B")
+    assert messages(a) == messages(b)
+    assert run(a, "region", "promote").code == 0
+    record(b, tmp_path, "three")  # opened in region B, written to region A
+    follow(run, b, "A")
+    catch_up(b, "A")
+    assert messages(a) == messages(b)
+    assert run(a, "check").code == run(b, "check").code == 0
+
+
 class Died(Exception):
     """The promoting process ended."""
 

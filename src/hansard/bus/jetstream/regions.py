@@ -241,20 +241,24 @@ async def promote(here: Broker, workspace: str, there: Broker | None) -> int:
     if newest is None or not (newest.is_copy or (newest.is_sealed and not newest.home)):
         raise CallerError(f"region {mine!r} has no copy of workspace {workspace!r} to promote")
     if newest.is_copy:
+        number = newest.number + 1
         if there is not None:
             other = await survey(Direct(there), workspace)
-            last = (await _sealed(there, workspace, other, mine)).streams[-1].last
+            if not other.home:  # finish a roll, whose process would open another generation there
+                other = await streams.open_next(there, workspace)
+            former = (await _sealed(there, workspace, other, mine)).streams[-1]
+            number = former.number + 1  # an empty one is not copied, and keeps its number
             until_s = time.monotonic() + CAUGHT_UP_S
-            while newest.last < last:
+            while newest.last < former.last:
                 if time.monotonic() >= until_s:
-                    why = f"position {last:,} did not arrive in {CAUGHT_UP_S:.0f} s: promote again"
-                    raise Unreachable(there.url, why)
+                    why = f"position {former.last:,} did not arrive in {CAUGHT_UP_S:.0f} s"
+                    raise Unreachable(there.url, f"{why}: promote again")
                 await asyncio.sleep(CAUGHT_UP_POLL_S)
                 await copy(here, there, workspace)
                 newest = (await survey(Direct(here), workspace)).streams[-1]
         await _set(here, streams.blob_config(workspace))
         await _set(here, streams.snapshot_config(workspace), emptied=True)
-        promoted = f"{newest.home} {newest.number + 1}"
+        promoted = f"{newest.home} {number}"
         await streams.seal_copy(here, workspace, newest, {PROMOTED: promoted})
     await here.send(subjects.rolled(workspace), mine.encode())
     return (await streams.open_next(here, workspace)).streams[-1].first - 1

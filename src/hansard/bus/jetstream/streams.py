@@ -270,7 +270,9 @@ def configs(workspace: str, at: Survey) -> list[dict[str, Any]]:
         newest = at.streams[-1]
         number, first = newest.number, newest.first
         if newest.is_closed:
-            number, first = number + 1, newest.last + 1
+            # A promotion skips the number of an empty generation of the former home.
+            promoted = int(newest.metadata.get(PROMOTED, "0").rpartition(" ")[2])
+            number, first = max(number + 1, promoted), newest.last + 1
     log = generation_config(workspace, number, first)
     return [log, blob_config(workspace), snapshot_config(workspace)]
 
