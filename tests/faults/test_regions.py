@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import hansard
-from hansard.bus.errors import AppendUnknown, BusError
-from hansard.bus.jetstream import JetStreamLog, open_log, regions
+from hansard.bus.errors import AppendUnknown, BrokerError, BusError
+from hansard.bus.jetstream import JetStreamLog, open_log, regions, streams
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import Direct
+from hansard.bus.jetstream.generations import HOME, survey
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.subjects import snapshot_prefix, snapshot_stream
 from hansard.domain.errors import CallerError
@@ -269,6 +270,25 @@ def test_a_home_that_was_just_rolled_follows_its_successor(
     catch_up(b, "A")
     assert messages(a) == messages(b)
     assert run(a, "check").code == run(b, "check").code == 0
+
+
+@pytest.mark.slow
+async def test_an_interrupted_promotion_is_named(two: Regions) -> None:
+    """The home is sealed for a region that was not promoted yet: nothing is written until then."""
+    log = await open_log(two.a.options, "lab", "unknown")
+    await log.append(append(KeyStream("r", "k")))
+    here = await Broker.open(two.b.options)
+    there = await Broker.open(two.b.options.in_region("A"))
+    await followed(here, there)
+    [newest] = (await survey(Direct(there), "lab")).streams
+    assert await streams.seal(there, "lab", newest, {HOME: "B"})
+    with pytest.raises(BrokerError, match="'hansard region promote' there again"):
+        await open_log(two.a.options, "lab", "unknown")
+    assert await regions.promote(here, "lab", there) == 1
+    late = await open_log(two.a.options, "lab", "unknown")
+    assert (await late.append(append(KeyStream("r", "k"), 2))).position == 2
+    for each in (log, late, here, there):
+        await each.close()
 
 
 class Died(Exception):

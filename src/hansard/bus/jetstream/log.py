@@ -869,7 +869,7 @@ async def open_log(
             at = await _after_roll(Direct(writes), workspace, at, wait_s)
         if at.home and reading is None:
             await writes.close()
-            there = runtime.in_region(at.home)
+            there = _at_home(runtime, workspace, at.home)
             return await open_log(there, workspace, "unknown", screened=screened)
         created = False
         is_there = at.home or await jetstream_streams.present(writes, workspace, replicas, at)
@@ -906,6 +906,20 @@ async def open_log(
         await writes.close()
         await reads.close()
         raise
+
+
+def _at_home(runtime: BrokerOptions, workspace: str, home: str) -> BrokerOptions:
+    """Return the options of a workspace's home. Raises BrokerError if a region that another one
+    names as the home is none.
+    """
+    if runtime.domain:
+        fact = (
+            f"region {runtime.domain!r} names region {home!r} as its home; if a promotion of "
+            f"{runtime.domain!r} was interrupted, run 'hansard region promote' there again; else "
+            f"run 'hansard region follow {home}' here first"
+        )
+        raise BrokerError(f"opening {workspace!r}", 0, fact)
+    return runtime.in_region(home)
 
 
 async def _after_roll(direct: Direct, workspace: str, at: Survey, wait_s: float) -> Survey:
