@@ -59,12 +59,15 @@ async def follow(
     WORKSPACE-lost-POSITION of the new home, and then keeps a copy.
     """
     config, shown = settings(), ""
+    imported: regions.Lost | None = None
     async with _brokers(config, home) as (here, there):
         while True:
             try:
                 lost = await regions.follow(here, there, config.workspace, config.nats_replicas)
                 if lost is not None and lost.region != home:
-                    await _bring(config, home, lost)
+                    if lost != imported:  # until the new home has a commit there is nothing to copy
+                        await _bring(config, home, lost)
+                        imported = lost
                     await regions.copy(here, there, config.workspace, config.nats_replicas)
                 if lost is not None and (text := _render(lost, home)) != shown:
                     output.show(lost, text)
