@@ -117,6 +117,39 @@ async def test_a_publication_is_fetched_and_continued_elsewhere(
         await log.close()
 
 
+@pytest.mark.slow
+async def test_a_copy_replaces_what_nobody_can_use(nats: Nats, tmp_path: Path):
+    """Parts of a copy that was killed, and the same position as another version published it."""
+    log, place = await nats.log("lab"), TableFiles.of(tmp_path / "a", "lab")
+    await log.append(append(KEY))
+    source = await RawWorkspace.open(nats.options(), "lab")
+    sharing_one = await Sharing.open(nats.options(), "lab", str(tmp_path / "archive"), place)
+    orphan = tmp_path / "archive/lab/published/0f/0"
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"part")
+    try:
+        await sharing_one.wait()
+        projector = await Projector.open(source, place)
+        await projector.run(1)
+        await projector.close()
+        await sharing_one._copy()
+        assert not orphan.exists()
+        [first] = await sharing_one._descriptions()
+        (tmp_path / "archive" / first).write_bytes(b"{}")
+        for _ in range(2):
+            await sharing_one._copy()
+            assert len(await sharing_one._descriptions()) == 2
+        other = TableFiles.of(tmp_path / "b", "lab")
+        reader = await Sharing.open(nats.options(), "lab", str(tmp_path / "archive"), other)
+        assert await reader._fetch() is None
+        assert digests(other) == digests(place)
+        await reader.close()
+    finally:
+        await sharing_one.close()
+        await source.close()
+        await log.close()
+
+
 def digests(place: TableFiles) -> object:
     """Return the digests of the newest publication."""
     with snapshots.holding(place) as current:

@@ -109,6 +109,8 @@ class Sharing:
         self._store: ObjectStore = archive_at(workspace, archive).tiers.store
         self._folder = f"{workspace}/published"
         self._place = place
+        self._copied = ""
+        """Name of the newest description, once it is known to be of this version."""
 
     @classmethod
     async def open(
@@ -174,7 +176,7 @@ class Sharing:
         """Copy the newest publication to the store, unless it is there; remove older ones."""
         there = await self._descriptions()
         with snapshots.holding(self._place) as current:
-            if current is None or (there and current.position <= _position(there[-1])):
+            if current is None or (there and await self._is_copied(current, there[-1])):
                 return
             for name, digest in current.files.items():
                 with (current.folder / name).open("rb") as file:
@@ -186,15 +188,33 @@ class Sharing:
                         await self._renewed()
                         number += 1
             content = (current.folder / snapshots.GENERATION_FILE).read_bytes()
-            name = f"{self._folder}/{current.position:020}-{time.time_ns()}.json"
+            # After the newest one, also if that has this position, by the clock of another machine.
+            stamp = max(time.time_ns(), _stamp(there[-1]) + 1 if there else 0)
+            name = f"{self._folder}/{current.position:020}-{stamp}.json"
             await self._store.create(name, content)
         there.append(name)
+        if not await self._renewed():
+            return  # the next holder may be copying now
         kept = {digest for each in there[-KEPT:] for digest in await self._digests(each)}
-        for each in there[:-KEPT]:
-            for digest in await self._digests(each) - kept:
-                for part_name in await self._store.names(f"{self._folder}/{digest}"):
-                    await self._store.delete(part_name)
-            await self._store.delete(each)
+        for object_name in await self._store.names(self._folder):
+            # Parts that no description names are of a copy that was killed.
+            is_part = not object_name.endswith(".json")
+            if object_name in there[:-KEPT] or (is_part and object_name.split("/")[-2] not in kept):
+                await self._store.delete(object_name)
+
+    async def _is_copied(self, current: snapshots.PublishedSnapshot, newest: str) -> bool:
+        """Return whether the newest publication in the store makes a copy useless: it has a later
+        position, or the same one and the tables of this version.
+        """
+        if _position(newest) != current.position:
+            return _position(newest) > current.position
+        if newest != self._copied:
+            content = await self._store.get(newest) or b""
+            snapshot = snapshots.described(content, self._place.published)
+            if snapshot is None or snapshot.schema != current.schema:
+                return False
+            self._copied = newest
+        return True
 
     async def _fetch(self) -> str | None:
         """Fetch the newest publication, if it is newer than the one that is here; return its
@@ -232,3 +252,7 @@ class Sharing:
 
 def _position(name: str) -> int:
     return int(name.rpartition("/")[2].partition("-")[0])
+
+
+def _stamp(name: str) -> int:
+    return int(name.rpartition("-")[2].removesuffix(".json"))
