@@ -316,6 +316,7 @@ async def test_a_loop_that_chooses_its_checkpoints(record: TwinRecord):
 
 async def test_the_failures_of_a_fork_are_those_of_its_own_workflow(record: TwinRecord):
     """Sessions count for the workflow of a fork's parent, not for forks of other workflows."""
+    fork = ""
     for workflow, end in (("one", 1), ("two", None)):
         async with record.run(workflow, run=workflow):
             pass

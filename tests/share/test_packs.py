@@ -515,7 +515,7 @@ with hansard.connect(sys.argv[1]) as record:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.later
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_addition_is_completed(publisher, home, rounds):

@@ -156,26 +156,22 @@ class Packs(Noun[C_co], noun="pack"):
             BadValue: The role has no rules or sees nothing of a run; an argument is malformed.
             ExtraMissing: The extras `experience` and `archive` are not installed.
         """
-        workspace = self._workspace
-        named = dict.fromkeys([await find_run(workspace, run) for run in runs])
+        here = self._workspace
+        named = dict.fromkeys([await find_run(here, run) for run in runs])
         # One moment: no event is shown by rules that were narrowed before it.
-        end = AtPosition(await workspace.log.end(None))
-        rules = await copies.rules_of(workspace, as_, end)
+        end = AtPosition(await here.log.end(None))
+        rules = await copies.rules_of(here, as_, end)
         signer = private_key(Path(key))
         public = signer.public_key().public_bytes_raw().hex()
         masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
-        made = [
-            await copies.copied(workspace, run, end, as_, rules, public, masks) for run in named
-        ]
-        more = [
-            await copies.also(workspace, each, end, rules, masks) for each in dict.fromkeys(also)
-        ]
+        made = [await copies.copied(here, run, end, as_, rules, public, masks) for run in named]
+        more = [await copies.also(here, each, end, rules, masks) for each in dict.fromkeys(also)]
         section = await self._section([*made, *more])
         manifest = Manifest(
             format=FORMAT,
             name=ids.name("pack", name),
             number=0,
-            workspace=workspace.log.workspace,
+            workspace=here.log.workspace,
             role=as_,
             runs={each.run: PackedRun(each.of, each.shown) for each in made},
             also=tuple(each.of for each in more),
