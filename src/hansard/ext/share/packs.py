@@ -107,6 +107,12 @@ class _Strict:
         raise BadRecord(bad)
 
 
+def _signer(path: str) -> tuple[Any, str]:
+    """Return a private key, and its public key in hexadecimal."""
+    signer = private_key(Path(path))
+    return signer, signer.public_key().public_bytes_raw().hex()
+
+
 def _license(text: str) -> str:
     if not text.strip():
         raise BadValue("license", "it is empty", "give an SPDX expression: Apache-2.0")
@@ -161,8 +167,7 @@ class Packs(Noun[C_co], noun="pack"):
         # One moment: no event is shown by rules that were narrowed before it.
         end = AtPosition(await here.log.end(None))
         rules = await copies.rules_of(here, as_, end)
-        signer = private_key(Path(key))
-        public = signer.public_key().public_bytes_raw().hex()
+        signer, public = _signer(key)
         masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
         made = [await copies.copied(here, run, end, as_, rules, public, masks) for run in named]
         more = [await copies.also(here, each, end, rules, masks) for each in dict.fromkeys(also)]
@@ -286,8 +291,7 @@ class Packs(Noun[C_co], noun="pack"):
         """
         store, file, raw = await self._open(file)
         manifest, _ = _read(raw, file)
-        signer = private_key(Path(key))
-        public = signer.public_key().public_bytes_raw().hex()
+        signer, public = _signer(key)
         if manifest.key != public:
             raise BadValue(file, f"it is signed by {manifest.key}, not by {public}", "give its key")
         because = self._workspace.text(reason)
