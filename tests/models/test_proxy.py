@@ -1,10 +1,12 @@
 """The proxy before providers of models: bytes and their pieces, ends, order, refusals."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
 import signal
+import time
 from pathlib import Path
 
 import httpx2
@@ -110,6 +112,21 @@ async def test_a_resumed_run_asks_the_provider_only_what_is_new(house: House, pr
     assert usage == [(11, 7), (11, 7)]
 
 
+def stop(pid: int) -> None:
+    """Stop a process; its last thread has stopped when this returns. On a busy machine that takes
+    a while, in which the others serve.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    states: set[str] = set()
+    until = time.monotonic() + 20
+    while states != {"T"}:
+        assert time.monotonic() < until, states
+        time.sleep(0.01)
+        with contextlib.suppress(OSError):  # a thread has ended
+            files = Path(f"/proc/{pid}/task").glob("*/stat")
+            states = {each.read_text().rpartition(")")[2].split()[0] for each in files}
+
+
 async def test_a_provider_gets_no_whole_request_before_its_intent_is_on_record(
     house: House, provider: Provider, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -121,8 +138,8 @@ async def test_a_provider_gets_no_whole_request_before_its_intent_is_on_record(
 
     async def ask_slowly(base: str, text: str) -> Response:
         heads, calls = provider.heads, len(provider.calls)
-        os.kill(server.server_pid, signal.SIGSTOP)
         try:
+            stop(server.server_pid)
             asking = asyncio.create_task(ask(base, "m", text))
             async with asyncio.timeout(20):
                 while provider.heads == heads:  # noqa: ASYNC110 -- it counts in another thread
