@@ -67,14 +67,6 @@ AllowHost = Annotated[
 ]
 AgentName = Annotated[str | None, option("The client's agent name [HANSARD_AGENT].", "NAME")]
 RoleName = Annotated[str | None, option("The client's role [HANSARD_ROLE].", "NAME")]
-ClientId = Annotated[
-    str | None,
-    option(
-        "With --url: log in there as this OAuth client (client credentials); takes "
-        "--client-secret-env and --issuer.",
-        "ID",
-    ),
-]
 ProxyMode = Annotated[
     Literal["live", "resume", "strict", "offline"] | None,
     option(
@@ -92,14 +84,9 @@ HeaderEnv = Annotated[
 ]
 Http = Annotated[
     str | None,
-    option("Clients connect over HTTP, at /mcp of this port; 0: a free one.", "[HOST:]PORT"),
-]
-Issuer = Annotated[
-    str | None,
-    option("With --client-id: the authorization server, alone given the secret.", "URL"),
-]
-Scope = Annotated[
-    str | None, option("With --client-id: scopes [those the server names].", "SCOPES")
+    option(
+        "With --url: clients connect over HTTP, at /mcp of this port; 0: a free one.", "[HOST:]PORT"
+    ),
 ]
 
 
@@ -111,12 +98,6 @@ async def proxy(
         str | None, option("With --url: the variable with its bearer token.", "NAME")
     ] = None,
     header_env: HeaderEnv = None,
-    client_id: ClientId = None,
-    client_secret_env: Annotated[
-        str | None, option("With --client-id: the variable with its secret.", "NAME")
-    ] = None,
-    issuer: Issuer = None,
-    scope: Scope = None,
     servers: Annotated[
         Path | None, option("Several servers, in a client's mcpServers form.", "FILE")
     ] = None,
@@ -139,18 +120,17 @@ async def proxy(
 
     The client connects over stdin and stdout: in its configuration, put 'hansard mcp proxy --'
     before the server's command, or replace the server's address by 'hansard mcp proxy --url URL'.
-    With --http any number of clients connect to a local port, whose address replaces the server's
-    in their configuration; they share one run. Frames are passed on unchanged. A call of a tool
-    with effects is recorded before the server gets it, and its answer before the client gets it.
-    Recorded calls are answered from the record: with --run last after a crash, and with --run last
-    --mode offline without a server.
+    With --url and --http any number of clients connect to a local port, whose address replaces the
+    server's in their configuration; they share one run. Frames are passed on unchanged. A call of a
+    tool with effects is recorded before the server gets it, and its answer before the client gets
+    it. Recorded calls are answered from the record: with --run last after a crash, and with --run
+    last --mode offline without a server.
     """
     _demand_http(http, token_file, allow_host)
     config = Serving(
         command=command or [],
         url=url,
         headers=headers_of(token_env, header_env or ()),
-        login=_login(client_id, client_secret_env, issuer, scope),
         servers={} if servers is None else server_files.load(servers),
         http=http,
         hosts=allow_host or (),
@@ -189,19 +169,6 @@ def headers_of(token_env: str | None, header_env: Sequence[str]) -> dict[str, st
             raise BadValue("--header-env", f"{each!r:.80}", "give HEADER=NAME of a variable")
         headers[header] = variable("--header-env", name)
     return headers
-
-
-def _login(
-    client_id: str | None, secret_env: str | None, issuer: str | None, scope: str | None
-) -> server_files.Login | None:
-    """Return the proxy's OAuth client for its server. Raises BadValue."""
-    if client_id and secret_env and issuer:
-        secret = variable("--client-secret-env", secret_env)
-        return server_files.Login(client_id, secret, issuer, scope)
-    if client_id or secret_env or issuer or scope:
-        options = "--client-id, --client-secret-env, --issuer"
-        raise BadValue(options, "some are missing", "give all three, or none of them")
-    return None
 
 
 @mcp.command("serve", plain=True, service=log_stream)

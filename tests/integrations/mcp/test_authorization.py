@@ -1,4 +1,4 @@
-"""Servers that ask for OAuth: clients log in through the proxy, or the proxy logs in itself."""
+"""Servers that ask for OAuth: clients log in through the proxy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.integrations.mcp.support import (
     SCENARIO_S,
     Commands,
     Setup,
-    ask,
     at_socket,
     served,
     wire,
@@ -26,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 if TYPE_CHECKING:  # see the support's
     import httpx2
-    from mcp import Client
 
 BACK = "http://127.0.0.1:1/back"
 """Redirect address of a client's login."""
@@ -38,17 +36,6 @@ GUARDED = Path(__file__).with_name("programs") / "guarded.py"
 def guarded(setup: Setup, *how: str) -> AbstractAsyncContextManager[Any]:
     """Start the server; yield its address."""
     return at_socket(setup, [python(), str(GUARDED), *how])
-
-
-def login(url: str) -> tuple[str, ...]:
-    """Return the options by which the proxy logs in itself."""
-    secret = ("--client-id", "lab", "--client-secret-env", "LAB_SECRET")
-    return ("--url", url, *secret, "--issuer", url.removesuffix("/mcp"))
-
-
-@pytest.fixture(autouse=True)
-def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAB_SECRET", "secret-of-the-lab")
 
 
 def oauth(url: str) -> httpx2.Auth:
@@ -144,42 +131,12 @@ async def test_a_client_logs_in_at_a_server_without_metadata_through_the_proxy(s
         assert answer.headers["location"] == url.replace("/mcp", "/authorize?client_id=x")
 
 
-@pytest.mark.parametrize("transport", ["pipes", "http"])
-async def test_the_proxy_logs_in_itself_with_client_credentials(setup: Setup, transport: str):
-    """The proxy logs in with a token for the server's own address, and again when revoked."""
-    from mcp import Client  # noqa: PLC0415 -- see the support's
-
-    async with guarded(setup, "strict") as (url, _):
-
-        async def do(client: Client) -> list[str]:
-            results: list[Any] = [await client.call_tool("add", {"a": 1, "b": 2})]
-            await got(url.replace("/mcp", "/revoke"))
-            calls = (client.call_tool("add", {"a": each, "b": 1}) for each in range(5))
-            results += await asyncio.gather(*calls)
-            return [each.content[0].text for each in results]
-
-        if transport == "pipes":
-            texts = await ask(setup, setup.proxy(*login(url), server=False), "legacy", do)
-        else:
-            proxy = setup.proxy(*login(url), "--http", 0, server=False)
-            async with served(setup, proxy) as (front, _), Client(front, mode="legacy") as client:
-                texts = await do(client)
-        assert texts == ["3", "1", "2", "3", "4", "5"]
-        assert (await got(url.replace("/mcp", "/resources"))).json() == [url, url]
-
-
-async def test_what_a_login_lacks_is_reported(setup, command, monkeypatch):
-    """A missing login, a wrong secret and incomplete options are reported."""
-    async with guarded(setup) as (url, _):
-        async with wire(setup, setup.proxy("--url", url, server=False)) as client:
-            why = (await client.greet())["error"]["message"]
-            assert "HTTP 401" in why
-            assert "--client-id" in why
-        monkeypatch.setenv("LAB_SECRET", "wrong")
-        async with wire(setup, setup.proxy(*login(url), server=False)) as client:
-            why = (await client.greet())["error"]["message"]
-            assert "the login at 127.0.0.1 failed" in why
-            assert "invalid_client" in why
-    ran = await command("mcp", "proxy", "--url", "http://127.0.0.1:1/mcp", "--client-id", "lab")
-    assert ran.code != 0
-    assert "--client-secret-env" in ran.err
+async def test_what_a_login_lacks_is_reported(setup: Setup):
+    """A missing login is reported with its remedies."""
+    async with (
+        guarded(setup) as (url, _),
+        wire(setup, setup.proxy("--url", url, server=False)) as client,
+    ):
+        why = (await client.greet())["error"]["message"]
+        assert "HTTP 401" in why
+        assert "--token-env" in why

@@ -13,25 +13,19 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hansard.ext.mcp import frames, upstream
-from hansard.ext.mcp.frames import VERSION_KEY, BadFrame, Notification, Request
-from hansard.ext.mcp.http_proxy import QUEUED_MAX, LocalServers
-from hansard.ext.mcp.http_server import SESSION
+from hansard.ext.mcp.frames import BadFrame, Notification
 from hansard.ext.mcp.upstream import (
     INBOX_BYTES_MAX,
     INBOX_MAX,
-    NEW,
     QUESTIONS_MAX,
-    Bridge,
     Inbox,
     Lines,
-    Upstream,
 )
 from tests.integrations.mcp.support import WAIT_S, Commands, Setup, Wire
 from tests.integrations.mcp.test_http import STREAM, _response
@@ -372,7 +366,7 @@ async def streaming(many: int) -> AsyncGenerator[tuple[str, list[int]]]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp", sent
 
 
-@pytest.mark.thorough(quick="test_a_client_over_http_that_reads_late_gets_its_answer")
+@pytest.mark.thorough
 async def test_a_server_over_http_waits_for_its_client(setup: Setup):
     """The server's stream is read no faster than its client reads, and is passed on whole."""
     many = 20_000
@@ -388,35 +382,6 @@ async def test_a_server_over_http_waits_for_its_client(setup: Setup):
         assert numbers(answers) == list(range(many))
         assert answers[-1]["result"]["content"][0]["text"] == "done"
         assert await client.leave() == 0
-
-
-@pytest.mark.slow
-async def test_a_client_over_http_that_reads_late_gets_its_answer(tmp_path, caplog):
-    """A late HTTP reader loses notifications above `QUEUED_MAX`, never the answer."""
-    kept, many = Kept(tmp_path / "kept"), 3 * QUEUED_MAX
-    servers = LocalServers(lambda: Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
-    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x"}}
-    call = {"name": "flood", "arguments": {"many": many}}
-    async with (
-        asyncio.timeout(WAIT_S),
-        httpx2.AsyncClient(transport=servers, base_url="http://localhost/mcp") as client,
-    ):
-        greeted = await client.post("", content=frames.request(1, "initialize", info).raw)
-        session = {SESSION: greeted.headers[SESSION]}
-        raw = frames.request(2, "tools/call", call).raw
-        async with client.stream("POST", "", content=raw, headers=session) as answer:
-            while kept.notifications < many:  # noqa: ASYNC110 -- another process counts
-                await asyncio.sleep(0.05)
-            sound = frames.request(3, "tools/call", {"name": "sound"}).raw
-            assert (await client.post("", content=sound, headers=session)).json()["id"] == 3
-            lines = [line async for line in answer.aiter_lines() if line.startswith("data: ")]
-    events = [json.loads(line.removeprefix("data: ")) for line in lines]
-    assert events[-1]["id"] == 2
-    assert QUEUED_MAX <= len(events) <= many
-    received = numbers(events)
-    assert received == sorted(set(received))
-    warnings = [each.getMessage() for each in caplog.records]
-    assert len([each for each in warnings if "does not read" in each]) == (len(events) < many)
 
 
 @pytest.mark.slow
@@ -437,45 +402,3 @@ async def test_questions_that_nobody_answers_are_bounded(setup: Setup):
             await client.say(json.dumps(answer).encode())
         assert (await client.until(number))[-1]["result"]["content"][0]["text"] == "ask"
     assert (kept.answered, kept.refused) == (QUESTIONS_MAX, more)
-
-
-def newer(number: int, name: str, **params: Any) -> Request:
-    """Return a call as 2026-07-28 has it."""
-    meta = {VERSION_KEY: NEW, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
-    params_of_call = {"name": name, "_meta": meta, **params}
-    return frames.request(number, "tools/call", params_of_call)
-
-
-async def test_a_client_of_the_newer_era_gets_all_questions_of_a_server_of_the_older(tmp_path):
-    """Each question of an older server reaches the newer client, within a bound."""
-    kept, more = Kept(tmp_path / "kept"), 100
-    bridge = Bridge(await Upstream.started([sys.executable, str(FLOOD), str(kept.file)]))
-    try:
-        async with asyncio.timeout(WAIT_S):
-            first = newer(1, "sound")
-            assert (await bridge.ask(first)).result["resultType"] == "complete"
-            many = {"many": QUESTIONS_MAX + more}
-            result = (await bridge.ask(newer(2, "ask", arguments=many))).result
-            at_once = len(result["inputRequests"])
-            while kept.refused < more - at_once:  # noqa: ASYNC110 -- another process counts
-                await asyncio.sleep(0.05)
-            number, questions = 2, set[str]()
-            while result["resultType"] == "input_required":
-                number += 1
-                questions |= result["inputRequests"].keys()
-                answers = {each: {"action": "decline"} for each in result["inputRequests"]}
-                again = {"inputResponses": answers, "requestState": result["requestState"]}
-                request = newer(number, "ask", arguments=many, **again)
-                result = (await bridge.ask(request)).result
-            assert result["content"][0]["text"] == "ask"
-            answered, refused = kept.answered, kept.refused
-            assert len(questions) == answered == QUESTIONS_MAX + more - refused >= QUESTIONS_MAX
-            if at_once < QUESTIONS_MAX:  # else some found no room at first, too
-                assert refused == max(more - at_once, 0)
-            number += 1
-            await bridge.ask(newer(number, "later"))
-            late = refused + 1, answered + 1
-            while (kept.refused, kept.answered) != late:  # noqa: ASYNC110 -- another process counts
-                await asyncio.sleep(0.05)
-    finally:
-        await bridge.close()

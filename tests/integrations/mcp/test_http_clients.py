@@ -153,7 +153,7 @@ async def test_what_is_no_request_is_refused_and_the_next_works(setup, command, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--http", "0", "--", "no-such-program"), "there is no such program"),
+        (("--http", "0", "--", "no-such-program"), "give --url, or leave --http out"),
         (("--http", "no", "--url", "http://127.0.0.1:1/mcp"), "give [HOST:]PORT"),
         (("--http", "0.0.0.0:0", "--url", "http://127.0.0.1:1/mcp"), "other machines can connect"),
         (("--token-file", "t", "--url", "http://127.0.0.1:1/mcp"), "there is no --http"),

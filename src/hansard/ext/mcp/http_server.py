@@ -12,13 +12,12 @@ import base64
 import contextlib
 import importlib
 import importlib.metadata
-import logging
 import re
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import httpx2
 import msgspec
@@ -45,14 +44,10 @@ from hansard.ext.mcp.upstream import (
     NOTHING,
     DroppingInbox,
     Inbox,
-    Login,
     ServerGone,
     SideRequests,
     pages,
 )
-
-if TYPE_CHECKING:
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 # ------------------------------------------------------------ OAuth
 #
@@ -188,81 +183,6 @@ def _object(raw: bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-class _Tokens:
-    """In-memory storage of a token for the SDK."""
-
-    tokens: OAuthToken | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return self.tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return None
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        del client_info  # it is configured, not registered
-
-
-class LoginAuth(httpx2.Auth):
-    """Authorization of requests with a token of the proxy's own, obtained when the server requires
-    one.
-
-    The SDK's flow holds its lock until the answer to a request begins; here it runs only for a
-    request that was refused, so that a long call blocks no other.
-    """
-
-    def __init__(self, url: str, login: Login) -> None:
-        """Create the authorization. Raises BadValue if the issuer is not an address."""
-        from mcp.client.auth import OAuthFlowError  # noqa: PLC0415 -- see the module
-        from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider  # noqa: PLC0415 -- see above
-
-        self._lock = asyncio.Lock()
-        self._bearer: str | None = None
-        self._failure = OAuthFlowError
-        logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)  # clients get its errors
-        try:
-            self._provider = ClientCredentialsOAuthProvider(
-                url,
-                _Tokens(),
-                login.client_id,
-                login.secret,
-                scope=login.scope,
-                issuer=login.issuer,
-            )
-        except ValueError as bad:
-            raise BadValue("--issuer", str(bad), "give https://HOST/PATH") from None
-
-    async def async_auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request, and again with a new token if it is refused. Raises NotDone."""
-        used = self._bearer
-        if used is not None:
-            request.headers["authorization"] = used
-        response = yield request
-        if response.status_code not in CHALLENGES:
-            return
-        async with self._lock:
-            if self._bearer == used:
-                flow = self._provider.async_auth_flow(request)
-                try:
-                    await anext(flow)
-                    while (step := await flow.asend(response)) is not request:
-                        response = yield step
-                except StopAsyncIteration:
-                    return  # it is not refused for lack of a token
-                except self._failure as error:
-                    raise NotDone(f"the login at {request.url.host} failed: {error}") from error
-                finally:
-                    await flow.aclose()
-                self._bearer = request.headers["authorization"]
-        request.headers["authorization"] = self._bearer or ""
-        yield request
-
-
 _log = logger(__name__)
 
 CONNECT_S = 10.0
@@ -282,7 +202,7 @@ UNAUTHORIZED = 401
 """HTTP status of a request without a valid token."""
 
 _LOGIN = (
-    ": it needs a login; give its token (--token-env) or credentials for the proxy (--client-id), "
+    ": it needs a login; give its token (--token-env), "
     "or let clients log in through the proxy (--http)"
 )
 
@@ -338,19 +258,15 @@ class HttpServer:
         self,
         url: str,
         headers: Mapping[str, str],
-        carried_by: httpx2.AsyncBaseTransport | None = None,
         *,
         of_many: bool = False,
-        login: Login | None = None,
     ) -> None:
         """Create the client of a server.
 
         Args:
             url: Its address.
             headers: Headers of each request.
-            carried_by: The transport of the requests; None for the network.
             of_many: Whether several clients share it: then no cookie of one is sent for another.
-            login: The proxy's own login, instead of that of its clients.
 
         Raises BadValue for an invalid address.
         """
@@ -361,14 +277,12 @@ class HttpServer:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise BadValue("--url", f"{url!r:.80}", "give http://HOST:PORT/PATH")
         self._url, self.url = parsed, str(parsed)
-        self.metadata = None if carried_by or login else ResourceMetadata(self.url, self.fetched)
+        self.metadata = ResourceMetadata(self.url, self.fetched)
         self.shown = str(parsed.copy_with(username=None, password=None, query=None, fragment=None))
         self._own = [(name.lower(), value) for name, value in headers.items()]
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=CONNECT_S),
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEPT_S),
-            transport=carried_by,
-            auth=None if login is None else LoginAuth(self.url, login),
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])) if of_many else None,
         )
 
@@ -402,7 +316,7 @@ class HttpServer:
         """
         method = "GET" if raw is None else "POST"
         with _convert_errors(url):
-            asking = self._http.stream(method, url, headers=headers, content=raw, auth=None)
+            asking = self._http.stream(method, url, headers=headers, content=raw)
             async with asking as answer:
                 return answer.status_code, await self.body(answer)
 

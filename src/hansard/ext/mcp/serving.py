@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import itertools
 import os
-import shutil
 import stat
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -55,11 +54,9 @@ from hansard.ext.mcp.upstream import (
     NOTHING,
     PIPE_BYTES_MAX,
     QUESTIONS_MAX,
-    Bridge,
     Declared,
     Expected,
     Lines,
-    Login,
     McpMultiplexer,
     Replies,
     Server,
@@ -286,7 +283,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         command: The server's command with its arguments.
         url: The address of a server over HTTP instead.
         headers: Headers of each request there, such as its token.
-        login: The proxy's own login there.
         servers: Several servers by name, instead of one.
         http: `[HOST:]PORT` for clients over HTTP; None for stdin and stdout.
         hosts: Host names that they may use, in addition to this machine's own.
@@ -303,7 +299,6 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str] = ()
     url: str | None = None
     headers: Mapping[str, str] = NOTHING
-    login: Login | None = None
     servers: Mapping[str, Declared] = NOTHING_DECLARED
     http: str | None = None
     hosts: Sequence[str] = ()
@@ -339,6 +334,9 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
         if len(options) > 1:
             fact = f"{' and '.join(options)} are given"
             raise BadValue("the server", fact, "give one of them; --servers names several")
+        if self.http is not None and (self.command or self.servers):
+            fact = f"{options[0]} has one client, at stdin"
+            raise BadValue("--http", fact, "give --url, or leave --http out")
         if not options and self.mode not in READS_ONLY:
             raise ServerNotStarted("", "none was given")
         if self.run == NEW and self.mode not in (None, "live"):
@@ -420,20 +418,8 @@ async def serve(
     where = over.address(config.http, config.hosts, config.client_token)
     server = None
     if config.mode not in READS_ONLY and config.url is not None:
-        server = over.HttpServer(config.url, config.headers, of_many=True, login=config.login)
-    elif config.mode not in READS_ONLY:
-        _require_command(config)
-        server = over.local_server(partial(_server, config), config.server)
+        server = over.HttpServer(config.url, config.headers, of_many=True)
     await over.serve(where, config.client_token, server, recording, listens)
-
-
-def _require_command(config: Serving) -> None:
-    """Raise ServerNotStarted for a missing command, before each client gets the error."""
-    commands = [config.command] if config.command else []
-    commands += [each.argv for each in config.servers.values() if each.url is None]
-    for argv in commands:
-        if shutil.which(argv[0]) is None:
-            raise ServerNotStarted(argv[0], "there is no such program")
 
 
 async def _over_pipes(
@@ -454,7 +440,7 @@ async def _server(config: Serving) -> Server:
     """Return the server of requests. Raises ServerNotStarted, BadValue, NotInstalled."""
     if not config.servers:
         declared = Declared(url=config.url, headers=dict(config.headers))
-        return await _reached(declared, config.command, config.login)
+        return await _reached(declared, config.command)
     started: dict[str, Server] = {}
     try:
         for name, each in config.servers.items():
@@ -466,10 +452,11 @@ async def _server(config: Serving) -> Server:
     return McpMultiplexer(started)
 
 
-async def _reached(server: Declared, command: Sequence[str], login: Login | None = None) -> Server:
+async def _reached(server: Declared, command: Sequence[str]) -> Server:
     if server.url is None:
-        return Bridge(await Upstream.started(command, server.env))
-    return Bridge(_http("--url").server_at(server.url, server.headers, login))
+        return await Upstream.started(command, server.env)
+    upstream: Server = _http("--url").server_at(server.url, server.headers)
+    return upstream
 
 
 def _http(option: str) -> Any:

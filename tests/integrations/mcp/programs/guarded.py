@@ -2,11 +2,10 @@
 
 The MCP side is the SDK's: it serves the resource metadata and challenges. The authorization server
 represents a foreign one: it registers any client, needs no person, and binds a token to the
-requested resource. `GET /revoke` ends all tokens; `GET /resources` lists the resources of requested
-tokens. With `bare` it has no metadata, as the revision 2025-03-26 allows.
+requested resource. `GET /resources` lists the resources of requested tokens. With `bare` it has no
+metadata, as the revision 2025-03-26 allows.
 """
 
-import base64
 import secrets
 import socket
 import sys
@@ -25,7 +24,6 @@ listening = socket.socket(fileno=int(sys.argv[-1]))
 ORIGIN = f"http://127.0.0.1:{listening.getsockname()[1]}"
 SERVER = f"{ORIGIN}/mcp"
 BARE = "bare" in sys.argv
-SECRET = base64.b64encode(b"lab:secret-of-the-lab").decode()
 codes: dict[str, str] = {}
 tokens: dict[str, str] = {}
 resources: list[str] = []
@@ -49,7 +47,7 @@ server = MCPServer(
         issuer_url=ORIGIN,  # type: ignore[arg-type]  # a URL object would end with a slash
         resource_server_url=None if BARE else SERVER,  # type: ignore[arg-type]  # as the line above
         required_scopes=["read"],
-        validate_token_resource="strict" in sys.argv,
+        validate_token_resource=False,
     ),
 )
 
@@ -89,22 +87,13 @@ def authorize(request: Request) -> Response:
 
 
 async def token(request: Request) -> Response:
-    """Issue a token for a code, or for the lab's credentials."""
+    """Issue a token for a code."""
     form = await request.form()
-    is_lab = request.headers.get("authorization") == f"Basic {SECRET}"
-    if form["grant_type"] == "client_credentials" and not is_lab:
-        return JSONResponse({"error": "invalid_client"}, 401)
-    resource = str(form["resource"]) if is_lab else codes.pop(str(form["code"]))
+    resource = codes.pop(str(form["code"]))
     issued = secrets.token_hex(16)
     tokens[issued] = resource
     resources.append(resource)
     return JSONResponse({"access_token": issued, "token_type": "Bearer", "scope": "read"})
-
-
-def revoke(_: Request) -> Response:
-    """End all tokens."""
-    tokens.clear()
-    return Response()
 
 
 app = server.streamable_http_app()
@@ -114,7 +103,6 @@ app.routes.extend(
         Route("/register", register, methods=["POST"]),
         Route("/authorize", authorize),
         Route("/token", token, methods=["POST"]),
-        Route("/revoke", revoke),
         Route("/resources", lambda _: JSONResponse(resources)),
     ]
 )
