@@ -12,11 +12,11 @@ import contextlib
 import importlib
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hansard.broker.access import Credentials
 from hansard.bus.jetstream.client import BrokerOptions, Requests
@@ -31,9 +31,6 @@ from hansard.service.http.problems import CallerRefused, of_error, problem
 from hansard.service.http.records import OpenWorkspace, Records
 from hansard.service.http.routes import Caller
 
-if TYPE_CHECKING:
-    from hansard.service.mcp.server import Served
-
 PATH = "/mcp"
 
 CLIENTS_MAX = 100
@@ -44,8 +41,8 @@ IDLE_S, SWEEP_S, VALID_S = 3_600.0, 30.0, 0.5
 between two checks of the access of an open request.
 """
 
-SESSIONS_MAX = 20
-"""Most sessions of the protocol of one client."""
+SESSIONS_MAX = 100
+"""Most sessions of the protocol of one client; one more is refused."""
 
 
 class _ServiceLogin(Credentials, frozen=True, kw_only=True):
@@ -63,7 +60,7 @@ class _Client:
     """A client, whose server runs in a task of its own."""
 
     def __init__(self) -> None:
-        self.begun: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
+        self.begun: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
         self.ending = asyncio.Event()
         self.used_s = time.monotonic()
         self.open = 0
@@ -146,7 +143,7 @@ class McpEndpoint:
 
     async def _run(self, client: _Client, name: str, caller: Caller, token: bytes) -> None:
         from hansard.service.mcp.offers import Sessions  # noqa: PLC0415 -- of an extra
-        from hansard.service.mcp.server import Served, app_of  # noqa: PLC0415 -- of an extra
+        from hansard.service.mcp.server import app_of  # noqa: PLC0415 -- of an extra
 
         try:
             async with contextlib.AsyncExitStack() as stack:
@@ -156,8 +153,8 @@ class McpEndpoint:
                     record = await _restricted(opened, caller, token)
                     stack.push_async_callback(record.close)
                 sessions = Sessions(record, None, None)
-                app = await stack.enter_async_context(app_of(sessions, SESSIONS_MAX + 1))
-                client.begun.set_result(Served(sessions, app, SESSIONS_MAX))
+                app = await stack.enter_async_context(app_of(sessions, SESSIONS_MAX))
+                client.begun.set_result(app)
                 await client.ending.wait()
         except BaseException as error:
             if not client.begun.done():

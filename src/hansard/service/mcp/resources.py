@@ -1,4 +1,4 @@
-"""Resources and prompts of the record, and completion of their arguments.
+"""Resources and prompts of the record.
 
 run://RUN/trace             its steps, as `hansard run trace --json` prints them
 run://RUN/state[?at=POINT]  its whole state, now or at a point run://RUN/view[?role=ROLE]  the view
@@ -44,7 +44,7 @@ from hansard.inspect.state import state
 from hansard.inspect.trace import trace
 from hansard.operations.protocol import wire
 from hansard.operations.protocol.faults import NotOffered
-from hansard.service.mcp.offers import Answer, Sessions, in_own_run, lines
+from hansard.service.mcp.offers import TEXTS, Answer, Sessions, in_own_run, lines
 
 # ------------------------------------------------------------ prompts
 #
@@ -69,64 +69,7 @@ def _prompt(name: str, does: str, arguments: Mapping[str, str]) -> types.Prompt:
     return types.Prompt(name=name, description=does, arguments=required)
 
 
-RUN = {"run_id": "The run."}
-
-PROMPTS = {
-    each.name: each
-    for each in (
-        Own(
-            "take_up",
-            "Resume a run that stopped or died, without doing anything twice.",
-            RUN,
-            "Resume run {run_id} with resume_run. Read run://{run_id}/trace and the "
-            "messages (context), then team_tasks and board_keys: say in three sentences "
-            "what was done, what is under way and what is in doubt. A step in doubt may "
-            "have happened: ask a person before you do it again. Then claim the next task "
-            "(team_claim) and continue; record your progress with checkpoint.",
-        ),
-        Own(
-            "hand_over",
-            "Leave a run in a state from which another agent can continue.",
-            RUN | {"to": "The agent or role that continues."},
-            "Hand run {run_id} over to {to}. Complete or give back the tasks that you hold "
-            "(team_tasks), put what you found on the board (board_put), say what you "
-            "decided and why (decide), and save a checkpoint. Then call hand_off with a "
-            "summary: what is done, what is left, what you are not sure of, each with its "
-            "step or key.",
-        ),
-        Own(
-            "explain",
-            "Explain a decision from what is on record, and from nothing else.",
-            {"decision": "The id or address of a decision, or a run."},
-            "Call why on {decision}. Explain in plain words the question, the selected "
-            "alternative, its inputs, the other alternatives and how close they were, and "
-            "what the agent did not know. Give the address of each event that you rely on. "
-            "If the record does not say something, say so.",
-        ),
-        Own(
-            "compare",
-            "Say what an experiment has shown, and what it has not.",
-            {"experiment": "The experiment."},
-            "Call compare on experiment {experiment}. Give its verdict unchanged, with the "
-            "difference, its interval and the number of tasks; say whether the plan was "
-            "registered before the data, and what would change the verdict (missing trials, "
-            "looks, metrics without a direction). Do not call anything better that the "
-            "verdict does not.",
-        ),
-        Own(
-            "remember",
-            "Have this agent remember something from now on (/remember).",
-            RUN | {"what": "The rule to remember."},
-            "/remember {what}\n\nRecord these words of mine unchanged, with message in run "
-            "{run_id} (role user, content beginning with /remember). Then check with memory_search "
-            "and memory_entry whether memory already contains it, or the contrary. If not, add it "
-            "as one general rule with memory_remember; instructions for a certain task belong "
-            "in a file under skills/ (memory_create). If it contradicts a present rule, change "
-            "that one (memory_edit) instead of adding another. A person may have to approve the "
-            "change: wait for that, and report the result.",
-        ),
-    )
-}
+PROMPTS = {name: Own(name=name, **each) for name, each in TEXTS["prompts"].items()}
 
 
 async def list_prompts(sessions: Sessions) -> list[types.Prompt]:
@@ -388,175 +331,6 @@ async def list_traces(sessions: Sessions) -> list[types.Resource]:
             await in_own_run(sessions, "resources/list", {}, reads)
         ).result
     ]
-
-
-# ------------------------------------------------------------ completion
-#
-# Values come from the client's own sessions, and from SQL as its role is answered.
-
-VALUES_MAX = 100
-"""Most values of an answer, as the protocol allows."""
-
-RUNS = "SELECT run FROM runs WHERE starts_with(run, $1) ORDER BY started_at DESC, run"
-DECISIONS = """
-SELECT decision FROM decisions WHERE starts_with(decision, $1) ORDER BY position DESC, decision
-"""
-EXPERIMENTS = "SELECT experiment FROM experiments WHERE starts_with(experiment, $1) ORDER BY ALL"
-MEMBERS = """
-SELECT DISTINCT name FROM (
-    SELECT unnest([agent, role]) AS name FROM agents WHERE $2 IN ('', run)
-) WHERE starts_with(name, $1) ORDER BY ALL
-"""
-POINTS = """
-SELECT agent || '@' || version AS point FROM agents
-WHERE run = $2 AND starts_with(point, $1) ORDER BY ALL
-"""
-KEYS = "SELECT DISTINCT key FROM board WHERE run = $2 AND starts_with(key, $1) ORDER BY ALL"
-TASKS = "SELECT task FROM tasks WHERE run = $2 AND starts_with(task, $1) ORDER BY ALL"
-"""Values that begin with $1, in the run $2."""
-
-
-Source = Callable[[Sessions, str, str], Awaitable[list[str]]]
-"""Returns the values with a prefix, in a run ("" for none): at most `VALUES_MAX` + 1."""
-
-
-async def complete(
-    sessions: Sessions, ref: str, argument: str, begun: str, known: Mapping[str, str]
-) -> types.Completion:
-    """Return the possible values of an argument with a prefix.
-
-    `ref` is a prompt's name, or an address as listed; `known` are the other arguments. Raises
-    BadValue for an unknown argument.
-    """
-    source = _source(ref, argument)
-    run = known.get("run") or known.get("run_id") or ""
-    request = {"ref": ref, "argument": argument, "value": begun, "known": dict(known)}
-
-    async def reads() -> Answer:
-        return Answer(await source(sessions, begun, run), replayable=False)
-
-    try:
-        if source is _files:  # a step itself
-            offered = await source(sessions, begun, run)
-        else:
-            offered = (await in_own_run(sessions, "completion/complete", request, reads)).result
-    except (NotOffered, RoleRefused):  # its role may not even request it
-        offered = []
-    has_more = len(offered) > VALUES_MAX
-    total = None if has_more else len(offered)
-    return types.Completion(values=offered[:VALUES_MAX], total=total, has_more=has_more)
-
-
-def _source(ref: str, argument: str) -> Source:
-    template = next((each for each in TEMPLATES if each.uri_template == ref), None)
-    if template is not None:
-        sources = OF_ADDRESSES
-        named = [name for name in sources if any(f"{{{at}{name}}}" in ref for at in ("", "+", "?"))]
-    elif ref in PROMPTS:
-        sources = OF_PROMPTS
-        named = [*PROMPTS[ref].arguments]
-    else:
-        return _nothing  # a prompt on record: its variables may be anything
-    if argument not in named:
-        remedy = f"{nearest(argument, named)}give one of {', '.join(named)}"
-        raise BadValue(ref, f"{argument!r:.80} is not one of its arguments", remedy)
-    return sources.get(argument, _nothing)
-
-
-async def _nothing(sessions: Sessions, begun: str, run: str) -> list[str]:
-    del sessions, begun, run
-    return []
-
-
-def _from(statement: str) -> Source:
-    async def source(sessions: Sessions, begun: str, run: str) -> list[str]:
-        parameters = [begun, run] if "$2" in statement else [begun]
-        try:
-            answer = await sessions.record.sql(f"{statement} LIMIT {VALUES_MAX + 1}", *parameters)
-        except (NotOffered, RoleRefused):
-            return []
-        return [str(value) for (value,) in answer.rows]
-
-    return source
-
-
-async def _runs(sessions: Sessions, begun: str, run: str) -> list[str]:
-    mine = [each for each in sessions.runs if each.startswith(begun)]
-    return list(dict.fromkeys([*mine, *await _from(RUNS)(sessions, begun, run)]))
-
-
-async def _keys(sessions: Sessions, begun: str, run: str) -> list[str]:
-    return await _in_run(sessions, run, begun, KEYS, lambda session: session.board.keys())
-
-
-async def _tasks(sessions: Sessions, begun: str, run: str) -> list[str]:
-    async def ids(session: Any) -> list[str]:
-        return [each.id for each in await session.team.tasks()]
-
-    return await _in_run(sessions, run, begun, TASKS, ids)
-
-
-async def _in_run(
-    sessions: Sessions,
-    run: str,
-    begun: str,
-    statement: str,
-    reads: Callable[[Any], Awaitable[list[str]]],
-) -> list[str]:
-    """Return values as the client's session in that run sees them; without a session by SQL.
-
-    Completion joins no run.
-    """
-    work = sessions.under_way(run, in_run=True)
-    if work is None:
-        return await _from(statement)(sessions, begun, run)
-    async with sessions.at_work(work):
-        values = await reads(work.session)
-    return [each for each in values if each.startswith(begun)][: VALUES_MAX + 1]
-
-
-async def _files(sessions: Sessions, begun: str, run: str) -> list[str]:
-    del run
-    work = await sessions.own()
-    async with sessions.at_work(work):
-        paths = await work.session.memory.ls()
-    return [each for each in paths if each.startswith(begun)][: VALUES_MAX + 1]
-
-
-async def _points(sessions: Sessions, begun: str, run: str) -> list[str]:
-    if sessions.workspace is None:  # a restricted agent does not see versions
-        return []
-    return await _from(POINTS)(sessions, begun, run)
-
-
-async def _roles(sessions: Sessions, begun: str, run: str) -> list[str]:
-    del run
-    names: list[str] = await sessions.record.roles.viewable()
-    if sessions.workspace is not None:
-        mine = (await sessions.own()).session.role
-        permit = await permits.read(sessions.workspace, mine)
-        names = [each for each in names if permit.ask(permits.views(each)).allowed]
-    return [each for each in names if each.startswith(begun)][: VALUES_MAX + 1]
-
-
-OF_ADDRESSES: dict[str, Source] = {
-    "run": _runs,
-    "key": _keys,
-    "task": _tasks,
-    "at": _points,
-    "role": _roles,
-    "path": _files,
-    "id": _from(DECISIONS),
-}
-"""Sources of values by the names in an address."""
-
-OF_PROMPTS: dict[str, Source] = {
-    "run_id": _runs,
-    "to": _from(MEMBERS),
-    "experiment": _from(EXPERIMENTS),
-    "decision": _from(DECISIONS),
-}
-"""Sources of values by the arguments of the server's own prompts."""
 
 
 # Change notifications for watched addresses and for prompts.

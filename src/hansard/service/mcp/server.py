@@ -11,7 +11,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-import httpx2
 import jsonschema
 import mcp_types as types
 import msgspec
@@ -32,7 +31,6 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -42,7 +40,6 @@ from hansard.agents.policy.approvals import listed
 from hansard.bus.loggers import logger, unexpected
 from hansard.client.listening import (
     LOCAL,
-    LOOPBACK,
     bearer,
     foreign,
     listen,
@@ -190,7 +187,6 @@ def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
         on_subscriptions_listen=watched.listen,
         on_list_prompts=requests.list_prompts,
         on_get_prompt=requests.get_prompt,
-        on_completion=requests.complete,
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, _set_level)
     return server, watched
@@ -277,18 +273,6 @@ class _Requests:
         """Return a prompt's text with its arguments."""
         arguments = params.arguments or {}
         return await self._answered(resources.get_prompt(self._sessions, params.name, arguments))
-
-    async def complete(
-        self, _: Context, params: types.CompleteRequestParams
-    ) -> types.CompleteResult:
-        """Return the possible values of an argument with a prefix."""
-        ref = params.ref.name if isinstance(params.ref, types.PromptReference) else params.ref.uri
-        known = params.context.arguments if params.context is not None else None
-        begun = params.argument
-        values = await self._answered(
-            resources.complete(self._sessions, ref, begun.name, begun.value, known or {})
-        )
-        return types.CompleteResult(completion=values)
 
     async def _answered(self, request: Awaitable[T]) -> T:
         """Await a request; convert its errors to the protocol's."""
@@ -573,15 +557,9 @@ TOKEN_LENGTH_MIN = 16
 """Shortest token, in characters: a shorter one can be guessed."""
 
 SESSIONS_MAX, SESSIONS_OF_TOKEN_MAX = 1_000, 100
-"""Open protocol sessions in all and of one token; one more ends the one idle longest."""
-
-BUSY_MAX = 10
-"""Further sessions of a token while all of its sessions wait for answers; then one gets 503."""
-
-ENDED_MAX = 1_000
-"""Ended sessions of a token that are remembered; their clients learn why they ended."""
-
-SESSION = "mcp-session-id"  # header of the transport
+"""Open protocol sessions in all and of one token; one more is refused. The SDK ends a session that
+was idle for half an hour.
+"""
 
 UNKNOWN = (
     "no known token: send 'Authorization: Bearer TOKEN', the token of a file of 'hansard "
@@ -602,99 +580,38 @@ REVOKED = (
 )
 
 
-class _Session(msgspec.Struct):
-    """A session of the protocol: the time of its last use, and its number of open requests."""
-
-    used_s: float
-    open: int = 0
-
-
-class Served:
-    """Answers the requests of one client, in at most `sessions_max` sessions of the protocol."""
-
-    def __init__(self, sessions: Sessions, app: ASGIApp, sessions_max: int) -> None:
-        self.sessions = sessions
-        self._app = app
-        self._max = sessions_max
-        self._open: dict[str, _Session] = {}
-        self._ended: dict[str, None] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; if it opens a session too many, end the one that was idle longest."""
-        name = Request(scope).headers.get(SESSION, "")
-        if name in self._ended:
-            message = (
-                f"this session has ended: its token had more than {self._max} sessions, and this "
-                "one was idle longest; open another with initialize"
-            )
-            await refuse(HTTPStatus.NOT_FOUND, message)(scope, receive, send)
-            return
-        session = self._open.get(name)
-        is_post = scope["method"] == "POST"
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                if scope["method"] == "DELETE" or message["status"] == HTTPStatus.NOT_FOUND:
-                    self._open.pop(name, None)
-                begun = Headers(raw=message["headers"]).get(SESSION)
-                if begun and not name:
-                    self._open[begun] = _Session(time.monotonic())
-                    await self._make_room(begun)
-            await send(message)
-
-        if session is not None and is_post:
-            session.used_s, session.open = time.monotonic(), session.open + 1
-        try:
-            await self._app(scope, receive, sent)
-        finally:
-            if session is not None and is_post:
-                session.used_s, session.open = time.monotonic(), session.open - 1
-
-    async def _make_room(self, begun: str) -> None:
-        others = [(each.used_s, name) for name, each in self._open.items() if name != begun]
-        idle = [(used_s, name) for used_s, name in others if not self._open[name].open]
-        if len(self._open) <= self._max or not idle:
-            return
-        _, name = min(idle)
-        del self._open[name]
-        self._ended[name] = None
-        if len(self._ended) > ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
-        _log.warning("a token has too many sessions: the one idle longest ends", most=self._max)
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(self._app)) as http:
-            await http.delete(f"http://{LOOPBACK}{PATH}", headers={SESSION: name})
-
-
 class _Door:
     """Passes each request to the server of its token.
 
     If the service refuses the token in the meantime, and the answer has not begun, it is 401.
     """
 
-    def __init__(self, servers: Mapping[bytes, Served], hosts: Collection[str]) -> None:
+    def __init__(
+        self, servers: Mapping[bytes, tuple[Sessions, ASGIApp]], hosts: Collection[str]
+    ) -> None:
         self._servers = servers
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Request(scope).headers
         refusal = foreign(headers, self._hosts)
-        server = self._servers.get(_digest(bearer(headers)))
-        if refusal is None and server is not None and await server.sessions.are_refused():
+        sessions, app = self._servers.get(_digest(bearer(headers)), (None, None))
+        if refusal is None and sessions is not None and await sessions.are_refused():
             refusal = HTTPStatus.UNAUTHORIZED, REVOKED
-        if refusal is not None or server is None:
+        if refusal is not None or sessions is None or app is None:
             await refuse(*(refusal or (HTTPStatus.UNAUTHORIZED, UNKNOWN)))(scope, receive, send)
             return
         is_refused = False
 
         async def sent(message: Message) -> None:
             nonlocal is_refused
-            if message["type"] == "http.response.start" and server.sessions.refused:
+            if message["type"] == "http.response.start" and sessions.refused:
                 is_refused = True
                 await refuse(HTTPStatus.UNAUTHORIZED, REVOKED)(scope, receive, send)
             if not is_refused:
                 await send(message)
 
-        await server(scope, receive, sent)
+        await app(scope, receive, sent)
 
 
 async def serve_http(
@@ -714,14 +631,15 @@ async def serve_http(
 
 
 @contextlib.asynccontextmanager
-async def _servers(clients: Sequence[Client]) -> AsyncGenerator[dict[bytes, Served]]:
+async def _servers(
+    clients: Sequence[Client],
+) -> AsyncGenerator[dict[bytes, tuple[Sessions, ASGIApp]]]:
     of_each = min(SESSIONS_OF_TOKEN_MAX, max(1, SESSIONS_MAX // max(1, len(clients))))
     async with contextlib.AsyncExitStack() as stack:
         yield {
-            _digest(client.token.encode(errors="surrogateescape")): Served(
+            _digest(client.token.encode(errors="surrogateescape")): (
                 client.sessions,
-                await stack.enter_async_context(app_of(client.sessions, of_each + BUSY_MAX)),
-                of_each,
+                await stack.enter_async_context(app_of(client.sessions, of_each)),
             )
             for client in clients
         }
