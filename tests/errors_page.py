@@ -21,7 +21,8 @@ Made by `python -m tests.errors_page` from the docstrings; a test fails where it
 
 Everything that Hansard raises on purpose is a `HansardError`. A message has the fact, the value and
 the remedy; the values are attributes, too. Names are in `hansard.errors`, the most common ones also
-in `hansard`. *State* is what is on record, and what was done, when the error is raised.
+in `hansard`. *State* is what is on record, and what was done, when the error is raised. Where it is
+empty, the call ran nothing and wrote nothing.
 """
 CLASSES = """
 ## Classes and attributes
@@ -29,7 +30,6 @@ CLASSES = """
 ::: hansard.errors
     options:
       inherited_members: false
-      members: true
       members: true
       show_root_heading: false
       show_root_toc_entry: false
@@ -49,6 +49,9 @@ _PARTS = re.compile(
     r"(?P<when>.+?)\n\nState: (?P<state>.+?)\nRemedy: (?P<remedy>.+?)(?:\n\n.*)?", re.DOTALL
 )
 
+NOTHING = re.compile(r"nothing (?:ran|was (?:changed|done|read|run|sent|written))\.", re.IGNORECASE)
+"""The state that most errors leave; its cell is empty."""
+
 
 def parts(kind: type) -> tuple[str, str, str]:
     """Return when a class is raised, the state it leaves, and the remedy.
@@ -64,7 +67,8 @@ def parts(kind: type) -> tuple[str, str, str]:
         message = f"{kind.__name__}: write when it is raised, 'State: ...' and 'Remedy: ...'"
         raise ValueError(message)
     when, state, remedy = (" ".join(text.split()).replace("|", "\\|") for text in match.groups())
-    return when, state[0].upper() + state[1:], remedy[0].upper() + remedy[1:]
+    state = "" if NOTHING.fullmatch(state) else state[0].upper() + state[1:]
+    return when, state, remedy[0].upper() + remedy[1:]
 
 
 def group(kind: type) -> str:

@@ -17,9 +17,8 @@ HEAD = """# Tables and SQL
 Made by `python -m tests.sql_reference`; a test fails where it is out of date.
 
 The record as tables in DuckDB: `<data dir>/projections/<workspace>.duckdb`, one file per workspace.
-`hansard up` keeps it current and `hansard rebuild` makes it again from the log, which alone is the
-truth. Times are UTC. JSON values are as recorded; large ones are references ($blob). NULL means
-none or unknown where a meaning says nothing else.
+`hansard up` keeps it current and `hansard rebuild` makes it again from the log. Times are UTC. JSON
+values are as recorded; large ones are references ($blob). NULL means none or unknown.
 
 Ask with `record.sql("FROM runs WHERE task = ?", "t1")` or `hansard sql "FROM runs"`. Answers
 include everything recorded before the question, and state the position of the log.
@@ -28,25 +27,27 @@ include everything recorded before the question, and state the position of the l
 * Tables hold a fork's own events. `board_history`, `task_history` and `labels_of` include its
   parents' events up to the cut; `inherited` lists the streams.
 * Macros take parameters: `FROM comparisons('greeting', against := 'short')`. Optional of
-  experiments: `only_metric` (default: the plan's), `against` (baseline arm; default: the first),
-  `by_label` (also per value of that run label; the whole has the slice `''`), `at_alpha` (default:
-  the plan's), `at_power` (0.8); elsewhere `of_runs`, `of_question` and `of_prompt`.
+  experiments: `only_metric`, `against` (baseline arm; default: the first), `by_label` (also per
+  value of that run label; the whole has the slice `''`), `at_alpha`, `at_power` (0.8). Defaults are
+  the plan's. Elsewhere optional: `of_runs`, `of_question`, `of_prompt`.
 * Your own tables, for one question: `record.sql(question, tables={{"mine": frame}})` takes pandas
   and polars frames, pyarrow tables, lists of dicts, earlier answers and files; `hansard sql --with
   mine=costs.parquet` takes Parquet, CSV, JSON, NDJSON and Arrow. At most 16 tables, 256 MiB (512
-  KiB from a restricted agent), none named like a table here. This, and answers as Arrow, Parquet
-  and data frames, needs the extra `arrow`.
+  KiB from a restricted agent). This, and answers as Arrow, Parquet and data frames, needs the extra
+  `arrow`.
+
+`hansard sql --tables` lists all tables and views, `hansard sql "DESCRIBE runs"` the columns of one.
 
 ## Pages
 
 {index}
 ## General columns
 
-These columns mean the same in every table that has them; a table's section only lists their names.
+These columns mean the same in every table. A table's section lists their names.
 
 """
 
-INTRO = "General columns are described in [Tables and SQL](../sql.md#general-columns).\n"
+INTRO = "[General columns](../sql.md#general-columns) have one description for all tables.\n"
 
 OPTIONAL = ("only_", "by_", "at_", "against")
 """Prefix of parameters that have a default."""
@@ -112,16 +113,16 @@ def pages(store: Store) -> dict[str, str]:
         if name in others:
             continue
         sections[name] = "\n\n".join(
-            [f"## `{name}`{kind}", _text(name, comment), *_columns(name, columns[name]), ""]
+            [f"## `{name}`{kind}", _text(name, comment), *_columns(name, columns), ""]
         )
     for name, parameters, comment, scalar in store.all(_MACROS):
         if name in others:
             continue
         call, text = f"`{name}({', '.join(parameters)})`", _text(name, comment)
-        if scalar:
-            functions[name] = f"|{call}|{text}|\n"
-        elif text.startswith("Helper of"):
+        if text.startswith("Helper of"):
             helpers[name] = call
+        elif scalar:
+            functions[name] = f"|{call}|{text}|\n"
         else:
             sections[name] = (
                 f"## {call}\n\n{text}\n\n{_returns(store, name, parameters, columns)}\n\n"
@@ -136,8 +137,7 @@ def pages(store: Store) -> dict[str, str]:
         calls = ", ".join(helpers[name] for name in names if name in helpers)
         body += f"Helpers of other macros: {calls}.\n" if calls else ""
         texts[f"sql/{page}.md"] = f"# {title}\n\n{INTRO}\n{body.rstrip()}\n"
-        listed = ", ".join(f"`{name}`" for name in shown) or "functions"
-        index += f"* [{title}](sql/{page}.md): {listed}\n"
+        index += f"* [{title}](sql/{page}.md)\n"
     general = {
         row[0]: row
         for table, rows in columns.items()
@@ -153,12 +153,16 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> str:
     return "|Column|Type|Meaning|\n|---|---|---|\n" + "".join(lines)
 
 
-def _columns(table: str, columns: list[tuple[str, str, str]]) -> list[str]:
+def _columns(table: str, columns: dict[str, list[tuple[str, str, str]]]) -> list[str]:
     """Describe the columns of a table: its own, then those described elsewhere."""
     described: dict[str, list[tuple[str, str, str]]] = {}
-    for row in columns:
+    for row in columns[table]:
         described.setdefault(section(table, row[0]) or table, []).append(row)
     own = described.pop(table, None)
+    names = [row[0] for row in columns[table]]
+    for source in described:
+        if own is None and names == [row[0] for row in columns.get(source, [])]:
+            return [f"Columns as in `{source}`."]
     parts = [_table(own).rstrip()] if own else []
     for source, rows in sorted(described.items()):
         label = "General" if source == EVERYWHERE else f"As in `{source}`"

@@ -65,7 +65,8 @@ def shown() -> list[Shown]:
     for page in PAGES:
         for directive in DIRECTIVE.finditer(page.read_text(encoding="utf-8")):
             options = yaml.safe_load(directive["options"] or "{}").get("options", {})
-            members = options.get("members")
+            # `members: null` shows all; the default, in zensical.toml, shows none.
+            members = options.get("members", [])
             targets.append(Shown(directive["name"], [] if isinstance(members, bool) else members))
     # A module that is shown whole shows each of its names, under its shortest one.
     wholes = [each for each in targets if each.name == "hansard.errors"]

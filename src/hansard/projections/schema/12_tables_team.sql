@@ -82,7 +82,7 @@ CREATE TABLE approval_events (
     logged_at TIMESTAMP NOT NULL,
     happened_at TIMESTAMP NOT NULL
 );
-COMMENT ON TABLE approval_events IS 'One row per event of a run''s approvals (see `approvals`).';
+COMMENT ON TABLE approval_events IS 'One row per event of a run''s approvals (see `approvals`). requested has the call, granted and denied the answer.';
 
 CREATE TABLE refusals (
     kind VARCHAR NOT NULL,

@@ -15,13 +15,13 @@ CREATE MACRO clock_of(occurred_at, actor, on_behalf_of, origin_log) AS CASE
     WHEN occurred_at IS NOT NULL THEN 'occurred_at'
     WHEN actor = 'import' AND on_behalf_of IS NOT NULL THEN 'import'
     WHEN origin_log IS NOT NULL THEN 'origin' ELSE 'log' END;
-COMMENT ON MACRO clock_of IS 'Source of an event''s time: log, origin, occurred_at or import (see `runs`.clock).';
+COMMENT ON MACRO clock_of IS 'Helper of other macros.';
 
 CREATE MACRO counted(number, one) AS concat(number, ' ', one, if(number = 1, '', 's'));
-COMMENT ON MACRO counted IS 'A number with its noun, plural as needed.';
+COMMENT ON MACRO counted IS 'Helper of other macros.';
 
 CREATE MACRO steps_text(tool, agent, step) AS concat(tool, ' (', agent, '#', step, ')');
-COMMENT ON MACRO steps_text IS 'Wording of a step.';
+COMMENT ON MACRO steps_text IS 'Helper of other macros.';
 
 CREATE MACRO label_of(labels, name) AS
     json_extract_string(labels, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
@@ -32,12 +32,12 @@ CREATE MACRO words_of(body, t) AS shown(if(t IS NULL, body::VARCHAR, concat(
         || (body->>'$.reused_from.step') || ' of run ' || (body->>'$.reused_from.run') || ': ' END, t.before,
     body->>t.path_1, t.between_1 || nullif(body->>t.path_2, ''),
     t.between_2 || nullif(body->>t.path_3, ''))), 200);
-COMMENT ON MACRO words_of IS 'Data of an event in words by `event_types`, cut to 200 characters.';
+COMMENT ON MACRO words_of IS 'Helper of other macros.';
 
 CREATE MACRO step_of(known, body) AS
     if(starts_with(known, 'step.') OR known IN ('resource.accessed.v1', 'approval.requested.v1'),
         try_cast(body->>'$.step' AS BIGINT), NULL);
-COMMENT ON MACRO step_of IS 'Step an event is about.';
+COMMENT ON MACRO step_of IS 'Helper of other macros.';
 
 -- Inherited streams of forks: the parent run, the stream, and the version up to which it is inherited.
 CREATE VIEW inherited AS

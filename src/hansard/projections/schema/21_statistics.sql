@@ -27,10 +27,10 @@ CREATE MACRO gauss() AS '[
     [0.9656933453532772, 0.01178538041966219], [0.9764938515802154, 0.009808080228677764],
     [0.9852957962731236, 0.007789657861471924], [0.9920622918614135, 0.00573861728961727],
     [0.9967650861331754, 0.0036637769506381312], [0.999385503626213, 0.0015766730261529192]]'::DOUBLE[][];
-COMMENT ON MACRO gauss IS '48-node Gauss-Legendre rule on [0, 1].';
+COMMENT ON MACRO gauss IS 'Helper of other macros.';
 
 CREATE MACRO log_1p(y) AS if(y < 1, 2 * atanh(y / (2 + y)), ln(1 + y));
-COMMENT ON MACRO log_1p IS 'ln(1 + y), y >= 0, exact for small y.';
+COMMENT ON MACRO log_1p IS 'Helper of other macros.';
 
 -- Integral of the density relative to its value at x, by Gauss-Legendre from x to where it is exp(-40); x < 1e150.
 CREATE MACRO normal_tail(x) AS list_transform([80 / (sqrt(x * x + 80) + x)], lambda l:
@@ -170,7 +170,7 @@ COMMENT ON MACRO exact_high IS 'Upper end of the exact interval of k of n (Clopp
 
 CREATE MACRO share_of(share, toward, against) AS list_transform([{'s': 2 * share - 1, 't': toward, 'a': against}], lambda v:
     v.s * if(v.s >= 0, v.t, v.a))[1];
-COMMENT ON MACRO share_of IS 'Net share: share of differing pairs for one side, times their number.';
+COMMENT ON MACRO share_of IS 'Helper of other macros.';
 
 CREATE MACRO net_low(above, below, n, alpha) AS share_of(exact_low(above, above + below, 0.45 * alpha),
     exact_low(above + below, n, 0.05 * alpha), exact_high(above + below, n, 0.05 * alpha));
@@ -214,7 +214,7 @@ CREATE MACRO units_required(se, n, effect, alpha := 0.05, power := 0.8) AS
 COMMENT ON MACRO units_required IS 'Units needed to find an effect with this power, given se of n units.';
 
 CREATE MACRO finite(x) AS if(isfinite(x), x, NULL);
-COMMENT ON MACRO finite IS 'The number, or NULL beyond double precision.';
+COMMENT ON MACRO finite IS 'Helper of other macros.';
 
 CREATE MACRO power_of(x) AS if(x IS NULL OR x = 0 OR x BETWEEN 1e-100 AND 1e100, 1.0, pow(2.0, floor(log2(x))));
-COMMENT ON MACRO power_of IS 'Power of two by which values up to x are scaled before summing.';
+COMMENT ON MACRO power_of IS 'Helper of other macros.';

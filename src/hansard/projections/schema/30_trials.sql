@@ -16,13 +16,13 @@ WHERE r.experiment <> ''
 COMMENT ON VIEW assigned_runs IS 'One row per trial: a run assigned to an experiment. A fork counts only if it was assigned itself.';
 
 CREATE MACRO graders() AS ['success', 'reward', 'resolved', 'passed', 'correct', 'score'];
-COMMENT ON MACRO graders IS 'Success metrics, in order of precedence.';
+COMMENT ON MACRO graders IS 'Helper of other macros.';
 
 CREATE MACRO success_of(grade, status) AS CASE
     WHEN grade IS NOT NULL THEN if(isfinite(grade), (grade >= 1)::DOUBLE, NULL)
     WHEN status = 'completed' THEN 1.0::DOUBLE
     WHEN status IN ('failed', 'cancelled') THEN 0.0::DOUBLE END;
-COMMENT ON MACRO success_of IS '1, 0 or NULL for a run of this status and grade.';
+COMMENT ON MACRO success_of IS 'Helper of other macros.';
 
 CREATE VIEW usage_by_actor AS
 SELECT
@@ -148,7 +148,7 @@ COMMENT ON MACRO better_of IS 'Better direction of a metric by `metric_catalogue
 
 CREATE MACRO direction_of(directions, name) AS
     json_extract_string(directions, '/' || replace(replace(name, '~', '~0'), '/', '~1'));
-COMMENT ON MACRO direction_of IS 'Direction of a metric in a JSON object; NULL if absent.';
+COMMENT ON MACRO direction_of IS 'Helper of other macros.';
 
 CREATE MACRO odd_times_of(the_experiment, with_claims) AS TABLE
 WITH claimed AS MATERIALIZED (
@@ -216,7 +216,7 @@ COMMENT ON VIEW odd_times IS 'One row per arm whose claimed times are impossible
 CREATE MACRO scale_of(least, greatest, above_one, above_zero) AS CASE
     WHEN least >= 0 AND greatest > 0 AND greatest <= 1 THEN 'share'
     WHEN least >= 0 AND greatest BETWEEN 20 AND 100 AND above_one * 2 >= above_zero THEN 'percentage' END;
-COMMENT ON MACRO scale_of IS 'share (0 to 1), percentage (0 to 100, one from 20, most positive ones above 1) or NULL.';
+COMMENT ON MACRO scale_of IS 'Helper of other macros.';
 
 CREATE MACRO counted_value(counting, value, ended, pending, worst, extreme) AS CASE counting
     WHEN 'failure' THEN coalesce(value, if(pending, NULL, worst))
@@ -393,16 +393,16 @@ COMMENT ON MACRO TABLE task_totals IS 'Helper of `task_scores`: one row per task
 
 CREATE MACRO score_of(counting, total, trials, valued, worst) AS if(counting = 'failure' AND worst IS NOT NULL,
     (total + worst * (trials - valued)) / nullif(trials, 0), total / nullif(valued, 0));
-COMMENT ON MACRO score_of IS 'Mean over trials, missing ones as worst (failure) or left out (excluded).';
+COMMENT ON MACRO score_of IS 'Helper of other macros.';
 
 CREATE MACRO mean_of(counting, total, trials, valued, worst, ended_total, ended_valued) AS if(counting = 'excluded',
     ended_total / nullif(ended_valued, 0), score_of(counting, total, trials, valued, worst));
-COMMENT ON MACRO mean_of IS 'Mean over trials under a counting (see `counted_value`).';
+COMMENT ON MACRO mean_of IS 'Helper of other macros.';
 
 CREATE MACRO worst_case_of(ended_total, trials, ended_valued, extreme) AS
     if(extreme IS NULL OR trials = ended_valued, ended_total / nullif(ended_valued, 0),
         (ended_total + (trials - ended_valued) * extreme) / nullif(trials, 0));
-COMMENT ON MACRO worst_case_of IS 'Mean over trials with extreme for those without a value or not completed; left out if NULL.';
+COMMENT ON MACRO worst_case_of IS 'Helper of other macros.';
 
 CREATE MACRO task_scores(the_experiment, only_metric := NULL, by_label := NULL, directions := NULL, counted_as := NULL) AS TABLE
 SELECT

@@ -16,7 +16,7 @@ COMMENT ON VIEW withheld IS 'One row per effect that a fork withheld: the tool d
 CREATE MACRO sameness(a, b) AS CASE
     WHEN len(coalesce(a, [])) = 0 OR len(coalesce(b, [])) = 0 THEN 'not on record'
     WHEN list_sort(a) = list_sort(b) THEN 'same' ELSE 'differs' END;
-COMMENT ON MACRO sameness IS 'same, differs, or not on record (an empty list).';
+COMMENT ON MACRO sameness IS 'Helper of other macros.';
 
 CREATE VIEW forks AS
 WITH cut AS (

@@ -4,21 +4,21 @@
 
 CREATE MACRO within(inner_scope, outer_scope) AS
     starts_with(coalesce(inner_scope, '') || '/', coalesce(outer_scope, '') || '/');
-COMMENT ON MACRO within IS 'True if one scope path is the other or inside it.';
+COMMENT ON MACRO within IS 'Helper of other macros.';
 
 CREATE MACRO key_of(stream) AS if(starts_with(stream, 'board/'), substr(stream, 7), NULL);
-COMMENT ON MACRO key_of IS 'Key of shared state of a stream''s name; NULL for others.';
+COMMENT ON MACRO key_of IS 'Helper of other macros.';
 
 CREATE MACRO body_of(scope) AS split_part(coalesce(scope, ''), '/', 1);
-COMMENT ON MACRO body_of IS 'Call in whose body a scope is; empty for none.';
+COMMENT ON MACRO body_of IS 'Helper of other macros.';
 
 CREATE MACRO fact(of_part, n, about, body) AS
     {'part': of_part, 'number': n::BIGINT, 'name': about, 'value': body::JSON};
-COMMENT ON MACRO fact IS 'One row of `why()`.';
+COMMENT ON MACRO fact IS 'Helper of other macros.';
 
 CREATE MACRO named(of_part, body) AS list_transform(json_keys(body),
     lambda k, i: fact(of_part, i, k, json_extract(body, '$."' || k || '"')));
-COMMENT ON MACRO named IS 'Fields of a JSON object as rows of `why()`.';
+COMMENT ON MACRO named IS 'Helper of other macros.';
 
 CREATE MACRO why(of_decision) AS TABLE
 WITH d AS MATERIALIZED (

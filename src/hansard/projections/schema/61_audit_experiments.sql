@@ -7,7 +7,7 @@ COMMENT ON MACRO model_family IS 'Model name without provider and date.';
 
 CREATE MACRO all_true(checks) AS
     if(len(list_filter(checks, lambda c: c IS NOT NULL)) > 0, if(list_contains(checks, 'false'), 0.0, 1.0), NULL);
-COMMENT ON MACRO all_true IS '1 if no text in a list is false, 0 if one is, NULL for an empty list.';
+COMMENT ON MACRO all_true IS 'Helper of other macros.';
 
 CREATE VIEW answering_models AS
 WITH named AS (
@@ -147,7 +147,7 @@ COMMENT ON VIEW checked_scores IS 'One row per score stored with checks (tau-ben
 
 CREATE MACRO claim_holds(claimed, value) AS abs(try_cast(claimed AS DOUBLE) - value)
     <= if(contains(lower(claimed), 'e'), 0, 0.5 * 0.1 ** greatest(2, length(split_part(claimed, '.', 2)))) + 1e-9;
-COMMENT ON MACRO claim_holds IS 'True if a claimed mean equals the value to its digits, at least two.';
+COMMENT ON MACRO claim_holds IS 'Helper of other macros.';
 
 CREATE VIEW submitted_claims AS
 WITH claims AS (
