@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -22,10 +23,11 @@ from hansard.agents.artifacts.experiences import private_key
 from hansard.agents.exchange.reader import appended
 from hansard.agents.exchange.writer import CommitLine, unseal
 from hansard.bus.log import Append
-from hansard.domain.errors import BadValue, Refused
+from hansard.domain.errors import BadName, BadValue, Refused
+from hansard.domain.fingerprint import canonical
 from hansard.domain.ids import RunStream, WorkspaceStream, run_of
 from hansard.domain.payload import blobs_named
-from hansard.ext.share import Manifest
+from hansard.ext.share import FORMAT
 from hansard.ext.share.packs import PackReport, Packs
 from tests.archive.stores import s3_server
 from tests.cli.support import environment
@@ -330,6 +332,19 @@ def test_prompts_and_memory_go_along_if_the_role_sees_them(publisher, home, othe
         assert record.prompts.get("greeting").text == "Greet {{name}}."
         assert "Be kind" in record.memory("org").view("skills/a/notes.md")
         assert record.noun(Packs).add(made.file).new == 0
+    forger, forgers = keys(tmp_path, "forger")
+    with hansard.connect(publisher.name, data_dir=home) as record:
+        record.prompts.add("greeting", "Hail {{name}}.", by="eve")
+    newer = publisher.make(as_="auditor", also=also)
+    foreign = publisher.make(as_="auditor", also=also, key=forger)
+
+    with hansard.connect(other, data_dir=home) as record:
+        before = places(home, other)
+        with pytest.raises(BadValue, match="and not of its publisher; add it to another"):
+            record.noun(Packs).add(foreign.file, key=forgers)
+        assert places(home, other) == before
+        assert record.noun(Packs).add(newer.file).new > 0
+        assert record.prompts.get("greeting").text == "Hail {{name}}."
 
 
 def changed(path: Path, change) -> None:
@@ -397,8 +412,8 @@ def resigned(publisher: Publisher, path: Path, change) -> str:
     def sign(first, section):
         section = change(first["manifest"], section)
         first["manifest"] |= {"size": len(section), "sha256": hashlib.sha256(section).hexdigest()}
-        manifest = msgspec.convert(first["manifest"], Manifest)
-        first["signature"] = private_key(Path(publisher.key)).sign(manifest.signed).hex()
+        signed = f"{FORMAT}\n".encode() + canonical(first["manifest"])
+        first["signature"] = private_key(Path(publisher.key)).sign(signed).hex()
         return section
 
     changed(target, sign)
@@ -432,16 +447,34 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             joined["body"] = json.dumps(body)
             return sealed(lines)
 
-        def elsewhere(manifest, section):
-            manifest["also"] = ["experiment/x"]
+        def conversing(manifest, section):
+            began = b'\\"workflow\\":'
+            return sealed(
+                section.replace(began, b'\\"conversation_id\\":\\"x\\",' + began, 1).splitlines(
+                    True
+                )
+            )
+
+        def viewed(manifest, section):
             lines = [json.loads(line) for line in section.splitlines()]
-            commit = next(each for each in lines if each["kind"] == "commit")
-            commit["stream"] = json.loads(msgspec.json.encode(WorkspaceStream("experiment", "x")))
+            commit = next(each for each in lines if "key" in each.get("stream", ()))
+            commit["stream"]["key"] = "view plain"
             return sealed(lines)
 
-        def dateless(manifest, section):
-            manifest["until"] = "2099"
+        def elsewhere(manifest, section, kind="prompt"):
+            manifest["also"] = [f"{kind}/x"]
+            lines = [json.loads(line) for line in section.splitlines()]
+            commit = next(each for each in lines if each["kind"] == "commit")
+            commit["stream"] = json.loads(msgspec.json.encode(WorkspaceStream(kind, "x")))
+            return sealed(lines)
+
+        def unlisted(manifest, section):
+            section = elsewhere(manifest, section)
+            manifest["also"] = []
             return section
+
+        def of(**fields):
+            return lambda manifest, section: manifest.update(fields) or section
 
         def two(manifest, section):
             return section + section
@@ -451,12 +484,20 @@ def test_a_publisher_writes_into_no_run_of_the_receiver(publisher, home, other):
             (unmarked, "is not marked as a copy"),
             (another, "not those of the manifest"),
             (again, "has a run.started.v1 after its start"),
-            (elsewhere, "is no run, prompt or memory space of the manifest"),
+            (conversing, "joins conversation 'x' of yours"),
+            (viewed, "states views that were served"),
+            (unlisted, "is no run, prompt or memory space of the manifest"),
+            (elsewhere, "version 1 of prompt/x is not its publisher's"),
             (two, "does not end where"),
-            (dateless, "give a time with a zone"),
+            (of(until="2099"), "give a time with a zone"),
+            (of(also=["experiment/x"]), "give prompt/NAME or memory/NAME"),
+            (of(also=["prompt/x"] * 101), "length <= 100"),
+            (of(number=2**31), "<= 2147483647"),
+            (of(description="x" * 200_000), "was truncated"),
+            (of(name="\x1b[2J"), "leave out control characters"),
         ):
             file = resigned(publisher, Path(made.file), change)
-            with pytest.raises(BadValue, match=match):
+            with pytest.raises((BadValue, BadName), match=match):
                 record.noun(Packs).add(file, key=publisher.public)
             assert places(home, other) == before
 
@@ -493,8 +534,9 @@ def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
             sql = "SELECT number, withdrawn_at IS NOT NULL FROM packs WHERE name = 'greeting'"
             assert source.sql(f"{sql} ORDER BY 1").rows == [(1, False), (2, True)]
         found = {(each.name, each.number): each.problem for each in packs.search(publisher.folder)}
-        assert found["greeting", 2].startswith("its publisher withdrew")
-        assert found["greeting", 1].startswith("it is number 1")
+        assert places(home, other) == before  # a search is a read
+        assert "its publisher withdrew" in found["greeting", 2]
+        assert "it is number 1" in found["greeting", 1]
         for notice in Path(publisher.folder).glob("*.withdrawn.sig"):
             with pytest.raises(BadValue, match="its publisher withdrew it; use"):
                 packs.add(new.file)
@@ -628,7 +670,7 @@ def test_a_bucket_is_an_index(publisher, home, other, tmp_path, monkeypatch):
                 packs.add(made.file)
 
 
-def test_an_addition_that_ended_at_any_commit_is_completed(publisher, home):
+def test_an_addition_that_ended_at_any_commit_is_completed(publisher, home, tmp_path):
     """With the first commits of a pack alone, adding it gives what an undisturbed one gave."""
     made = publisher.make(as_="auditor")
     raw = Path(made.file).read_bytes().partition(b"\n")[2]
@@ -644,9 +686,13 @@ def test_an_addition_that_ended_at_any_commit_is_completed(publisher, home):
 
         in_workspace(home, into, begin)
         with hansard.connect(into, data_dir=home) as record:
+            if kept == len(commits) // 2:  # a role was shown the beginning meanwhile
+                record.roles.apply_file(tmp_path / "roles.toml")
+                assert record.roles.view(*made.manifest.runs, role="auditor").events
             new = record.noun(Packs).add(made.file, key=publisher.public).new
             assert new == len(commits) - kept
             assert record.noun(Packs).add(made.file).new == 0
-        after = [each[1:] for each in places(home, into) if "pack/" not in str(each[1])]
+        own = r"pack/|role/|view "
+        after = [each[1:] for each in places(home, into) if not re.search(own, str(each[1]))]
         whole = whole or after
         assert after == whole

@@ -13,6 +13,7 @@ from hansard.domain.board import VIEWS
 from hansard.domain.conversation import ranges as as_ranges
 from hansard.domain.errors import BadValue
 from hansard.domain.events import Event, event
+from hansard.domain.ids import KeyStream, StreamId
 
 # SQL queries of a role: one summary event an answer.
 #
@@ -74,6 +75,11 @@ class ViewServed(Event, frozen=True, kw_only=True):
 def key_of(role: str) -> str:
     """Return the reserved key of a role's served views."""
     return f"{VIEWS}{role}"
+
+
+def is_views(stream: StreamId) -> bool:
+    """Return whether a stream holds the views served to a role: they change nothing of the run."""
+    return isinstance(stream, KeyStream) and stream.key.startswith(VIEWS)
 
 
 def ranges(places: Iterable[tuple[str, int]]) -> dict[str, str]:

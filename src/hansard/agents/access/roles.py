@@ -26,8 +26,7 @@ from hansard.bus.log import Append, AtPosition, Stored, UpTo
 from hansard.bus.reads import RunInFull
 from hansard.domain import ids
 from hansard.domain import run as runs
-from hansard.domain.access import QUERY_KIND, QueryAnswered, ViewServed, key_of, ranges
-from hansard.domain.board import VIEWS
+from hansard.domain.access import QUERY_KIND, QueryAnswered, ViewServed, is_views, key_of, ranges
 from hansard.domain.choices import NOTHING, Brief
 from hansard.domain.decider import TAG as QUARANTINED
 from hansard.domain.decider import evolve
@@ -473,8 +472,8 @@ async def follow(
     head, rules = made.position, _rules_of(name)
     async with contextlib.aclosing(workspace.log.follow(after=head)) as commits:  # type: ignore[type-var]  # the port says iterator, each log gives a generator
         async for stored in commits:
-            views = isinstance(stored.stream, KeyStream) and stored.stream.key.startswith(VIEWS)
-            concerns = stored.stream == rules or (run_of(stored.stream) == run and not views)
+            stream = stored.stream
+            concerns = stream == rules or (run_of(stream) == run and not is_views(stream))
             if stored.position <= head or not concerns:
                 continue
             now = await derive(workspace.states, name, run, None, key)

@@ -332,8 +332,6 @@ async def number_of(workspace: Workspace, experience: Experience, *, usable: boo
 KEY_BYTES_MAX = 64 * 1024
 """Most bytes of a file with a key."""
 
-LICENSE_CHARACTERS_MAX = 1_000
-
 SUFFIX = ".hansard-experience.tar"
 """Default suffix of a bundle's file name."""
 
@@ -408,9 +406,7 @@ async def publish(
     selected = await at(workspace, name, point)
     state = (await versions.read(workspace, EXPERIENCES, name)).state
     _demand_open(state, selected)
-    terms = terms.strip()
-    if not 0 < len(terms) <= LICENSE_CHARACTERS_MAX:
-        raise BadValue("license", f"{terms!r:.80}", "give an SPDX expression: Apache-2.0")
+    terms = bundles.license_terms(terms)
     signer = private_key(key) if key is not None else None
     named = signer.public_key().public_bytes_raw().hex() if signer is not None else ""
     manifest = bundles.manifest(selected.version, selected.content, terms, named)

@@ -44,6 +44,7 @@ from hansard.bus.commits import TRANSACTION_BYTES_MAX, TRANSACTION_COMMITS_MAX, 
 from hansard.bus.errors import Conflict, NotFound
 from hansard.bus.log import COMMIT_BYTES_MAX, Append, Copied, Origin, Stored
 from hansard.domain import ids
+from hansard.domain.access import is_views
 from hansard.domain.agent import MessageAdded
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadName, Corrupt, RecordError, UnknownEvent
@@ -97,18 +98,20 @@ class SectionComparison:
         here = await self._of(_unit_of(stream))
         stored = here.commits.get((stream, commit.version))
         if stored is None:
-            here.new = here.new or (stream, commit.version)
+            here.new = here.new or (None if is_views(stream) else (stream, commit.version))
             return False
         position, hashed = stored
         if hashed != hash(body):
             raise Damaged(_difference(stream, commit, await self._log.at(position)))
-        here.met += 1
+        here.met += not is_views(stream)
         return True
 
     def end(self) -> None:
-        """Raise Damaged if both sides have commits that the other lacks."""
+        """Raise Damaged if both sides have commits that the other lacks. Served views do not count:
+        reading a run continues nothing.
+        """
         for whole, here in self._here.items():
-            more = len(here.commits) - here.met
+            more = sum(not is_views(stream) for stream, _ in here.commits) - here.met
             if more and here.new is not None:
                 stream, version = here.new
                 raise Damaged(
@@ -268,7 +271,11 @@ class Section:
     blobs that the export could not read, with their sizes. Memory: the names of streams and blobs.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(
+        self, workspace: Workspace, demand: Callable[[Line], None] = lambda _: None
+    ) -> None:
+        """`demand` raises Damaged for a line that the section must not have."""
+        self._demand = demand
         self.number = 0
         self.is_complete = False
         self.tally = Tally()
@@ -307,6 +314,7 @@ class Section:
             )
         if self._blob is not None and not isinstance(line, BlobLine):
             raise Damaged(f"blob {self._blob.first.sha256} is not whole: export it again")
+        self._demand(line)
         match line:
             case Header():
                 self._header(line)
@@ -694,28 +702,18 @@ async def import_events(
     BadRecord if the watcher does, OSError, and the log's errors.
     """
     with seekable(path) as file:
-        return await import_opened(workspace, file, str(path) if path else STDIN, watcher, hint)
+        importing = Import(workspace, str(path) if path else STDIN, watcher)
+        return await importing.all_of(Lines(file, hint))
 
 
-async def import_opened(
-    workspace: Workspace,
-    file: BinaryIO,
-    name: str,
-    watcher: Watcher,
-    hint: Callable[[bytes], str] = lambda _: "",
-) -> Tally:
-    """Import from the place of an open file on, as `import_events`; `name` is the one in errors."""
-    return await _Import(workspace, name, watcher).all_of(Lines(file, hint))
-
-
-class _Import:
+class Import:
     """Import of one file."""
 
     def __init__(self, workspace: Workspace, name: str, watcher: Watcher) -> None:
         self._workspace = workspace
         self._name = name
         self._watcher = watcher
-        self._tally = Tally()
+        self.tally = Tally()
         self._read = 0
 
     async def all_of(self, lines: Lines) -> Tally:
@@ -724,7 +722,7 @@ class _Import:
             place = lines.tell()
             section = Section(self._workspace)
             try:
-                if not await self._check(section, lines):
+                if not await self.check(section, lines):
                     break
             except Damaged as damaged:
                 self._bad(lines.number, str(damaged) + lines.hint())
@@ -733,18 +731,18 @@ class _Import:
                 else:
                     lines.to_header()
             else:
-                await self._take(section, lines, place)
+                await self.take(section, lines, place)
             self._progress(lines.offset)
         if not lines.number:
             self._bad(1, "the file is empty: give one that 'hansard export' wrote")
-        return self._tally
+        return self.tally
 
     def _bad(self, line: int, reason: str) -> None:
-        self._tally.bad += 1
+        self.tally.bad += 1
         try:
             self._watcher.bad(Bad(self._name, line, reason))
         except BadRecord as stopped:
-            stopped.tally = self._tally
+            stopped.tally = self.tally
             raise
 
     def _progress(self, offset: int) -> None:
@@ -753,7 +751,7 @@ class _Import:
             self._watcher.read(offset - self._read)
             self._read = offset
 
-    async def _check(self, section: Section, lines: Lines) -> bool:
+    async def check(self, section: Section, lines: Lines) -> bool:
         """Check a whole section; return False if there is none left. Raises Damaged."""
         begin = lines.offset
         while not section.is_complete:
@@ -772,14 +770,14 @@ class _Import:
                 await asyncio.sleep(0)
         return True
 
-    async def _take(self, section: Section, lines: Lines, place: LinePosition) -> None:
+    async def take(self, section: Section, lines: Lines, place: LinePosition) -> None:
         """Store a checked section, unless the workspace already has all of it."""
         end = lines.tell()
         if section.new:
             lines.seek(place)
             try:
                 async for batch in _batches(self._workspace, section, lines):
-                    self._tally.new += await self._workspace.log.append_bulk(batch)
+                    self.tally.new += await self._workspace.log.append_bulk(batch)
             except Conflict as lost:
                 reason = (
                     f"{lost}; another writer appended during the import: what comes before "
@@ -801,7 +799,7 @@ class _Import:
             for sha256, size in section.absent.items()
             if not await _is_here(self._workspace, sha256, size)
         ]
-        self._tally.add(section.tally)
+        self.tally.add(section.tally)
 
 
 async def _is_here(workspace: Workspace, sha256: str, size: int) -> bool:

@@ -31,6 +31,8 @@ BUNDLE_BYTES_MAX = 32 * 1024 * 1024
 FILES_MAX = 100
 """Most files of a bundle."""
 
+LICENSE_CHARACTERS_MAX = 1_000
+
 PATH_BYTES_MAX = 100
 """Longest path in a bundle: the limit of the archive's header."""
 
@@ -117,6 +119,14 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     experience: Experience
     signature: Signature | None
     sha256: str
+
+
+def license_terms(text: str) -> str:
+    """Return a license: an SPDX expression, or words. Raises BadValue for none, or a long text."""
+    terms = text.strip()
+    if not 0 < len(terms) <= LICENSE_CHARACTERS_MAX:
+        raise BadValue("license", f"{terms!r:.80}", "give an SPDX expression: Apache-2.0")
+    return terms
 
 
 def manifest(version: int, content: Mapping[str, str], license_: str, key: str) -> Manifest:

@@ -7,6 +7,7 @@ nothing else of it.
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +19,9 @@ PACK = "pack"
 """Kind of the streams of packs; the name of each is the public key of a publisher."""
 
 FORMAT = "hansard.pack.v1"
+
+ALSO_MAX = 100
+"""Most prompts and memory spaces of a pack: each is looked up before it is added."""
 
 
 class PackedRun(msgspec.Struct, frozen=True):
@@ -49,11 +53,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     format: str
     name: str
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     workspace: str
     role: str
     runs: dict[str, PackedRun]
-    also: tuple[str, ...]
+    also: Annotated[tuple[str, ...], msgspec.Meta(max_length=ALSO_MAX)]
     to: tuple[str, ...]
     until: str
     license: str

@@ -29,7 +29,14 @@ from hansard.domain.agent import AgentState, SessionBegan
 from hansard.domain.decider import State, evolve
 from hansard.domain.errors import BadValue, Corrupt, HansardError
 from hansard.domain.events import REGISTRY, Actor, Commit, Recorded
-from hansard.domain.ids import AgentStream, KeyStream, RunStream, StreamId, uuid8
+from hansard.domain.ids import (
+    AgentStream,
+    KeyStream,
+    RunStream,
+    StreamId,
+    WorkspaceStream,
+    uuid8,
+)
 from hansard.domain.integrity import may_hold
 from hansard.domain.label import Label, join
 from hansard.domain.payload import PartsLine, parts_of
@@ -78,6 +85,7 @@ class Copy(msgspec.Struct):
         run: Its id: derived from the publisher, the run and what is shown of it.
         of: The run that it shows.
         shown: The digest of the view.
+        owner: The publisher of a prompt or a memory space; empty for a run, whose id names it.
         commits: Its commits, in order: their positions are numbers of the view's lines.
         blobs: Large values that its commits name.
         left_out: The number of lines that it lacks, by kind.
@@ -86,6 +94,7 @@ class Copy(msgspec.Struct):
     run: str
     of: str
     shown: str
+    owner: str = ""
     commits: list[CommitLine] = []
     blobs: list[bytes] = []
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
@@ -94,6 +103,24 @@ class Copy(msgspec.Struct):
 def id_of(publisher: str, workspace: str, role: str, of: str, shown: str) -> str:
     """Return the id of a copy: no other run has it, also in the workspace that it comes from."""
     return uuid8("hansard.copy", publisher, workspace, role, of, shown)
+
+
+def stream_of(named: str) -> WorkspaceStream:
+    """Return the stream of a prompt or a memory space. Raises BadValue, BadName."""
+    kind, _, name = named.partition("/")
+    if kind not in ALSO or not name:
+        raise BadValue("also", f"{named!r:.80}", "give prompt/NAME or memory/NAME")
+    return WorkspaceStream(kind, ids.name(kind, name))
+
+
+def owner_of(publisher: str, workspace: str) -> str:
+    """Return the owner of the prompts and memory spaces of a publisher's workspace."""
+    return f"{publisher}/{workspace}"
+
+
+def commit_id(owner: str, stream: StreamId, version: int, event: str) -> str:
+    """Return the id of a commit of a copy of a run, or of an owner's prompt or memory space."""
+    return uuid8("hansard.copy", owner, str(stream), str(version), event)
 
 
 def origin_of(workspace: str, role: str, of: str) -> str:
@@ -136,18 +163,15 @@ async def copied(
 
 
 async def also(
-    workspace: Workspace, named: str, up_to: UpTo, rules: RoleDefined, key: bytes
+    workspace: Workspace, named: str, up_to: UpTo, rules: RoleDefined, publisher: str, key: bytes
 ) -> Copy:
-    """Return a copy of a prompt or a memory space. Raises BadValue where the role does not see all
-    of it.
+    """Return a publisher's copy of a prompt or a memory space. Raises BadValue where the role does
+    not see all of it.
     """
-    kind, _, name = named.partition("/")
-    if kind not in ALSO or not name:
-        raise BadValue("also", f"{named!r:.80}", "give prompt/NAME or memory/NAME")
-    stream = ids.WorkspaceStream(kind, ids.name(kind, name))
+    stream = stream_of(named)
     history = await workspace.log.read(stream, up_to=up_to)
     lines, hidden = await _lines(workspace.blobs, "", history, rules, key)
-    made = Copy("", named, "")
+    made = Copy("", named, "", owner_of(publisher, workspace.log.workspace))
     builder = _Builder(workspace, made, whole=True)
     if hidden or not lines or not all(builder.repeat(stream, *line) for line in lines):
         fact = f"there is no {named}, or the role does not see all of it"
@@ -390,7 +414,7 @@ class _Builder:
         if isinstance(stream, AgentStream):
             actor = Actor(IMPORTER, (stream.agent,))
         commit = Commit(
-            id=uuid8("hansard.copy", self._made.run, str(stream), str(version), line.id),
+            id=commit_id(self._made.run or self._made.owner, stream, version, line.id),
             version=version,
             at=line.at,
             actor=actor,

@@ -30,15 +30,10 @@ from hansard.extending import By, C_co, Name, Noun, Takes, operation, states, tr
 from hansard.inspect.answer import find_run
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant. `ended` is the reason why it is not in force; empty if it is."""
+class Grant(ShareGranted, frozen=True, kw_only=True, omit_defaults=False):
+    """A grant as it was given. `ended` is the reason why it is not in force; empty if it is."""
 
     grant: str
-    workspace: str
-    to: str
-    role: str
-    runs: tuple[str, ...]
-    until: str = ""
     ended: str = ""
 
 
@@ -55,8 +50,7 @@ async def _grant(workspace: Workspace, grant: str) -> Grant:
         raise NotFound(f"grant {grant!r:.80}", "hansard share list shows those of a workspace")
     if found.until and workspace.clock.now() >= datetime.fromisoformat(found.until):
         ended = ended or f"ended at {found.until}"
-    fields = {name: getattr(found, name) for name in ("workspace", "to", "role", "runs", "until")}
-    return Grant(grant=grant, ended=ended, **fields)
+    return Grant(grant=grant, ended=ended, **msgspec.structs.asdict(found))
 
 
 async def _state(

@@ -8,10 +8,11 @@ such files is an index that `search` reads.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ from hansard.bus.clock import OS_USER
 from hansard.bus.commits import revive_all
 from hansard.bus.log import AtPosition
 from hansard.domain import ids
+from hansard.domain.access import is_views
 from hansard.domain.choices import moment
-from hansard.domain.errors import BadValue, RecordError
+from hansard.domain.errors import BadName, BadValue, RecordError
+from hansard.domain.events import Commit
+from hansard.domain.experience.bundle import license_terms
 from hansard.domain.fingerprint import canonical
-from hansard.domain.ids import RunStream, WorkspaceStream, run_of
+from hansard.domain.ids import RunStream, StreamId, WorkspaceStream, run_of
 from hansard.domain.payload import blobs_named
 from hansard.domain.run import SHARED, RunAssigned, RunForked, RunStarted
 from hansard.ext.share import (
+    ALSO_MAX,
     FORMAT,
     PACK,
     Manifest,
@@ -51,8 +56,11 @@ SUFFIX, NOTICE = ".pack.jsonl", ".withdrawn.sig"
 PACK_BYTES_MAX = 256 * 1024 * 1024
 """Largest pack; it is held in memory."""
 
-MANIFEST_BYTES_MAX = 256 * 1024
-"""Longest first line of a pack."""
+MANIFEST_BYTES_MAX = 192 * 1024
+"""Longest first line of a pack: its manifest fits into a commit."""
+
+NOTICE_BYTES = 128
+"""Size of a notice: a signature in hexadecimal."""
 
 
 class _First(msgspec.Struct, frozen=True, tag_field="kind", tag="hansard-pack"):
@@ -92,7 +100,7 @@ class FoundPack(msgspec.Struct, frozen=True, kw_only=True):
     license: str = ""
     description: str = ""
     key: str = ""
-    file: str
+    file: str = ""
     problem: str = ""
 
 
@@ -111,12 +119,6 @@ def _signer(path: str) -> tuple[Any, str]:
     """Return a private key, and its public key in hexadecimal."""
     signer = private_key(Path(path))
     return signer, signer.public_key().public_bytes_raw().hex()
-
-
-def _license(text: str) -> str:
-    if not text.strip():
-        raise BadValue("license", "it is empty", "give an SPDX expression: Apache-2.0")
-    return text.strip()
 
 
 class Packs(Noun[C_co], noun="pack"):
@@ -170,7 +172,9 @@ class Packs(Noun[C_co], noun="pack"):
         signer, public = _signer(key)
         masks = hashlib.sha256(f"{FORMAT} masks\n".encode() + signer.private_bytes_raw()).digest()
         made = [await copies.copied(here, run, end, as_, rules, public, masks) for run in named]
-        more = [await copies.also(here, each, end, rules, masks) for each in dict.fromkeys(also)]
+        if len(other := dict.fromkeys(also)) > ALSO_MAX:
+            raise BadValue("also", f"{len(other)} names", f"give at most {ALSO_MAX}")
+        more = [await copies.also(here, each, end, rules, public, masks) for each in other]
         section = await self._section([*made, *more])
         manifest = Manifest(
             format=FORMAT,
@@ -182,7 +186,7 @@ class Packs(Noun[C_co], noun="pack"):
             also=tuple(each.of for each in more),
             to=tuple(sorted(map(ids.workspace_name, to))),
             until=moment("until", until).isoformat() if until else "",
-            license=_license(license_),
+            license=license_terms(license_),
             description=description,
             size=len(section),
             sha256=hashlib.sha256(section).hexdigest(),
@@ -262,14 +266,14 @@ class Packs(Noun[C_co], noun="pack"):
         Raises:
             BadValue: As `verify`; nothing was added.
         """
-        report, section = await self._verified(file, key)
-        manifest, opened = report.manifest, io.BytesIO(section)
+        report, importing, take = await self._verified(file, key, by)
         try:
-            tally = await reader.import_opened(self._workspace, opened, file, _Strict())
+            await take()
         except BadRecord as bad:
-            raise BadValue(file, bad.bad.reason, "add it to another workspace") from bad
+            raise BadValue(file, bad.bad.reason, "add it again") from bad
+        manifest = report.manifest
         await self._record(manifest.key, PackAdded(pack=manifest.pack, manifest=manifest), by)
-        return msgspec.structs.replace(report, new=tally.new)
+        return msgspec.structs.replace(report, new=importing.tally.new)
 
     @trusted
     async def withdraw(
@@ -289,9 +293,9 @@ class Packs(Noun[C_co], noun="pack"):
             BadValue: The pack is damaged, or was signed by another key, or another file has the
                 name of the notice.
         """
-        store, file, raw = await self._open(file)
-        manifest, _ = _read(raw, file)
         signer, public = _signer(key)
+        store, file, raw = await self._open(file, public)
+        manifest, _ = _read(raw, file)
         if manifest.key != public:
             raise BadValue(file, f"it is signed by {manifest.key}, not by {public}", "give its key")
         because = self._workspace.text(reason)
@@ -311,24 +315,25 @@ class Packs(Noun[C_co], noun="pack"):
         if not _is_folder(folder):
             raise BadValue("folder", f"{folder!r:.80} is no folder", "name one, or a bucket's URL")
         store = ObjectStore(folder)
-        found: list[FoundPack] = []
-        for name, size in (await store.names("")).items():
-            if not size or not name.endswith(SUFFIX):  # an empty file has no range to read
+        packs: list[FoundPack] = []
+        for name in await store.names(""):
+            is_pack = name.endswith(SUFFIX) and "/" not in name
+            head = await _head(store, name, MANIFEST_BYTES_MAX) if is_pack else None
+            if not head:
                 continue
-            file = f"{folder.rstrip('/')}/{name}"
-            (head,) = await store.ranges(name, [(0, min(size, MANIFEST_BYTES_MAX))]) or [b""]
+            found, problem = FoundPack(), ""
             try:
                 manifest = _manifest(head.partition(b"\n")[0], name)
-            except BadValue as error:
-                found.append(FoundPack(file=file, problem=str(error)))
-                continue
-            text = canonical(msgspec.to_builtins(manifest)).decode().casefold()
-            if all(word.casefold() in text for word in words):
-                problem = " ".join(await self._problem(manifest, store))
-                names = (each for each in FoundPack.__struct_fields__ if hasattr(manifest, each))
-                fields = {each: getattr(manifest, each) for each in names}
-                found.append(FoundPack(**fields, file=file, problem=problem))
-        return sorted(found, key=lambda each: (each.name, -each.number))
+                found = msgspec.convert(manifest, FoundPack, from_attributes=True)
+                text = canonical(msgspec.to_builtins(manifest)).decode().casefold()
+                if not all(word.casefold() in text for word in words):
+                    continue
+                await self._demand_usable(manifest, store, name)
+            except (BadValue, BadName) as error:
+                problem = str(error)
+            file = f"{folder.rstrip('/')}/{name}"
+            packs.append(msgspec.structs.replace(found, file=file, problem=problem))
+        return sorted(packs, key=lambda each: (each.name, -each.number))
 
     async def _known(self, key: str) -> dict[type[Any], dict[str, Any]]:
         """Return what is on record here of a publisher's packs, by type of event and pack."""
@@ -342,88 +347,90 @@ class Packs(Noun[C_co], noun="pack"):
         if event.pack not in (await self._known(key))[type(event)]:
             await self._workspace.repository.append(WorkspaceStream(PACK, key), by, event)
 
-    async def _open(self, file: str) -> tuple[ObjectStore, str, bytes]:
+    async def _open(self, file: str, key: str) -> tuple[ObjectStore, str, bytes]:
         """Return the folder or bucket of a pack, its place, and its bytes: of a file, or of the
-        newest pack of a name. Raises BadValue.
+        newest pack of a name, by the given key if there is one. Raises BadValue.
         """
         folder, _, name = file.rpartition("/")
         packs: Any = self
-        if _is_folder(folder := folder or "."):
+        if name and _is_folder(folder := folder or "."):
             store = ObjectStore(folder)
-            if (await store.size(name) or 0) > PACK_BYTES_MAX + MANIFEST_BYTES_MAX:
-                raise BadValue(file, "it is larger than any pack", "name a pack")
-            raw = await store.get(name)
-            found = [each for each in await packs.search(folder) if each.name == name != ""]
-            if raw is None and len({(each.key, each.workspace) for each in found}) > 1:
-                raise BadValue(file, "several workspaces have packs of this name", "name a file")
-            if raw is None and found:
-                file = found[0].file
-                raw = await store.get(file.rpartition("/")[2])
+            raw = await _head(store, name, PACK_BYTES_MAX + MANIFEST_BYTES_MAX)
             if raw is not None:
                 return store, file, raw
+            found = [each for each in await packs.search(folder) if each.name == name]
+            found = [each for each in found if key in ("", each.key)]
+            if len({(each.key, each.workspace) for each in found}) > 1:
+                fact = "several workspaces or publishers have packs of this name"
+                raise BadValue(file, fact, "name a file, or the publisher's key: --key FILE")
+            if found:
+                return await self._open(found[0].file, key)
         remedy = "name a file, or FOLDER/NAME; 'hansard pack search FOLDER' lists them"
         raise BadValue(file, "there is no such pack", remedy)
 
-    async def _problem(self, manifest: Manifest, store: ObjectStore) -> tuple[str, ...]:
-        """Return why a signed pack cannot be added here, and the remedy; nothing if it can. The
-        notice that a known publisher withdrew it is recorded.
-        """
+    async def _demand_usable(self, manifest: Manifest, store: ObjectStore, file: str) -> None:
+        """Raise BadValue for a signed pack that cannot be added here."""
         known, here = await self._known(manifest.key), self._workspace.log.workspace
-        notice = (await store.get(f"{manifest.pack}{NOTICE}") or b"").decode("ascii", "replace")
-        is_over = bool(notice) and is_signed(manifest.key, notice, _end_of(manifest))
-        if is_over and (known[PackMade] or known[PackAdded]):
-            await self._record(manifest.key, PackWithdrawn(pack=manifest.pack), OS_USER)
-        if is_over or manifest.pack in known[PackWithdrawn]:
-            return "its publisher withdrew it:", "use a newer one"
+        if manifest.pack in known[PackWithdrawn] or await _is_withdrawn(manifest, store):
+            raise BadValue(file, "its publisher withdrew it", "use a newer one")
         if manifest.to and here not in manifest.to:
-            return f"it is for {', '.join(manifest.to)}, not for {here}:", f"request one for {here}"
+            fact = f"it is for {', '.join(manifest.to)}, not for {here}"
+            raise BadValue(file, fact, f"request one for {here}")
         if manifest.until and self._workspace.clock.now() >= datetime.fromisoformat(manifest.until):
-            return f"it ended at {manifest.until}:", "request a newer one"
+            raise BadValue(file, f"it ended at {manifest.until}", "request a newer one")
         added = [each.manifest for each in known[PackAdded].values()]
         of = manifest.workspace, manifest.name  # each workspace of a publisher has its numbers
         last = max((e.number for e in added if (e.workspace, e.name) == of), default=0)
         if manifest.number < last and manifest.pack not in known[PackAdded]:
-            return f"it is number {manifest.number}, and number {last} was added:", "use the newer"
-        return ()
+            fact = f"it is number {manifest.number}, and number {last} was added"
+            raise BadValue(file, fact, "use the newer")
+        for named in manifest.also:
+            stream = copies.stream_of(named)
+            for first in await self._workspace.log.read(stream, to=1):
+                if not _is_owned(manifest, stream, first.commit):
+                    who, at = first.commit.actor.agent, first.position
+                    fact = f"{named} is here, by {who!r} (position {at}), and not of its publisher"
+                    raise BadValue(file, fact, "add it to another workspace")
 
-    async def _verified(self, file: str, key: str) -> tuple[PackReport, bytes]:
-        """Return a pack that may be added. Raises BadValue."""
-        store, file, raw = await self._open(file)
-        manifest, section = _read(raw, file)
-        expected = public_key(Path(key)) if key else manifest.key
-        if manifest.key != expected:
+    async def _verified(
+        self, file: str, key: str, by: str = OS_USER
+    ) -> tuple[PackReport, reader.Import, Callable[[], Awaitable[None]]]:
+        """Return a pack that may be added, with its import and the call that does it. The notice
+        that a known publisher withdrew it is recorded. Raises BadValue.
+        """
+        expected = public_key(Path(key)) if key else ""
+        store, file, raw = await self._open(file, expected)
+        manifest, content = _read(raw, file)
+        if manifest.key != (expected or manifest.key):
             fact = f"it is signed by {manifest.key}, not by {expected}"
             raise BadValue(file, fact, "add it only if you trust that key")
         known = await self._known(manifest.key)
-        if not key and not known[PackMade] and not known[PackAdded]:
+        is_known = bool(known[PackMade] or known[PackAdded])
+        if not key and not is_known:
             fact = f"its publisher {manifest.key} is not known here"
             raise BadValue(file, fact, "give the publisher's public key: --key FILE")
-        if problem := await self._problem(manifest, store):
-            raise BadValue(file, problem[0].rstrip(":"), problem[1])
+        if is_known and await _is_withdrawn(manifest, store):
+            await self._record(manifest.key, PackWithdrawn(pack=manifest.pack), by)
+        await self._demand_usable(manifest, store, file)
+        importing = reader.Import(self._workspace, file, _Strict())
+        section = reader.Section(self._workspace, functools.partial(_demand_own, manifest))
+        lines = reader.Lines(io.BytesIO(content), lambda _: "")
+        begin = lines.tell()
         try:
-            commits = await self._checked(manifest, section)
+            fault = None if await importing.check(section, lines) else "it is empty"
+            fault = "it does not end where its section does" if lines.next() else fault
         except Damaged as error:
-            raise BadValue(file, str(error), "get another pack from its publisher") from error
+            fault = str(error)
+        if fault is not None:
+            raise BadValue(file, fault, "get another pack from its publisher")
+        commits = section.tally.commits
         report = PackReport(pack=manifest.pack, file=file, manifest=manifest, commits=commits)
-        return report, section
-
-    async def _checked(self, manifest: Manifest, raw: bytes) -> int:
-        """Check a pack's section; return the number of its commits. Raises Damaged."""
-        lines, section = (
-            reader.Lines(io.BytesIO(raw), lambda _: ""),
-            reader.Section(self._workspace),
-        )
-        while not section.is_complete and (item := lines.next()) is not None:
-            _demand_own(manifest, item[1])
-            await section.take(*item)
-        if not section.is_complete or lines.next() is not None:
-            raise Damaged("it does not end where its section does")
-        return section.tally.commits
+        return report, importing, functools.partial(importing.take, section, lines, begin)
 
 
 def _demand_own(manifest: Manifest, line: writer.Line) -> None:
     """Raise Damaged for a line of anything but the copies that a manifest names: its publisher
-    writes into no other run.
+    writes into no other run, prompt or memory space.
     """
     if isinstance(line, Header) and set(line.carries) != manifest.runs.keys():
         raise Damaged("its runs are not those of the manifest")
@@ -434,31 +441,49 @@ def _demand_own(manifest: Manifest, line: writer.Line) -> None:
     if line.origin.log != manifest.workspace:
         raise Damaged(f"a commit is from workspace {line.origin.log}, not {manifest.workspace}")
     if of is None or run is None:
-        kind = line.stream.kind if isinstance(line.stream, WorkspaceStream) else ""
-        if kind not in copies.ALSO or str(line.stream) not in manifest.also:
+        if str(line.stream) not in manifest.also:
             fact = "which is no run, prompt or memory space of the manifest"
             raise Damaged(f"a commit is of {run or line.stream}, {fact}")
+        commit = reader.appended(line.origin.log, line).commit
+        if not _is_owned(manifest, line.stream, commit):
+            raise Damaged(f"version {line.version} of {line.stream} is not its publisher's")
         return
     if run != copies.id_of(manifest.key, *origin, of.run, of.shown):
         raise Damaged(f"run {run} is no copy of its publisher's")
+    if is_views(line.stream):
+        raise Damaged(f"run {run} states views that were served")
     if isinstance(line.stream, RunStream):
         _demand_marked(line, run, copies.origin_of(*origin, of.run))
 
 
+def _is_owned(manifest: Manifest, stream: StreamId, commit: Commit) -> bool:
+    """Return whether a commit of a prompt or a memory space is of a pack's publisher."""
+    owner, event = copies.owner_of(manifest.key, manifest.workspace), commit.events[0].id
+    return commit.id == copies.commit_id(owner, stream, commit.version, event)
+
+
 def _demand_marked(line: CommitLine, run: str, label: str) -> None:
-    """Raise Damaged for a copy whose first event does not mark it as one, or for a later event by
-    which it would lose the mark or count in an experiment.
+    """Raise Damaged for a copy whose first event does not mark it as one, or by which it would join
+    a conversation, lose the mark, or count in an experiment.
     """
     try:
         events = revive_all([reader.appended(line.origin.log, line).commit])
     except RecordError as error:
         raise Damaged(f"the life of run {run} cannot be read: {error}") from error
     for version, event in enumerate(events, line.version):
+        if isinstance(event, RunStarted) and event.conversation_id is not None:
+            raise Damaged(f"run {run} joins conversation {event.conversation_id!r:.80} of yours")
         if version > 1 and isinstance(event, RunStarted | RunForked | RunAssigned):
             raise Damaged(f"run {run} has a {event.tag} after its start")
         is_marked = isinstance(event, RunStarted) and event.labels.get(SHARED) == label
         if version == 1 and not is_marked:
             raise Damaged(f"run {run} is not marked as a copy of {label}")
+
+
+async def _is_withdrawn(manifest: Manifest, store: ObjectStore) -> bool:
+    """Return whether a notice beside a pack, signed by its publisher, withdraws it."""
+    notice = await _head(store, f"{manifest.pack}{NOTICE}", NOTICE_BYTES) or b""
+    return is_signed(manifest.key, notice.decode("ascii", "replace"), _end_of(manifest))
 
 
 # ------------------------------------------------------------ files
@@ -473,9 +498,18 @@ def _is_folder(folder: str) -> bool:
     return "://" in folder or Path(folder).is_dir()
 
 
+async def _head(store: ObjectStore, name: str, most: int) -> bytes | None:
+    """Return at most so many first bytes of a file; None for one that is empty, as a device is, or
+    does not exist.
+    """
+    size = await store.size(name)
+    parts = await store.ranges(name, [(0, min(size, most))]) if size else None
+    return parts[0] if parts else None
+
+
 async def _store(store: ObjectStore, name: str, data: bytes) -> None:
     """Store a file. Raises BadValue if another one has its name."""
-    if not await store.create(name, data) and await store.get(name) != data:
+    if not await store.create(name, data) and await _head(store, name, len(data) + 1) != data:
         raise BadValue(name, "a file with other bytes has this name", "remove it, and repeat this")
 
 
@@ -492,10 +526,10 @@ def _read(raw: bytes, file: str) -> tuple[Manifest, bytes]:
 
 def _manifest(line: bytes, name: str) -> Manifest:
     """Return the manifest of a pack's first line, signed by the key that it names. Raises
-    BadValue.
+    BadValue, BadName.
     """
     try:
-        first = msgspec.json.decode(line, type=_First)
+        first = msgspec.json.decode(line[:MANIFEST_BYTES_MAX], type=_First)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         fact = f"it is no pack, or damaged ({error})"
         raise BadValue(name, fact, "give a file that 'hansard pack make' wrote") from None
@@ -512,4 +546,7 @@ def _manifest(line: bytes, name: str) -> Manifest:
         raise BadValue(name, fact, "get the pack of this name from its publisher")
     if manifest.until:
         moment(f"until of {name}", manifest.until)
+    ids.name("pack", manifest.name)
+    for named in manifest.also:
+        copies.stream_of(named)
     return manifest

@@ -26,9 +26,9 @@ from hansard.agents.workspace import Workspace
 from hansard.bus.errors import NotFound
 from hansard.bus.log import Stored
 from hansard.bus.loggers import logger, unexpected
-from hansard.domain.board import VIEWS
+from hansard.domain.access import is_views
 from hansard.domain.errors import BadValue, HansardError
-from hansard.domain.ids import KeyStream, WorkspaceStream, run_of
+from hansard.domain.ids import WorkspaceStream, run_of
 from hansard.domain.roles.model import KIND as ROLE_KIND
 from hansard.inspect.answer import find_run
 from hansard.inspect.outline import Rows, RowsBuilder, outline, shown_outline
@@ -208,7 +208,7 @@ class Hub:
             for some in self._of_run.values():
                 for each in some:
                     each.wake()
-        if run is None or (isinstance(stream, KeyStream) and stream.key.startswith(VIEWS)):
+        if run is None or is_views(stream):
             return
         self._changed[run] = stored.position
         if run in self._of_run:

@@ -30,7 +30,7 @@ from hansard.agents.team.tasks import TaskEntry
 from hansard.bus.errors import BusError, NotFound
 from hansard.bus.log import AtPosition, Kind, Stored
 from hansard.bus.loggers import logger, unexpected
-from hansard.domain.board import VIEWS
+from hansard.domain.access import is_views
 from hansard.domain.choices import nearest
 from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
@@ -396,8 +396,8 @@ class _Watched(msgspec.Struct):
             return self.address.kind == "view" and stream == WorkspaceStream(ROLE, mine)
         if run_of(stream) != run:
             return False
-        if isinstance(stream, KeyStream) and stream.key.startswith(VIEWS):
-            return False  # serving a view changes nothing
+        if is_views(stream):
+            return False
         own = isinstance(stream, AgentStream) and stream.agent == self.work.session.agent
         return not own or not all(_reads((e.type, e.data) for e in stored.commit.events))
 
