@@ -347,6 +347,21 @@ async def test_an_inner_loop_that_chooses_is_not_recorded_twice(record: TwinReco
     assert [fact.name for fact in facts].count("progress:items") == 8
 
 
+async def test_a_loop_that_follows_checkpoints_without_a_choice_states_that(record: TwinRecord):
+    """As those of a copy whose `auto` is masked: null would be read as a choice of none."""
+    for every, end in ((1, 1), ("auto", None)):
+        with contextlib.suppress(KeyboardInterrupt):
+            async with record.run(run="r") as session:
+                async for outer in session.resumable(range(2), every=2, name="outer"):
+                    assert [i async for i in session.resumable("ab", every=every)] == ["a", "b"]
+                    if outer == end:
+                        raise KeyboardInterrupt
+    facts: list[Any] = [noted.fact for noted in (await record.state("r")).agent("ada").facts]
+    saved = [msgspec.json.decode(fact.data) for fact in facts]
+    choices = [data["auto"] for data in saved if "auto" in data]
+    assert choices == [{"source": "record"}] * 4
+
+
 async def test_the_newest_checkpoint_is_returned_without_its_name(record: TwinRecord):
     """Any name counts; the progress of a loop is no checkpoint."""
     async with record.run(run="r") as session:

@@ -407,6 +407,22 @@ def test_the_keeper_of_marks_holds_nothing_of_its_supervisor(tmp_path):
         keeper.end()
 
 
+def test_the_supervisor_does_not_wait_for_a_keeper_that_stops(tmp_path, monkeypatch, capfd):
+    """One that is stopped before it is up is ended, with a message, and started again later."""
+    place = ServerFiles(tmp_path)
+    place.create()
+    place.receive()
+    keeper = marker.Marker(place, Durability.STRICT)
+    monkeypatch.setattr(marker, "START_S", 0.1)
+    monkeypatch.setattr(marker, "_alone", lambda _: os.kill(os.getpid(), signal.SIGSTOP))
+    assert keeper.keep(place.read_credentials(), 0.0) == marker.AGAIN_S
+    assert "its process was not up" in capfd.readouterr().err
+    monkeypatch.undo()
+    assert keeper.keep(place.read_credentials(), 1.0) == marker.AGAIN_S - 1.0
+    assert keeper.keep(place.read_credentials(), marker.AGAIN_S) is None
+    keeper.end()
+
+
 def test_a_killed_server_comes_back_on_its_port(lease, data_dir):
     """Clients reconnect at the same address; `peek` returns the new process."""
     os.kill(lease.info.server_pid, signal.SIGKILL)

@@ -77,9 +77,14 @@ def test_a_resumed_agent_goes_on_after_its_earlier_checkpoint(
     """
     killed = run(["-c", KILLED], cwd=home, env=environment(home), timeout=60)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+    first, second = (call("predict", "resumed", "--json").lines for _ in range(2))
+    assert first == second  # nothing is at work: its cost does not grow
+    assert first[0]["gone"]
+    assert "none: as of the last event" in call("predict", "resumed").out
     with record.run("resumed", run="resumed", agent="ada", role="r"):
         time.sleep(0.2)
         [cost] = call("predict", "resumed", "--json").lines
+        assert not cost["gone"]
     assert (cost["loop"], cost["done"]) == ("items", 2)
     assert [each["tool"] for each in cost["open_calls"]] == ["stop"]
     least, most = cost["repeated_s"]

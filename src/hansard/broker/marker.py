@@ -53,6 +53,9 @@ ANSWER_S = 5.0
 RETRY_S = 0.1
 """Pause before the next attempt to reach a server, in seconds."""
 
+START_S = 5.0
+"""Longest wait for its process to start, in seconds: a fork takes a few ms."""
+
 AGAIN_S = 10.0
 """Least time between two starts after it was ended from outside, in seconds."""
 
@@ -100,8 +103,13 @@ class Marker:
             return AGAIN_S
         if self._pid:
             os.close(theirs)
-            os.read(self._pipe, 1)  # until it holds nothing of ours, which our death then releases
-            return None
+            # Until it holds nothing of ours, which our death then releases.
+            if _over(self._pipe, START_S):
+                os.read(self._pipe, 1)
+                return None
+            _say(f"its process was not up within {START_S:.0f} s: next start in {AGAIN_S:.0f} s")
+            self.end()
+            return AGAIN_S
         try:
             run(_Keeper(self._place.root, self._durability.value), credentials, _alone(theirs))
         finally:
@@ -168,6 +176,12 @@ def _over(pipe: int, pause_s: float) -> bool:
     return bool(poll.poll(pause_s * 1000))
 
 
+def _say(text: str) -> None:
+    line = f"[{os.getpid()}] {time.strftime('%Y/%m/%d %H:%M:%S')} [marks] {text}\n"
+    with contextlib.suppress(OSError):  # a full disk is no reason to end
+        os.write(2, line.encode(errors="surrogateescape"))
+
+
 class _Keeper:
     """Marks, with the known extent of each."""
 
@@ -183,8 +197,7 @@ class _Keeper:
         if text == self._written:
             return
         self._written = text
-        line = f"[{os.getpid()}] {time.strftime('%Y/%m/%d %H:%M:%S')} [marks] {text}\n"
-        os.write(2, line.encode(errors="surrogateescape"))
+        _say(text)
 
     def look(self, server: _Server) -> None:
         """Check the extent of each log, and write the marks of changed ones. Raises OSError,

@@ -25,8 +25,9 @@ import msgspec
 from hansard.bus.reads import Clock, EventTime, Time, imported
 from hansard.cli import output
 from hansard.cli.common import Agent, At, Commands, Run, argument, flag, option
-from hansard.cli.opening import agents_at_work, reading, reading_run
+from hansard.cli.opening import agents_at_work, reading, reading_run, settings
 from hansard.cli.output import Column, Hint, Part
+from hansard.client import unfinished
 from hansard.domain.choices import counted, listed
 from hansard.domain.errors import BadValue, CallerError, UnknownEvent
 from hansard.domain.ids import run_of
@@ -563,12 +564,15 @@ def _next_commands(report: RunReport, open_steps: list[OpenStep]) -> Iterator[Pa
 async def predict(which: Run) -> None:
     """Predict what a kill of a run's agents now would cost.
 
-    It also states what a resume would do. Only what is recorded is known. Work of the program
+    For an agent whose process has ended, it states what that cost, as of its last event. It also
+    states what a resume would do. Only what is recorded is known. Work of the program
     itself is stated as two bounds: the record holds its calls and checkpoints, not what it does
     between them.
     """
     async with reading_run(which) as (workspace, run):
-        costs = await run_reads.kill_costs(workspace, run, datetime.now(UTC).timestamp())
+        life = await workspace.states.life(run)
+        alive = await unfinished.processes(workspace, settings(), run, life.roster, life.missing)
+        costs = await run_reads.kill_costs(workspace, run, datetime.now(UTC).timestamp(), alive)
         output.show(costs, _render_costs(costs))
 
 
@@ -581,6 +585,7 @@ def _render_costs(costs: Sequence[KillCost]) -> Iterator[Part]:
         yield output.pairs(
             [
                 ("agent", each.agent),
+                ("process", "none: as of the last event; resume or finish it" if each.gone else ""),
                 ("goes on after", after),
                 ("repeats", f"{low} to {high} of the program's own time"),
                 ("keeps", f"{counted(each.answered, 'call')}  {output.usage_text(each.usage)}"),

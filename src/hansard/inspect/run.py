@@ -607,11 +607,13 @@ class KillCost(Answer, tag_field="kind", tag="agent", kw_only=True):
     event; and from the session's begin until now, without the items of loops that are on record. An
     earlier session's call without an outcome may run again now, and lowers the lower bound alone.
     A resume repeats none of the session's `answered` calls, and what they used. `open_calls` would
-    be interrupted, after `open_s`.
+    be interrupted, after `open_s`. With `gone` the agent's process has ended already, and all is as
+    of its last event.
     """
 
     run: str
     agent: str
+    gone: bool
     loop: str | None
     done: int | None
     repeated_s: tuple[float, float]
@@ -621,20 +623,29 @@ class KillCost(Answer, tag_field="kind", tag="agent", kw_only=True):
     open_calls: list[OpenStep]
 
 
-async def kill_costs(workspace: Workspace, run: str, at_s: float) -> list[KillCost]:
-    """Predict what a kill of each agent at work would cost, at a time in seconds since 1970. Reads
-    the agents' whole streams. Raises NotFound, UnknownEvent, Corrupt, and Refused for a copy of
+async def kill_costs(
+    workspace: Workspace, run: str, at_s: float, processes: Mapping[str, bool]
+) -> list[KillCost]:
+    """Predict what a kill of each agent at work would cost, at a time in seconds since 1970.
+    `processes` has the agents whose processes are known to be at work, or to have ended. Reads the
+    agents' whole streams. Raises NotFound, UnknownEvent, Corrupt, and Refused for a copy of
     another workspace's run: nobody is at work in it.
     """
     view = await workspace.states.run(run)
     view.life.demand_own()
     agents = [agent for agent in view.life.missing if agent in view.agents]
-    return [await _kill_cost(workspace, view, agent, at_s) for agent in agents]
+    gone = {agent for agent in agents if not processes.get(agent, True)}
+    return [
+        await _kill_cost(workspace, view, each, None if each in gone else at_s) for each in agents
+    ]
 
 
-async def _kill_cost(workspace: Workspace, view: RunView, agent: str, at_s: float) -> KillCost:
+async def _kill_cost(
+    workspace: Workspace, view: RunView, agent: str, at_s: float | None
+) -> KillCost:
+    """Predict the cost at a time, or for None as of the last event."""
     state = view.agents[agent]
-    began, times = 0, {0: at_s}
+    began, times = 0, {0: at_s or 0.0}
     for stored in await workspace.states.commits(view.stream_of(agent)):
         for version, recorded in enumerate(stored.commit.events, stored.commit.version):
             times[version] = stored.time.timestamp()
@@ -650,7 +661,7 @@ async def _kill_cost(workspace: Workspace, view: RunView, agent: str, at_s: floa
     data = await Payloads(workspace).value(saved.data) if saved is not None else {}
     ended = [step for step in state.steps.values() if (step.outcome_version or 0) > began]
     calls = [step for step in state.steps.values() if step.status is StepStatus.REQUESTED]
-    last_s, now_s = times[state.version], max(at_s, times[state.version])
+    last_s, now_s = times[state.version], max(at_s or 0.0, times[state.version])
     ends = [(times[step.outcome_version or 0], step.duration_ms / 1e3) for step in ended]
     busy = [(end - seconds, end) for end, seconds in ends]
     least = _apart(times[since], last_s, busy + [(times[each.version], now_s) for each in calls])
@@ -662,6 +673,7 @@ async def _kill_cost(workspace: Workspace, view: RunView, agent: str, at_s: floa
     return KillCost(
         run=view.run,
         agent=agent,
+        gone=at_s is None,
         loop=saved.name.removeprefix(PROGRESS) if saved is not None else None,
         done=data.get("done"),
         repeated_s=(round(least, 3), round(most, 3)),

@@ -598,6 +598,9 @@ Every = int | Literal["auto"]
 CHOICE = "auto"
 """That choice in a checkpoint's data."""
 
+FOLLOWED = {"source": "record"}
+"""The choice of a checkpoint that follows a recorded one whose choice is masked, or was none."""
+
 
 class Annotations:
     """States a session's facts."""
@@ -965,7 +968,7 @@ class Progress:
             data = yield from engine.outcomes.fetch(references.unpack(each.data))
             results += values.revive(data.get("results", []))
             if not skips:  # a replay runs every item
-                self._recorded[data["done"]] = data.get(CHOICE)
+                self._recorded[data["done"]] = data.get(CHOICE, FOLLOWED)
         if self._every == CHOICE and writes:
             log, alone = engine.workspace.log, engine.settings.permit.enforced
             read = functools.partial(ended_sessions, log, engine.stream.run, alone=alone)
