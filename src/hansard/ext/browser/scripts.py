@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -335,7 +336,7 @@ class _TypeScript(_Writer):
             yield from (f"  {line}" for line in self._entry(entry))
         yield "}"
         yield ""
-        yield from _TS_MAIN
+        yield from _TS_MAIN.splitlines()
 
     def _entry(self, entry: CachedAction) -> Iterator[str]:
         yield f"// {entry.step_index}: {self.literal(entry.instruction or entry.method or '')}"
@@ -374,26 +375,5 @@ def _escaped(letter: str) -> str:
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
-_TS_MAIN = (
-    "async function main(): Promise<void> {",
-    "  const slots: Record<string, string> = {};",
-    "  for (const name of SLOTS) {",
-    "    const at = process.argv.indexOf(`--${name}`);",
-    "    const value = at < 0 ? undefined : process.argv[at + 1];",
-    "    if (value === undefined) throw new Error(`--${name} is not given`);",
-    "    slots[name] = value;",
-    "  }",
-    "  const executablePath = process.env.BROWSER || undefined;",
-    "  const browser = await chromium.launch({ executablePath });",
-    "  try {",
-    "    await run(await browser.newPage(), slots);",
-    "  } finally {",
-    "    await browser.close();",
-    "  }",
-    "}",
-    "",
-    "main().catch((error) => {",
-    "  console.error(error);",
-    "  process.exit(1);",
-    "});",
-)
+_TS_MAIN = Path(__file__).with_name("script_main.ts").read_text("utf-8")
+"""End of a script in TypeScript: it runs the actions in a browser."""

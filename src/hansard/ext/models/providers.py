@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
+import tomllib
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -44,37 +46,9 @@ class Provider(msgspec.Struct, frozen=True):
         )
 
 
-def _compatible(name: str, host: str, path: str = "/v1") -> Provider:
-    """Return a provider whose API is that of OpenAI; litellm names its variable `..._API_BASE`."""
-    stem = name.upper()
-    variables = (f"{stem}_BASE_URL", f"{stem}_API_BASE")
-    base = f"https://{host}{path}"
-    return Provider(name, "openai", variables, (host,), base)
+_DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_name("providers.toml").read_text("utf-8"))
 
-
-_GOOGLE, _VERTEX = "generativelanguage.googleapis.com", "aiplatform.googleapis.com"
-
-# fmt: off
-PROVIDERS: tuple[Provider, ...] = (
-    Provider("openai", "openai", ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
-        ("api.openai.com", ".api.openai.com", ".openai.azure.com"), "https://api.openai.com/v1"),
-    Provider("anthropic", "anthropic", ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
-        ("api.anthropic.com",), "https://api.anthropic.com"),
-    Provider("google", "google", ("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_BASE"),
-        (_GOOGLE,), f"https://{_GOOGLE}"),
-    Provider("vertex", "google", ("GOOGLE_VERTEX_BASE_URL", "VERTEXAI_API_BASE"),
-        (_VERTEX, f".{_VERTEX}"), f"https://{_VERTEX}"),
-    _compatible("mistral", "api.mistral.ai"),
-    _compatible("deepseek", "api.deepseek.com", ""),
-    _compatible("groq", "api.groq.com", "/openai/v1"),
-    _compatible("xai", "api.x.ai"),
-    _compatible("cerebras", "api.cerebras.ai"),
-    _compatible("openrouter", "openrouter.ai", "/api/v1"),
-    _compatible("together", "api.together.xyz"),
-    _compatible("fireworks", "api.fireworks.ai", "/inference/v1"),
-    _compatible("perplexity", "api.perplexity.ai", ""),
-)
-# fmt: on
+PROVIDERS = msgspec.convert(_DATA["providers"], tuple[Provider, ...])
 """Known providers. Of two that a host matches, the first counts."""
 
 BY_NAME: Mapping[str, Provider] = {each.name: each for each in PROVIDERS}
@@ -108,26 +82,10 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 _PATHS: Mapping[str, Sequence[tuple[re.Pattern[str], str]]] = {
-    "openai": (
-        (re.compile(r"/chat/completions$"), "chat.completions"),
-        (re.compile(r"/responses$"), "responses"),
-        (re.compile(r"/embeddings$"), "embeddings"),
-        (re.compile(r"(?<!/chat)/completions$"), "completions"),
-    ),
-    "anthropic": (
-        (re.compile(r"/messages$"), "messages"),
-        (re.compile(r"/messages/count_tokens$"), "count_tokens"),
-    ),
-    "google": (
-        (re.compile(r"/openai/chat/completions$"), "chat.completions"),
-        (re.compile(r"/openai/embeddings$"), "embeddings"),
-        (re.compile(r"/(?P<model>[^/:]+):generateContent$"), "generate_content"),
-        (re.compile(r"/(?P<model>[^/:]+):(?P<stream>stream)GenerateContent$"), "generate_content"),
-        (re.compile(r"/(?P<model>[^/:]+):(?:batchEmbedContents|embedContent)$"), "embed_content"),
-        (re.compile(r"/(?P<model>[^/:]+):countTokens$"), "count_tokens"),
-    ),
+    dialect: [(re.compile(end), kind) for end, kind in paths.items()]
+    for dialect, paths in _DATA["paths"].items()
 }
-"""Ends of the paths of model calls, by dialect: a base URL may put anything before them."""
+"""Ends of the paths of model calls, by dialect."""
 
 
 def operation_of(provider: str | Provider, method: str, path: str) -> Operation | None:
@@ -160,11 +118,7 @@ def operation_of(provider: str | Provider, method: str, path: str) -> Operation 
 #
 # Nothing else is equal that differs: no similarity, no order of lists, no white space.
 
-RANDOM: Mapping[str, tuple[str, ...]] = {
-    "openai": ("/prompt_cache_key",),  # `agents-sdk:run:<uuid>` from the OpenAI Agents SDK
-    "anthropic": ("/metadata/user_id",),  # names the session in requests of Claude Code
-    "google": (),
-}
+RANDOM: Mapping[str, Sequence[str]] = _DATA["random"]
 """Fields that are left out of the identity, by dialect."""
 
 _ID_OWNERS = frozenset(

@@ -77,27 +77,10 @@ ALL, DEFAULT = "all", "default"
 IN_A_RUN = ("start_run", "resume_run", "leave_run")
 """Tools without which no other can name a run."""
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    DEFAULT: (
-        *IN_A_RUN,
-        *("record_step", "message", "decide", "checkpoint", "why"),
-        *("board_put", "board_entry", "board_keys"),
-        *("team_add", "team_claim", "team_complete", "team_tasks", "team_send", "team_inbox"),
-        *("memory_search", "memory_entry", "memory_remember"),
-    ),
-    "run": (
-        *IN_A_RUN,
-        *("fork_run", "view_run", "list_runs", "record_step", "message", "context", "decide"),
-        *("checkpoint", "checkpoint_data", "latest_checkpoint", "resource", "hand_off"),
-    ),
-    "ask": ("list_runs", "view_run", "sql", "why", "compare", "egress"),
-    "actions": (
-        *("list_action_caches", "action_cache_log", "action_cache"),
-        *("keep_actions", "revert_actions", "review_actions"),
-    ),
-    "experiences": ("list_experiences", "find_experience", "experience"),
-    "harness": ("fetch_context", "update_context"),
-}
+TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
+"""What clients read: groups of tools, descriptions of parameters, the server's own prompts."""
+
+GROUPS: dict[str, list[str]] = TEXTS["groups"]
 """Groups by name. `board`, `team` and `memory` are groups of the tools with that prefix."""
 
 PREFIXED = ("board", "team", "memory")
@@ -137,19 +120,7 @@ def prefixed(prefix: str, name: str) -> str:
     return f"{prefix}_{name}" if prefix else name
 
 
-REWORDED = {
-    r"\bls\(\)": "memory_ls",
-    r"\bentry\(\)": "memory_entry",
-    r"'hansard memory (ls|glob|grep|search|history)[^']*'": r"memory_\1",
-    r"'hansard memory log[^']*'": "memory_history",
-    r"'hansard memory (?:show|cat)[^']*'": "memory_entry",
-    r"'hansard runs[^']*'": "list_runs",
-    r"'hansard sql[^']*'": "sql",
-    r"'hansard actions[^']*'": "list_action_caches",
-    r"'hansard experience[^']*'": "list_experiences",
-    r"\bsession\.(board|team|memory)\.(\w+)(?:\(\))?": r"\1_\2",
-    r"\b(board|team|memory)\.(?=(\w+)\()(\w+)": r"\1_\3",
-}
+REWORDED: dict[str, str] = TEXTS["reworded"]
 """Methods and commands in errors, and the tools that do the same."""
 
 
@@ -164,9 +135,6 @@ def _offered(tool: str, names: Mapping[str, str], match: re.Match[str]) -> str:
     name = match.expand(tool)
     return names.get(name, name)
 
-
-TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
-"""Descriptions of parameters, and the server's own prompts."""
 
 MESSAGE_ROLES = ("system", "developer", "user", "assistant", "tool")
 

@@ -53,7 +53,16 @@ from hansard.domain.choices import check_options
 from hansard.domain.errors import BadValue, HansardError
 from hansard.operations.protocol.faults import NotOffered
 from hansard.service.mcp import resources
-from hansard.service.mcp.offers import Answer, Offer, Sessions, Work, for_client, offers, refused
+from hansard.service.mcp.offers import (
+    TEXTS,
+    Answer,
+    Offer,
+    Sessions,
+    Work,
+    for_client,
+    offers,
+    refused,
+)
 from hansard.service.mcp.resources import PROMPT_LIST, WATCHED_MAX, Address, Updates
 
 # ------------------------------------------------------------ progress
@@ -126,19 +135,6 @@ WATCHED = "hansard/watched"
 """Key of a connection's subscriptions in its state."""
 
 
-INSTRUCTIONS = {
-    "start_run": "Begin with {start_run}, or {resume_run} after a crash, and give its run_id to "
-    "the other tools.",
-    "board_put": "Share state with the run's other agents with {board_put}.",
-    "team_claim": "Take tasks with {team_claim}.",
-    "memory_remember": "Remember rules for later runs with {memory_remember}.",
-    "decide": "Record decisions with {decide}.",
-    "checkpoint": "Record progress with {checkpoint}.",
-    "sql": "Query the record of all agents with {sql}.",
-}
-"""Instructions for a client about the tools that it is offered."""
-
-
 class _Server(Server[Any]):
     """A server that declares which of its lists notify of changes: in either era only prompts.
 
@@ -172,7 +168,9 @@ def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
     tools = offers(sessions.tools, sessions.prefix)
     requests = _Requests(sessions, tools, watched)
     names = {each.name: name for name, each in tools.items()}
-    instructions = [text.format_map(names) for tool, text in INSTRUCTIONS.items() if tool in names]
+    instructions = [
+        text.format_map(names) for tool, text in TEXTS["instructions"].items() if tool in names
+    ]
     server = _Server(
         "hansard",
         version=__version__,
