@@ -1,5 +1,6 @@
 """The embedded server, with real processes that are really killed."""
 
+import asyncio
 import contextlib
 import fcntl
 import itertools
@@ -29,7 +30,7 @@ import hansard.bus
 from hansard.broker import marker
 from hansard.broker import process as server_process
 from hansard.broker import supervisor as _supervisor
-from hansard.broker.files import Durability, Login, ServerFiles, ServerInfo, locked
+from hansard.broker.files import Credentials, Durability, Login, ServerFiles, ServerInfo, locked
 from hansard.broker.lease import (
     BadDataDir,
     Lease,
@@ -43,6 +44,8 @@ from hansard.broker.lease import (
 from hansard.bus import marks
 from hansard.bus.errors import BusError
 from hansard.bus.marks import Kept, Mark
+from hansard.domain.ids import KeyStream
+from tests.bus.brokers import append, running, until
 
 GONE_S = 2.0
 """The promise: no server so long after its last user."""
@@ -421,6 +424,45 @@ def test_the_supervisor_does_not_wait_for_a_keeper_that_stops(tmp_path, monkeypa
     assert keeper.keep(place.read_credentials(), 1.0) == marker.AGAIN_S - 1.0
     assert keeper.keep(place.read_credentials(), marker.AGAIN_S) is None
     keeper.end()
+
+
+async def test_a_mark_far_behind_its_log_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It is read in one check after the other, since sealed generations are kept until then."""
+    for name, value in {
+        "LOOK_S": 3_600,
+        "BEHIND_MAX": 0,
+        "READ_S_MAX": 0,
+        "READ_MESSAGES": 50,
+    }.items():
+        monkeypatch.setattr(marker, name, value)
+    with (
+        running(tmp_path / "nats") as nats,
+        socket.create_connection(("127.0.0.1", nats.port)) as client,
+    ):
+        log = await nats.log("many")
+        stream = KeyStream("r", "k")
+        await log.append_bulk([append(stream, version) for version in range(1, 201)])
+        await log.close()
+        server = msgspec.json.decode(client.recv(65_536).removeprefix(b"INFO "))["server_name"]
+        login = Login("runtime", "runtime")
+        keeper = marker._Keeper(tmp_path, "strict")
+        ours, theirs = socket.socketpair()
+        credentials = Credentials(server, login, login, login, nats.port)
+        reading = asyncio.create_task(
+            asyncio.to_thread(marker.run, keeper, credentials, theirs.fileno())
+        )
+
+        async def is_read() -> bool:
+            kept = marks.read(tmp_path, "many")
+            return kept is not None and kept.mark.chained == 200
+
+        await until(is_read)
+        ours.close()
+        await reading
+        theirs.close()
+    assert await is_read()
 
 
 def test_a_killed_server_comes_back_on_its_port(lease, data_dir):

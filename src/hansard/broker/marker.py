@@ -37,6 +37,9 @@ LOOK_S = 1.0
 SHARE = 10
 """Least ratio of a pause to the duration of the check before it."""
 
+BEHIND_MAX = 100_000
+"""Unread messages of a log beyond which a pause is no longer than the check before it."""
+
 READ_S_MAX = 0.1
 """Longest reading time of one check, in seconds: the rest is read in the next ones."""
 
@@ -160,9 +163,10 @@ def run(keeper: _Keeper, credentials: Credentials, pipe: int) -> None:
             with _Server.reached(credentials) as server:
                 while not last:
                     began_s = time.monotonic()
-                    keeper.look(server)
+                    behind = keeper.look(server)
                     took_s = time.monotonic() - began_s
-                    last = _over(pipe, max(LOOK_S, SHARE * took_s))
+                    pause_s = took_s if behind > BEHIND_MAX else max(LOOK_S, SHARE * took_s)
+                    last = _over(pipe, pause_s)
                 keeper.look(server)
         except (OSError, ValueError, KeyError, marks.Damaged) as error:
             keeper.say(f"marks are not kept now: {error!r}")
@@ -199,10 +203,11 @@ class _Keeper:
         self._written = text
         _say(text)
 
-    def look(self, server: _Server) -> None:
-        """Check the extent of each log, and write the marks of changed ones. Raises OSError,
-        DecodeError.
+    def look(self, server: _Server) -> int:
+        """Check the extent of each log, and write the marks of changed ones; return the most
+        messages of one that were not read yet. Raises OSError, DecodeError.
         """
+        behind = 0
         streams = server.streams()
         logs = server.logs(streams)
         marked = marks.workspaces(self._data_dir)
@@ -224,6 +229,8 @@ class _Keeper:
                     self.say(f"workspace {workspace!r}: {lost}; see 'hansard check'")
                 continue
             mark = self._read(server, known.mark, log, until_s)
+            if mark.chained > known.mark.chained:
+                behind = max(behind, mark.position - mark.chained)
             if (mark, blobs, None) != (known.mark, known.blobs, known.lost):
                 changed[workspace] = msgspec.structs.replace(
                     known, mark=mark, blobs=blobs, lost=None
@@ -232,6 +239,7 @@ class _Keeper:
             time.sleep(SETTLED_S)
             streams = server.streams()
             self._write(changed, streams, server.logs(streams))
+        return behind
 
     def _known(self, workspace: str, stream: str, *, there: bool) -> Kept:
         known, late = self._kept.get(workspace), None
@@ -248,11 +256,11 @@ class _Keeper:
 
     def _read(self, server: _Server, mark: Mark, log: Whole, until_s: float) -> Mark:
         """Return the mark at the newest position, with its chain as far as the reading time
-        allows.
+        allows: at least the answer of one request.
         """
         state = log.extent
         chained = Mark(mark.stream, mark.chained, 0, mark.chained, mark.chain, mark.before)
-        while chained.position < state.last and time.monotonic() < until_s:
+        while chained.position < state.last:
             before = chained.position
             stream = log.holding(before + 1)
             if stream is None:
@@ -261,8 +269,8 @@ class _Keeper:
                 if position > state.last:
                     break
                 chained = chained.then(position, subject, body)
-            if chained.position == before:
-                break  # nothing more is readable
+            if chained.position == before or time.monotonic() >= until_s:
+                break  # nothing more is readable, or not now
         return msgspec.structs.replace(chained, position=state.last, count=state.messages)
 
     def _write(
