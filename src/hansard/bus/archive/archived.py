@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from operator import attrgetter
 from typing import BinaryIO, cast
 
 import msgspec
@@ -525,9 +526,5 @@ def _page(footer: Footer, prefix: str) -> int:
     return bisect.bisect_right(footer.pages, prefix, key=lambda page: page.first) - 1
 
 
-def _prefix(entry: StreamIndex) -> str:
-    return entry.prefix
-
-
-def _position(message: Message) -> int:
-    return message.position
+_prefix = attrgetter("prefix")
+_position = attrgetter("position")

@@ -13,7 +13,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -84,7 +84,7 @@ class Tiers:
         self.memory = _Memory(memory_bytes)
         self.disk = _Disk(cache, disk_bytes, digest(store.url.encode()).hex())
         self.fetched = TierFigures()
-        self._fetches: dict[Hashable, asyncio.Task[None]] = {}
+        self._fetches: dict[Hashable, asyncio.Task[dict[int, bytes]]] = {}
 
     def known(self, workspace: str) -> list[Manifest]:
         """Return the manifests that this machine has read before: they never change."""
@@ -161,51 +161,28 @@ class Tiers:
     async def _bytes(
         self, segment: Manifest, parts: Sequence[Part], *, keep: bool
     ) -> dict[int, bytes]:
-        """Return the bytes of parts, from the disk or the store. A part that is being fetched for
-        another reader is waited for.
+        """Return the bytes of parts, from the disk or the store; an equal request of another reader
+        is shared.
         """
         sound = self.disk.read(segment, parts)
         missing = [part for part in parts if part.offset not in sound]
         if not missing:
             return sound
-        if not keep:
-            await self._fetch(segment, missing, sound, keep=False)
-            return sound
         loop = id(asyncio.get_running_loop())
-        tasks: set[asyncio.Task[None]] = set()
-        new: list[Part] = []
-        for part in missing:
-            task = self._fetches.get((loop, segment.object, part.offset))
-            if task is None:
-                new.append(part)
-            else:
-                tasks.add(task)
-        fetched: dict[int, bytes] = {}
-        if new:
-            task = asyncio.create_task(self._fetch(segment, new, fetched))
-            tasks.add(task)
-            keys = [(loop, segment.object, part.offset) for part in new]
-            self._fetches |= dict.fromkeys(keys, task)
-            task.add_done_callback(lambda _: [self._fetches.pop(key, None) for key in keys])
-        await asyncio.gather(*(asyncio.shield(task) for task in tasks))
-        sound |= fetched
-        rest = [part for part in missing if part.offset not in sound]
-        if rest:
-            sound |= self.disk.read(segment, rest)
-        rest = [part for part in missing if part.offset not in sound]
-        if rest:  # the other reader's disk did not keep them
-            await self._fetch(segment, rest, sound)
-        return sound
+        key = (loop, segment.object, keep, *(part.offset for part in missing))
+        task = self._fetches.get(key)
+        if task is None:
+            task = asyncio.create_task(self._fetch(segment, missing, keep=keep))
+            self._fetches[key] = task
+            task.add_done_callback(lambda _: self._fetches.pop(key))
+        return sound | await asyncio.shield(task)
 
     async def _fetch(
-        self,
-        segment: Manifest,
-        parts: Sequence[Part],
-        into: dict[int, bytes],
-        *,
-        keep: bool = True,
-    ) -> None:
-        """Fetch parts from the store. Raises ArchiveUnavailable, Corrupt."""
+        self, segment: Manifest, parts: Sequence[Part], *, keep: bool
+    ) -> dict[int, bytes]:
+        """Fetch parts from the store, and keep them on the disk. Raises ArchiveUnavailable,
+        Corrupt.
+        """
         where = f"archive object {segment.object!r}"
         ranges = _joined(parts)
         try:
@@ -221,6 +198,7 @@ class Tiers:
             raise Corrupt(where, f"it does not exist; {remedy}")
         self.fetched.hits += len(ranges)
         self.fetched.bytes += sum(map(len, bodies))
+        sound: dict[int, bytes] = {}
         for part in parts:
             (start, _), body = next(
                 (each, body)
@@ -235,9 +213,10 @@ class Tiers:
                     "restore the object from a copy of the store"
                 )
                 raise Corrupt(where, fact)
-            into[part.offset] = data
+            sound[part.offset] = data
         if keep:
-            self.disk.write(segment, [(part.offset, into[part.offset]) for part in parts])
+            self.disk.write(segment, sound)
+        return sound
 
     def figures(self) -> dict[str, TierFigures]:
         """Return the use of the tiers: `L1`, `L2`, and `L3` (bytes and requests from the store)."""
@@ -370,23 +349,22 @@ class _Disk:
         self._figures.misses += missing
         return sound
 
-    def write(self, segment: Manifest, parts: Sequence[tuple[int, bytes]]) -> None:
+    def write(self, segment: Manifest, parts: Mapping[int, bytes]) -> None:
         """Keep parts; a disk that refuses them is logged, and costs time only."""
         if not self._max:
             return
         footer = segment.footer_part.offset
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for offset, data in parts:
-                if offset == footer and self.index(segment.workspace).exists():
-                    replace_private(self._footer(segment), data)
+            if footer in parts and self.index(segment.workspace).exists():
+                replace_private(self._footer(segment), parts[footer])
             fd = os.open(self._path(segment), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                for offset, data in parts:
+                for offset, data in parts.items():
                     os.pwrite(fd, data, offset)
             finally:
                 os.close(fd)
-            self._written += sum(len(data) for _, data in parts)
+            self._written += sum(map(len, parts.values()))
             self._sweep()
         except OSError as error:
             self._warn(error)
