@@ -65,7 +65,8 @@ class S3:
             "-ip.bind=127.0.0.1",
             f"-master.port={master}",
             "-master.telemetry=false",
-            "-master.volumeSizeLimitMB=64",
+            "-master.electionTimeout=1s",
+            "-master.volumeSizeLimitMB=1024",
             f"-volume.port={volume}",
             "-volume.max=8",
             "-filer",
@@ -112,6 +113,11 @@ class S3:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def restart(self) -> None:
+        """End it, if it runs, and return once it answers again."""
+        self.kill()
+        self.start()
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from hansard.bus import recheck, subjects
 from hansard.bus.archive import archive_at
 from hansard.bus.errors import ArchiveUnavailable
 from hansard.bus.jetstream import open_log
+from hansard.bus.jetstream import roll as jetstream_roll
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.jetstream.roll import tend
@@ -163,6 +164,33 @@ def test_without_its_archive_writers_go_on_and_readers_are_refused(tmp_path: Pat
             record.state(old)
         (tmp_path / "away").rename(place)
         assert record.state(old).life.status == "completed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jump_s", [-86_400.0, 86_400.0])
+def test_a_clock_that_jumps_changes_when_a_log_is_rolled_and_no_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    """By a day ahead, a log is rolled and its stream deleted at once; by a day back, neither."""
+    home, real = tmp_path / "data", jetstream_roll._now
+
+    async def work() -> jetstream_roll.Tended:
+        broker = await Broker.open(options(home))
+        archive = archive_at(WORKSPACE, str(tmp_path / "archive"))
+        try:
+            policy = jetstream_roll.Policy(age_s=3_600)
+            return await tend(broker, WORKSPACE, policy, archive)
+        finally:
+            await broker.close()
+
+    with hansard.connect(workspace=WORKSPACE, data_dir=home) as record:
+        team(record)
+        end = asyncio.run(_head(home))
+        before = asyncio.run(_answers(home, end))
+        monkeypatch.setattr(jetstream_roll, "_now", lambda each: real(each) + jump_s)
+        result = asyncio.run(work())
+        assert (result.roll.sealed, result.deleted) == ((True, [0]) if jump_s > 0 else (False, []))
+        assert asyncio.run(_answers(home, end)) == before
 
 
 async def test_a_full_disk_does_not_end_the_rolling(

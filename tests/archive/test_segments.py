@@ -84,7 +84,9 @@ class Listed:
 
 
 def log(count: int) -> list[Message]:
-    """Return messages of many streams, with two positions missing, foreign subjects, origins."""
+    """Return messages of many streams, with two positions missing, foreign subjects, origins, and
+    a clock that goes back once.
+    """
     rng = random.Random(47)
     versions: dict[str, int] = {}
     messages: list[Message] = []
@@ -103,7 +105,8 @@ def log(count: int) -> list[Message]:
         origin = Origin("other", position, "2026-01-01T00:00:00Z") if position % 50 == 0 else None
         fault = Corrupt("header", "unreadable") if position == 70 else None
         subject = f"{prefix}.{versions[prefix]}" if position != 90 else f"{prefix}.x01"
-        messages.append(Message(position, position * 1_000, subject, body, origin, fault))
+        stamp = 1_000 * (position if not 5_200 < position <= 6_000 else position - 2_000)
+        messages.append(Message(position, stamp, subject, body, origin, fault))
     return [message for message in messages if message.position not in (40, 41)]
 
 
@@ -168,7 +171,23 @@ async def test_an_archived_log_answers_each_read_as_before(place: str, tmp_path:
     names = [message.subject for message in rng.sample(MESSAGES, 300)]
     names += [f"{run}.life.99999", f"hansard.{WORKSPACE}.run.none.life.1"]
     assert plain(*await source.named(names)) == plain(*await WHOLE.named(names))
-    for position in [1, 39, 40, 41, 42, 5_000, 5_001, COUNT, COUNT + 1, 0, 70, 90]:
+    for position in [
+        1,
+        39,
+        40,
+        41,
+        42,
+        3_500,
+        5_000,
+        5_001,
+        5_200,
+        5_500,
+        COUNT,
+        COUNT + 1,
+        0,
+        70,
+        90,
+    ]:
         assert plain(await source.at(position)) == plain(await WHOLE.at(position)), position
         later = await WHOLE.since(position * 1_000)
         assert plain(await source.since(position * 1_000)) == plain(later), position

@@ -16,7 +16,7 @@ from hansard.bus.jetstream import JetStreamLog
 from hansard.bus.jetstream.wire import NoAnswer
 from hansard.bus.log import Stored, StreamAt
 from hansard.domain.ids import KeyStream, StreamId
-from tests.archive.stores import s3_server
+from tests.archive.stores import S3, s3_server
 from tests.bus.brokers import Nats, append, running, until
 from tests.bus.test_generations import rolled as roll_once
 
@@ -32,6 +32,8 @@ STEPS = {
     "delete": "STREAM.DELETE.hansard_log-lab",
 }
 """The request of each step of a roll after the seal."""
+S3_REQUESTS = 12
+"""Requests of a roll to the store, at least."""
 
 
 @pytest.fixture
@@ -114,26 +116,36 @@ async def writing(nats: Nats) -> asyncio.subprocess.Process:
     )
 
 
-async def rolled(nats: Nats, place: Path | str, at: int | str) -> None:
+async def rolled(nats: Nats, place: Path | str, at: int | str, killed: S3 | None = None) -> None:
     """Run the roller, killed at a step by its name or after a number of requests, which may be more
-    than it sends.
+    than it sends; or with the S3 server killed there, and started again once the roller ended.
     """
     request = STEPS[at] if isinstance(at, str) else str(at)
+    server = [str(killed.process.pid)] if killed is not None and killed.process else []
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, PROGRAM, str(nats.port), "lab", str(place), request, "1"),
+        *(sys.executable, str(PROGRAM), str(nats.port), "lab", str(place), request, "1", *server),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     _, err = await asyncio.wait_for(process.communicate(), 120)
+    if killed is not None:
+        await asyncio.to_thread(killed.restart)
+        assert b"ArchiveUnavailable" in err, err.decode()
+        return
     ends = (-signal.SIGKILL,) if isinstance(at, str) else (0, -signal.SIGKILL) if at else (0,)
     assert process.returncode in ends, err.decode()
 
 
 async def killed_at(
-    nats: Nats, place: Path | str, steps: Sequence[int | str], *, broker: bool
+    nats: Nats,
+    place: Path | str,
+    steps: Sequence[int | str],
+    *,
+    broker: bool = False,
+    s3: S3 | None = None,
 ) -> int:
-    """Write with 16 writers while rollers are killed at these steps, and the broker at some; roll
-    once more, and return the number of the open generation.
+    """Write with 16 writers while rollers are killed at these steps, and the broker at some, or the
+    S3 server instead of the rollers; roll once more, and return the number of the open generation.
 
     After each kill the next roller waits until the open generation has commits, so that it rolls.
     """
@@ -161,7 +173,7 @@ async def killed_at(
             paused.send_signal(signal.SIGSTOP)
         elif number % 4 == 3:  # two rolls or more later
             paused.send_signal(signal.SIGCONT)
-        rolling = asyncio.create_task(rolled(nats, place, step))
+        rolling = asyncio.create_task(rolled(nats, place, step, s3))
         if broker and number % 2:
             await asyncio.sleep(random.Random(step).random())
             nats.kill()
@@ -207,7 +219,7 @@ async def test_a_killed_roller_loses_nothing(nats: Nats, tmp_path: Path):
 
     Each roller that is killed after the seal has begun one generation, and so does the last one.
     """
-    number = await killed_at(nats, tmp_path / "archive", [*STEPS], broker=False)
+    number = await killed_at(nats, tmp_path / "archive", [*STEPS])
     assert number == len(STEPS) + 1
 
 
@@ -224,7 +236,29 @@ async def test_a_roller_is_killed_at_each_request_to_s3(
     """The same with a real S3 server as the archive."""
     with s3_server(tmp_path) as server:
         server.lead(monkeypatch)
-        assert await killed_at(nats, server.url, [*range(8, 32, 2)], broker=False) >= 8
+        assert await killed_at(nats, server.url, [*range(8, 32, 2)]) >= 8
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        pytest.param(["store"], id="quick", marks=pytest.mark.slow),
+        pytest.param(
+            range(1, S3_REQUESTS + 1),
+            id="all",
+            marks=pytest.mark.thorough(
+                quick="faults/test_rolls.py::test_an_s3_server_killed_in_a_roll_loses_nothing[quick]"
+            ),
+        ),
+    ],
+)
+async def test_an_s3_server_killed_in_a_roll_loses_nothing(
+    nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: Sequence[int | str]
+):
+    """Whichever request of a roll it is killed at, writers go on, and the next roll finishes it."""
+    with s3_server(tmp_path) as server:
+        server.lead(monkeypatch)
+        assert await killed_at(nats, server.url, requests, s3=server) >= len(requests)
 
 
 @pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")

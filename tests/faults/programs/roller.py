@@ -1,8 +1,9 @@
-"""Roll a log again and again, and be killed at one of its requests.
+"""Roll a log again and again, and be killed at one of its requests, or kill the store there.
 
 Given: the server's port, the workspace, the address of the archive, the request to be killed at,
-and how often to roll. The request is a number of requests to the broker and the store (0: never),
-or the first one whose subject or object's name has this text.
+how often to roll, and the process id of the store's server, if that is to be killed instead. The
+request is a number of requests (0: never), to the broker and the store or to the store alone if
+that is killed, or the first one whose subject or object's name has this text.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ from hansard.bus.jetstream import BrokerOptions, roll
 from hansard.bus.jetstream.client import Broker
 
 
-async def main(port: str, workspace: str, folder: str, at: str, rolls: int) -> None:
+async def main(
+    port: str, workspace: str, folder: str, at: str, rolls: int, server: int | None
+) -> None:
     """Tend the log."""
     options = BrokerOptions(
         urls=(f"nats://127.0.0.1:{port}",), user="admin", password="admin", name="roller"
@@ -31,12 +34,13 @@ async def main(port: str, workspace: str, folder: str, at: str, rolls: int) -> N
             left -= 1
             texts = [each for each in arguments if isinstance(each, str)]
             if left == 0 or (not at.isdigit() and any(at in each for each in texts)):
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(server or os.getpid(), signal.SIGKILL)
             return await request(*arguments, **more)
 
         return call
 
-    for part, name in ((Broker, "request"), (ObjectStore, "_call")):
+    parts = ((ObjectStore, "_call"), (Broker, "request"))
+    for part, name in parts[: 1 if server else 2]:
         setattr(part, name, counted(getattr(part, name)))  # to be killed inside of it
     for _ in range(rolls):
         await roll.tend(admin, workspace, None, archive_at(workspace, folder), keep_s=0)
@@ -44,5 +48,5 @@ async def main(port: str, workspace: str, folder: str, at: str, rolls: int) -> N
 
 
 if __name__ == "__main__":
-    port, workspace, folder, at, rolls = sys.argv[1:]
-    asyncio.run(main(port, workspace, folder, at, int(rolls)))
+    port, workspace, folder, at, rolls, *server = sys.argv[1:]
+    asyncio.run(main(port, workspace, folder, at, int(rolls), int(server[0]) if server else None))
