@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import hansard
+from hansard.agents import workspace
 from hansard.bus.log import COMMIT_BYTES_MAX
 from tests.agents.twins import Lab, TwinRecord
 
@@ -329,6 +330,22 @@ async def test_the_failures_of_a_fork_are_those_of_its_own_workflow(record: Twin
     facts: list[Any] = [noted.fact for noted in (await record.state(fork)).agent("ada").facts]
     choice = msgspec.json.decode(facts[-1].data)["auto"]
     assert (choice["sessions"], choice["failures"]) == (1, 0)
+
+
+async def test_the_newest_runs_count_whatever_their_names(record: TwinRecord, monkeypatch):
+    """Runs whose names sort last crowd out no newer failure of the workflow."""
+    monkeypatch.setattr(workspace, "SESSION_RUNS_MAX", 2)
+    for name in ("z1", "z2", "z3"):
+        async with record.run("other", run=name):
+            pass
+    with contextlib.suppress(KeyboardInterrupt):
+        async with record.run("mine", run="a1"):
+            raise KeyboardInterrupt
+    async with record.run("mine", run="a2") as session:
+        assert [i async for i in session.resumable("ab", every="auto")] == ["a", "b"]
+    facts: list[Any] = [noted.fact for noted in (await record.state("a2")).agent("ada").facts]
+    choice = msgspec.json.decode(facts[-1].data)["auto"]
+    assert (choice["sessions"], choice["failures"], choice["source"]) == (1, 1, "workflow")
 
 
 async def test_an_inner_loop_that_chooses_is_not_recorded_twice(record: TwinRecord):

@@ -662,6 +662,9 @@ class TestRead:
             await fill(log, RunStream(run), 2)
         await log.append(append(KeyStream("no-life", "k")))
         runs = await log.runs()
+        await log.append(append(RunStream("r2"), 3))
+        assert await log.newest_runs(2) == ["r2", "z" * 300]
+        assert sorted(await log.newest_runs(1_000)) == sorted(runs)
         assert sorted(runs) == sorted(["r1", "r2", "a run. with > odd * name", "z" * 300])
 
     @pytest.mark.parametrize("key", ["k", "team approvals", "k" * 300])

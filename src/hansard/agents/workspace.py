@@ -299,7 +299,7 @@ def _through_parents(run: str, own: dict[str, list[Stored]]) -> list[Stored]:
 
 
 SESSION_RUNS_MAX = 50
-"""Newest runs whose lives are read for the sessions of a workflow."""
+"""Runs whose lives are read for the sessions of a workflow: those that were continued last."""
 
 SESSIONS_MAX = 20
 """Newest of these sessions that are returned; each that was killed costs two small reads."""
@@ -313,7 +313,7 @@ async def ended_sessions(log: EventLog, run: str, *, alone: bool) -> tuple[list[
     then it lasted until its last commit. Imports and copies are left out: this log has the times of
     the import.
     """
-    runs = {run} if alone else {run, *sorted(await log.runs())[-SESSION_RUNS_MAX:]}
+    runs = {run} if alone else {run, *await log.newest_runs(SESSION_RUNS_MAX)}
     try:
         lives = await log.read_streams([RunStream(each) for each in runs])
     except RecordError:  # of another run: `hansard check` reports it

@@ -339,6 +339,12 @@ class EventLog(Protocol):
         """Return the ids of all runs, unordered; with `key` only those whose board ever had it."""
         ...
 
+    async def newest_runs(self, most: int) -> list[str]:
+        """Return the runs whose lives were continued last, newest first: at most so many, and those
+        of the newest positions alone, so that the cost does not grow with the log.
+        """
+        ...
+
     async def head(self) -> int:
         """Return the newest position; 0 for an empty log."""
         ...

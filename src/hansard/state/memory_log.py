@@ -166,6 +166,12 @@ class MemoryLog:
             return [stream.run for stream in streams if isinstance(stream, RunStream)]
         return [each.run for each in streams if isinstance(each, KeyStream) and each.key == key]
 
+    async def newest_runs(self, most: int) -> list[str]:
+        """Return the runs whose lives were continued last, newest first."""
+        lives = (each.stream for each in reversed(self._commits))
+        runs = dict.fromkeys(each.run for each in lives if isinstance(each, RunStream))
+        return [*runs][:most]
+
     async def head(self) -> int:
         """Return the newest position; 0 for an empty log."""
         return len(self._commits)

@@ -530,6 +530,17 @@ class Messages:
 
         return await self._read(ask)
 
+    async def matching(self, pattern: str, first: int, last: int) -> list[Message]:
+        """Return the messages of the live generation between two positions that match a filter."""
+
+        async def ask(view: View) -> list[Message]:
+            if view.open is None:
+                return []
+            found = await self.direct.matching(view.open.stream, pattern, first, last - first + 1)
+            return [message for message in found if message.position <= last]
+
+        return await self._read(ask)
+
     async def many(self, filters: Sequence[str], target: int | None = None) -> list[Message]:
         """Return all messages that match a filter, by position. Raises as `Direct.many`."""
 

@@ -55,6 +55,9 @@ from hansard.domain.ids import KeyStream, RunStream, StreamId, workspace_name
 if TYPE_CHECKING:
     from hansard.bus.jetstream.regions import Lag
 
+RECENT_POSITIONS, RECENT_POSITIONS_MAX = 500, 16_000
+"""First and longest part of the log that is read for the newest runs, in positions."""
+
 # Reading commits: one stream, several, a run; the newest state or one at a point.
 #
 # A subject is written once and never changes. So a read may take any number of requests and still
@@ -219,6 +222,21 @@ class Reader:
             if isinstance(digested_stream, kind):
                 runs[digested_stream.run] = None
         return list(runs)
+
+    async def newest_runs(self, most: int) -> list[str]:
+        """See `EventLog.newest_runs`: at most 32,000 positions, each part twice as long as the one
+        after it.
+        """
+        pattern, runs = subjects.all_lives(self._workspace), dict[str, None]()
+        end, span = await self.head(), RECENT_POSITIONS
+        while end > 0 and len(runs) < most and span <= RECENT_POSITIONS_MAX:
+            first = max(1, end - span + 1)
+            for message in reversed(await self._messages.matching(pattern, first, end)):
+                stream = self._decode(message).stream
+                if isinstance(stream, RunStream):
+                    runs[stream.run] = None
+            end, span = first - 1, 2 * span
+        return [*runs][:most]
 
     async def head(self) -> int:
         """See `EventLog.head`."""
