@@ -457,7 +457,7 @@ async def show(
 ) -> None:
     """Show the state of a run, now or at any point."""
     async with reading_run(which) as (workspace, run):
-        report = await run_reads.show(workspace, run, at, agent)
+        report = await run_reads.show(workspace, run, at, None if agent is None else [agent])
         if isinstance(report, RunReport) and at is None:
             alive = await agents_at_work(workspace, report.run)
             report.run.gone = [agent for agent, is_alive in alive.items() if not is_alive]

@@ -124,10 +124,11 @@ class RowsBuilder:
         self._agents: dict[str, int] = {}
         self._facts: dict[str, _TypeFacts] = {}
         self._statuses: dict[str, int] = {}
-        self._names: dict[str, int] = {}
+        self._names: dict[str, int] = {"": 0}
+        self._numbers: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self.rows.position)
+        return len(self.rows.type)
 
     def take(self, stored: Stored) -> None:
         """Add a commit's events; served views are left out."""
@@ -139,55 +140,60 @@ class RowsBuilder:
         time = stored.stamp // 1_000
         broken = reason(stored.commit)
         is_copied = stored.origin is not None or is_imported(stored)
-        for index, recorded in enumerate(stored.commit.events):
-            place = (stored.position, index, time)
+        for recorded in stored.commit.events:
             if is_copied or recorded.occurred_at is not None:
                 stated = time_of(stored, recorded)
                 moment = stated.moment if stated.is_known else None
                 self._state(None if moment is None else moment.replace(tzinfo=UTC))
-            self._add(place, agent, recorded.type, key, recorded.data, broken)
+            self._add(recorded.type, key, recorded.data, broken)
+        self._place(stored.position, time, agent, len(stored.commit.events))
 
     def show(self, number: int, event: ShownEvent) -> None:
         """Add an event as a role sees it."""
+        self._add(event.type, event.key, event.data, "")
         time = (event.at.astimezone(UTC) - _EPOCH) // _MICROSECOND
-        self._add((number, 0, time), event.agent, event.type, event.key, event.data, "")
+        self._place(number, time, event.agent, 1)
 
     def _state(self, moment: datetime | None) -> None:
         """Note the stated time of the next row."""
         us = None if moment is None else (moment - _EPOCH) // _MICROSECOND
         self.rows.when[str(len(self))] = us
 
-    def _add(
-        self,
-        place: tuple[int, int, int],
-        agent: str,
-        tag: str,
-        key: str,
-        data: msgspec.Raw,
-        broken: str,
-    ) -> None:
+    def _place(self, position: int, time: int, agent: str, events: int) -> None:
+        """Add what the last rows have in common."""
+        rows = self.rows
+        rows.position += [position] * events
+        rows.index += range(events)
+        rows.time += [time] * events
+        rows.agent += [self._agents.setdefault(agent, len(self._agents))] * events
+
+    def _add(self, tag: str, key: str, data: msgspec.Raw, broken: str) -> None:
         facts = self._facts.get(tag) or self._facts_of(tag)
         head = _head_of(data)
         rows = self.rows
+        number = len(rows.type)
         if facts.sends and isinstance(to := head.to or head.agent, str):
-            rows.to[str(len(self))] = to
+            rows.to[str(number)] = to
         if type(head.parent) is int:
-            rows.parent[str(len(self))] = head.parent
+            rows.parent[str(number)] = head.parent
         if isinstance(took := head.duration_ms, int | float) and took:
-            rows.took[str(len(self))] = took
-        rows.position.append(place[0])
-        rows.index.append(place[1])
-        rows.time.append(place[2])
-        rows.agent.append(self._agents.setdefault(agent, len(self._agents)))
+            rows.took[str(number)] = took
         rows.type.append(facts.number)
         rows.step.append(head.step if type(head.step) is int else None)
         status = head.verdict if facts.settles and isinstance(head.verdict, str) else facts.status
         rows.status.append(self._statuses.setdefault(status, len(self._statuses)))
         name = getattr(head, facts.named) if facts.named else ""
-        name = cut(name) if isinstance(name, str) else ""
-        rows.name.append(self._names.setdefault(name, len(self._names)))
+        rows.name.append(self._named(name) if isinstance(name, str) and name else 0)
         if self._has_words:
             rows.text.append(broken or _words_of(facts.kind, key, data, head))
+
+    def _named(self, name: str) -> int:
+        """Return the number of a name."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._names.setdefault(cut(name), len(self._names))
+            self._numbers[name] = number
+        return number
 
     def _facts_of(self, tag: str) -> _TypeFacts:
         kind = tag.rpartition(".")[0]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Collection,
     Iterable,
     Mapping,
     MutableMapping,
@@ -467,9 +468,10 @@ class Unreadable(Answer, kw_only=True):
 
 
 async def show(
-    workspace: Workspace, run: str, at: object, agent: str | None
+    workspace: Workspace, run: str, at: object, only: Collection[str] | None = None
 ) -> RunReport | Unreadable:
-    """Return a run at a point, with only one of its agents if it is named.
+    """Return a run at a point. With `only`, of no other agents anything is read: `agents`,
+    `vector` and `quarantined` leave them out.
 
     Agents are read from their chunks, so that a long run costs as much as a short one. All of its
     commits are read, once, for the point of an id, which has no index; and if some are quarantined,
@@ -479,7 +481,7 @@ async def show(
     """
     up_to, history = await workspace.points.history(run, at)
     try:
-        view = await workspace.states.run(run, up_to)
+        view = await workspace.states.run(run, up_to, only)
     except UnknownEvent as error:
         history = history or await workspace.states.history(run, up_to)
         return Unreadable(error=error, commits=[_commit(stored) for stored in history])
@@ -490,8 +492,6 @@ async def show(
             began(ours).is_known and last(ours).is_known
         ):
             history = await workspace.states.history(run, AtPosition(view.position))
-    if agent is not None:
-        view.agents = {agent: view.agent(agent)}
     return RunReport(
         run=_run(view, history),
         agents=[_agent(run, name, state) for name, state in view.agents.items()],
@@ -575,7 +575,8 @@ def _agent(run: str, name: str, state: AgentState) -> RunAgent:
         run=run,
         agent=name,
         turn_number=turn(state),
-        steps=dict(Counter(step.status.value for step in state.steps.values())),
+        # `_value_`, since `value` takes a fifth of a microsecond more for each of many steps
+        steps=dict(Counter(step.status._value_ for step in state.steps.values())),
         open_steps=[
             by_name(
                 OpenStep,

@@ -92,31 +92,40 @@ _refused = msgspec.json.Decoder(dict[str, Refusal])
 _edited = msgspec.json.Decoder(dict[str, tuple[tuple[int, ToolDeclared], ...]])
 
 
-def make(before: AgentState, after: AgentState, position: int, events: Iterable[Event]) -> bytes:
-    """Encode the chunk from one state to a later one, by the events between them."""
-    old = before.steps
+def make(segment: Segment, state: AgentState) -> bytes:
+    """Fold a whole segment into a state, which is that of its base and which the caller owns, and
+    encode the chunk of these changes.
+    """
+    events = [event for end in segment.ends for event in end[2]]
     named = dict.fromkeys(getattr(event, "step", None) for event in events)
-    steps = [after.steps[number] for number in named if number in after.steps]
+    old = {number: state.steps.get(number) for number in named if number is not None}
+    version, facts = state.version, len(state.facts)
+    fold_into(state, segment)
+    position = segment.ends[-1][0]
     return _encoder.encode(
         Chunk(
-            before.version,
-            after.version,
+            version,
+            state.version,
             position,
             _raw(
                 {
-                    name: getattr(after, name)
-                    for name in after.__struct_fields__
+                    name: getattr(state, name)
+                    for name in state.__struct_fields__
                     if name not in _PARTS
                 }
             ),
-            _raw(list(after.tools.values())),
-            [step for step in steps if old.get(step.number) is not step],
+            _raw(list(state.tools.values())),
+            [
+                state.steps[number]
+                for number, step in old.items()
+                if state.steps.get(number) is not step
+            ],
             [
                 _Fact(noted.version, noted.fact.tag, record(noted.fact, "").data)
-                for noted in after.facts[len(before.facts) :]
+                for noted in state.facts[facts:]
             ],
-            _raw(after.refused),
-            _raw(after.edited),
+            _raw(state.refused),
+            _raw(state.edited),
         )
     )
 
@@ -482,17 +491,18 @@ class Histories:
                 if segment.horizon is not None:
                     await self.put(stream, new_chunks)
                     return self._keep(stream, number - 1, index, segment)
-                ended = fold_segment(segment)
                 position_end, version_end = segment.ends[-1][:2]
                 if _lies_in(version, position, version_end, position_end):
                     await self.put(stream, new_chunks)
                     return self._keep(stream, number - 1, [*index, position_end], segment)
-                if self._snapshots is not None:
-                    new_chunks.append((number, encode_chunk(segment, ended)))
+                if self._snapshots is None:
+                    fold_into(state, segment)
+                else:
+                    new_chunks.append((number, make(segment, state)))
                 if len(new_chunks) >= CHUNKS_SENT:
                     await self.put(stream, new_chunks)
                     new_chunks = []
-                state, start, last = ended, position_end, (0, None)
+                start, last = position_end, (0, None)
             elif is_last:
                 segment = await self._read(stream, state, start, number, tail)
                 await self.put(stream, new_chunks)
@@ -564,12 +574,6 @@ def _chunk(chunks: dict[int, bytes], number: int, state: AgentState) -> Chunk | 
     return chunk if chunk is not None and chunk.base == state.version else None
 
 
-def encode_chunk(segment: Segment, ended: AgentState) -> bytes:
-    """Encode the chunk of a whole segment that ends in a state."""
-    events = (event for end in segment.ends for event in end[2])
-    return make(segment.base, ended, segment.ends[-1][0], events)
-
-
 def _version(stored: Stored) -> int:
     return stored.commit.version
 
@@ -596,19 +600,26 @@ def _lies_in(
 def fold_segment(
     segment: Segment, version: int | None = None, position: int | None = None
 ) -> AgentState:
-    """Fold a segment up to its end, or up to a point in it."""
+    """Return the state at a segment's end, or at a point in it."""
     state = segment.base.copy()
+    fold_into(state, segment, version, position)
+    return state
+
+
+def fold_into(
+    state: AgentState, segment: Segment, version: int | None = None, position: int | None = None
+) -> None:
+    """Fold a segment, up to its end or up to a point in it, into a state that the caller owns."""
     for end_position, _, events, label in segment.ends:
         if position is not None and end_position > position:
             break
         if version is not None and state.version >= version:
-            return state
+            return
         state.label = raised(state.label, label)
         for event in events:
             if version is not None and state.version >= version:
-                return state
+                return
             evolve(state, event)
-    return state
 
 
 # Chunks made by the writer beside its writes, so that no reader has to make them.
@@ -771,9 +782,11 @@ class ChunkMaker:
         number = segment.base.version // CHUNK_VERSIONS + 1
         if _ends_at(segment) < number * CHUNK_VERSIONS:
             return segment
-        ended = fold_segment(segment)
-        if len(self._sending) < SENDING_MAX:
-            data = encode_chunk(segment, ended)
+        ended = segment.base.copy()
+        if len(self._sending) >= SENDING_MAX:
+            fold_into(ended, segment)
+        else:
+            data = make(segment, ended)
             sending = asyncio.get_running_loop().create_task(self._send(stream, number, data))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)

@@ -19,16 +19,23 @@ import asyncio
 import contextlib
 import copy
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
 import msgspec
 from cachetools import LRUCache
 
-from hansard.bus.commits import check_begins, revive, until, whole_at
+from hansard.bus.commits import (
+    check_begins,
+    check_versions,
+    is_stand_in,
+    revive,
+    until,
+    whole_at,
+)
 from hansard.bus.errors import NotFound
-from hansard.bus.log import AtPosition, AtTime, EventLog, Snapshots, Stored, UpTo
+from hansard.bus.log import AtPosition, AtTime, EventLog, RunStreams, Snapshots, Stored, UpTo
 from hansard.domain import agent as agents
 from hansard.domain import run as runs
 from hansard.domain import team as task
@@ -95,6 +102,14 @@ def mails(commits: Iterable[Stored]) -> list[Mail]:
 SKELETONS_MAX = 256
 """Most runs whose life and boards are cached."""
 
+NEWS_MIN = 1_000
+"""Positions since a cached read of a run's life and boards up to which only newer commits are read;
+more for one of more commits.
+"""
+
+NEAR_MAX = 32
+"""Most commits before a point that are read to find the newest of a run."""
+
 BEGINS_MAX = 4_096
 """Most runs of which it is cached whether they began as a fork."""
 
@@ -144,9 +159,7 @@ class RunView(Brief, msgspec.Struct):
         try:
             return self.agents[name]
         except KeyError:
-            known = ", ".join(sorted(self.agents)) or "none yet"
-            what = f"agent {name!r} of run {self.run}"
-            raise NotFound(what, f"its agents at this point are: {known}") from None
+            raise _no_agent(self.run, name, self.agents) from None
 
     def stream_of(self, agent: str) -> AgentStream:
         """Return an agent's stream in this run."""
@@ -154,11 +167,21 @@ class RunView(Brief, msgspec.Struct):
 
 
 class _Skeleton(msgspec.Struct):
-    """Life and boards of a run up to a position: everything except its agents."""
+    """Life and boards of a run up to a position: everything except its agents. Newer commits are
+    added in place.
+    """
 
     commits: list[Stored]
     horizon: int
     forked: RunForked | None
+
+
+class _FoldedBoards(msgspec.Struct):
+    """The first commits of a run's boards, folded: their number, and the position of the last."""
+
+    count: int = 0
+    position: int = 0
+    states: dict[str, BoardState] = msgspec.field(default_factory=dict)
 
 
 class States:
@@ -170,6 +193,7 @@ class States:
         self._maker = ChunkMaker(log, self._histories) if snapshots is not None else None
         self._skeletons: LRUCache[str, _Skeleton] = LRUCache(SKELETONS_MAX)
         self._begins: LRUCache[str, RunForked | None] = LRUCache(BEGINS_MAX)
+        self._folded: LRUCache[str, _FoldedBoards] = LRUCache(SKELETONS_MAX)
 
     def through(self, log: EventLog) -> Self:
         """Return the same states, written through another log of the same record; caches are
@@ -252,8 +276,11 @@ class States:
             raise _no_run(run)
         return fold_life(commits)
 
-    async def run(self, run: str, up_to: UpTo = None) -> RunView:
-        """Return a whole run at a point. Raises NotFound if it had not begun at that point.
+    async def run(
+        self, run: str, up_to: UpTo = None, only: Collection[str] | None = None
+    ) -> RunView:
+        """Return a whole run at a point; with `only`, of no other agents anything is read. Raises
+        NotFound if the run or one of these agents had not begun at that point.
 
         Steps' values are returned in full up to 64 KiB (`hansard.domain.payload.in_full`).
         """
@@ -264,7 +291,11 @@ class States:
         )
         if life.status is runs.RunStatus.UNKNOWN:
             raise _no_run(run)
-        members = [AgentStream(run, role, agent) for agent, role in life.roster.items()]
+        members = [
+            AgentStream(run, role, agent)
+            for agent, role in life.roster.items()
+            if only is None or agent in only
+        ]
         states = await asyncio.gather(
             *(self._histories.in_full_at_position(stream, position, horizon) for stream in members)
         )
@@ -274,7 +305,10 @@ class States:
                 agents[stream.agent] = state
                 vector[str(stream)] = state.version
                 streams[str(stream)] = stream
-        present = await self._present_boards(boards, position, up_to)
+        for agent in only or ():
+            if agent not in agents:
+                raise _no_agent(run, agent, life.roster)
+        present = await self._present_boards(run, boards, position, up_to)
         team = fold_team(boards)
         return RunView(run, life, agents, streams, vector, position, present, team)
 
@@ -282,17 +316,30 @@ class States:
         """Return the present keys of a run's shared state at a point, by key."""
         position = await self.log.end(up_to)
         *_, boards, _ = await self._skeleton_at(run, position, newest=up_to is None)
-        return await self._present_boards(boards, position, up_to)
+        return await self._present_boards(run, boards, position, up_to)
 
     async def _present_boards(
-        self, commits: list[Stored], position: int, up_to: UpTo
+        self, run: str, commits: list[Stored], position: int, up_to: UpTo
     ) -> dict[str, BoardState]:
         """Fold boards' commits up to a point, without removed and expired keys."""
-        folded = fold_boards(commits)
+        folded = self._fold_boards(run, commits)
         now = up_to.stamp if isinstance(up_to, AtTime) else 0
         if not now and any(state.expires is not None for state in folded.values()):
             now = (await self.log.at(min(position, await self.log.head()))).stamp
         return {key: state for key, state in folded.items() if not state.absent(now)}
+
+    def _fold_boards(self, run: str, commits: list[Stored]) -> dict[str, BoardState]:
+        """Fold a run's boards, on from the commits that an earlier call folded, if it had fewer."""
+        known = self._folded.get(run, _FoldedBoards())
+        size = known.count
+        if len(commits) < size or (size and commits[size - 1].position != known.position):
+            return fold_boards(commits)
+        self._folded.pop(run, None)  # an event may be unknown
+        fold_boards(commits[size:], known.states)
+        if commits:
+            position = commits[-1].position
+            self._folded[run] = _FoldedBoards(len(commits), position, known.states)
+        return {key: state.copy() for key, state in known.states.items()}
 
     async def vector(self, run: str, up_to: UpTo = None) -> tuple[RunState, dict[str, int]]:
         """Return a run's life and the version of each of its streams at a point, without their
@@ -331,12 +378,9 @@ class States:
         """
         commits, horizon = await self._without_agents(run, position, newest=newest)
         lives = [stored for stored in commits if isinstance(stored.stream, RunStream)]
-        vector: dict[str, int] = {}
-        streams: dict[str, StreamId] = {}
-        for stored in commits:
-            name = str(stored.stream)
-            vector[name] = stored.commit.last_version
-            streams[name] = in_run(stored.stream, run)
+        ends = {stored.stream: stored.commit.last_version for stored in commits}
+        vector = {str(stream): version for stream, version in ends.items()}
+        streams = {str(stream): in_run(stream, run) for stream in ends}
         boards = [stored for stored in commits if isinstance(stored.stream, KeyStream)]
         return fold_life(lives), vector, streams, boards, horizon
 
@@ -357,6 +401,11 @@ class States:
         by position. Of its agents' other commits none is read.
         """
         commits, _ = await self._without_agents(view.run, view.position, newest=False)
+        newest = await self._newest_near(view)
+        if newest is not None:
+            return [*commits, newest] if newest.position > commits[-1].position else commits
+        if len(view.agents) < len(view.life.roster):  # some may be left out of the view
+            view = await self.run(view.run, AtPosition(view.position))
         places = [
             await self.position_of(view.stream_of(agent), state.version)
             for agent, state in view.agents.items()
@@ -369,12 +418,28 @@ class States:
                 return [*commits, stored]
         return commits
 
+    async def _newest_near(self, view: RunView) -> Stored | None:
+        """Return the newest commit of a run at a view's point, if it is that of the log or near the
+        point.
+        """
+        newest = await self.log.last(RunStreams(view.run))
+        if newest is None or whole_at(newest) <= view.position:
+            return newest
+        for place in range(view.position, max(0, view.position - NEAR_MAX), -1):
+            stored = await self.log.at(place)
+            if run_of(stored.stream) == view.run and whole_at(stored) <= view.position:
+                return stored
+        return None
+
     async def _skeleton(self, run: str, position: int, *, newest: bool) -> _Skeleton:
         """Return life and boards up to a position; `newest`: it was the log's head just now."""
         known = self._skeletons.get(run)
         if known is not None and known.horizon >= position:
             return known
         horizon = position if newest else await self.log.end(None)
+        if known is not None and horizon - known.horizon <= max(NEWS_MIN, len(known.commits)):
+            await self._extend(known, run, horizon)
+            return known
         life, boards = await asyncio.gather(
             self.log.read_streams([RunStream(run)]), self.log.read_boards(run)
         )
@@ -386,6 +451,25 @@ class States:
         if commits:
             self._skeletons[run] = skeleton
         return skeleton
+
+    async def _extend(self, known: _Skeleton, run: str, horizon: int) -> None:
+        """Add the commits of a run's life and boards since a read of them, up to a position."""
+        newest = await self.log.last(RunStreams(run))
+        if newest is not None and newest.position > known.horizon:
+            following = self.log.follow(known.horizon, until=newest.position, of=RunStreams(run))
+            async with contextlib.aclosing(following) as commits:  # type: ignore[type-var]  # the port says AsyncIterator, its adapters give generators
+                news = [each async for each in commits if not isinstance(each.stream, AgentStream)]
+            ends = {each.stream: each.commit.last_version for each in known.commits}
+            for stored in news:
+                if stored.position <= known.horizon:  # another read added it
+                    continue
+                if not is_stand_in(stored):
+                    begin = known.forked.at.get(str(stored.stream), 0) if known.forked else 0
+                    check_versions(stored.stream, [stored], ends.get(stored.stream, begin) + 1)
+                ends[stored.stream] = stored.commit.last_version
+                known.commits.append(stored)
+            horizon = max(horizon, newest.position)
+        known.horizon = max(known.horizon, horizon)
 
     async def _parents(self, forked: RunForked, depth: int) -> list[Stored]:
         """Return the parents' life and boards before a fork's cut, by position."""
@@ -438,6 +522,11 @@ def _forked(run: str, life: Sequence[Stored]) -> RunForked | None:
     return event
 
 
+def _no_agent(run: str, name: str, known: Iterable[str]) -> NotFound:
+    names = ", ".join(sorted(known)) or "none yet"
+    return NotFound(f"agent {name!r} of run {run}", f"its agents at this point are: {names}")
+
+
 def _no_run(run: str) -> NotFound:
     return NotFound(f"run {run}", "see 'hansard runs'; at an early point it may not have begun")
 
@@ -456,11 +545,13 @@ def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:
     return state
 
 
-def fold_boards(commits: Iterable[Stored]) -> dict[str, BoardState]:
-    """Fold the keys of a run's shared state from their commits, by key; budgets are not
-    included.
+def fold_boards(
+    commits: Iterable[Stored], states: dict[str, BoardState] | None = None
+) -> dict[str, BoardState]:
+    """Fold the keys of a run's shared state from their commits, by key, on from `states`, which
+    change; budgets are not included.
     """
-    states: dict[str, BoardState] = {}
+    states = {} if states is None else states
     for stored in commits:
         if isinstance(stored.stream, KeyStream) and not stored.stream.key.startswith(RESERVED):
             follow(states.setdefault(stored.stream.key, BoardState()), stored)

@@ -94,11 +94,12 @@ export class RunModel {
   }
 
   private async rest(whole: Outline): Promise<void> {
-    for (let after: number | null = 0; after !== null && !this.isStopped; this.reading.value = whole.size) {
-      const page: OutlinePage = await this.page({ after, limit: PAGE, words: false });
+    const read = (after: number | null) => (after === null || this.isStopped ? null : this.page({ after, limit: PAGE, words: false }));
+    for (let next = read(0); next; this.reading.value = whole.size) {
+      const page: OutlinePage = await next;
+      next = read(page.next); // is on its way while these rows are added
       whole.add(page.rows);
       whole.end = page.position;
-      after = page.next;
     }
     Object.assign(this.outline, whole); // in place: the parts of the view hold the object
   }

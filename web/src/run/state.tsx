@@ -1,21 +1,22 @@
 // The state at the point: the run's life, its agents, and one agent in full.
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
-import { useRead } from "../app/reads";
+import { useEffect, useState } from "preact/hooks";
+import { useRead, type Read } from "../app/reads";
 import { query, setQuery } from "../app/place";
 import type { Value } from "../app/source";
-import { Facts, Pill, Rec, Shown, Who } from "../ui/pieces";
+import { Facts, Failed, Pill, Rec, Shown, Who } from "../ui/pieces";
 import { count, firstWords, plural, preview } from "../ui/text";
 import { AroundContext, failureText, Fold, Payload, TextBlock, Value as Content } from "../ui/value";
 import type { AgentFigures, ContextAnswer, Life, Message, RunAnswer } from "./answers";
 import { DecisionEvent, GoTo, GoToAddress } from "./event";
 import { useModel, useSettled, type RunModel } from "./model";
-import { upTo, type Agent } from "./outline";
+import { upTo, type Agent, type Outline } from "./outline";
 import { contextShown, runShown } from "./shown";
 import { gistOf, titleOf } from "./words";
 
 const LISTED = 30; // newest items of a list shown at once
+const LARGE = 5_000; // events from which the agent at the point is read before all agents
 
 export const assignment = (facts: NonNullable<Life["assigned"]>): string =>
   [facts.experiment, facts.arm && `arm ${facts.arm}`, facts.task && `task ${facts.task}`, facts.trial !== undefined && facts.trial !== null && `trial ${facts.trial}`].filter(Boolean).join(", ");
@@ -134,24 +135,43 @@ function AgentInFull({ figures, at }: { figures: AgentFigures; at: Value }) {
   );
 }
 
+// The agent of an event, or of the nearest agent's event before it.
+function laneAt(outline: Outline, address: string): Agent {
+  const [position, index] = address.split(".").map(Number);
+  const here = outline.at(position, index);
+  let number = here;
+  while (number > 0 && !outline.isAgents(number)) number--;
+  return outline.agentOf(outline.isAgents(number) ? number : here);
+}
+
 export function StatePanel() {
   const model = useModel();
   const { outline } = model;
   const point = model.point.value;
   const here = outline.address(point);
   const at = useSettled(here);
-  const read = useRead<RunAnswer>(model.path, { at: model.asOf(at) });
   const selected = query.value.agent ?? "";
+  const asOf = model.asOf(at);
+  const lane = outline.agentNamed(selected) ?? laneAt(outline, at);
+  // Of a large run the agent of the event is read and shown before all agents, which take longer.
+  const isLarge = !model.source.now && (outline.size > LARGE || !model.isWhole.value);
+  const isHere = (read: Read<RunAnswer>) => read.data !== null && read.query.at === asOf;
+  const [whole, setWhole] = useState<Value>(null); // the point of which all agents are here
+  const hasAll = whole === asOf;
+  const one = useRead<RunAnswer>(isLarge && !hasAll ? model.path : null, { at: asOf, agent: lane.name });
+  const isRead = !isLarge || hasAll || (model.isWhole.value && (one.problem !== null || (isHere(one) && one.query.agent === lane.name)));
+  const all = useRead<RunAnswer>(isRead ? model.path : null, { at: asOf });
+  useEffect(() => void (isHere(all) && setWhole(asOf)), [all.data]);
+  const read = isLarge && !isHere(all) && (isHere(one) || (one.data && !all.data)) ? one : all;
   return (
     <section id="state" class="panel" role="tabpanel" aria-label="State at this point">
       <h2 class="unseen">State</h2>
       <div class="bar"><span id="asof" class="mono">at {at}</span></div>
-      <div id="now" class="body" aria-busy={read.loading || at !== here}>
+      <div id="now" class="body" aria-busy={read === one || read.loading || at !== here}>
         <Shown read={read}>
           {(answer) => {
             const { run, agents } = runShown(answer);
-            const here = outline.agentOf(point).name;
-            const shown = [selected, here, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
+            const shown = [lane.name, agents[0]?.agent].map((name) => agents.find((each) => each.agent === name)).find((each) => each);
             return (
               <AroundContext.Provider value={{ run: model.path }}>
                 <Facts pairs={[
@@ -163,6 +183,7 @@ export function StatePanel() {
                 ]} />
                 <div class="agents" role="group" aria-label="Agents; choose one to keep it in view">
                   {agents.map((each) => <AgentRow key={each.agent} figures={each} number={outline.agentNamed(each.agent)?.number ?? 0} isChosen={selected === each.agent} choose={() => setQuery({ agent: selected === each.agent ? "" : each.agent })} />)}
+                  {read === one && (all.problem ? <Failed problem={all.problem} again={all.reload} /> : <p class="note" role="status">Reading the other agents…</p>)}
                   {!agents.length && <p class="note">No agent had begun at this point.</p>}
                 </div>
                 {shown && <AgentInFull key={shown.agent} figures={shown} at={read.query.at} />}

@@ -357,8 +357,7 @@ export default function RunView({ run }: { run: string }) {
   const source = useSource();
   const [epoch, setEpoch] = useState(0); // rises when a role's view of the run is another one
   const model = useMemo(() => new RunModel(source, run), [source, run, epoch]);
-  // After the first rows: of a large run its figures take longer than these.
-  const read = useRead<RunAnswer>(model.isReady.value ? model.path : null);
+  const read = useRead<RunAnswer>(model.isReady.value ? model.path : null, { agents: false });
   const timer = useRef(0);
   useEffect(() => {
     void model.read();

@@ -291,6 +291,8 @@ class App:
             return of_error(error)
         except HansardError as error:
             return of_error(error)
+        except ClientDisconnect:
+            raise
         except Exception as error:  # noqa: BLE001 -- the client gets the failure, the log its place
             _log.warning("a request failed", path=path, **unexpected(error))
             remedy = "see the log of 'hansard up'"

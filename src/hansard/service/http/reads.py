@@ -356,16 +356,24 @@ def _matches(row: Run, filters: RunFilter, text: str) -> bool:
 # ---------------------------------------------------------------- one run
 
 
-@read("/runs/{run}")
+@read("/runs/{run}", cancels=True)
 async def run(
-    context: Context, run: str, *, at: str | None = None, agent: str | None = None
+    context: Context,
+    run: str,
+    *,
+    at: str | None = None,
+    agent: str | None = None,
+    agents: bool = True,
 ) -> Any:
     """Return a run at a point: its life, its agents, and commits that are ignored.
+
+    Without some agents nothing of them is read: `vector` and `quarantined` leave them out.
 
     Args:
         run: The run's id, a unique prefix, or `last`.
         at: The point, as of `hansard run show --at`; now by default.
         agent: Only this agent.
+        agents: Without agents if false: a large run is then read faster.
     """
     role = role_context(context)
     if role is not None:
@@ -373,7 +381,8 @@ async def run(
         context.position = made.view.events[-1][0]
         return {"run": shown_run(made), "agents": made.view.state.agents, "quarantined": []}
     workspace, name = await _found(context, "run", run)
-    report = await show(workspace, name, at, agent)
+    only = [agent] if agent is not None else None if agents else []
+    report = await show(workspace, name, at, only)
     if isinstance(report, RunReport):
         context.position = report.run.position
         if at is None:
