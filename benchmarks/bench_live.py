@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -27,6 +26,7 @@ from benchmarks._report import Findings, sized, summary
 from benchmarks.bench_http import TOKEN, WORKSPACE, served
 from hansard.broker.lease import peek
 from hansard.bus import subjects
+from hansard.bus.jetstream.wire import stamp_ns
 from hansard.bus.log import Append
 from hansard.client.record import AsyncRecord
 from hansard.domain.board import ValuePut
@@ -118,8 +118,8 @@ async def _subscription(
     async def take(message: Msg) -> None:
         nonlocal count
         count += 1
-        stamp = datetime.fromisoformat((message.headers or {})["Nats-Time-Stamp"][:26] + "+00:00")
-        took.append((time.time() - stamp.timestamp()) * 1_000)
+        stamp = stamp_ns((message.headers or {})["Nats-Time-Stamp"].encode())
+        took.append((time.time_ns() - stamp) / 1_000_000)
         if count == events:
             done.set()
 

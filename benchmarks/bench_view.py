@@ -1,10 +1,11 @@
 """How soon is a run of 1,000,000 events open in the page, and how fast are its slider and its news?
 
 A run of 20 agents: steps with intents and outcomes, and messages, appended in bulk.
-`hansard up --http` serves it to a browser: time until the rows at the point are painted, until all
-of its events are there, and until the state of all agents is shown, of which nothing was read or
-stored before; moves of the slider from the input to the first task after the frame that shows
-them, by jumps and by steps; the memory of the page's JavaScript after garbage collection.
+`hansard up --http` serves it to a browser: time until the rows at the point are painted, until the
+state of the agent at the point is shown, until all events are there, and until the state of all
+agents is shown, of which nothing was read or stored before; moves of the slider from the input to
+the first task after the frame that shows them, by jumps and by steps; the memory of the page's
+JavaScript after garbage collection.
 
 Then a run that grows by 1,000 commits a second, of one event each, by 40 writers: it is followed by
 the page while 49 other streams read it. The time of each event is that of the log, until the first
@@ -60,6 +61,9 @@ FRAMES = """() => {
   look();
 }"""
 """Notes when a frame was painted that shows another number of events, in ms since 1970."""
+
+
+ALL_AGENTS = "size => document.querySelectorAll('#now .agent').length === size"
 
 
 def appends(count: int) -> Iterator[Append]:
@@ -137,12 +141,15 @@ async def of_many_events(
             await view.goto(address)
             await view.wait_for_selector("html[data-point]", timeout=WAIT_MS)
             report.results[f"open, {name}: rows at the point, ms"] = _ms(begun)
+            await view.wait_for_selector("#now [data-field=status]", timeout=WAIT_MS)
+            report.results[f"open, {name}: state of the agent, ms"] = _ms(begun)
             await view.wait_for_selector(".live", timeout=WAIT_MS)
             report.results[f"open, {name}: all events, ms"] = _ms(begun)
-            await view.wait_for_selector("#now [data-field=status]", timeout=WAIT_MS)
-            report.results[f"open, {name}: state of the agents, ms"] = _ms(begun)
-        shown = report.results["open, next: rows at the point, ms"]
-        report.goals[f"open < {OPEN_MS_MAX:g} ms"] = shown < OPEN_MS_MAX
+            await view.wait_for_function(ALL_AGENTS, arg=AGENTS, timeout=WAIT_MS)
+            report.results[f"open, {name}: state of all agents, ms"] = _ms(begun)
+        for what in ("rows at the point", "state of the agent"):
+            shown = report.results[f"open, next: {what}, ms"]
+            report.goals[f"open, {what} < {OPEN_MS_MAX:g} ms"] = shown < OPEN_MS_MAX
         last = int(await view.evaluate("Number(document.getElementById('slider').max)"))
         report.results["events"] = last + 1
         letters, moves = random.Random(11), sized(200, 10)
