@@ -42,6 +42,7 @@ from hansard.bus.errors import Closed as Closed
 from hansard.bus.errors import Conflict as Conflict
 from hansard.bus.errors import Contradiction as Contradiction
 from hansard.bus.errors import Fenced as Fenced
+from hansard.bus.errors import GenerationMissing as GenerationMissing
 from hansard.bus.errors import NotFound as NotFound
 from hansard.bus.errors import NotWritable as NotWritable
 from hansard.bus.errors import ReadOnly as ReadOnly

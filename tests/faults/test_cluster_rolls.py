@@ -272,6 +272,7 @@ async def survive(
             await asyncio.sleep(chance.uniform(0.5, 2.0))
     trial.over.set()
     await asyncio.wait_for(asyncio.gather(*writers), GOES_ON_S)
+    await servers.elected()
     fresh = await servers.log("lab")
     await trial.check(fresh)
     names = [each for each in await streams(servers) if each.startswith(log_stream("lab"))]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from hansard.bus.jetstream.log import RawWorkspace
 from hansard.bus.subjects import snapshot_prefix, snapshot_stream
 from hansard.domain.errors import CallerError
 from hansard.domain.ids import AgentStream, KeyStream
+from hansard.service.sharing import Lease
 from tests.bus.brokers import append
 from tests.cli.support import Ran, ran
 from tests.faults.regions import Regions, Server, running
@@ -273,7 +275,9 @@ def test_a_home_that_was_just_rolled_follows_its_successor(
 
 
 @pytest.mark.slow
-async def test_an_interrupted_promotion_is_named(two: Regions) -> None:
+async def test_an_interrupted_promotion_is_named(
+    two: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The home is sealed for a region that was not promoted yet: nothing is written until then."""
     log = await open_log(two.a.options, "lab", "unknown")
     await log.append(append(KeyStream("r", "k")))
@@ -282,12 +286,38 @@ async def test_an_interrupted_promotion_is_named(two: Regions) -> None:
     await followed(here, there)
     [newest] = (await survey(Direct(there), "lab")).streams
     assert await streams.seal(there, "lab", newest, {HOME: "B"})
-    with pytest.raises(BrokerError, match="'hansard region promote' there again"):
-        await open_log(two.a.options, "lab", "unknown")
+    remedy = "promotion of (region )?'B' was interrupted.* 'hansard region promote' there again"
+    for server in (two.a, two.b):
+        with pytest.raises(BrokerError, match=remedy):
+            await open_log(server.options, "lab", "unknown")
+    monkeypatch.setattr(regions, "HOME_S", WITHIN_S)
+    former = await Broker.open(two.a.options)
+    for one, other in ((here, there), (former, here)):
+        assert re.search(remedy, str(await regions.lag(one, "lab")))
+        with pytest.raises(BrokerError, match=remedy):
+            await regions.follow(one, other, "lab")
     assert await regions.promote(here, "lab", there) == 1
     late = await open_log(two.a.options, "lab", "unknown")
     assert (await late.append(append(KeyStream("r", "k"), 2))).position == 2
-    for each in (log, late, here, there):
+    for each in (log, late, here, there, former):
+        await each.close()
+
+
+@pytest.mark.slow
+async def test_machines_beside_a_copy_share_one_lease(two: Regions) -> None:
+    """Its stream of snapshots has other subjects than that of the home, which has its own lease."""
+    log = await open_log(two.a.options, "lab", "unknown")
+    await log.append(append(KeyStream("r", "k")))
+    here = await Broker.open(two.b.options)
+    there = await Broker.open(two.b.options.in_region("A"))
+    await followed(here, there)
+    one, other = [Lease(here, "lab", is_copy=True) for _ in range(2)]
+    home = Lease(there, "lab")
+    for _ in range(2):
+        assert [await each.renew() for each in (one, other, home)] == [True, False, True]
+    await one.release()
+    assert await other.renew()
+    for each in (log, here, there):
         await each.close()
 
 

@@ -25,9 +25,11 @@ WRITER = Path(__file__).parent / "programs/roll_writer.py"
 WRITERS = 16
 SHARED = [KeyStream("shared", f"k{number}") for number in range(3)]
 STEPS = {
-    "open": "STREAM.CREATE.hansard_log-lab_",
+    "list the first": "-1",
+    "open the second": "STREAM.UPDATE.hansard_log-lab_2",
+    "create": "STREAM.CREATE.hansard_log-lab_",
     "store": "lab/segments/",
-    "list": "hansard_tiers.lab.",
+    "list as archived": "hansard_tiers.lab.0",
     "guard": "STREAM.CREATE.hansard_guard-lab",
     "delete": "STREAM.DELETE.hansard_log-lab",
 }
@@ -224,6 +226,7 @@ async def test_a_killed_roller_loses_nothing(nats: Nats, tmp_path: Path):
 
 
 @pytest.mark.thorough(quick="test_a_killed_roller_loses_nothing")
+@pytest.mark.timeout(3_600)
 async def test_roller_and_broker_are_killed_at_every_step(nats: Nats, tmp_path: Path):
     """The same at each request of a roll, with the broker killed at every second."""
     assert await killed_at(nats, tmp_path / "archive", [*range(1, 57)], broker=True) >= 30

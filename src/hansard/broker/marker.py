@@ -369,8 +369,8 @@ class _Server:
             before = read
             for position, _, body in self.after(name, read):
                 entry = msgspec.json.decode(body)
-                read, end = position, max(end, int(entry["last"]))
-                messages += int(entry["messages"])
+                read, end = position, max(end, int(entry.get("last", 0)))  # 0: one that was opened
+                messages += int(entry.get("messages", 0))
             if read == before:
                 break
         self._archived[workspace] = read, end, messages

@@ -13,6 +13,8 @@
     ├── Unreachable         the world: no connection to the broker
     │   ├── NotWritable     the world: the embedded broker's disk refuses writes (it is full)
     │   ├── Closed          the caller: the connection was closed
+    │   ├── GenerationMissing
+    │   │                   the world: the broker omits the newest generation of the log
     │   ├── ReplicaBehind   the world: no replica that is up to date answered in time
     │   └── ArchiveUnavailable
     │                       the world: the object store of older positions does not answer
@@ -441,6 +443,28 @@ class ReplicaBehind(Unreachable):
         self.stream = stream
         self.target = target
         self.reached = reached
+
+
+class GenerationMissing(Unreachable):
+    """The broker omits the newest generation of a rolled log. A server does so if it was killed
+    while it wrote the settings of the stream.
+
+    State: the commits are on its disk; nothing was read.
+    Remedy: run `hansard tiers roll` or `hansard up` with a login that may create streams.
+
+    Attributes:
+        stream: The name of the stream.
+    """
+
+    def __init__(self, url: str, stream: str) -> None:
+        BusError.__init__(
+            self,
+            f"stream {stream!r} has the newest commits of the log, and the server at {url} does "
+            "not offer it, as after a kill while it wrote the stream's settings: restore it with "
+            "'hansard tiers roll', with a login that may create streams",
+        )
+        self.url = url
+        self.stream = stream
 
 
 class ArchiveUnavailable(Unreachable):

@@ -206,7 +206,9 @@ def rolled(workspace: str) -> str:
 
 
 def tiers_stream(workspace: str) -> str:
-    """Return the name of the JetStream stream with one message for each archived generation."""
+    """Return the name of the JetStream stream with one message for each generation that was opened,
+    and one for each that was archived.
+    """
     return f"hansard_tiers-{workspace}"
 
 
@@ -220,6 +222,13 @@ def guard_stream(workspace: str) -> str:
 def tiers_subject(workspace: str, generation: int | str) -> str:
     """Return the subject of an archived generation; "*" for all."""
     return f"hansard_tiers.{workspace}.{generation}"
+
+
+def opened_subject(workspace: str, created: str, generation: int | str) -> str:
+    """Return the subject of a generation that was opened. `created` is the time at which the stream
+    of these messages was: that of another region, which receives them too, ignores them.
+    """
+    return tiers_subject(workspace, f"{re.sub(r'[^0-9]', '', created)}-{generation}")
 
 
 def blob_stream(workspace: str) -> str:

@@ -218,7 +218,7 @@ async def _survey(config: Settings) -> Survey:
     try:
         connection = await Connection.open(broker.runtime)
         try:
-            return await survey(Direct(connection), config.workspace)
+            return (await survey(Direct(connection), config.workspace)).complete(connection)
         finally:
             await connection.close()
     finally:

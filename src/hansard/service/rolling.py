@@ -11,7 +11,7 @@ from hansard.bus.archive import archive_at
 from hansard.bus.jetstream import roll
 from hansard.bus.jetstream.client import Broker as Connection
 from hansard.bus.jetstream.direct import Direct
-from hansard.bus.jetstream.generations import archived
+from hansard.bus.jetstream.generations import listed
 from hansard.bus.jetstream.log import named
 from hansard.bus.marks import Witness
 from hansard.bus.sources import Archived
@@ -43,7 +43,7 @@ async def tend(
             admin, settings.workspace, policy, archive, keep_s=keep_s, witness=witness
         )
         if archive is not None:
-            entries = await archived(Direct(admin), settings.workspace)
+            entries, _ = await listed(Direct(admin), settings.workspace)
             await _store_rows(settings, archive, entries)
         return result
     finally:

@@ -57,14 +57,15 @@ _log = logger(__name__)
 
 class Lease:
     """The right to project a workspace: the newest message on one subject of its snapshots' stream,
-    written with the position of the one before as a condition.
+    written with the position of the one before as a condition. Each region has one: the stream of a
+    copy listens on its own name alone.
     """
 
-    def __init__(self, broker: Broker, workspace: str) -> None:
+    def __init__(self, broker: Broker, workspace: str, *, is_copy: bool = False) -> None:
         self.is_mine = False
         self._direct = Direct(broker)
         self._stream = subjects.snapshot_stream(workspace)
-        self._subject = subjects.lease_subject(workspace)
+        self._subject = self._stream if is_copy else subjects.lease_subject(workspace)
         self._owner = f"{socket.gethostname()}:{os.getpid()}".encode()
         self._seen, self._seen_s = -1, 0.0
 
@@ -103,10 +104,12 @@ class Lease:
 class Sharing:
     """One process's part in the projecting of a workspace."""
 
-    def __init__(self, broker: Broker, workspace: str, archive: str, place: TableFiles) -> None:
+    def __init__(
+        self, broker: Broker, lease: Lease, workspace: str, store: ObjectStore, place: TableFiles
+    ) -> None:
         self._broker = broker
-        self._lease = Lease(broker, workspace)
-        self._store: ObjectStore = archive_at(workspace, archive).tiers.store
+        self._lease = lease
+        self._store = store
         self._folder = f"{workspace}/published"
         self._place = place
         self._copied = ""
@@ -114,10 +117,20 @@ class Sharing:
 
     @classmethod
     async def open(
-        cls, options: BrokerOptions, workspace: str, archive: str, place: TableFiles
+        cls,
+        options: BrokerOptions,
+        workspace: str,
+        archive: str,
+        place: TableFiles,
+        *,
+        is_copy: bool = False,
     ) -> Sharing:
-        """Connect to the broker. Raises BusError, BadArchive, ExtraMissing."""
-        return cls(await Broker.open(named(options, "lease")), workspace, archive, place)
+        """Connect to the broker; `is_copy`: its log is that of another region. Raises BusError,
+        BadArchive, ExtraMissing.
+        """
+        store = archive_at(workspace, archive).tiers.store  # first: a bad address leaves nothing
+        broker = await Broker.open(named(options, "lease"))
+        return cls(broker, Lease(broker, workspace, is_copy=is_copy), workspace, store, place)
 
     async def wait(self) -> None:
         """Hold the tables of this machine, and fetch publications, until this process has the

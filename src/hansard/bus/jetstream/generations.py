@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hansard.bus import subjects
-from hansard.bus.errors import BrokerError, BusError, Unreachable
+from hansard.bus.errors import BrokerError, BusError, GenerationMissing, Unreachable
 from hansard.bus.jetstream.client import Broker
 from hansard.bus.jetstream.direct import (
     BEHIND_PAUSE_S,
@@ -104,6 +104,11 @@ class Generation(msgspec.Struct, frozen=True):
         return self.is_sealed or first.startswith(f"{subjects.closed_prefix(self.number)}.")
 
     @property
+    def is_new(self) -> bool:
+        """True if it was created, and is not open yet; a roll seals no empty one."""
+        return self.is_closed and not self.is_sealed and self.last < self.first
+
+    @property
     def metadata(self) -> dict[str, str]:
         """The metadata of its stream."""
         return self.info["config"].get("metadata") or {}
@@ -133,10 +138,22 @@ class Generation(msgspec.Struct, frozen=True):
 class Survey(msgspec.Struct, frozen=True):
     """All generations: those with a stream, and those that the archive has verified, both oldest
     first. One may be in both, until its stream is deleted.
+
+    `missing` is the newest one that was opened, with the settings listed then, if the server omits
+    its stream: it was killed while it wrote the stream's settings.
     """
 
     streams: list[Generation]
     archived: list[Archived]
+    missing: Generation | None = None
+
+    def complete(self, broker: Broker) -> Survey:
+        """Return the generations. Raises GenerationMissing: a reader must not take the log for one
+        that ends earlier.
+        """
+        if self.missing is not None:
+            raise GenerationMissing(broker.url, self.missing.stream)
+        return self
 
     @property
     def home(self) -> str:
@@ -172,7 +189,7 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
     for _ in range(SURVEYS_MAX):
         at = await _survey(direct, workspace, inform)
         reopened = [each for each in at.streams[:-1] if not (each.is_sealed or each.is_copy)]
-        if not reopened and not any(
+        if not (reopened or at.missing) and not any(
             each.last < after.first - 1 and each.number + 1 == after.number
             for each, after in itertools.pairwise(at.streams)
         ):
@@ -189,7 +206,7 @@ async def survey(direct: Direct, workspace: str, inform: Inform | None = None) -
         raise Corrupt(f"workspace {workspace!r}", fact)
     pairs = itertools.pairwise(at.streams)
     streams = [*(_ended(each, after) for each, after in pairs), *at.streams[-1:]]
-    return Survey(streams, at.archived)
+    return Survey(streams, at.archived, at.missing)
 
 
 async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
@@ -201,16 +218,18 @@ async def _survey(direct: Direct, workspace: str, inform: Inform) -> Survey:
     numbers = await _later(direct.broker, workspace)
     names = [subjects.generation_stream(workspace, number) for number in numbers]
     infos = await asyncio.gather(*(inform(each) for each in names))
-    # Last, since a generation is listed there before its stream is deleted.
-    entries = await archived(direct, workspace)
+    # Last, since a generation is listed there before it is opened, and before it is deleted.
+    entries, opened = await listed(direct, workspace)
     streams = [
         Generation(number, stream, info)
         for number, stream, info in zip([0, *numbers], [name, *names], [first, *infos], strict=True)
         if info is not None
     ]
+    newest = [each.number for each in streams[-1:]] + [each.generation for each in entries[-1:]]
+    missing = opened if opened is not None and opened.number > max(newest, default=-1) else None
     if len(streams) > 1 and streams[-1].is_copy and not streams[-1].info["state"]["messages"]:
         streams.pop()  # its first commit has not arrived: the one before it is the newest still
-    return Survey(streams, entries)
+    return Survey(streams, entries, missing)
 
 
 def _ended(generation: Generation, following: Generation) -> Generation:
@@ -242,15 +261,26 @@ async def _later(broker: Broker, workspace: str) -> list[int]:
     return sorted(int(name.removeprefix(before)) for name in names if name.startswith(before))
 
 
-async def archived(direct: Direct, workspace: str) -> list[Archived]:
-    """Return the generations that the archive has verified, oldest first."""
+async def listed(direct: Direct, workspace: str) -> tuple[list[Archived], Generation | None]:
+    """Return the generations that the archive has verified, oldest first, and the newest that was
+    opened, with its settings then.
+    """
     stream = subjects.tiers_stream(workspace)
-    if await direct.info_of(stream) is None:
-        return []
+    info = await direct.info_of(stream)
+    if info is None:
+        return [], None
     names, _ = await direct.names(stream, subjects.tiers_subject(workspace, "*"))
-    messages = await direct.named(stream, names)
-    entries = [_archived.decode(message.body) for message in messages]
-    return sorted(entries, key=lambda each: each.generation)
+    mark = subjects.opened_subject(workspace, info["created"], "")
+    numbers = [int(name.removeprefix(mark)) for name in names if name.startswith(mark)]
+    newest = f"{mark}{max(numbers, default=0)}"
+    targets = [name for name in names if name == newest or name.rpartition(".")[2].isdecimal()]
+    bodies = {each.subject: each.body for each in await direct.named(stream, targets)}
+    opened = bodies.pop(newest, None)
+    entries = sorted(map(_archived.decode, bodies.values()), key=lambda each: each.generation)
+    if opened is None:
+        return entries, None
+    number, config = max(numbers), msgspec.json.decode(opened)
+    return entries, Generation(number, config["name"], {"config": config})
 
 
 class SealedStream:
@@ -346,13 +376,15 @@ class Open(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True):
     """The log as last looked up: sealed generations, oldest first; the open one, None in the moment
     between the seal and the next generation; the last position of each sealed one, by stream; the
-    region that accepts commits, if it is another one.
+    region that accepts commits, if it is another one; the error of each read, if the newest
+    generation is missing.
     """
 
     older: tuple[Source, ...]
     open: Open | None
     ends: dict[str, int] = {}
     home: str = ""
+    error: GenerationMissing | None = None
 
     @property
     def end(self) -> int:
@@ -428,7 +460,7 @@ class Generations:
 
     def _seen(self, at: Survey) -> View:
         newest = at.streams[-1] if at.streams else None
-        if newest is None and not at.archived:
+        if newest is None and not at.archived and not at.missing:
             name = subjects.log_stream(self.workspace)
             raise NoLog(f"reading {name!r}", STREAM_NOT_FOUND, "stream not found")
         is_open = newest is not None and not newest.is_sealed
@@ -442,8 +474,10 @@ class Generations:
         ends = {subjects.generation_stream(self.workspace, e.generation): e.last for e in gone}
         ends |= {each.stream: each.last for each in sealed}
         if newest is None or not is_open:
-            home = newest.home if newest is not None else ""
-            return View(tuple(older), None, ends, self._moved or home)
+            home, error = newest.home if newest is not None else "", None
+            if at.missing is not None:
+                error = GenerationMissing(self._direct.broker.url, at.missing.stream)
+            return View(tuple(older), None, ends, self._moved or home, error)
         before = self.view.open
         if not newest.number and not newest.home and before is not None and not before.number:
             return self.view  # unchanged
@@ -497,13 +531,17 @@ class Messages:
             try:
                 if generations.is_stale:
                     view = await generations.current()
+                if view.error is not None:
+                    raise view.error
                 answer = await ask(view)
-            except (NoResponders, BrokerError) as error:
+            except (NoResponders, BrokerError, GenerationMissing) as error:
                 if isinstance(error, NoLog) or _code(error) not in _GONE:
                     raise
                 generations.suspect()
                 until_s = until_s or time.monotonic() + READ_WAIT_S
                 if time.monotonic() >= until_s:
+                    if isinstance(error, GenerationMissing):
+                        raise
                     raise Unreachable(self.direct.broker.url, str(error)) from error
                 await asyncio.sleep(BEHIND_PAUSE_S)
                 continue

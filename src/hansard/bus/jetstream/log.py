@@ -573,7 +573,7 @@ class RawWorkspace:
         exist.
         """
         streams: list[Figures] = []
-        at = await survey(self._direct, self.workspace)
+        at = (await survey(self._direct, self.workspace)).complete(self._broker)
         if at.streams:
             whole = _figures(subjects.log_stream(self.workspace), at.streams[-1].info)
             extent, infos = at.whole.extent, [each.info["state"] for each in at.streams]
@@ -609,7 +609,7 @@ class RawWorkspace:
         """Return the log's first and newest position and its number of messages; all 0 if it does
         not exist.
         """
-        return (await survey(self._direct, self.workspace)).whole.extent
+        return (await survey(self._direct, self.workspace)).complete(self._broker).whole.extent
 
     async def chunks(
         self, after: int = 0, *, until: int | None = None
@@ -667,8 +667,10 @@ class RawWorkspace:
         return await self._blobs.get_all(named)
 
     async def refuse_loss(self) -> None:
-        """Raise Corrupt if the broker lost data that was on its disk."""
-        await refuse_loss(self._direct, self.workspace)
+        """Raise Corrupt if the broker lost data that was on its disk, and GenerationMissing if it
+        omits the newest generation.
+        """
+        (await refuse_loss(self._direct, self.workspace)).complete(self._broker)
 
     async def lag(self) -> Lag | None:
         """Return how far a region's copy is; None if it is no copy."""
@@ -679,7 +681,7 @@ class RawWorkspace:
     async def contradictions(self) -> list[str]:
         """List differences between the streams' settings and those that Hansard requires."""
         items: list[str] = []
-        at = await survey(self._direct, self.workspace)
+        at = (await survey(self._direct, self.workspace)).complete(self._broker)
         for item in jetstream_streams.configs(self.workspace, at) if not at.home else ():
             existing = await jetstream_streams.config_of(self._broker, item["name"])
             if existing is None:
@@ -887,7 +889,7 @@ async def open_log(
             at = await _after_roll(Direct(writes), workspace, at, wait_s)
         if at.home and reading is None:
             await writes.close()
-            there = _at_home(runtime, workspace, at.home)
+            there = _at_home(runtime, workspace, at)
             return await open_log(there, workspace, "unknown", screened=screened)
         created = False
         is_there = at.home or await jetstream_streams.present(writes, workspace, replicas, at)
@@ -899,6 +901,9 @@ async def open_log(
             administrator = await Broker.open(named(admin or runtime, "setup"))
             try:
                 at = await jetstream_streams.ensure(administrator, workspace, replicas)
+            except BusError:
+                at.complete(writes)
+                raise
             finally:
                 await administrator.close()
             created = True
@@ -926,18 +931,19 @@ async def open_log(
         raise
 
 
-def _at_home(runtime: BrokerOptions, workspace: str, home: str) -> BrokerOptions:
+def _at_home(runtime: BrokerOptions, workspace: str, at: Survey) -> BrokerOptions:
     """Return the options of a workspace's home. Raises BrokerError if a region that another one
     names as the home is none.
     """
     if runtime.domain:
+        promoting = runtime.domain if at.streams[-1].is_copy else at.home
         fact = (
-            f"region {runtime.domain!r} names region {home!r} as its home; if a promotion of "
-            f"{runtime.domain!r} was interrupted, run 'hansard region promote' there again; else "
-            f"run 'hansard region follow {home}' here first"
+            f"region {runtime.domain!r} names region {at.home!r} as its home; if a promotion of "
+            f"{promoting!r} was interrupted, run 'hansard region promote' there again; else run "
+            f"'hansard region follow {at.home}' in {runtime.domain!r} first"
         )
         raise BrokerError(f"opening {workspace!r}", 0, fact)
-    return runtime.in_region(home)
+    return runtime.in_region(at.home)
 
 
 async def _after_roll(direct: Direct, workspace: str, at: Survey, wait_s: float) -> Survey:

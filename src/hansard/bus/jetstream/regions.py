@@ -51,7 +51,8 @@ class Lag(msgspec.Struct, frozen=True):
     """How far a copy is: `position`, and the newest one of its home, None if that does not answer.
 
     `heard_s` is the time since it heard from the home, in seconds, None if it never did;
-    `announced` counts commits that the home announced and that have not arrived.
+    `announced` counts commits that the home announced and that have not arrived. `promoting` is the
+    region whose promotion was interrupted: until it is promoted again, no region accepts commits.
     """
 
     home: str
@@ -59,8 +60,11 @@ class Lag(msgspec.Struct, frozen=True):
     newest: int | None
     heard_s: float | None
     announced: int
+    promoting: str = ""
 
     def __str__(self) -> str:
+        if self.promoting:
+            return f"position {self.position:,}, {_interrupted(self.promoting)}"
         heard = f"last heard {self.heard_s:.1f} s ago" if self.heard_s is not None else "not copied"
         ahead = f"{max(0, self.newest - self.position):,} ahead" if self.newest is not None else ""
         return f"position {self.position:,}, home {self.home!r} {ahead or 'not answering'}, {heard}"
@@ -91,19 +95,35 @@ async def domain_of(broker: Broker) -> str:
 
 async def lag(here: Broker, workspace: str) -> Lag | None:
     """Return how far a region's copy of a workspace is; None if it is no copy."""
-    at, newest = await survey(Direct(here), workspace), None
+    at, newest, promoting = await survey(Direct(here), workspace), None, ""
     if not at.home:
         return None
     with contextlib.suppress(BusError, TimeoutError):
         async with asyncio.timeout(HOME_S):
             there = await Broker.open(here.options.in_region(at.home))
             try:
-                newest = (await survey(Direct(there), workspace)).whole.extent.last
+                other = await survey(Direct(there), workspace)
+                newest = other.whole.extent.last
+                promoting = _promoting(at, await domain_of(here), other, at.home)
             finally:
                 await there.close()
     mirror = at.streams[-1].info.get("mirror") or {}
     heard_s = mirror["active"] / _NS if mirror.get("active", -1) >= 0 else None
-    return Lag(at.home, at.whole.extent.last, newest, heard_s, mirror.get("lag", 0))
+    return Lag(at.home, at.whole.extent.last, newest, heard_s, mirror.get("lag", 0), promoting)
+
+
+def _promoting(at: Survey, mine: str, other: Survey, theirs: str) -> str:
+    """Return the region that was being promoted if each of two names the other one as the home."""
+    if at.home != theirs or other.home != mine:
+        return ""
+    return mine if at.streams[-1].is_copy else theirs
+
+
+def _interrupted(region: str) -> str:
+    return (
+        f"the promotion of region {region!r} was interrupted, and no region accepts commits: run "
+        "'hansard region promote' there again"
+    )
 
 
 async def follow(
@@ -120,6 +140,9 @@ async def follow(
     at, other = await survey(Direct(here), workspace), await survey(Direct(there), workspace)
     if not other.streams:
         raise NotFound(f"workspace {workspace!r} in region {theirs!r}", "name its home")
+    promoting = _promoting(at, mine, other, theirs)
+    if promoting:
+        raise BrokerError(f"following {theirs!r}", 0, _interrupted(promoting))
     if not at.streams or at.streams[-1].is_copy:
         await copy(here, there, workspace, replicas)
         return None
@@ -162,7 +185,7 @@ async def copy(here: Broker, there: Broker, workspace: str, replicas: int | None
     on_server = {each.number for each in other.streams}
     for entry in other.archived:
         if entry.generation not in known | on_server:
-            await list_archived(here, direct, workspace, entry, replicas or 1)
+            await list_archived(here, workspace, entry, replicas or 1)
     end = (await survey(direct, workspace)).whole.extent.last
     for each in other.streams:
         is_due = end >= each.first - 1 and (each.last >= each.first or end == 0)

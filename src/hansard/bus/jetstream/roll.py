@@ -22,7 +22,6 @@ from hansard.bus.jetstream.direct import (
     STREAM_NOT_FOUND,
     Direct,
     api,
-    publish,
     replicas_of,
     silent_of,
 )
@@ -30,10 +29,8 @@ from hansard.bus.jetstream.generations import (
     Generation,
     SealedStream,
     Survey,
-    archived,
     survey,
 )
-from hansard.bus.jetstream.wire import FIRST, Rejected
 from hansard.bus.loggers import logger
 from hansard.bus.marks import Extent, Witness
 from hansard.bus.sources import Archive, Archived
@@ -86,7 +83,7 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
     Raises BrokerError, NoAnswer, Unreachable.
     """
     at = await survey(Direct(admin), workspace)
-    if at.archived and not at.streams:
+    if (at.archived or at.missing) and not at.streams:
         at = await streams.ensure(admin, workspace)
     if not at.streams:
         raise BrokerError(f"rolling {workspace!r}", STREAM_NOT_FOUND, "it has no log")
@@ -100,10 +97,8 @@ async def roll(admin: Broker, workspace: str, policy: Policy | None = None) -> R
                 servers = f"server {', '.join(late)}" if late else "a server"
                 fact = f"{servers} does not follow it: start it, or remove it from the stream"
                 raise BrokerError(f"rolling {newest.stream!r}", 0, fact)
-    if sealed or newest.is_sealed:
+    if sealed or newest.is_closed:
         at = await streams.open_next(admin, workspace)
-        if not at.streams:  # a server that was killed omits it
-            at = await streams.ensure(admin, workspace)
     waited_s = time.monotonic() - began if sealed else 0.0
     if sealed:
         _log.info("log rolled", workspace=workspace, generation=at.streams[-1].number)
@@ -116,7 +111,7 @@ async def store_sealed(admin: Broker, workspace: str, archive: Archive) -> list[
 
     Raises ArchiveUnavailable and Corrupt, and then keeps the streams.
     """
-    direct, new = Direct(admin), []
+    direct, new = Direct(admin), list[Archived]()
     at = await survey(direct, workspace)
     known = {each.generation for each in at.archived}
     for generation in _closed(at):
@@ -125,7 +120,7 @@ async def store_sealed(admin: Broker, workspace: str, archive: Archive) -> list[
         source = SealedStream(direct, generation)
         entry = await archive.store(generation.number, source)
         _compare(generation, entry)
-        await list_archived(admin, direct, workspace, entry, replicas_of(generation.info))
+        await list_archived(admin, workspace, entry, replicas_of(generation.info))
         new.append(entry)
         _log.info("generation archived", workspace=workspace, generation=generation.number)
     return new
@@ -201,25 +196,15 @@ def _compare(generation: Generation, entry: Archived) -> None:
         )
 
 
-async def list_archived(
-    admin: Broker, direct: Direct, workspace: str, entry: Archived, replicas: int
-) -> None:
+async def list_archived(admin: Broker, workspace: str, entry: Archived, replicas: int) -> None:
     """List a generation as archived, once; the list has as many replicas as the log."""
-    stream = subjects.tiers_stream(workspace)
-    config = streams.tiers_config(workspace)
-    if await streams.config_of(admin, stream) is None:
-        await streams.create(admin, config, replicas)
+    await streams.ensure_tiers(admin, workspace, replicas)
     subject = subjects.tiers_subject(workspace, entry.generation)
-    try:
-        await publish(admin, subject, msgspec.json.encode(entry), FIRST, direct.known.of(stream))
-    except Rejected as error:
-        listed = {each.generation: each for each in await archived(direct, workspace)}
-        other = listed.get(entry.generation)
-        if other is None:
-            raise BrokerError(f"listing {subject!r}", error.code, error.description) from error
-        if other.chain != entry.chain:
-            fact = f"two processes stored it with digests {other.chain} and {entry.chain}"
-            raise Corrupt(f"generation {entry.generation} in {entry.place}", fact) from error
+    body = await streams.list_once(admin, workspace, subject, msgspec.json.encode(entry))
+    other = msgspec.json.decode(body, type=Archived)
+    if other.chain != entry.chain:
+        fact = f"two processes stored it with digests {other.chain} and {entry.chain}"
+        raise Corrupt(f"generation {entry.generation} in {entry.place}", fact)
 
 
 def _now(generation: Generation) -> float:

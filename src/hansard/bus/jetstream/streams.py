@@ -18,11 +18,12 @@ from hansard.bus.jetstream.direct import (
     Direct,
     api,
     late_of,
+    publish,
     replicas_of,
     silent_of,
 )
 from hansard.bus.jetstream.generations import FIRST_SEQ, HOME, PROMOTED, Generation, Survey, survey
-from hansard.bus.jetstream.wire import EXPECTED_LAST, NoAnswer, Rejected, acknowledged, block
+from hansard.bus.jetstream.wire import EXPECTED_LAST, FIRST, NoAnswer, Rejected, acknowledged, block
 from hansard.bus.loggers import logger
 from hansard.bus.marks import ACCEPTED
 
@@ -119,8 +120,8 @@ QUIET_S = 0.05
 QUIET_TRIES_MAX = 100
 """Most looks at a closed generation; a server never has so many messages left to store."""
 
-OPEN_TRIES_MAX = 5
-"""Most attempts to open a generation, over connections that break."""
+OPEN_TRIES_MAX = 10
+"""Most attempts to open a generation, each with a step of a roll that was interrupted."""
 
 NAME_IN_USE = 10058
 """Error code: another process created the stream at the same time."""
@@ -165,6 +166,11 @@ def log_config(workspace: str) -> dict[str, Any]:
     }
 
 
+def _number_of(config: dict[str, Any]) -> int:
+    """Return the number of the generation with these settings."""
+    return int(config["name"].partition("_log-")[2].partition("_")[2] or 0)
+
+
 def generation_config(workspace: str, number: int, first: int) -> dict[str, Any]:
     """Return the settings of a generation of the log whose first position is `first`."""
     if not number:
@@ -197,7 +203,9 @@ def aside_config(workspace: str, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def tiers_config(workspace: str) -> dict[str, Any]:
-    """Return the settings of the list of archived generations: nothing in it is overwritten."""
+    """Return the settings of the list of opened and archived generations: nothing in it is
+    overwritten.
+    """
     return log_config(workspace) | {
         "name": subjects.tiers_stream(workspace),
         "subjects": [subjects.tiers_subject(workspace, "*")],
@@ -269,7 +277,7 @@ def configs(workspace: str, at: Survey) -> list[dict[str, Any]]:
     if at.streams:
         newest = at.streams[-1]
         number, first = newest.number, newest.first
-        if newest.is_closed:
+        if newest.is_closed and not newest.is_new:
             # A promotion skips the number of an empty generation of the former home.
             promoted = int(newest.metadata.get(PROMOTED, "0").rpartition(" ")[2])
             number, first = max(number + 1, promoted), newest.last + 1
@@ -291,6 +299,8 @@ async def present(
             {"max_payload": (broker.max_payload, f"at least {PAYLOAD_BYTES_MIN}")},
         )
     at = at or await survey(Direct(broker), workspace)
+    if at.missing or (at.streams and at.streams[-1].is_closed):
+        return False
     items, known = configs(workspace, at), {each.stream: each.info["config"] for each in at.streams}
     # The log as it was looked up: it may be rolled now.
     names = [item["name"] for item in items if item["name"] not in known]
@@ -343,13 +353,13 @@ async def seal(
     does not hear of the change could later lead the stream and accept commits again.
     """
     update = f"STREAM.UPDATE.{generation.stream}"
-    everything = f"{subjects.workspace_prefix(workspace)}.>"
-    closed = f"{subjects.closed_prefix(generation.number)}.{everything}"
+    closed = _closed(workspace, generation.number)
     marks = generation.metadata | (metadata or {})
     config = generation.info["config"] | {"subjects": [closed], "metadata": marks}
     if metadata or not generation.is_closed:
         # The transform stays: messages on their way are stored under their names.
         try:
+            await _list_opened(broker, workspace, generation.info["config"])
             await api(broker, update, config)
         except BrokerError:
             existing = await config_of(broker, generation.stream)
@@ -382,11 +392,15 @@ async def seal_copy(
     broker: Broker, workspace: str, generation: Generation, metadata: dict[str, str]
 ) -> None:
     """Seal another region's copy of a generation, which follows its home no longer."""
-    everything = f"{subjects.workspace_prefix(workspace)}.>"
     config = {key: value for key, value in generation.info["config"].items() if key != "mirror"}
-    config["subjects"] = [f"{subjects.closed_prefix(generation.number)}.{everything}"]
+    config["subjects"] = [_closed(workspace, generation.number)]
     config |= {"sealed": True, "metadata": generation.metadata | {HOME: ""} | metadata}
     await api(broker, f"STREAM.UPDATE.{generation.stream}", config)
+
+
+def _closed(workspace: str, number: int) -> str:
+    """Return the subject of a generation that accepts no commits."""
+    return f"{subjects.closed_prefix(number)}.{subjects.workspace_prefix(workspace)}.>"
 
 
 def _is_clustered(generation: Generation) -> bool:
@@ -415,6 +429,10 @@ async def _proposed(broker: Broker, generation: Generation, pattern: str) -> int
 async def open_next(broker: Broker, workspace: str, replicas: int | None = None) -> Survey:
     """Open the generation after a sealed one, unless another process does; return the generations.
 
+    It is created closed, listed as opened, and then opened. A server that is killed while it writes
+    a stream's settings omits the stream at its next start: so a reader of the list knows that a
+    generation is missing. Here it is created again, with its messages, and rolled.
+
     The notice goes out first, over the same connection: no reader may take the sealed generation
     for the newest once the next accepts commits. In a cluster it takes another way than the answers
     to reads, so that those that need not ask the leader are waited for.
@@ -429,42 +447,92 @@ async def open_next(broker: Broker, workspace: str, replicas: int | None = None)
         forget = broker.on_reconnect(lambda: reconnects.append(None))  # noqa: B023 -- removed in this turn
         try:
             at = await survey(Direct(broker), workspace)
-            if not at.streams or not at.streams[-1].is_closed:
+            newest = at.missing or (at.streams[-1] if at.streams else None)
+            if newest is None or not (at.missing or newest.is_closed):
                 return at
-            newest = at.streams[-1]
             demand_home(workspace, at)
-            if not newest.is_sealed:  # a roll was interrupted
-                await seal(broker, workspace, newest)
+            config = newest.info["config"]
+            if at.missing is None and newest.is_new:
+                await _open(broker, workspace, config)
                 continue
-            await _proposed(broker, newest, newest.info["config"]["subjects"][0])
-            info = await Direct(broker).info(newest.stream)
-            if info["state"]["last_seq"] != newest.last:
-                continue
-            await broker.send(subjects.rolled(workspace), b"")
-            if newest.info.get("cluster", {}).get("name") and replicas_of(newest.info) == 1:
-                await asyncio.sleep(2 * REPLICAS_KNOWN_S)
-            config = configs(workspace, at)[0]
-            config |= {"num_replicas": replicas or replicas_of(newest.info)}
-            accepted = at.whole.extent.accepted  # counts over all generations
-            promoted = newest.metadata.get(PROMOTED, "")
-            metadata = {ACCEPTED: str(accepted or ""), PROMOTED: promoted}
-            config |= {"metadata": {key: value for key, value in metadata.items() if value}}
+            if at.missing is None:
+                if not newest.is_sealed:  # a roll was interrupted
+                    await seal(broker, workspace, newest)
+                    continue
+                await _proposed(broker, newest, config["subjects"][0])
+                info = await Direct(broker).info(newest.stream)
+                if info["state"]["last_seq"] != newest.last:
+                    continue
+                await broker.send(subjects.rolled(workspace), b"")
+                if _is_clustered(newest) and replicas_of(newest.info) == 1:
+                    await asyncio.sleep(2 * REPLICAS_KNOWN_S)
+                promoted = newest.metadata.get(PROMOTED, "")
+                accepted = str(at.whole.extent.accepted or "")  # counts over all generations
+                marks = {ACCEPTED: accepted, PROMOTED: promoted}
+                config = configs(workspace, at)[0] | {
+                    "num_replicas": replicas or replicas_of(newest.info),
+                    "metadata": {key: value for key, value in marks.items() if value},
+                }
             if not reconnects:
-                subject, body = (
-                    f"$JS.API.STREAM.CREATE.{config['name']}",
-                    msgspec.json.encode(config),
-                )
+                subject = f"$JS.API.STREAM.CREATE.{config['name']}"
+                closed = {"subjects": [_closed(workspace, _number_of(config))]}
+                body = msgspec.json.encode(config | closed)
                 _, data = await broker.request(subject, body, b"", broker.options.request_timeout_s)
-                error = msgspec.json.decode(data).get("error")
+                created = msgspec.json.decode(data)
+                error = created.get("error")
                 if error is not None and error.get("err_code") != NAME_IN_USE:
                     code = error.get("err_code") or error.get("code", 0)
                     raise BrokerError(subject, code, error.get("description", ""))
-                # Writes both files of the stream, also if a killed server left one of them.
-                with contextlib.suppress(BrokerError):  # it may be rolled already
-                    await api(broker, f"STREAM.UPDATE.{config['name']}", config)
+                if error is None and not created["state"]["messages"]:
+                    await _open(broker, workspace, config)
         finally:
             forget()
     raise BrokerError("opening the next generation", 0, "the connection broke each time")
+
+
+async def _open(broker: Broker, workspace: str, config: dict[str, Any]) -> None:
+    """List a generation that accepts no commits as opened, and let it accept commits."""
+    await _list_opened(broker, workspace, config)
+    number = _number_of(config)
+    config = config | {"subjects": generation_config(workspace, number, 0)["subjects"]}
+    try:
+        await api(broker, f"STREAM.UPDATE.{config['name']}", config)
+    except BrokerError:
+        existing = await config_of(broker, config["name"])
+        if existing is not None and not existing.get("sealed"):
+            raise  # else it was rolled since, and perhaps deleted
+
+
+async def _list_opened(broker: Broker, workspace: str, config: dict[str, Any]) -> None:
+    """List a generation with its settings: from then on it is known to be missing if it is."""
+    created = await ensure_tiers(broker, workspace, config.get("num_replicas", 1))
+    subject = subjects.opened_subject(workspace, created, _number_of(config))
+    await list_once(broker, workspace, subject, msgspec.json.encode(config))
+
+
+async def ensure_tiers(broker: Broker, workspace: str, replicas: int) -> str:
+    """Create the list of generations if it is missing; return the time of its creation."""
+    stream, direct = subjects.tiers_stream(workspace), Direct(broker)
+    info = await direct.info_of(stream)
+    if info is None:
+        await create(broker, tiers_config(workspace), replicas)
+        info = await direct.info(stream)
+        # Writes both files, also if a killed server left one of them.
+        await api(broker, f"STREAM.UPDATE.{stream}", info["config"])
+    return str(info["created"])
+
+
+async def list_once(broker: Broker, workspace: str, subject: str, body: bytes) -> bytes:
+    """Add a message to the list of generations, unless its subject has one; return that one."""
+    direct, stream = Direct(broker), subjects.tiers_stream(workspace)
+    try:
+        await publish(broker, subject, body, FIRST, direct.known.of(stream))
+    except Rejected as error:
+        existing = await direct.last(stream, subject)
+        if existing is None:
+            raise BrokerError(f"listing {subject!r}", error.code, error.description) from error
+        return existing.body
+    return body
 
 
 def demand_home(workspace: str, at: Survey) -> None:
