@@ -65,6 +65,8 @@ def test_a_grant_is_live_and_ends_at_once(pair):
         with pytest.raises(NotFound):
             theirs.read("no-such-grant", pair.run)
         made = shares.grant([pair.run], to=pair.receiver, as_="plain")
+        with pytest.raises(NotFound, match="granted run needs a pack"):
+            receiver.fork(pair.run)
         assert shares.grant(["last"], to=pair.receiver, as_="plain") == made
         assert theirs.list() == shares.list() == [made]
         seen = theirs.read(made.grant, pair.run)

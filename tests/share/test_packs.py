@@ -543,6 +543,11 @@ def test_ended_withdrawn_and_replayed_packs_are_refused(publisher, home, other):
             notice.unlink()  # it is on record here by now
         with pytest.raises(BadValue, match="its publisher withdrew it"):
             packs.add(new.file)
+        assert packs.distrust(publisher.public) == packs.distrust(publisher.public)
+        other_name = publisher.make(name="another")
+        for key in ("", publisher.public):
+            with pytest.raises(BadValue, match="is not trusted here; request a pack by another"):
+                packs.add(other_name.file, key=key)
         assert record.sql("SELECT withdrawn_at IS NOT NULL FROM packs").rows == [(True,)]
 
 

@@ -25,7 +25,7 @@ CANDIDATES_MAX = 8
 ID_CHARACTERS = 36
 """Characters of a whole id, a UUID."""
 
-RUN_REMEDY = "see 'hansard runs'"
+RUN_REMEDY = "see 'hansard runs'; fork or replay a granted run from a pack of it"
 EVENT_REMEDY = "give an event's id or its address (position.index)"
 
 _ADDRESS = re.compile(r"(?P<position>[0-9]{1,18})\.(?P<index>[0-9]{1,9})")

@@ -528,7 +528,10 @@ def _no_agent(run: str, name: str, known: Iterable[str]) -> NotFound:
 
 
 def _no_run(run: str) -> NotFound:
-    return NotFound(f"run {run}", "see 'hansard runs'; at an early point it may not have begun")
+    remedy = (
+        "see 'hansard runs'; at an early point it may not have begun; a granted run needs a pack"
+    )
+    return NotFound(f"run {run}", remedy)
 
 
 def fold_agent(commits: Iterable[Stored], to: int | None = None) -> AgentState:

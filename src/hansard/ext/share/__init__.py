@@ -107,10 +107,11 @@ class PackAdded(Event, frozen=True, kw_only=True):
 
 @event("pack.withdrawn.v1")
 class PackWithdrawn(Event, frozen=True, kw_only=True):
-    """The publisher withdrew a pack: nobody adds it from here on.
+    """The publisher withdrew a pack, or the workspace its trust in a key: nobody adds it from here
+    on.
 
     Attributes:
-        pack: Its id.
+        pack: Its id; the key for all packs of it.
         because: The reason.
     """
 
@@ -133,7 +134,7 @@ SELECT pack, any_value(key) AS key,
     min(logged_at) FILTER (what = 'made') AS made_at,
     min(logged_at) FILTER (what = 'added') AS added_at,
     min(logged_at) FILTER (what = 'withdrawn') AS withdrawn_at, max(position) AS position
-FROM history GROUP BY pack;
+FROM history GROUP BY pack HAVING pack <> any_value(key);
 COMMENT ON VIEW packs IS
     'One row per pack that was made, added or withdrawn here. key: the publisher''s public key. runs: the runs that it shows, by the ids of their copies.';
 """  # noqa: E501 -- the comment of a view is one text

@@ -155,7 +155,7 @@ class Shares(Noun[C_co], noun="share"):
 
     @operation(needs=states(ShareRead), takes=Takes.RUN)
     async def read(self, grant: Name, run: Name, *, by: By = OS_USER) -> View:
-        """Read a run that another workspace shares, as it is now.
+        """Read a run that another workspace shares, as it is now. To replay or fork it, add a pack.
 
         Args:
             grant: The grant's id.

@@ -305,6 +305,20 @@ class Packs(Noun[C_co], noun="pack"):
         return PackReport(pack=manifest.pack, file=file, manifest=manifest)
 
     @trusted
+    async def distrust(self, key: str, *, by: str = OS_USER, reason: str = "") -> str:
+        """Add no pack of a publisher's key from now on, as after a theft; return the key.
+
+        Args:
+            key: File of the publisher's public key (PEM).
+            by: The author on record.
+            reason: The reason on record.
+        """
+        public = public_key(Path(key))
+        because = self._workspace.text(reason)
+        await self._record(public, PackWithdrawn(pack=public, because=because), by)
+        return public
+
+    @trusted
     async def search(self, folder: str, words: Sequence[str] = ()) -> list[FoundPack]:
         """List the packs of a folder or bucket whose manifests hold all words.
 
@@ -373,6 +387,9 @@ class Packs(Noun[C_co], noun="pack"):
         known, here = await self._known(manifest.key), self._workspace.log.workspace
         if manifest.pack in known[PackWithdrawn] or await _is_withdrawn(manifest, store):
             raise BadValue(file, "its publisher withdrew it", "use a newer one")
+        if manifest.key in known[PackWithdrawn]:
+            fact = f"its key {manifest.key} is not trusted here"
+            raise BadValue(file, fact, "request a pack by another key")
         if manifest.to and here not in manifest.to:
             fact = f"it is for {', '.join(manifest.to)}, not for {here}"
             raise BadValue(file, fact, f"request one for {here}")
