@@ -12,7 +12,7 @@ import pytest
 
 from hansard.agents.exchange import files
 from hansard.agents.exchange.files import HEAD_BYTES
-from hansard.ext.importers.sources import FORMATS, NAMES, SEE, UNKNOWN, recognised
+from hansard.ext.importers.sources import FORMATS, NAMES, READERS, SEE, UNKNOWN, recognised
 from tests.importers.support import chat, log_of, says, written
 from tests.importers.test_atif import TRAJECTORY
 from tests.importers.test_claude_code import SESSION
@@ -162,7 +162,9 @@ def test_every_format_can_be_distinguished_from_the_others():
     """Format names are unique, and each has a reader, the slice of spans, or a conversion."""
     assert len({each.name for each in FORMATS}) == len(FORMATS)
     assert {
-        each.name for each in FORMATS if each.read is None and not each.way and not each.of_spans
+        each.name
+        for each in FORMATS
+        if each.name not in READERS and not each.way and not each.of_spans
     } == {"events"}
 
 

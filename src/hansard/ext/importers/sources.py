@@ -1,9 +1,9 @@
 """Formats of recorded runs: how each is recognised, and its reader or a conversion hint.
 
-`FORMATS` is the one table. A file is read one run at a time; a record that is not a run yields a
-reason instead.
+`formats.toml` is the one table. A file is read one run at a time; a record that is not a run yields
+a reason instead.
 
-Long because the table of formats names the readers of all of them.
+Long because it has the readers of all formats.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -55,6 +56,9 @@ EMPTY = "the file is empty: give one that holds recorded runs"
 Found = tuple[int, ChatRun | formats.Claims | str]
 """A record's number, from 1, and its run or claims, or the reason that it is neither."""
 
+Reader = Callable[[Path | None, ImportDefaults, Watcher], Iterator[Found]]
+"""Yields the records of a file, of standard input for None."""
+
 _Header = TypeVar("_Header", bound=msgspec.Struct)
 
 _UNREADABLE = (msgspec.DecodeError, DoubledKey, RecursionError, UnicodeDecodeError)
@@ -64,10 +68,8 @@ def records(
     format_: str, path: Path | None, defaults: ImportDefaults, watcher: Watcher
 ) -> Iterator[Found]:
     """Yield a file's records (standard input's for None). Raises OSError."""
-    reader = next(each.read for each in FORMATS if each.name == format_)
-    assert reader is not None  # noqa: S101 -- the command accepts no other names
     try:
-        yield from reader(path, defaults, watcher)
+        yield from READERS[format_](path, defaults, watcher)
     except NotADocument as error:
         yield 1, str(error)
 
@@ -134,7 +136,7 @@ def _claims(results: dict[str, Any], defaults: ImportDefaults) -> formats.Claims
 
 def _whole(
     format_: str, limit: int, convert: Callable[[Any, ImportDefaults], ChatRun], remedy: str
-) -> Callable[[Path | None, ImportDefaults, Watcher], Iterator[Found]]:
+) -> Reader:
     """Return the reader of a format whose files are one run each."""
 
     def read(path: Path | None, defaults: ImportDefaults, watcher: Watcher) -> Iterator[Found]:
@@ -441,16 +443,14 @@ class Head(msgspec.Struct, frozen=True):
 class Format(msgspec.Struct, frozen=True):
     """A format of recorded runs.
 
-    A file is of it if its objects have all keys of one group in `keys`, or by `test`. `name` is
-    also the command's argument if `read` or `of_spans` is set: spans are read by
-    `hansard.ext.otel`. For a format without an importer, `way` describes how to convert its runs.
+    A file is of it if its objects have all keys of one group in `keys`, or by one of `TESTS`.
+    `name` is also the command's argument unless it has a `way` to convert its runs: it has no
+    importer. Spans are read by `hansard.ext.otel`.
     """
 
     name: str
-    read: Callable[[Path | None, ImportDefaults, Watcher], Iterator[Found]] | None = None
     keys: tuple[str, ...] = ()
     is_list: bool | None = None
-    test: Callable[[Head], bool] | None = None
     way: str = ""
     of_spans: bool = False
 
@@ -460,7 +460,7 @@ class Format(msgspec.Struct, frozen=True):
             head.has(*group.split()) for group in self.keys
         ):
             return True
-        return self.test is not None and self.test(head)
+        return self.name in TESTS and TESTS[self.name](head)
 
     @property
     def sentence(self) -> str:
@@ -472,100 +472,34 @@ class Format(msgspec.Struct, frozen=True):
 
 _SPEAKER = re.compile(rb'"type"\s*:\s*"(?:user|assistant)"')
 
+READERS: dict[str, Reader] = {
+    formats.INSPECT: _inspect,
+    formats.TAU_BENCH: _tau_bench,
+    formats.TAU2_BENCH: _tau2_bench,
+    formats.ATIF: _atif,
+    formats.CLAUDE_CODE: _claude_code,
+    devtools.DEVTOOLS: _devtools,
+    CHAT_JSONL: _chat_jsonl,
+}
+"""Readers of formats by name."""
 
-def _as_chat(record: str, how: str) -> str:
-    """Return the hint for converting another format to chat-jsonl."""
-    return f"write {record} as a line of chat-jsonl, {how}; {SEE}"
+TESTS: dict[str, Callable[[Head], bool]] = {
+    "gzip": lambda head: head.data.startswith(GZIP),
+    formats.INSPECT: lambda head: head.data.startswith(ZIP) and is_archive(head.data),
+    "a ZIP archive": lambda head: head.data.startswith(ZIP),
+    EVENTS: lambda head: b'"hansard-events"' in head.data.partition(b"\n")[0],
+    formats.ATIF: lambda head: head.has("schema_version") and b'"ATIF-v' in head.data,
+    formats.CLAUDE_CODE: lambda head: (
+        head.has("type", "message") and bool(_SPEAKER.search(head.data))
+    ),
+    "openinference": lambda head: b"openinference.span.kind" in head.data,
+    "a table (CSV)": lambda head: _is_table(head.data),
+}
+"""Further tests of the start of a file, by the format's name."""
 
-
-FORMATS = (
-    Format(
-        "gzip", test=lambda head: head.data.startswith(GZIP), way="gunzip it, import the result"
-    ),
-    Format(
-        formats.INSPECT,
-        _inspect,
-        keys=("version status eval",),
-        test=lambda head: head.data.startswith(ZIP) and is_archive(head.data),
-    ),
-    Format(
-        "a ZIP archive",
-        test=lambda head: head.data.startswith(ZIP),
-        way="unpack it, and import its files",
-    ),
-    Format(EVENTS, test=lambda head: b'"hansard-events"' in head.data.partition(b"\n")[0]),
-    Format(formats.TAU_BENCH, _tau_bench, keys=("traj",), is_list=True),
-    Format(
-        formats.TAU2_BENCH,
-        _tau2_bench,
-        keys=("simulations", "info tasks", "results model_name submission_date"),
-        is_list=False,
-    ),
-    Format(
-        formats.ATIF,
-        _atif,
-        test=lambda head: head.has("schema_version") and b'"ATIF-v' in head.data,
-    ),
-    Format(
-        formats.CLAUDE_CODE,
-        _claude_code,
-        keys=("type sessionId", "type leafUuid", "type messageId snapshot"),
-        test=lambda head: head.has("type", "message") and bool(_SPEAKER.search(head.data)),
-    ),
-    Format(devtools.DEVTOOLS, _devtools, keys=("title steps",)),
-    Format(
-        "langfuse",
-        of_spans=True,
-        keys=(
-            *("trace observations", "projectId observations", "projectId htmlPath"),
-            "traceId startTime type",
-        ),
-    ),
-    Format(
-        "openinference",
-        of_spans=True,
-        keys=("context span_kind", "spanContext attributes", "context.trace_id"),
-        test=lambda head: b"openinference.span.kind" in head.data,
-    ),
-    Format(
-        "otlp",
-        of_spans=True,
-        keys=("resourceSpans", "resourceLogs", "context parent_id attributes"),
-    ),
-    Format(
-        "results of promptfoo",
-        keys=("evalId results", "results config shareableUrl", "results stats table"),
-        way=_as_chat(
-            "each entry of results.results",
-            "the prompt and response.output as the messages, provider as the arm, score as the "
-            "outcome",
-        ),
-    ),
-    Format(
-        "results of lm-eval",
-        keys=("doc_id resps", "results configs n-shot", "results versions config"),
-        way=_as_chat(
-            "each line of its samples_*.jsonl",
-            "arguments and resps as the messages, doc_id as the task, its metrics as the outcome",
-        ),
-    ),
-    Format(
-        "a file of OpenAI's Batch API",
-        keys=("custom_id response", "custom_id method url"),
-        way=_as_chat(
-            "each custom_id",
-            "body.messages of the input file and response.body.choices[0].message of the output "
-            "file as the messages",
-        ),
-    ),
-    Format(CHAT_JSONL, _chat_jsonl, keys=("messages",), is_list=False),
-    Format(
-        "a table (CSV)",
-        test=lambda head: _is_table(head.data),
-        way=_as_chat(
-            "each row", "its prompt and answer as the messages, its scores as the outcome"
-        ),
-    ),
+FORMATS = msgspec.convert(
+    tomllib.loads(Path(__file__).with_name("formats.toml").read_text("utf-8"))["formats"],
+    tuple[Format, ...],
 )
 """Every recognised format; the first match wins."""
 
