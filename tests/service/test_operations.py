@@ -78,7 +78,6 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "record.claude.list": ("lab",),
     "record.claude.load": ("lab", "s1"),
     "record.claude.subkeys": ("lab", "s1"),
-    "record.models.calls": (),
     "record.otel.settle": (),
     "record.share.read": ("0" * 32, "r1"),
     "session.view": (),

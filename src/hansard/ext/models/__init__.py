@@ -21,8 +21,7 @@ def check_edit(name: str, step: Step, result: Any) -> None:
 
 SLICE = Slice(
     name="models",
-    nouns=("hansard.ext.models.operations:Models",),
     schema=Path(__file__).with_name("model_calls.sql").read_text("utf-8"),
     check_edit=check_edit,
 )
-"""The slice `models`: the view `model_calls`, and the operations of `Models`."""
+"""The slice `models`: the view `model_calls`."""
