@@ -191,7 +191,7 @@ async def serve_record(
     tools: Annotated[
         list[str] | None,
         option(
-            "Tools to offer: default, run, board, team, memory, ask, actions, experiences, "
+            "Tools to offer: default, run, board, team, memory, ask, experiences, "
             "harness, all, or a tool's name. Repeatable.",
             "GROUP|TOOL",
             show_default="default",

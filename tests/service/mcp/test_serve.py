@@ -12,11 +12,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
-import msgspec
 import pytest
 
 import hansard
-from hansard.domain.actions import encode
 from hansard.domain.errors import BadValue
 from hansard.domain.steps import StepStatus
 from hansard.operations.session import OPERATIONS
@@ -28,7 +26,6 @@ from hansard.service.mcp.offers import (
     nouns_of_slices,
     offers,
 )
-from tests.actions.test_cache import cache, entry
 from tests.cli.support import Call
 from tests.experience import journeys
 from tests.faults._warm import python
@@ -704,29 +701,6 @@ async def test_a_harness_has_its_memory_over_mcp(setup: Setup):
             assert await ada.refused("update_context", **late | wrong)
         shown = await client.get_prompt("remember", {"run_id": "r", "what": "Be brief."})
         assert shown.messages[0].content.text.startswith("/remember Be brief.")
-
-
-@pytest.mark.thorough(
-    quick="service/test_record_roles.py::test_prompts_are_read_whole_and_changed_by_kind"
-)
-async def test_a_client_keeps_and_reads_action_caches(setup: Setup):
-    """Each version is by the client's agent; an invalid cache is refused with the faulty entry."""
-    made = msgspec.json.decode(encode(cache(entry(0), entry(1, arguments=[{"$secret": "pw"}]))))
-    async with lines(setup, "ada") as ada:
-        assert await ada.get("keep_actions", name="form", cache=made) == {"version": 1}
-        wrong = made | {"actions": [made["actions"][0] | {"actionType": "fly"}]}
-        assert "'fly' is not known" in await ada.refused("keep_actions", name="x", cache=wrong)
-        more = made | {"actions": made["actions"][:1]}
-        assert await ada.get("keep_actions", name="form", cache=more) == {"version": 2}
-        assert await ada.get("revert_actions", name="form", to=1) == {"version": 3}
-        assert await ada.get("review_actions", name="form", reason="right") == {"version": 3}
-        stored = await ada.get("action_cache", name="form")
-        assert (stored["version"], stored["actions"]) == (3, made["actions"])
-        [listed, _] = await ada.get("list_action_caches")
-        assert (listed["cache"], listed["reviewed_version"]) == ("form", 3)
-        log = await ada.get("action_cache_log", name="form")
-        assert [each.get("author") for each in log[:-1]] == ["ada"] * 3
-        assert "was not found" in await ada.refused("action_cache", name="none")
 
 
 @pytest.mark.thorough(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,28 +14,19 @@ import pytest
 
 import hansard
 from hansard.broker import access
-from tests.faults._warm import python
-from tests.integrations.mcp.support import WAIT_S, Setup, Wire, wire
+from tests.integrations.mcp.support import WAIT_S, Setup, wire
 from tests.late import LATE
 from tests.service.mcp.test_http import TOKEN, asking, serving, token_file
 from tests.service.mcp.test_serve import ROLES, SECRET, Team, command, sdk
 
 if LATE:
     from hansard.service.mcp import resources
-    from hansard.service.mcp.resources import PROMPTS
 
-    REPOLL_S = 4 * resources.POLL_S_MAX
-
-from tests.service.support import House
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed"),
 ]
-
-CHANGED = "notifications/prompts/list_changed"
-
-"""Longest time until a polling client is notified."""
 
 SILENCE_S = 1.0
 """Seconds without further notifications after the expected one."""
@@ -293,114 +283,8 @@ async def test_who_has_left_watches_no_more(setup: Setup, tmp_path: Path, mode: 
                     await rob.leave()
 
 
-@pytest.mark.parametrize("mode", ["legacy", pytest.param("auto", marks=pytest.mark.thorough)])
-async def test_a_lister_of_prompts_is_notified_of_their_changes(
-    setup: Setup, tmp_path: Path, mode: str
-):
-    """Each change of the prompt list is notified, in both eras; feedback is not."""
-    heard: asyncio.Queue[str] = asyncio.Queue()
-
-    async def hear(message: Any) -> None:
-        heard.put_nowait(getattr(message, "method", ""))
-
-    async def listens(stream: Any) -> None:
-        async for _ in stream:
-            heard.put_nowait(CHANGED)
-
-    async def notified() -> None:
-        assert await asyncio.wait_for(heard.get(), WAIT_S) == CHANGED
-        await asyncio.sleep(SILENCE_S)
-        while not heard.empty():
-            assert heard.get_nowait() == CHANGED
-
-    options: dict[str, Any] = {"message_handler": hear} if mode == "legacy" else {}
-    async with (
-        AsyncExitStack() as stack,
-        hansard.connect_async(setup.workspace, data_dir=setup.data_dir) as record,
-        sdk(setup, "rob", mode, **options) as rob,
-    ):
-        client: Any = rob.client
-        if mode == "auto":
-            stream = await stack.enter_async_context(client.listen(prompts_list_changed=True))
-            assert stream.honored.prompts_list_changed
-            listening = asyncio.create_task(listens(stream))
-            stack.callback(listening.cancel)
-        before = {each.name for each in (await client.list_prompts()).prompts}
-        await record.prompts.add("rag", "Answer {query}.")
-        await notified()
-        now = {each.name for each in (await client.list_prompts()).prompts}
-        assert now - before == {"rag"}
-        await record.prompts.alias("rag@1", "production", reason="the first one")
-        await notified()
-        await record.prompts.give_feedback("rag@1", "too long")
-        await asyncio.sleep(SILENCE_S)
-        assert heard.empty()
-        await record.prompts.add("rag", "Answer {query} in a line.")
-        await notified()
-        await record.prompts.retire("rag@2", reason="worse")
-        await notified()
-
-
-EDITORS = """
-[roles.editor]
-sees = [{ name = "prompts", kinds = ["prompt.*"] }]
-may = { tools = ["**"] }
-"""
-
-
-async def frames_until_word(client: Wire) -> list[dict[str, Any]]:
-    """Return the frames sent to a client up to the notification that prompts changed."""
-    assert client.process.stdout is not None
-    frames: list[dict[str, Any]] = []
-    async with asyncio.timeout(REPOLL_S):
-        while CHANGED not in [each.get("method") for each in frames]:
-            frames.append(json.loads(await client.process.stdout.readline()))
-    return frames
-
-
-@pytest.mark.thorough(quick="test_a_lister_of_prompts_is_notified_of_their_changes")
-async def test_a_role_with_prompts_alone_is_notified_of_their_changes(setup: Setup, house: House):
-    """Only a client whose role may read prompts is notified, and hidden names stay hidden."""
-    await asyncio.to_thread(house.apply, ROLES + EDITORS)
-    home = Setup(house.data_dir, house.workspace, setup.sent)
-
-    async def listed(client: Wire) -> set[str]:
-        answer = await client.ask("prompts/list")
-        return {each["name"] for each in answer["result"]["prompts"]}
-
-    async with AsyncExitStack() as stack:
-        record = await stack.enter_async_context(
-            hansard.connect_async(house.workspace, data_dir=house.data_dir)
-        )
-        asking: dict[str, Wire] = {}
-        for name, role in (("eva", "editor"), ("rob", "reader")):
-            login = await asyncio.to_thread(house.login, name, role)
-            program = ["env", f"HANSARD_CREDENTIALS={login}", python(), "-m", "hansard"]
-            client = await stack.enter_async_context(
-                wire(home, [*program, "mcp", "serve", "--tools", "all"])
-            )
-            await client.greet()
-            assert await listed(client) == set(PROMPTS)
-            asking[name] = client
-        rob = asyncio.create_task(frames_until_word(asking["rob"]))
-        stack.callback(rob.cancel)
-
-        await record.prompts.add("hidden", SECRET)
-        assert await frames_until_word(asking["eva"]) == [{"jsonrpc": "2.0", "method": CHANGED}]
-        assert await listed(asking["eva"]) == {*PROMPTS, "hidden"}
-        await asyncio.sleep(resources.POLL_S_MAX + SILENCE_S)
-        assert not rob.done()
-
-        allowed = ROLES.replace('kinds = ["board.*"]', 'kinds = ["board.*", "prompt.*"]', 1)
-        allowed = allowed.replace('keys = ["findings/**"]\n', "", 1)
-        await asyncio.to_thread(house.apply, allowed)
-        assert await rob == [{"jsonrpc": "2.0", "method": CHANGED}]
-        assert await listed(asking["rob"]) == {*PROMPTS, "hidden"}
-
-
-@pytest.mark.thorough(quick="test_a_lister_of_prompts_is_notified_of_their_changes")
-async def test_the_server_declares_its_list_notifications(setup: Setup):
-    """Both eras declare list changes of prompts and of nothing else."""
+async def test_no_list_notifies(setup: Setup):
+    """Both eras declare no list changes, and honor none."""
     new = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
@@ -417,7 +301,6 @@ async def test_the_server_declares_its_list_notifications(setup: Setup):
         await newer.begin("subscriptions/listen", notifications=notifications, _meta=new)
         acknowledged = await newer.hear()
     for each in capabilities:
-        lists = {name: each[name]["listChanged"] for name in ("tools", "prompts", "resources")}
-        assert lists == {"tools": False, "prompts": True, "resources": False}
+        assert not any(each[name]["listChanged"] for name in ("tools", "prompts", "resources"))
         assert each["resources"]["subscribe"] is True
-    assert acknowledged["params"]["notifications"] == {"promptsListChanged": True}
+    assert acknowledged["params"]["notifications"] == {}

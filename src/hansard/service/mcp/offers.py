@@ -32,9 +32,7 @@ from typing import Any, Literal, TypeVar, Union, get_type_hints
 
 import msgspec
 
-from hansard.agents.artifacts import caches as kept_caches
 from hansard.agents.artifacts import versions as artifacts
-from hansard.agents.artifacts.versions import ArtifactChange
 from hansard.agents.edits import Replacement
 from hansard.agents.errors import RoleRefused, SessionEnded
 from hansard.agents.memory.reading import MemoryEntry
@@ -46,14 +44,6 @@ from hansard.bus.errors import Fenced, NotFound
 from hansard.bus.loggers import logger
 from hansard.client.options import AGENT
 from hansard.domain import ids
-from hansard.domain.actions import (
-    ACTIONS,
-    ActionsLookedAt,
-    ActionsReverted,
-    ActionsSaved,
-    decode,
-    encode,
-)
 from hansard.domain.choices import NOTHING, nearest
 from hansard.domain.decider import ArtifactKind
 from hansard.domain.errors import BadValue, CallerError, HansardError
@@ -819,28 +809,6 @@ async def compare(  # noqa: PLR0913 -- a tool's arguments
     return Answer(lines(report), replayable=False, position=report.report.position)
 
 
-@tool(ARRAY, reads=True)
-async def list_action_caches(sessions: Sessions) -> Answer:
-    """List the kept action caches: versions, and heals that nobody has reviewed."""
-    await sessions.demand(permits.actions())
-    return reported_at(await sessions.record.actions.list())
-
-
-@tool(ARRAY, reads=True)
-async def action_cache_log(sessions: Sessions, name: str) -> Answer:
-    """List the versions of an action cache: who changed what, when and why."""
-    await _demand_shown(sessions, permits.actions(), ACTIONS, name)
-    return reported_at(await sessions.record.actions.log(name))
-
-
-@tool(OBJECT, reads=True)
-async def action_cache(sessions: Sessions, name: str, version: int | None = None) -> Answer:
-    """Read a kept action cache, by default its newest version: its entries, to be replayed."""
-    await _demand_shown(sessions, permits.actions(), ACTIONS, name)
-    cache = await sessions.record.actions.get(name, version)
-    return Answer(msgspec.json.decode(encode(cache)), replayable=False)
-
-
 async def _demand_shown(sessions: Sessions, need: Need, kind: ArtifactKind[Any], name: str) -> None:
     """Check a permission, and count an artifact as shown; for a restricted client the service does
     that.
@@ -849,60 +817,6 @@ async def _demand_shown(sessions: Sessions, need: Need, kind: ArtifactKind[Any],
     if sessions.workspace is not None:
         artifact = await artifacts.read(sessions.workspace, kind, name)
         await sessions.shown(artifact.label)
-
-
-async def _state(
-    sessions: Sessions,
-    tag: str,
-    by_record: Callable[..., Awaitable[int]],
-    by_session: Callable[..., Awaitable[ArtifactChange]],
-    *arguments: object,
-    reason: str,
-) -> Answer:
-    """Record a statement about an action cache; return the version that it is at then.
-
-    A trusted client states it as its own session, with its label; a restricted one's service knows
-    both.
-    """
-    for need in (permits.actions(), permits.states(tag)):
-        await sessions.demand(need)
-    if sessions.workspace is None:
-        version = await by_record(*arguments, reason=reason)
-    else:
-        session = (await sessions.own()).session
-        engine = session.engine
-        label = engine.ledger.label.stored
-        changed = await by_session(
-            engine.workspace, *arguments, reason=reason, by=session.agent, label=label
-        )
-        version = changed.version
-    return Answer({"version": version}, replayable=False)
-
-
-@tool(VERSION)
-async def keep_actions(
-    sessions: Sessions, name: str, cache: dict[str, Any], reason: str = ""
-) -> Answer:
-    """Keep an action cache (`hansard.actions.v1`) as a name's next version; returns its number."""
-    kept = decode(msgspec.json.encode(cache), "keep_actions(cache)")
-    ways = (sessions.record.actions.keep, kept_caches.save)
-    return await _state(sessions, ActionsSaved.tag, *ways, name, kept, reason=reason)
-
-
-@tool(VERSION)
-async def revert_actions(sessions: Sessions, name: str, to: int, reason: str = "") -> Answer:
-    """Add an earlier version of an action cache as the next one; returns the number."""
-    ways = (sessions.record.actions.revert, kept_caches.revert)
-    return await _state(sessions, ActionsReverted.tag, *ways, name, to, reason=reason)
-
-
-@tool(VERSION)
-async def review_actions(
-    sessions: Sessions, name: str, version: int | None = None, reason: str = ""
-) -> Answer:
-    """Record that the versions of an action cache up to one were reviewed."""
-    ways = (sessions.record.actions.review, kept_caches.review)
-    return await _state(sessions, ActionsLookedAt.tag, *ways, name, version, reason=reason)
 
 
 @tool(ARRAY, reads=True)

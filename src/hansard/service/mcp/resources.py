@@ -28,7 +28,7 @@ from hansard.agents.errors import RoleRefused
 from hansard.agents.policy import permits
 from hansard.agents.team.tasks import TaskEntry
 from hansard.bus.errors import BusError, NotFound
-from hansard.bus.log import AtPosition, Kind, Stored
+from hansard.bus.log import AtPosition, Stored
 from hansard.bus.loggers import logger, unexpected
 from hansard.domain.access import is_views
 from hansard.domain.choices import nearest
@@ -36,8 +36,6 @@ from hansard.domain.errors import BadName, BadValue, HansardError, Refused
 from hansard.domain.ids import AgentStream, KeyStream, WorkspaceStream, run_of
 from hansard.domain.label import Label
 from hansard.domain.memory.files import KIND as MEMORY
-from hansard.domain.prompt import KIND as PROMPT_KIND
-from hansard.domain.prompt import PromptAliased
 from hansard.domain.roles.model import KIND as ROLE
 from hansard.domain.roles.view import Line
 from hansard.inspect.state import state
@@ -76,7 +74,10 @@ async def list_prompts(sessions: Sessions) -> list[types.Prompt]:
     """List the server's own prompts, and those on record that the client's role may see."""
 
     async def reads() -> Answer:
-        prompts = await _shown_prompts(sessions)
+        await sessions.demand(permits.prompts())
+        prompts = await sessions.record.prompts.list()
+        for each in prompts:
+            await sessions.shown(each.label)
         content = [[each.name, each.version, each.because, each.variables] for each in prompts]
         return Answer(content, replayable=False)
 
@@ -91,14 +92,6 @@ async def list_prompts(sessions: Sessions) -> list[types.Prompt]:
             for name, version, because, variables in content
         ),
     ]
-
-
-async def _shown_prompts(sessions: Sessions) -> list[Any]:
-    await sessions.demand(permits.prompts())
-    prompts: list[Any] = await sessions.record.prompts.list()
-    for each in prompts:
-        await sessions.shown(each.label)
-    return prompts
 
 
 def _on_record(name: str, version: int, reason: str, variables: tuple[str, ...]) -> types.Prompt:
@@ -333,7 +326,7 @@ async def list_traces(sessions: Sessions) -> list[types.Resource]:
     ]
 
 
-# Change notifications for watched addresses and for prompts.
+# Change notifications for watched addresses.
 #
 # For a trusted client the log is followed: each commit that concerns a watched address is a cue.
 # For a restricted client its service is polled for the run as its role sees it, and a difference
@@ -355,10 +348,7 @@ POLL_S_MIN, POLL_S_MAX, POLL_GROWTH = 2.0, 30.0, 1.5
 AGAIN_S = 5.0
 """Seconds after which following a log or checking an address is retried."""
 
-PROMPT_LIST = "prompts:"
-"""Address of the list of prompts, which no client can read."""
-
-LOOKED_AT = ("memory", "view", "prompts")
+LOOKED_AT = ("memory", "view")
 """Kinds of addresses that must be read to find out whether they changed."""
 
 READING = frozenset({"board", "resource", "team", "view"})
@@ -368,10 +358,7 @@ _log = logger(__name__)
 
 
 class _Watched(msgspec.Struct):
-    """A watched address: its session, number of holders, first position, and last state.
-
-    The list of prompts has no session.
-    """
+    """A watched address: its session, number of holders, first position, and last state."""
 
     uri: str
     address: Address
@@ -385,8 +372,6 @@ class _Watched(msgspec.Struct):
         run, stream = self.address.of, stored.stream
         if stored.position <= self.since:
             return False
-        if self.uri == PROMPT_LIST:
-            return isinstance(stream, WorkspaceStream) and stream.kind == PROMPT_KIND
         if self.address.kind == "memory":
             return isinstance(stream, WorkspaceStream) and stream.kind == MEMORY
         if self.address.key is not None:
@@ -428,7 +413,7 @@ def _reads(events: Iterable[tuple[str, msgspec.Raw]]) -> list[bool]:
 
 
 class Updates:
-    """Addresses that one client watches, over all its connections, and the list of prompts.
+    """Addresses that one client watches, over all its connections.
 
     The log is followed, or a restricted client's service is polled. `notify` is called with an
     address that should be read again.
@@ -439,11 +424,9 @@ class Updates:
         self._notify = notify
         self._watched: dict[str, _Watched] = {}
         self._changed: dict[str, None] = {}
-        self._aliased: set[str] = set()
         self._beginning = asyncio.Lock()
         self._cue = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._follows_all = False
 
     async def close(self) -> None:
         """Stop watching."""
@@ -460,7 +443,7 @@ class Updates:
             known = ", ".join(each.uri_template for each in TEMPLATES if each.name not in FIXED)
             raise BadValue(f"{uri!r:.200}", "does not change", f"watch one of {known}")
         async with self._beginning:
-            held = sum(each.holders for each in self._watched.values() if each.work is not None)
+            held = sum(each.holders for each in self._watched.values())
             if held >= WATCHED_MAX:
                 message = (
                     f"this client holds {held} subscriptions, the most that one may: unsubscribe "
@@ -474,14 +457,6 @@ class Updates:
             work = answer.work or await self._sessions.own()
             await self._watch(_Watched(uri, address, work))
 
-    async def hold_prompts(self) -> None:
-        """Watch the list of prompts from now on."""
-        async with self._beginning:
-            if PROMPT_LIST in self._watched:
-                self._watched[PROMPT_LIST].holders += 1
-            else:
-                await self._watch(_Watched(PROMPT_LIST, Address("prompts", "")))
-
     async def _watch(self, new: _Watched) -> None:
         workspace, uri = self._sessions.workspace, new.uri
         if workspace is not None:
@@ -489,15 +464,13 @@ class Updates:
         if new.address.kind in LOOKED_AT or workspace is None:
             new.seen = await self._sight(new, {})
         self._watched[uri] = new
-        if self._tasks and (self._follows_all or uri == PROMPT_LIST):
+        if self._tasks:
             return
-        self._end()
-        self._follows_all = uri != PROMPT_LIST
         works: list[Coroutine[Any, Any, None]] = (
             [self._asking()]
             if workspace is None
             else [
-                self._following(min(each.since for each in self._watched.values())),
+                self._following(new.since),
                 self._telling(),
             ]
         )
@@ -513,8 +486,7 @@ class Updates:
         """Note the commits of the log, until cancelled."""
         while True:
             try:
-                of = None if self._follows_all else Kind(PROMPT_KIND)
-                following = self._sessions.workspace.log.follow(after, of=of)
+                following = self._sessions.workspace.log.follow(after)
                 async with contextlib.aclosing(following) as commits:
                     async for stored in commits:
                         after = stored.position
@@ -551,8 +523,6 @@ class Updates:
         asyncio.get_running_loop().call_later(AGAIN_S, self._cue.set)
 
     def _note(self, stored: Stored) -> None:
-        if any(each.type == PromptAliased.tag for each in stored.commit.events):
-            self._aliased.add(getattr(stored.stream, "id", ""))
         self._changes(each for each in self._watched.values() if each.concerns(stored))
 
     def _changes(self, changed: Iterable[_Watched]) -> None:
@@ -596,10 +566,6 @@ class Updates:
 
     async def _is_news(self, each: _Watched, known: dict[str, _Shown]) -> bool:
         """Return whether an address changed in a way that the client may know."""
-        if each.uri == PROMPT_LIST:
-            aliased, self._aliased = self._aliased, set()
-            before, each.seen = each.seen, await self._sight(each, known)
-            return bool(each.seen != before or aliased & each.seen.keys())
         if each.address.kind in LOOKED_AT or self._sessions.workspace is None:
             before, each.seen = each.seen, await self._sight(each, known)
             is_mine = each.address.kind == "view" and self._sessions.workspace is not None
@@ -619,8 +585,6 @@ class Updates:
 
     async def _sight(self, each: _Watched, known: dict[str, _Shown]) -> Any:
         """Return what the role sees at an address, without reads of its own agent."""
-        if each.uri == PROMPT_LIST:
-            return await self._prompts()
         if each.address.kind == "memory":
             return await self._file(each)
         run = each.address.of
@@ -654,11 +618,3 @@ class Updates:
         role = each.work.session.engine.stream.role
         derived = await roles.derive(self._sessions.workspace.states, role, each.address.of)
         return _Shown(derived.view.events, derived.label)
-
-    async def _prompts(self) -> dict[str, Any]:
-        """Return the prompts that the client may see; empty if it may see none."""
-        try:
-            prompts = await _shown_prompts(self._sessions)
-        except (NotOffered, RoleRefused):
-            return {}
-        return {each.name: (each.version, each.because, each.text) for each in prompts}

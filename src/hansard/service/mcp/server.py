@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -17,19 +16,16 @@ import msgspec
 from mcp.server import NotificationOptions, Server
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
-from mcp.server.models import InitializationOptions
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
-    PromptsListChanged,
     ResourceUpdated,
     ServerEvent,
     SubscriptionBus,
 )
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -63,7 +59,7 @@ from hansard.service.mcp.offers import (
     offers,
     refused,
 )
-from hansard.service.mcp.resources import PROMPT_LIST, WATCHED_MAX, Address, Updates
+from hansard.service.mcp.resources import WATCHED_MAX, Address, Updates
 
 # ------------------------------------------------------------ progress
 
@@ -136,37 +132,25 @@ WATCHED = "hansard/watched"
 
 
 class _Server(Server[Any]):
-    """A server that declares which of its lists notify of changes: in either era only prompts.
-
-    The tools never change; of resources a client lists what it wants to read.
-    """
+    """A server whose lists notify of no changes: a client lists what it wants to read."""
 
     def get_capabilities(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> types.ServerCapabilities:
         """Return the SDK's capabilities, which since 2026-07-28 declare each list that notifies."""
-        options = notification_options or NotificationOptions(prompts_changed=True)
-        capabilities = super().get_capabilities(options, *args, **kwargs)
+        capabilities = super().get_capabilities(notification_options, *args, **kwargs)
         lists = {
-            name: kind.model_copy(update={"list_changed": False})
-            for name, kind in (("tools", capabilities.tools), ("resources", capabilities.resources))
-            if kind is not None
+            name: getattr(capabilities, name).model_copy(update={"list_changed": False})
+            for name in ("tools", "resources", "prompts")
         }
         return capabilities.model_copy(update=lists)
-
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
-    ) -> InitializationOptions:
-        """Return the SDK's options, with notifications of prompts."""
-        options = notification_options or NotificationOptions(prompts_changed=True)
-        return super().create_initialization_options(options, *args, **kwargs)
 
 
 def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
     """Build a server of the record for one client; return it and the client's subscriptions."""
     watched = _Subscriptions(sessions)
     tools = offers(sessions.tools, sessions.prefix)
-    requests = _Requests(sessions, tools, watched)
+    requests = _Requests(sessions, tools)
     names = {each.name: name for name, each in tools.items()}
     instructions = [
         text.format_map(names) for tool, text in TEXTS["instructions"].items() if tool in names
@@ -193,12 +177,9 @@ def serving(sessions: Sessions) -> tuple[Server[Any], _Subscriptions]:
 class _Requests:
     """The requests of a client, answered in its sessions."""
 
-    def __init__(
-        self, sessions: Sessions, tools: Mapping[str, Offer], watched: _Subscriptions
-    ) -> None:
+    def __init__(self, sessions: Sessions, tools: Mapping[str, Offer]) -> None:
         self._sessions = sessions
         self._tools = tools
-        self._watched = watched
         self._names = {each.name: name for name, each in tools.items()}
         self._listed = types.ListToolsResult(
             tools=[_tool(name, each) for name, each in tools.items()]
@@ -254,14 +235,9 @@ class _Requests:
         return types.ReadResourceResult(contents=[result], _meta=answer.meta)
 
     async def list_prompts(
-        self, context: Context, _: types.PaginatedRequestParams | None
+        self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        """List the server's own prompts, and those on record that the client's role may see.
-
-        A client of 2025 is notified of changes from then on.
-        """
-        if context.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-            await self._answered(self._watched.lists(context))
+        """List the server's own prompts, and those on record that the client's role may see."""
         prompts = await self._answered(resources.list_prompts(self._sessions))
         return types.ListPromptsResult(prompts=prompts)
 
@@ -295,8 +271,7 @@ class _Subscriptions:
         self.updates = Updates(sessions, self._notify)
 
     async def _notify(self, uri: str) -> None:
-        changed = PromptsListChanged() if uri == PROMPT_LIST else ResourceUpdated(uri)
-        await self._bus.publish(changed)
+        await self._bus.publish(ResourceUpdated(uri))
 
     async def close(self) -> None:
         """Stop watching."""
@@ -311,10 +286,6 @@ class _Subscriptions:
             connection.state[WATCHED] = subscriber
             connection.exit_stack.push_async_callback(subscriber.close)
         return subscriber
-
-    async def lists(self, context: Context) -> None:
-        """Notify a connection of changes of the list of prompts."""
-        await self._subscriber(context).list_prompts()
 
     async def subscribe(
         self, context: Context, params: types.SubscribeRequestParams
@@ -337,10 +308,7 @@ class _Subscriptions:
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """Stream changes of the named addresses, and of the list of prompts if requested.
-
-        Other lists never change.
-        """
+        """Stream changes of the named addresses; no list notifies."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))
         with contextlib.ExitStack() as held:
             for uri in uris:
@@ -350,13 +318,7 @@ class _Subscriptions:
                     self._sessions.note(error)
                     raise MCPError(types.INVALID_PARAMS, str(error)) from None
                 held.callback(self.updates.release, uri)
-            lists = bool(params.notifications.prompts_list_changed)
-            if lists:
-                await self.updates.hold_prompts()
-                held.callback(self.updates.release, PROMPT_LIST)
-            honored = types.SubscriptionFilter(
-                resource_subscriptions=uris or None, prompts_list_changed=lists or None
-            )
+            honored = types.SubscriptionFilter(resource_subscriptions=uris or None)
             request = params.model_copy(update={"notifications": honored})
             return await self._streams(context, request)
 
@@ -380,18 +342,11 @@ class _Subscriber:
 
     async def add(self, uri: str) -> None:
         """Subscribe; a second time has no effect. Raises as `Updates.hold`."""
-        await self._add(uri, partial(self._updates.hold, uri))
-
-    async def list_prompts(self) -> None:
-        """Subscribe to the list of prompts."""
-        await self._add(PROMPT_LIST, self._updates.hold_prompts)
-
-    async def _add(self, uri: str, hold: Callable[[], Awaitable[None]]) -> None:
         if uri in self._uris:
             return
         self._uris.add(uri)
         try:
-            await hold()
+            await self._updates.hold(uri)
         except BaseException:
             self._uris.discard(uri)
             raise
@@ -417,9 +372,8 @@ class _Subscriber:
             self.remove(uri)
 
     def _note(self, event: ServerEvent) -> None:
-        uri = event.uri if isinstance(event, ResourceUpdated) else PROMPT_LIST
-        if uri in self._uris:
-            self._changed[uri] = None
+        if isinstance(event, ResourceUpdated) and event.uri in self._uris:
+            self._changed[event.uri] = None
             self._cue.set()
 
     async def _send(self) -> None:
@@ -429,10 +383,7 @@ class _Subscriber:
             while self._changed:
                 uri = next(iter(self._changed))
                 del self._changed[uri]
-                if uri == PROMPT_LIST:
-                    await self._connection.send_prompt_list_changed()
-                else:
-                    await self._connection.send_resource_updated(uri)
+                await self._connection.send_resource_updated(uri)
 
 
 def _report(context: Context) -> Report | None:
