@@ -470,6 +470,7 @@ async def test_no_stream_is_deleted_before_the_mark_has_digested_it(nats: Nats, 
     await log.close()
 
 
+@pytest.mark.fast(cases=2)
 @pytest.mark.parametrize(
     ("generation", "state"), [(0, "sealed"), (1, "open"), (1, "sealed"), (1, "alone")]
 )

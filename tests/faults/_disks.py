@@ -50,10 +50,10 @@ class Disk:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, mib: int) -> Iterator[Disk]:
-    """Mount a disk of so many MiB at a folder; skip without permission."""
+def small_disk(folder: Path, mib: int, files: int = 200) -> Iterator[Disk]:
+    """Mount a disk of so many MiB and files at a folder; skip without permission."""
     folder.mkdir()
-    options = ",".join([f"size={mib}m", "nr_inodes=200", "mode=700"])
+    options = ",".join([f"size={mib}m", f"nr_inodes={files}", "mode=700"])
     mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
     try:
         subprocess.run(mount, check=True, capture_output=True, text=True)

@@ -27,6 +27,7 @@ from tests.bus import cluster
 from tests.bus.brokers import until
 from tests.bus.cluster import SERVERS, Cluster, Member
 from tests.evidence import Evidence
+from tests.faults._disks import small_disk
 from tests.faults.test_rolls import WRITERS, Ledger
 
 pytestmark = [
@@ -174,6 +175,27 @@ async def wipe(servers: Cluster, leader: Member, chance: random.Random) -> None:
     await asyncio.to_thread(one.start)
 
 
+async def fill(servers: Cluster, leader: Member, chance: random.Random) -> None:
+    """Move a server to a small disk, fill that, and move the server back."""
+    one = chance.choice([leader, *servers.members])
+    store, aside = one.folder / "store", one.folder / "aside"
+    one.kill()
+    store.rename(aside)
+    with small_disk(store, 64, files=10_000) as disk:
+        shutil.copytree(aside, store, dirs_exist_ok=True)
+        await asyncio.to_thread(one.start)
+        await current(servers)
+        disk.full()
+        await asyncio.sleep(chance.uniform(1.0, 8.0))
+        one.kill()
+        disk.free()
+        shutil.rmtree(aside)
+        shutil.copytree(store, aside)
+    store.rmdir()
+    aside.rename(store)
+    await asyncio.to_thread(one.start)
+
+
 async def restart(servers: Cluster, leader: Member, chance: random.Random) -> None:
     """Restart the servers in order, one after the other; with another version if there is one."""
     del leader, chance
@@ -202,6 +224,7 @@ FAULTS: dict[str, Fault] = {
     "stop": stop,
     "part": part,
     "wipe": wipe,
+    "fill": fill,
     "restart": restart,
 }
 
